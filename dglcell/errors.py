@@ -1,0 +1,58 @@
+"""The exceptions a user can cause.
+
+Every message answers four questions: what was wrong, what was got, what was expected, what to do. The command
+line prints these without a traceback and exits with status 2; any other exception is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class DglcellError(Exception):
+    """Base of all errors that the user can mend.
+
+    Args:
+        what: what is wrong, naming the file, key, line or gene.
+        got: the offending value.
+        expected: what would have been accepted.
+        do: the command, key or edit that fixes it.
+    """
+
+    def __init__(self, what: str, *, got: object = None, expected: object = None, do: str | None = None) -> None:
+        lines = [what]
+        for label, value in (("got", got), ("expected", expected), ("do", do)):
+            if value is not None:
+                lines.append(f"  {label + ':':<10}{value}")
+        super().__init__("\n".join(lines))
+
+
+class ConfigError(DglcellError):
+    """A configuration key or value is wrong, or two of them contradict each other."""
+
+
+class GraphError(DglcellError):
+    """A metabolic model, edge table, vocabulary or cell graph is unusable."""
+
+
+class DataError(DglcellError):
+    """A strain table, store, data set or split is unusable."""
+
+
+class GenotypeError(DglcellError):
+    """A genotype names unknown genes, is empty, or deletes a gene twice."""
+
+
+class CheckpointError(DglcellError):
+    """A checkpoint is missing, torn, or does not fit the cell or the model."""
+
+
+class MissingDependencyError(DglcellError):
+    """An optional package, kernel or device that was asked for by name is not there."""
+
+
+def listing(items: Iterable[object], limit: int = 10) -> str:
+    """Join the first ``limit`` items for a message and say how many more there are."""
+    shown = [str(item) for item in items]
+    more = len(shown) - limit
+    return ", ".join(shown[:limit]) + (f" … and {more:,} more" if more > 0 else "")

@@ -1,0 +1,105 @@
+"""Files and folders: hashes, atomic writes, and where raw files are found."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dglcell.errors import DataError
+
+RAW_VARIABLE = "DGLCELL_RAW"
+
+
+def sha256_file(path: Path) -> str:
+    """Hex sha256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def find_raw(path: str, raw: str | None = None) -> Path:
+    """The file at ``path``: absolute, relative to the working directory, or inside the raw folder.
+
+    Args:
+        path: as written in a configuration.
+        raw: the raw folder; the environment variable ``DGLCELL_RAW`` where None or empty.
+
+    Raises:
+        DataError: it is in none of these places.
+    """
+    folder = raw or os.environ.get(RAW_VARIABLE)
+    candidates = [Path(path)] + ([Path(folder) / path] if folder else [])
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    raise DataError(
+        f"raw file '{path}' not found",
+        got="looked at " + ", ".join(str(c) for c in candidates),
+        expected="an existing file",
+        do=f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it",
+    )
+
+
+@contextmanager
+def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Write a directory so that it appears whole or not at all.
+
+    Yields a temporary sibling; on a clean exit it is renamed to ``target`` (replacing the old one if
+    ``overwrite``), on an exception it is removed. A killed process leaves only the temporary sibling, whose name
+    starts with a dot, and the next build of the same target removes it.
+
+    Raises:
+        DataError: ``target`` exists and ``overwrite`` is false.
+    """
+    target = Path(target)
+    if target.exists() and not overwrite:
+        raise DataError(f"'{target}' exists already", do="pass `--overwrite` to build it anew")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{target.name}.partial-"
+    for stale in target.parent.glob(prefix + "*"):
+        shutil.rmtree(stale, ignore_errors=True)
+    partial = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+    try:
+        partial.chmod(0o755)
+        yield partial
+        if target.exists():
+            old = partial.with_name(partial.name + ".old")
+            os.replace(target, old)
+            os.replace(partial, target)
+            shutil.rmtree(old)
+        else:
+            os.replace(partial, target)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def atomic_file(target: Path) -> Iterator[Path]:
+    """Write a file so that it appears whole or not at all: yields a temporary name, renamed on a clean exit."""
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    try:
+        yield partial
+        os.replace(partial, target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_json(target: Path, value: Any) -> None:
+    """Write ``value`` as indented JSON, atomically."""
+    with atomic_file(target) as partial:
+        partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def canonical_hash(value: Any) -> str:
+    """sha256 of a JSON-serialisable value, independent of key order."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
