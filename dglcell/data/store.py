@@ -1,0 +1,247 @@
+"""The strain store: an LMDB directory of packed blocks of strains and one ``meta`` record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.data.columns import P_VALUE, PHENOTYPE, SD, Block, ContentHash, unpack
+from dglcell.data.environment import DATA_FILE, open_environment
+from dglcell.data.store_meta import StoreMeta
+from dglcell.data.table import StrainTable
+from dglcell.errors import DataError, listing
+
+META_KEY = b"meta"
+
+
+def block_key(block: int) -> bytes:
+    """LMDB key of a block: its number, 8 bytes, big-endian, so that the order of keys is that of blocks."""
+    return block.to_bytes(8, "big")
+
+
+class Store:
+    """A store opened for reading.
+
+    Cheap to make, to pickle and to carry over a fork: each process opens the file when it first needs it.
+
+    Args:
+        path: the store's directory.
+
+    Attributes:
+        meta: what the store holds and where it came from.
+
+    Raises:
+        DataError: no store is there, or its file is cut short, damaged or of a newer format.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._held: tuple[int, lmdb.Environment] | None = None
+        self.meta = self._read_meta(open_environment(self.path))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": None}
+
+    def __len__(self) -> int:
+        return self.meta.strains
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the content: equal for the same strains, whatever the size of blocks and the date."""
+        return self.meta.sha256
+
+    @property
+    def file_size(self) -> int:
+        """Bytes on disk."""
+        return (self.path / DATA_FILE).stat().st_size
+
+    def read(self, phenotypes: Sequence[str] | None = None) -> StrainTable:
+        """All strains.
+
+        Args:
+            phenotypes: the phenotypes wanted, all where None. Strains that miss them all stay in, as NaN.
+
+        Raises:
+            DataError: a phenotype is not in the store, or a block is damaged.
+        """
+        meta, rows = self.meta, self._label_rows(phenotypes)
+        counts = np.empty(meta.strains, np.uint8)
+        genes = np.empty(meta.deletions, np.int32)
+        labels = np.empty((len(rows), meta.strains), np.float32)
+        strain = gene = 0
+        for block in self._blocks():
+            counts[strain : strain + len(block)] = block.counts
+            genes[gene : gene + len(block.genes)] = block.genes
+            for into, row in enumerate(rows):
+                labels[into, strain : strain + len(block)] = block.labels[row]
+            strain, gene = strain + len(block), gene + len(block.genes)
+        return self._table(counts, genes, labels, rows)
+
+    def read_block(self, block: int) -> StrainTable:
+        """The strains of one block (``meta.blocks`` has the number of strains in each).
+
+        Raises:
+            DataError: the block is damaged.
+            IndexError: there is no such block.
+        """
+        if not 0 <= block < len(self.meta.blocks):
+            raise IndexError(f"block {block} of {len(self.meta.blocks)}")
+        if self._held is None or self._held[0] != os.getpid():
+            self._held = os.getpid(), self._environment()
+        with self._held[1].begin(buffers=True) as transaction:
+            found = self._block(transaction, block)
+            return self._table(
+                found.counts, found.genes.astype(np.int32), found.labels.copy(), range(len(found.labels))
+            )
+
+    def verify(self) -> None:
+        """Check each block's checksum, the counts, the vocabulary and the hash of the content.
+
+        Raises:
+            DataError: something differs; the message names it.
+        """
+        self.meta.check_vocabulary(f"store '{self.path}'")
+        digest = ContentHash(self.meta.layout, self.meta.vocabulary_sha256, self.meta.units)
+        for block in self._blocks():
+            digest.update(block)
+        if digest.hexdigest() != self.sha256:
+            raise DataError(
+                f"store '{self.path}': its columns do not fit their hash",
+                got=digest.hexdigest(),
+                expected=self.sha256,
+                do="build it anew with `dglcell data build --overwrite`",
+            )
+
+    def _environment(self) -> lmdb.Environment:
+        environment = open_environment(self.path)
+        if self._read_meta(environment).sha256 != self.sha256:
+            raise DataError(f"store '{self.path}' was built anew while it was in use", do="open it again")
+        return environment
+
+    def _read_meta(self, environment: lmdb.Environment) -> StoreMeta:
+        try:
+            with environment.begin() as transaction:
+                record = transaction.get(META_KEY)
+        except lmdb.Error as error:
+            raise self._damaged(error) from None
+        if record is None:
+            raise DataError(
+                f"'{self.path}' is an LMDB directory but not a store of strains",
+                expected="a record named 'meta'",
+                do="build a store with `dglcell data build`",
+            )
+        return StoreMeta.from_bytes(record, f"store '{self.path}'")
+
+    def _blocks(self) -> Iterator[Block]:
+        """Every block in turn; its arrays are valid until the next is asked for."""
+        environment = self._environment()
+        with environment.begin(buffers=True) as transaction:
+            for block in range(len(self.meta.blocks)):
+                yield self._block(transaction, block)
+
+    def _block(self, transaction: lmdb.Transaction, block: int) -> Block:
+        """One block, as views of the file that die with ``transaction``."""
+        where = f"store '{self.path}': block {block} of {len(self.meta.blocks)}"
+        try:
+            value = transaction.get(block_key(block))
+        except lmdb.Error as error:
+            raise self._damaged(error) from None
+        if value is None:
+            raise DataError(f"{where} is missing", do="build it anew with `dglcell data build --overwrite`")
+        found = unpack(value, self.meta.layout, where)
+        if len(found) != self.meta.blocks[block]:
+            raise DataError(
+                f"{where} has the wrong number of strains", got=len(found), expected=self.meta.blocks[block]
+            )
+        return found
+
+    def _damaged(self, error: lmdb.Error) -> DataError:
+        return DataError(
+            f"store '{self.path}' is damaged: LMDB cannot read it",
+            got=error,
+            do="copy the store again, or build it anew with `dglcell data build --overwrite`",
+        )
+
+    def _label_rows(self, phenotypes: Sequence[str] | None) -> list[int]:
+        """Rows of the label matrix that belong to ``phenotypes``, in their order."""
+        wanted = self.meta.phenotypes if phenotypes is None else phenotypes
+        unknown = [name for name in wanted if name not in self.meta.phenotypes]
+        if unknown or not wanted:
+            raise DataError(
+                f"store '{self.path}' lacks a phenotype" if unknown else "no phenotype asked for",
+                got=listing(unknown) if unknown else "an empty list",
+                expected=f"some of {', '.join(self.meta.phenotypes)}",
+                do="name phenotypes as `dglcell data stats` prints them",
+            )
+        row = {label: i for i, label in enumerate(self.meta.layout.labels)}
+        return [
+            row[kind, name] for kind in (PHENOTYPE, P_VALUE, SD) for name in wanted if (kind, name) in row
+        ]
+
+    def _table(
+        self,
+        counts: NDArray[np.uint8],
+        genes: NDArray[np.int32],
+        labels: NDArray[np.float32],
+        rows: Sequence[int],
+    ) -> StrainTable:
+        columns: dict[str, dict[str, NDArray[np.float32]]] = {PHENOTYPE: {}, P_VALUE: {}, SD: {}}
+        for row, values in zip(rows, labels, strict=True):
+            kind, name = self.meta.layout.labels[row]
+            columns[kind][name] = values
+        offsets = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        units = {name: self.meta.units.get(name, "") for name in columns[PHENOTYPE]}
+        return StrainTable(
+            self.meta.names,
+            genes,
+            offsets,
+            columns[PHENOTYPE],
+            self.meta.provenance,
+            units,
+            columns[P_VALUE],
+            columns[SD],
+        )
+
+
+@dataclass(frozen=True)
+class StoreListing:
+    """One store found in a folder.
+
+    Attributes:
+        path: its directory.
+        store: the store, where it opens.
+        problem: why it does not, else empty.
+    """
+
+    path: Path
+    store: Store | None = None
+    problem: str = ""
+
+
+def list_stores(root: str | Path) -> list[StoreListing]:
+    """The stores under ``root``, by path; a directory counts as one if it holds an LMDB file.
+
+    Raises:
+        DataError: ``root`` is not a directory.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise DataError(f"'{root}' is not a directory", do="name the folder that holds the stores")
+    listings = []
+    for file in sorted(root.rglob(DATA_FILE)):
+        path = file.parent
+        if path.name.startswith("."):
+            continue
+        try:
+            listings.append(StoreListing(path, Store(path)))
+        except DataError as error:
+            listings.append(StoreListing(path, problem=str(error).splitlines()[0]))
+    return listings

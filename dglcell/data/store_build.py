@@ -1,0 +1,257 @@
+"""Building a store: checks every strain once, and writes blocks as chunks of strains come in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dglcell
+from dglcell.data.columns import HEADER, Block, ContentHash, Layout
+from dglcell.data.environment import DATA_FILE, GrowingFile
+from dglcell.data.store import META_KEY, Store, block_key
+from dglcell.data.store_check import chunk_to_block
+from dglcell.data.store_meta import StoreMeta
+from dglcell.data.table import Provenance, StrainTable
+from dglcell.errors import DataError
+from dglcell.files import atomic_directory
+from dglcell.graph.vocabulary import Vocabulary
+
+# LMDB stores a value of n bytes in ceil((n + 16) / page) pages; this is just under 64 KiB.
+BLOCK_BYTES = 2**16 - 16
+CHUNK_STRAINS = 2**18
+
+
+class StoreWriter:
+    """Writes a store from chunks of strains, in bounded memory.
+
+    Used as a context manager. The store appears at ``path`` when the ``with`` block ends without an
+    exception; until then, and if the process is killed, what was there before stays.
+
+    Args:
+        path: directory of the store to be.
+        names: every gene name that a chunk may have.
+        phenotypes: phenotypes that every chunk has.
+        p_values: phenotypes with p-values.
+        sds: phenotypes with standard deviations over replicates.
+        units: phenotype → unit.
+        provenance: where the strains come from; may be replaced (``writer.provenance = …``) until the end
+            of the ``with`` block.
+        command: the command that builds the store, for the record.
+        block_strains: most strains in one block; as many as fit 64 KiB where None.
+        overwrite: replace the store at ``path``.
+        allow_empty: accept strains without a deletion (the wild type).
+
+    Raises:
+        DataError: ``path`` exists, or no phenotype is named, or (at the end) no strain was written.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        names: Sequence[str],
+        phenotypes: Sequence[str],
+        provenance: Provenance,
+        command: str,
+        p_values: Sequence[str] = (),
+        sds: Sequence[str] = (),
+        units: Mapping[str, str] | None = None,
+        block_strains: int | None = None,
+        overwrite: bool = False,
+        allow_empty: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self.provenance = provenance
+        self._command = command
+        self._vocabulary = Vocabulary.of(names)
+        self._layout = _layout(len(self._vocabulary), phenotypes, p_values, sds)
+        self._units = {name: (units or {}).get(name, "") for name in phenotypes}
+        self._block_strains = block_strains
+        self._overwrite = overwrite
+        self._allow_empty = allow_empty
+        self._hash = ContentHash(self._layout, self._vocabulary.sha256, self._units)
+        self._pending: Block | None = None
+        self._blocks: list[int] = []
+        self._strains = 0
+        self._deletions = 0
+        json.dumps(asdict(provenance))
+
+    def __enter__(self) -> StoreWriter:
+        if self._overwrite:
+            _refuse_to_replace(self.path)
+        with ExitStack() as stack:
+            directory = stack.enter_context(atomic_directory(self.path, overwrite=self._overwrite))
+            self._file = stack.enter_context(GrowingFile(directory))
+            stack.push(self._finish)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._stack.__exit__(kind, error, trace)
+
+    def append(self, chunk: StrainTable) -> None:
+        """Check and write strains, which follow those of earlier chunks.
+
+        Raises:
+            DataError: the chunk's columns differ from the writer's, or a strain is unusable; the message has
+                the number of the strain, from 1 over all chunks, and the gene.
+            GenotypeError: a strain deletes no gene, too many, an unknown gene, or one gene twice.
+        """
+        block = chunk_to_block(chunk, self._vocabulary, self._layout, self._strains, self._allow_empty)
+        self._strains += len(block)
+        self._pending = block if self._pending is None else Block.concatenate([self._pending, block])
+        self._write_full_blocks(final=False)
+
+    def _write_full_blocks(self, final: bool) -> None:
+        pending = self._pending
+        if pending is None:
+            return
+        width = self._layout.gene_dtype.itemsize
+        ends = np.cumsum(4 * len(self._layout.labels) + width * pending.counts.astype(np.int64))
+        start = 0
+        while start < len(pending):
+            stop = self._block_end(pending.counts, ends, start)
+            if stop == len(pending) and not final:
+                break
+            self._write(pending.slice(start, stop))
+            start = stop
+        self._pending = pending.slice(start, len(pending))
+
+    def _block_end(self, counts: NDArray[np.uint8], ends: NDArray[np.int64], start: int) -> int:
+        """Where a block that begins at strain ``start`` has to end; ``ends`` are bytes up to each strain."""
+        room = BLOCK_BYTES - HEADER.size + (ends[start - 1] if start else 0)
+        stop = int(np.searchsorted(ends, room, side="right"))
+        if (counts[start:stop] != counts[start]).any():
+            # One more byte for each strain, the number of its deletions.
+            each = ends[start:stop] + np.arange(1, stop - start + 1)
+            stop = start + int(np.searchsorted(each, room, side="right"))
+        if self._block_strains is not None:
+            stop = min(stop, start + self._block_strains)
+        return max(stop, start + 1)
+
+    def _write(self, block: Block) -> None:
+        self._file.append(block_key(len(self._blocks)), block.pack())
+        self._hash.update(block)
+        self._blocks.append(len(block))
+        self._deletions += len(block.genes)
+
+    def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write what is pending and the description, unless an exception ended the build."""
+        if kind is not None:
+            return
+        self._write_full_blocks(final=True)
+        if not self._blocks:
+            raise DataError("no strains: a store needs at least one", do="check the source and its filters")
+        meta = StoreMeta(
+            sha256=self._hash.hexdigest(),
+            blocks=tuple(self._blocks),
+            deletions=self._deletions,
+            names=self._vocabulary.names,
+            vocabulary_sha256=self._vocabulary.sha256,
+            phenotypes=self._layout.phenotypes,
+            p_values=self._layout.p_values,
+            sds=self._layout.sds,
+            units=self._units,
+            provenance=self.provenance,
+            command=self._command,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            version=dglcell.__version__,
+        )
+        self._file.append(META_KEY, meta.to_bytes())
+
+
+def build_store(
+    table: StrainTable,
+    path: str | Path,
+    *,
+    command: str,
+    block_strains: int | None = None,
+    overwrite: bool = False,
+    allow_empty: bool = False,
+) -> Store:
+    """Write ``table`` as a store at ``path`` and open it.
+
+    Args:
+        table: the strains; their order and the order of each one's genes are kept.
+        path: directory of the store to be.
+        command: the command that builds the store, for the record.
+        block_strains: most strains in one block; as many as fit 64 KiB where None.
+        overwrite: replace the store at ``path``.
+        allow_empty: accept strains without a deletion (the wild type).
+
+    Raises:
+        DataError: a strain or column is unusable, or ``path`` exists; nothing is left behind.
+    """
+    with StoreWriter(
+        path,
+        names=table.names,
+        phenotypes=tuple(table.phenotypes),
+        p_values=tuple(table.p_values),
+        sds=tuple(table.sds),
+        units=table.units,
+        provenance=table.provenance,
+        command=command,
+        block_strains=block_strains,
+        overwrite=overwrite,
+        allow_empty=allow_empty,
+    ) as writer:
+        for start in range(0, len(table), CHUNK_STRAINS):
+            writer.append(table_slice(table, start, min(start + CHUNK_STRAINS, len(table))))
+    return Store(path)
+
+
+def table_slice(table: StrainTable, start: int, stop: int) -> StrainTable:
+    """Strains ``start`` to ``stop`` of ``table``, without copying."""
+    first, last = table.offsets[start], table.offsets[stop]
+    return StrainTable(
+        table.names,
+        table.genes[first:last],
+        table.offsets[start : stop + 1] - first,
+        {name: values[start:stop] for name, values in table.phenotypes.items()},
+        table.provenance,
+        table.units,
+        {name: values[start:stop] for name, values in table.p_values.items()},
+        {name: values[start:stop] for name, values in table.sds.items()},
+    )
+
+
+def _layout(names: int, phenotypes: Sequence[str], p_values: Sequence[str], sds: Sequence[str]) -> Layout:
+    if not phenotypes:
+        raise DataError(
+            "no phenotype: a store needs at least one", do="name a phenotype column of the source"
+        )
+    for kind, wanted in (("p-values", p_values), ("standard deviations", sds)):
+        stray = [name for name in wanted if name not in phenotypes]
+        if stray:
+            raise DataError(
+                f"{kind} of a phenotype that is not there",
+                got=", ".join(stray),
+                expected=f"some of {', '.join(phenotypes)}",
+            )
+    return Layout(names, tuple(phenotypes), tuple(p_values), tuple(sds))
+
+
+def _refuse_to_replace(path: Path) -> None:
+    """Replacing a directory removes it with all it holds, so it has to be a store and nothing else."""
+    if not path.exists():
+        return
+    others = ["a file"]
+    if path.is_dir():
+        others = sorted(entry.name for entry in path.iterdir() if entry.name != DATA_FILE)
+    if others:
+        raise DataError(
+            f"'{path}' will not be replaced: it is not a store",
+            got=", ".join(others[:5]),
+            expected=f"a directory with nothing but {DATA_FILE}",
+            do="choose another path",
+        )
