@@ -73,8 +73,9 @@ class StrainTable:
         for column in (self.phenotypes, self.p_values, self.sds):
             for name, values in column.items():
                 if len(values) != strains:
-                    raise DataError(f"strain table: column '{name}' has the wrong length", got=len(values),
-                                    expected=strains)
+                    raise DataError(
+                        f"strain table: column '{name}' has the wrong length", got=len(values), expected=strains
+                    )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

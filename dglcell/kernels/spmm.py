@@ -1,0 +1,77 @@
+"""One sparse product, several kernels: ``y[v] = Σ over edges (u → v) of w · x[u]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import dgl
+import torch
+from torch import Tensor
+
+from dglcell.errors import ConfigError, MissingDependencyError
+from dglcell.graph.resident import ResidentRelation
+from dglcell.kernels.csr import spmm_csr
+from dglcell.kernels.dgl_spmm import spmm_dgl
+from dglcell.kernels.reference import spmm_reference
+
+Kernel = Callable[[ResidentRelation, Tensor, bool], Tensor]
+
+KERNELS: dict[str, Kernel] = {"reference": spmm_reference, "dgl": spmm_dgl, "csr": spmm_csr}
+
+
+@cache
+def dgl_runs_on(device_type: str) -> bool:
+    """Whether this DGL build has kernels for ``device_type``."""
+    if device_type == "cpu":
+        return True
+    try:
+        dgl.graph(([0], [0])).to(device_type)
+    except dgl.DGLError:
+        return False
+    return True
+
+
+def check_kernel(kernel: str, device_type: str) -> None:
+    """Refuse a kernel that does not exist or does not run on this device.
+
+    Raises:
+        ConfigError: no kernel has this name.
+        MissingDependencyError: this DGL build lacks the device.
+    """
+    if kernel != "auto" and kernel not in KERNELS:
+        raise ConfigError("unknown kernel", got=kernel, expected=", ".join(["auto", *KERNELS]), do="set `kernel:`")
+    if kernel == "dgl" and not dgl_runs_on(device_type):
+        raise MissingDependencyError(
+            f"kernel 'dgl' asked for, but DGL {dgl.__version__} was built without {device_type} support",
+            do="install DGL's CUDA wheel (https://www.dgl.ai/pages/start.html), or set `kernel: csr` or `kernel: auto`",
+        )
+
+
+def choose_kernel(relation: ResidentRelation, device_type: str, weighted: bool) -> str:
+    """The kernel that ``auto`` takes for a relation.
+
+    DGL's unweighted product is blocked for the cache and the fastest on a CPU; its weighted product takes another
+    path and is slower than a CSR matrix product (`dglcell doctor` says what this DGL build runs on).
+    """
+    uses_weight = weighted and relation.weight is not None
+    return "dgl" if dgl_runs_on(device_type) and not uses_weight else "csr"
+
+
+def spmm(relation: ResidentRelation, x_NC: Tensor, *, weighted: bool = True, kernel: str = "auto") -> Tensor:
+    """Sum the rows of ``x`` over the in-edges of every destination node; differentiable in ``x``.
+
+    Args:
+        relation: E edges from N source to M destination nodes.
+        x_NC: [N, C] source rows; C is any number of columns, e.g. strains × width.
+        weighted: multiply by the relation's fixed edge weights, where it has them.
+        kernel: a key of ``KERNELS``, or ``auto``.
+
+    Returns:
+        [M, C]; zero for nodes without in-edges.
+    """
+    if kernel == "auto":
+        kernel = choose_kernel(relation, x_NC.device.type, weighted)
+    if relation.num_edges == 0:
+        return torch.zeros(relation.num_dst, x_NC.shape[1], dtype=x_NC.dtype, device=x_NC.device)
+    return KERNELS[kernel](relation, x_NC, weighted and relation.weight is not None)

@@ -1,0 +1,98 @@
+"""What a configuration can say about the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dglcell.errors import ConfigError
+from dglcell.graph.schema import GENE, NODE_TYPES
+from dglcell.kernels.spmm import KERNELS
+from dglcell.nn.cross_relation import CROSS_RELATION
+from dglcell.nn.registry import make_activation, make_norm
+from dglcell.perturbation.perturb import STRATEGIES
+
+CONVS = ("gin", "sage")
+COMBINATIONS = ("mean", "gated", "none")
+
+
+@dataclass
+class HeteroCellConfig:
+    """The heterograph model (``dglcell.models.hetero_cell.HeteroCell``)."""
+
+    hidden: int = 64  # H, width of every state
+    layers: int = 3  # L, rounds of message passing
+    conv: str = "gin"  # gin | sage, for every relation
+    gin_layers: int = 2  # Linear layers of a GIN's MLP
+    gin_hidden: int | None = None  # width inside a GIN's MLP; H where null
+    cross_relation: str = "sum"  # sum | mean over the relations into a node
+    residual: bool = True  # add the input of every layer to its output
+    norm: str = "layer"  # layer | rms | none, per node
+    activation: str = "gelu"
+    dropout: float = 0.0
+    preprocessor_layers: int = 2  # Linear layers between the embeddings and the first round
+    relations: list[str] | None = None  # names of the relations in use; all of the cell graph where null
+    metabolism: bool = True  # use the relations with reactions and metabolites
+    pool: list[str] = field(default_factory=lambda: [GENE])  # node types that are pooled
+    local_head: bool = True  # score the deleted genes' wild-type states by self-attention
+    local_layers: int = 2  # rounds of that attention
+    local_heads: int = 8
+    combination: str = "mean"  # mean | gated | none, of global and local prediction
+    strategy: str = "node_mask"  # how the strains' graphs are expressed
+    kernel: str = "auto"  # how sparse products are computed
+
+    def validate(self) -> None:
+        """Check values and their combinations.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        for key, minimum in (
+            ("hidden", 1),
+            ("layers", 0),
+            ("gin_layers", 1),
+            ("preprocessor_layers", 0),
+            ("local_layers", 1),
+            ("local_heads", 1),
+        ):
+            if getattr(self, key) < minimum:
+                raise ConfigError(f"`model.{key}` is too small", got=getattr(self, key), expected=f"{minimum} or more")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
+        for key, allowed in (
+            ("conv", CONVS),
+            ("combination", COMBINATIONS),
+            ("strategy", tuple(STRATEGIES)),
+            ("cross_relation", tuple(CROSS_RELATION)),
+            ("kernel", ("auto", *KERNELS)),
+        ):
+            if getattr(self, key) not in allowed:
+                raise ConfigError(f"`model.{key}` is unknown", got=getattr(self, key), expected=", ".join(allowed))
+        make_norm(self.norm, 1)
+        make_activation(self.activation)
+        if not self.pool or set(self.pool) - set(NODE_TYPES):
+            raise ConfigError("`model.pool` names no node types", got=self.pool, expected=", ".join(NODE_TYPES))
+        if not self.metabolism and self.pool != [GENE]:
+            raise ConfigError(
+                "`model.pool` needs metabolism",
+                got=self.pool,
+                do="set `model.metabolism: true` or `model.pool: [gene]`",
+            )
+        self._validate_local_head()
+
+    def _validate_local_head(self) -> None:
+        if self.local_head and self.hidden % self.local_heads:
+            raise ConfigError(
+                "`model.local_heads` does not divide `model.hidden`",
+                got=self.local_heads,
+                expected=f"a divisor of {self.hidden}",
+            )
+        if self.local_head and self.combination == "none":
+            raise ConfigError(
+                "`model.combination: none` would leave the local head without use",
+                do="set `model.local_head: false`, or combine by `mean` or `gated`",
+            )
+        if not self.local_head and self.combination == "gated":
+            raise ConfigError(
+                "`model.combination: gated` needs the local head",
+                do="set `model.local_head: true` or `model.combination: none`",
+            )

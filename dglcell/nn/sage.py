@@ -1,0 +1,40 @@
+"""GraphSAGE convolution with the mean over surviving in-edges of one relation."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from dglcell.graph.schema import Relation
+from dglcell.perturbation.perturb import PerturbedCell
+from dglcell.perturbation.states import States
+
+
+class SAGEConv(nn.Module):
+    r"""GraphSAGE, mean aggregator (Hamilton, Ying & Leskovec 2017, *Inductive representation learning on large graphs*).
+
+    .. math:: h'_v = W_1 h_v + W_2 \frac{1}{|\mathcal{N}(v)|}\sum_{u \in \mathcal{N}(v)} w_{uv}\,h_u + b
+
+    where :math:`\mathcal{N}(v)` are the sources of the edges into v that survive in the strain.
+
+    Args:
+        relation: whose edges are used.
+        width: H of input and output.
+
+    Shapes:
+        source states [N, B, H], destination states [M, B, H] → [M, B, H].
+    """
+
+    def __init__(self, relation: Relation, width: int) -> None:
+        super().__init__()
+        self.relation = relation
+        self.neighbours = nn.Linear(width, width)
+        self.itself = nn.Linear(width, width, bias=False)
+
+    def forward(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
+        """New states of the destination nodes."""
+        received = perturbed.aggregate(self.relation, source, "mean")
+        return States.combine(self._update, [destination, received])
+
+    def _update(self, x: Tensor, received: Tensor) -> Tensor:
+        out: Tensor = self.itself(x) + self.neighbours(received)
+        return out

@@ -1,0 +1,52 @@
+"""The physically reduced graph of every strain by ``dgl.edge_subgraph``: slow, literal, the oracle."""
+
+from __future__ import annotations
+
+import dgl
+import dgl.function as fn
+import torch
+from torch import Tensor
+
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import Relation
+from dglcell.perturbation.states import States
+
+
+class EdgeSubgraph:
+    """One heterograph per strain; lost nodes keep a row, their edges are gone."""
+
+    def __init__(self, cell: ResidentCell, keep: dict[str, Tensor]) -> None:
+        self.cell, self.keep = cell, keep
+        wild_type = cell.heterograph()
+        num_strains = next(iter(keep.values())).shape[1]
+        self.graphs = [
+            dgl.edge_subgraph(wild_type, self._surviving(strain), relabel_nodes=False) for strain in range(num_strains)
+        ]
+
+    def _surviving(self, strain: int) -> dict[Relation, Tensor]:
+        surviving = {}
+        for relation in self.cell.relations:
+            edges = self.cell[relation]
+            alive = self.keep[relation[0]][edges.src, strain] & self.keep[relation[2]][edges.dst, strain]
+            surviving[relation] = alive.nonzero().squeeze(1)
+        return surviving
+
+    def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
+        """See ``PerturbedCell.aggregate``."""
+        columns = states.x_NBH.expand(-1, len(self.graphs), -1).unbind(1)
+        rows = [self._one(graph[relation], x_NH, reduce) for graph, x_NH in zip(self.graphs, columns, strict=True)]
+        return States(torch.stack(rows, dim=1))
+
+    @staticmethod
+    def _one(graph: dgl.DGLGraph, x_NH: Tensor, reduce: str) -> Tensor:
+        if graph.num_edges() == 0:
+            return x_NH.new_zeros(graph.num_dst_nodes(), x_NH.shape[-1])
+        with graph.local_scope():
+            graph.srcdata["x"] = x_NH
+            if "weight" in graph.edata:
+                graph.edata["weight"] = graph.edata["weight"].to(x_NH.dtype).unsqueeze(-1)
+                message = fn.u_mul_e("x", "weight", "m")
+            else:
+                message = fn.copy_u("x", "m")
+            graph.update_all(message, {"sum": fn.sum, "mean": fn.mean}[reduce]("m", "y"))
+            return graph.dstdata["y"]

@@ -1,0 +1,89 @@
+"""A batch of genotypes: integers only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dglcell.errors import GenotypeError
+
+
+@dataclass(frozen=True)
+class GenotypeBatch:
+    """The deleted genes of B strains, concatenated (CSR), on one device.
+
+    Indices are validated once, where data is read; here they are taken as they are. Deleting a gene twice is
+    deleting it once.
+
+    Attributes:
+        genes: [P] int64 gene indices, strain by strain.
+        offsets: [B + 1] int64; strain b deletes ``genes[offsets[b]:offsets[b + 1]]``.
+        max_deletions: K, an upper bound of the number of deletions of any strain. It is known on the host, so that
+            padded shapes need no synchronisation with the device.
+    """
+
+    genes: Tensor
+    offsets: Tensor
+    max_deletions: int
+
+    @classmethod
+    def from_lists(cls, strains: Sequence[Sequence[int]], num_genes: int | None = None) -> GenotypeBatch:
+        """Build from Python lists of gene indices, validating them.
+
+        Raises:
+            GenotypeError: an index is outside ``[0, num_genes)``.
+        """
+        for number, strain in enumerate(strains):
+            wrong = [g for g in strain if g < 0 or (num_genes is not None and g >= num_genes)]
+            if wrong:
+                raise GenotypeError(
+                    f"strain {number}: gene index outside the cell graph",
+                    got=wrong,
+                    expected=f"0 … {num_genes - 1}" if num_genes is not None else "0 or more",
+                )
+        counts = torch.tensor([len(s) for s in strains], dtype=torch.int64)
+        offsets = torch.zeros(len(strains) + 1, dtype=torch.int64)
+        offsets[1:] = torch.cumsum(counts, 0)
+        genes = torch.tensor([g for s in strains for g in s], dtype=torch.int64)
+        return cls(genes, offsets, max((len(s) for s in strains), default=0))
+
+    @property
+    def num_strains(self) -> int:
+        """B."""
+        return len(self.offsets) - 1
+
+    @property
+    def strains(self) -> Tensor:
+        """[P] int64: the strain of every entry of ``genes``."""
+        positions = torch.arange(len(self.genes), device=self.genes.device)
+        return torch.searchsorted(self.offsets, positions, right=True) - 1
+
+    def with_wild_type(self) -> GenotypeBatch:
+        """The same batch with the wild type (no deletion) put in front as strain 0."""
+        zero = torch.zeros(1, dtype=self.offsets.dtype, device=self.offsets.device)
+        return GenotypeBatch(self.genes, torch.cat([zero, self.offsets]), self.max_deletions)
+
+    def padded(self) -> tuple[Tensor, Tensor]:
+        """Genes as a rectangle.
+
+        Returns:
+            genes [B, K] (0 where there is none) and present [B, K] bool.
+        """
+        slots = torch.arange(self.max_deletions, device=self.genes.device)
+        counts = self.offsets.diff()
+        present_BK = slots < counts.unsqueeze(1)
+        # One spare entry keeps the gather in range where nothing is deleted.
+        genes = torch.cat([self.genes, self.genes.new_zeros(1)])
+        positions = torch.where(present_BK, self.offsets[:-1].unsqueeze(1) + slots, len(self.genes))
+        return genes[positions], present_BK
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> GenotypeBatch:
+        """The batch on ``device``."""
+        return GenotypeBatch(
+            self.genes.to(device, non_blocking=non_blocking),
+            self.offsets.to(device, non_blocking=non_blocking),
+            self.max_deletions,
+        )

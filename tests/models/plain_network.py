@@ -1,0 +1,85 @@
+"""The global head of the model on one physically reduced graph, in dense numpy with loops and no dglcell layer."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tests.random_cells import RandomCell
+
+_erf = np.vectorize(math.erf, otypes=[float])
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + _erf(x / math.sqrt(2)))
+
+
+def _norm(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * weight + bias
+
+
+class Parameters:
+    """Parameters by name, as numpy."""
+
+    def __init__(self, model) -> None:
+        self.values = {name: p.detach().numpy() for name, p in model.named_parameters()}
+
+    def linear(self, prefix: str, x: np.ndarray) -> np.ndarray:
+        y = x @ self.values[f"{prefix}.weight"].T
+        return y + self.values[f"{prefix}.bias"] if f"{prefix}.bias" in self.values else y
+
+    def norm(self, prefix: str, x: np.ndarray) -> np.ndarray:
+        return _norm(x, self.values[f"{prefix}.weight"], self.values[f"{prefix}.bias"])
+
+
+def encode(model, cell: RandomCell, strain: list[int]) -> dict[str, np.ndarray]:
+    """States of the kept nodes after message passing on the graph without the lost ones."""
+    p = Parameters(model)
+    kept = {t: np.flatnonzero(mask) for t, mask in cell.keep(strain).items()}
+    x = {}
+    for node_type in model.node_types:
+        h = p.values[f"embeddings.{node_type}.weight"][kept[node_type]]
+        h = _gelu(p.linear(f"preprocessors.{node_type}.0", h))
+        x[node_type] = _gelu(p.norm(f"preprocessors.{node_type}.4", p.linear(f"preprocessors.{node_type}.3", h)))
+    for number, layer in enumerate(model.layers):
+        new = {t: np.zeros_like(h) for t, h in x.items()}
+        touched = set()
+        for i, relation in enumerate(layer.relations):
+            name = f"layers.{number}.convs.{i}"
+            source, _, destination = relation
+            matrix, degree = cell.adjacency(relation, strain)
+            matrix = matrix[np.ix_(kept[destination], kept[source])]
+            received = matrix @ x[source]
+            if model.config.conv == "sage":
+                received = received / np.maximum(degree[kept[destination]], 1)[:, None]
+                out = p.linear(f"{name}.conv.itself", x[destination]) + p.linear(f"{name}.conv.neighbours", received)
+            else:
+                out = (1 + p.values[f"{name}.conv.epsilon"]) * x[destination] + received
+                out = p.linear(f"{name}.conv.mlp.2", _gelu(p.linear(f"{name}.conv.mlp.0", out)))
+            new[destination] = new[destination] + _gelu(p.norm(f"{name}.after.0", out))
+            touched.add(destination)
+        x = {t: (x[t] + new[t] if model.config.residual else new[t]) if t in touched else x[t] for t in x}
+    return x
+
+
+def pool(model, x: dict[str, np.ndarray]) -> np.ndarray:
+    """Attention pooling of every pooled type, side by side."""
+    p, parts = Parameters(model), []
+    for node_type in model.config.pool:
+        h = x[node_type]
+        if len(h) == 0:
+            parts.append(np.zeros(h.shape[1]))
+            continue
+        gate = p.linear(f"pools.{node_type}.gate.2", _gelu(p.linear(f"pools.{node_type}.gate.0", h)))[:, 0]
+        share = np.exp(gate - gate.max())
+        parts.append((share / share.sum()) @ p.linear(f"pools.{node_type}.value", h))
+    return np.concatenate(parts)
+
+
+def plain_forward(model, cell: RandomCell, strain: list[int]) -> np.ndarray:
+    """[T] global prediction."""
+    p = Parameters(model)
+    z = pool(model, encode(model, cell, [])) - pool(model, encode(model, cell, strain))
+    return p.linear("global_head.2", _gelu(p.linear("global_head.0", z)))

@@ -1,0 +1,164 @@
+"""The whole model: parameter counts, strategies against each other, kept nodes against the reduced graph."""
+
+from __future__ import annotations
+
+import dgl
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dglcell.errors import ConfigError
+from dglcell.graph.resident import ResidentCell
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.hetero_cell import HeteroCell, count_parameters
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import STRATEGIES, perturb
+from tests.models.plain_network import plain_forward
+from tests.random_cells import RandomCell, genotypes_of, random_cells
+
+TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
+
+
+def small_config(**changes) -> HeteroCellConfig:
+    base = {"hidden": 8, "layers": 2, "local_heads": 2, "pool": ["gene", "reaction"], "kernel": "auto"}
+    return HeteroCellConfig(**{**base, **changes})
+
+
+def nine_network_cell(genes: int = 6607) -> ResidentCell:
+    edge = (torch.tensor([0]), torch.tensor([1]))
+    names = [f"network_{i}" for i in range(9)]
+    graph = dgl.heterograph({("gene", n, "gene"): edge for n in names}, num_nodes_dict={"gene": genes})
+    return ResidentCell(graph)
+
+
+def test_parameter_count_of_the_sum_gin2_configuration() -> None:
+    """669,917: 6,607 genes, nine networks, H = 64, three layers, sum, two-layer GIN, no local predictor."""
+    config = HeteroCellConfig(metabolism=False, local_head=False, combination="none")
+    config.validate()
+    assert count_parameters(HeteroCell(nine_network_cell(), config)) == 669_917
+
+
+def test_parameter_count_of_the_local_head() -> None:
+    """The local head adds 37,507 and gating 322 (one phenotype, H = 64)."""
+    cell = nine_network_cell(10)
+
+    def count(**changes: object) -> int:
+        return count_parameters(HeteroCell(cell, HeteroCellConfig(metabolism=False, **changes)))
+
+    without = count(local_head=False, combination="none")
+    assert count() - without == 37_507
+    assert count(combination="gated") - count() == 322
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    data=st.data(),
+    cell=random_cells(),
+    conv=st.sampled_from(["gin", "sage"]),
+    cross_relation=st.sampled_from(["sum", "mean"]),
+    combination=st.sampled_from(["mean", "gated"]),
+    residual=st.booleans(),
+)
+def test_strategies_agree_forward_and_in_every_gradient(
+    data, cell: RandomCell, conv, cross_relation, combination, residual
+) -> None:
+    batch = GenotypeBatch.from_lists(data.draw(genotypes_of(cell)))
+    results = {}
+    for strategy in STRATEGIES:
+        torch.manual_seed(0)
+        config = small_config(
+            strategy=strategy, conv=conv, cross_relation=cross_relation, combination=combination, residual=residual
+        )
+        config.validate()
+        model = HeteroCell(cell.resident, config, outputs=2).double()
+        prediction = model(batch).phenotypes
+        prediction.square().sum().backward()
+        results[strategy] = (prediction.detach(), {n: p.grad for n, p in model.named_parameters()})
+    expected, gradients = results["edge_subgraph"]
+    for strategy, (prediction, other) in results.items():
+        torch.testing.assert_close(prediction, expected, msg=strategy, **TOLERANCE)
+        for name, gradient in other.items():
+            if gradients[name] is None:
+                assert gradient is None or not gradient.any(), name
+            elif gradient is None:
+                assert not gradients[name].any(), name
+            else:
+                torch.testing.assert_close(gradient, gradients[name], msg=f"{strategy} {name}", **TOLERANCE)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), cell=random_cells(), conv=st.sampled_from(["gin", "sage"]))
+def test_kept_nodes_equal_a_plain_network_on_the_reduced_graph(data, cell: RandomCell, conv: str) -> None:
+    strains = data.draw(genotypes_of(cell))
+    torch.manual_seed(0)
+    model = HeteroCell(cell.resident, small_config(conv=conv), outputs=2).double()
+    prediction = model(GenotypeBatch.from_lists(strains))
+    expected = np.stack([plain_forward(model, cell, strain) for strain in strains])
+    np.testing.assert_allclose(prediction.global_part.detach().numpy(), expected, atol=1e-10, rtol=1e-10)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), cell=random_cells())
+def test_a_strain_never_depends_on_its_batch_mates(data, cell: RandomCell) -> None:
+    strains = data.draw(genotypes_of(cell))
+    model = HeteroCell(cell.resident, small_config()).double().eval()
+    together = model(GenotypeBatch.from_lists(strains)).phenotypes
+    for b, strain in enumerate(strains):
+        alone = model(GenotypeBatch.from_lists([strain])).phenotypes
+        torch.testing.assert_close(together[b : b + 1], alone, **TOLERANCE)
+
+
+def test_the_wild_type_differs_from_itself_by_nothing() -> None:
+    model = HeteroCell(nine_network_cell(10), HeteroCellConfig(metabolism=False)).double()
+    difference = model(GenotypeBatch.from_lists([[], [3]])).difference
+    assert difference[0].abs().max() < 1e-12 < difference[1].abs().max()
+
+
+def test_a_deleted_enzyme_reaches_the_genes_through_metabolism() -> None:
+    """Gene 0 catalyses reaction 0 → metabolite 0 → reaction 1 ← gene 1; no gene–gene edge at all."""
+    graph = dgl.heterograph(
+        {
+            ("gene", "catalyses", "reaction"): ([0, 1], [0, 1]),
+            ("reaction", "catalysed_by", "gene"): ([0, 1], [0, 1]),
+            ("reaction", "converts", "metabolite"): ([0], [0]),
+            ("metabolite", "converted_by", "reaction"): ([0], [1]),
+        },
+        num_nodes_dict={"gene": 2, "reaction": 2, "metabolite": 1},
+    )
+    torch.manual_seed(0)
+    model = HeteroCell(ResidentCell(graph), small_config(layers=3, pool=["gene"])).double()
+    states = model.encode(perturb(model.cell, GenotypeBatch.from_lists([[], [0]])))["gene"].x_NBH
+    assert (states[1, 0] - states[1, 1]).abs().max() > 1e-6
+
+
+def test_every_parameter_gets_a_gradient() -> None:
+    cell = nine_network_cell(10)
+    model = HeteroCell(cell, HeteroCellConfig(metabolism=False, combination="gated"))
+    model(GenotypeBatch.from_lists([[0, 1], [2, 3]])).phenotypes.sum().backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden": 10}, r"`model.local_heads` does not divide `model.hidden`"),
+        ({"norm": "graph"}, r"norm 'graph' takes statistics over nodes or strains"),
+        ({"conv": "gcn"}, r"`model.conv` is unknown\n  got:      gcn\n  expected: gin, sage"),
+        ({"dropout": 1.0}, r"`model.dropout` is no probability"),
+        ({"combination": "none"}, r"would leave the local head without use"),
+        ({"local_head": False, "combination": "gated"}, r"needs the local head"),
+        ({"pool": []}, r"`model.pool` names no node types"),
+        ({"metabolism": False, "pool": ["reaction"]}, r"`model.pool` needs metabolism"),
+        ({"layers": -1}, r"`model.layers` is too small"),
+    ],
+)
+def test_bad_configurations_are_refused(changes: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        HeteroCellConfig(**changes).validate()
+
+
+def test_relations_that_the_cell_lacks_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"`model.relations` names relations .*\n  got:      \['nonsense'\]"):
+        HeteroCell(nine_network_cell(3), HeteroCellConfig(relations=["nonsense"]))

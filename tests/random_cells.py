@@ -1,0 +1,99 @@
+"""Random small cells and genotypes for property tests, and a dense numpy reference that shares no code with dglcell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import dgl
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from dglcell.graph.resident import ResidentCell
+
+EDGES = {
+    ("gene", "physical", "gene"): ("gene", "gene"),
+    ("gene", "empty", "gene"): ("gene", "gene"),
+    ("gene", "catalyses", "reaction"): ("gene", "reaction"),
+    ("reaction", "catalysed_by", "gene"): ("reaction", "gene"),
+    ("reaction", "converts", "metabolite"): ("reaction", "metabolite"),
+    ("metabolite", "converted_by", "reaction"): ("metabolite", "reaction"),
+}
+WEIGHTED = ("converts", "converted_by")
+
+
+@dataclass
+class RandomCell:
+    """Edge arrays and sizes; ``resident`` is the same cell as dglcell holds it."""
+
+    sizes: dict[str, int]
+    edges: dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]
+    weights: dict[tuple[str, str, str], np.ndarray]
+
+    @property
+    def resident(self) -> ResidentCell:
+        graph = dgl.heterograph(
+            {r: (torch.as_tensor(u), torch.as_tensor(v)) for r, (u, v) in self.edges.items()},
+            num_nodes_dict=self.sizes,
+        )
+        for relation, weight in self.weights.items():
+            graph.edges[relation].data["weight"] = torch.as_tensor(weight)
+        return ResidentCell(graph).double()
+
+    def keep(self, strain: list[int]) -> dict[str, np.ndarray]:
+        """Kept nodes of one strain, by the definition: node type → [N] bool."""
+        keep = {t: np.ones(n, dtype=bool) for t, n in self.sizes.items()}
+        for gene in strain:
+            keep["gene"][gene] = False
+        for gene, reaction in zip(*self.edges["gene", "catalyses", "reaction"], strict=True):
+            if gene in strain:
+                keep["reaction"][reaction] = False
+        return keep
+
+    def adjacency(self, relation: tuple[str, str, str], strain: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Dense [M, N] weighted adjacency and [M] in-degree of the physically reduced graph, edge by edge."""
+        keep = self.keep(strain)
+        source, destination = relation[0], relation[2]
+        matrix = np.zeros((self.sizes[destination], self.sizes[source]))
+        degree = np.zeros(self.sizes[destination])
+        weights = self.weights.get(relation, np.ones(len(self.edges[relation][0])))
+        for u, v, w in zip(*self.edges[relation], weights, strict=True):
+            if keep[source][u] and keep[destination][v]:
+                matrix[v, u] += w
+                degree[v] += 1
+        return matrix, degree
+
+
+@st.composite
+def random_cells(draw: st.DrawFn) -> RandomCell:
+    """Cells with self-loops, multi-edges, an empty relation, isolated nodes and complexes of several genes."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    sizes = {
+        "gene": draw(st.integers(1, 12)),
+        "reaction": draw(st.integers(1, 6)),
+        "metabolite": draw(st.integers(1, 5)),
+    }
+    edges, weights = {}, {}
+    for relation, (source, destination) in EDGES.items():
+        number = 0 if relation[1] == "empty" else draw(st.integers(0, 30))
+        u = rng.integers(0, sizes[source], number)
+        v = rng.integers(0, sizes[destination], number)
+        if relation[1] == "physical" and number:
+            v[0] = u[0]  # a self-loop
+            u, v = np.append(u, u[-1]), np.append(v, v[-1])  # a multi-edge
+        edges[relation] = (u, v)
+        if relation[1] in WEIGHTED:
+            weights[relation] = rng.normal(size=number)
+    return RandomCell(sizes, edges, weights)
+
+
+@st.composite
+def genotypes_of(draw: st.DrawFn, cell: RandomCell) -> list[list[int]]:
+    """Strains with zero to ten deletions: empty ones, repeated genes, a whole complex."""
+    strains = draw(st.lists(st.lists(st.integers(0, cell.sizes["gene"] - 1), max_size=10), min_size=1, max_size=4))
+    genes, reactions = cell.edges["gene", "catalyses", "reaction"]
+    if len(reactions) and draw(st.booleans()):
+        strains.append(sorted(set(genes[reactions == reactions[0]].tolist()))[:10])
+    if draw(st.booleans()) and strains[0]:
+        strains[0] = [*strains[0], strains[0][0]]  # the same gene twice
+    return strains
