@@ -1,0 +1,165 @@
+"""The in-silico screen: growth of deletion strains of a metabolic model, and their genetic interactions.
+
+A strain's ``fitness`` is its maximal growth over the wild type's, by flux balance analysis; 0 where no
+steady state exists.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict
+
+import numpy as np
+import swiglpk
+from numpy.typing import NDArray
+
+from dglcell.data.sources.design import Design, cross, gene_sets, subsets
+from dglcell.data.sources.epistasis import Fitness, digenic, lethal, snap, trigenic
+from dglcell.data.sources.fba import FluxProblem
+from dglcell.data.sources.growth import Growth, Level, distinct_rows
+from dglcell.data.sources.insilico_config import InSilicoConfig
+from dglcell.data.sources.progress import progress_bars
+from dglcell.data.sources.rules import KnockoutRules
+from dglcell.data.table import Provenance, StrainTable
+from dglcell.errors import ConfigError
+from dglcell.files import sha256_file
+from dglcell.graph.model_files import locate_model, read_model
+
+log = logging.getLogger(__name__)
+
+DESCRIPTION = "in-silico deletion screen by flux balance analysis"
+
+
+def load_insilico(config: InSilicoConfig, raw: str | None = None) -> StrainTable:
+    """Compute the screen.
+
+    Singles come first, then pairs, then triples; ``fitness`` is given for all, ``digenic_interaction`` for pairs and
+    ``trigenic_interaction`` for triples. Values within 1e-6 of 0 (and fitness within 1e-6 of 1) are set to it: that is
+    what a solver tolerance of 1e-9 can tell apart.
+
+    Args:
+        config: the design and the solver's limits.
+        raw: folder for a model given by a relative path.
+
+    Raises:
+        ConfigError: the design does not fit the model.
+        GraphError: the model cannot be read.
+        DataError: the wild type does not grow, or the model is not a plain flux balance problem.
+    """
+    config.validate()
+    model = read_model(config.model, raw)
+    rules = KnockoutRules.of(model)
+    problem = FluxProblem.of(model, tolerance=config.tolerance, time_limit=config.time_limit)
+    with progress_bars() as begin:
+        growth = Growth(rules, problem, processes=config.processes)
+        screen = Screen(growth, begin)
+        design = _draw(config, screen)
+        screen.solve(design)
+        columns = screen.phenotypes(design)
+    lists = [design.singles, design.pairs, design.triples]
+    sizes = np.repeat([1, 2, 3], [len(rows) for rows in lists])
+    path = locate_model(config.model, raw)
+    if growth.counts["time_outs"] or growth.counts["failures"]:
+        log.warning("%d linear programs timed out and %d failed: the fitness of their strains is missing",
+                    growth.counts["time_outs"], growth.counts["failures"])
+    return StrainTable(
+        names=rules.genes,
+        genes=np.concatenate([rows.ravel() for rows in lists]),
+        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        phenotypes=columns,
+        units=dict.fromkeys(columns, ""),
+        provenance=Provenance(
+            source="insilico",
+            description=f"{DESCRIPTION} of {model.id or config.model}",
+            citation="Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245 (flux balance analysis)",
+            licence="computed; the model's own licence applies to the model",
+            files={path.name: sha256_file(path)},
+            counts={
+                "strains": len(sizes), **{kind: len(rows) for kind, rows in
+                                          zip(("singles", "pairs", "triples"), lists, strict=True)},
+                "lethal": int(lethal(columns["fitness"]).sum()), **growth.counts,
+            },
+            parameters={**asdict(config), "solver": f"GLPK {swiglpk.glp_version()}",
+                        "wild_type_growth": growth.wild_type},
+        ),
+    )
+
+
+class Screen:
+    """Fitness of strains, level by level, and what follows from it."""
+
+    def __init__(self, growth: Growth, begin: Callable[[str, int], Callable[[], None]]) -> None:
+        self._growth = growth
+        self._begin = begin
+        self.genes = len(growth.rules.genes)
+        everyone = np.arange(self.genes, dtype=np.int32)[:, None]
+        self._singles = self._level(everyone, growth.root)
+        self._pairs: Level | None = None
+        self._triples: Level | None = None
+
+    def _level(self, sets: NDArray[np.int32], below: Level) -> Level:
+        kind = ("single", "double", "triple")[sets.shape[1] - 1]
+        return self._growth.level(sets, below, lambda total: self._begin(f"{kind} deletions", total))
+
+    def solve(self, design: Design) -> None:
+        """Solve the strains of a design and all their subsets."""
+        triples = distinct_rows(design.triples, self.genes)
+        pairs = distinct_rows(np.concatenate([design.pairs, subsets(triples, self.genes)]), self.genes)
+        self._pairs = self._level(pairs, self._singles)
+        self._triples = self._level(triples, self._pairs)
+
+    def viable_pairs(self, pairs: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """[S] whether the double mutants grow."""
+        level = self._level(distinct_rows(pairs, self.genes), self._singles)
+        return ~lethal(self._fitness(level, pairs))
+
+    def _fitness(self, level: Level | None, sets: NDArray[np.int32]) -> Fitness:
+        assert level is not None
+        values = self._growth.values(level.find(np.sort(sets, axis=1)))
+        return snap(values / self._growth.wild_type, 0.0, 1.0)
+
+    def phenotypes(self, design: Design) -> dict[str, NDArray[np.float32]]:
+        """Columns over singles, pairs and triples of a solved design; an interaction only where strains have one."""
+        one, two, three = design.singles, design.pairs, design.triples
+        f_i, f_j = (self._fitness(self._singles, two[:, [i]]) for i in range(2))
+        f_ij = self._fitness(self._pairs, two)
+        g_i, g_j, g_k = (self._fitness(self._singles, three[:, [i]]) for i in range(3))
+        g_ij, g_ik, g_jk = (self._fitness(self._pairs, three[:, pair]) for pair in ([0, 1], [0, 2], [1, 2]))
+        g_ijk = self._fitness(self._triples, three)
+        nothing = [np.full(len(rows), np.nan) for rows in (one, two, three)]
+        columns = {"fitness": [self._fitness(self._singles, one), f_ij, g_ijk]}
+        if len(two):
+            columns["digenic_interaction"] = [nothing[0], snap(digenic(f_ij, f_i, f_j), 0.0), nothing[2]]
+        if len(three):
+            tau = snap(trigenic(g_ijk, (g_i, g_j, g_k), (g_ij, g_ik, g_jk)), 0.0)
+            columns["trigenic_interaction"] = [nothing[0], nothing[1], tau]
+        return {name: np.concatenate(parts).astype(np.float32) for name, parts in columns.items()}
+
+
+def _draw(config: InSilicoConfig, screen: Screen) -> Design:
+    rng = np.random.default_rng(config.seed)
+    genes = screen.genes
+    singles = np.arange(genes if config.singles else 0, dtype=np.int32)[:, None]
+    if config.design == "subsets":
+        pairs = gene_sets(genes, 2, config.pairs, rng, key="pairs")
+        return Design(singles, pairs, gene_sets(genes, 3, config.triples, rng, key="triples"))
+    queries = _viable_queries(config, screen, rng)
+    size = genes if config.array_size is None else config.array_size
+    if size > genes:
+        raise ConfigError("'array_size' is larger than the model", got=size, expected=f"at most {genes:,} genes")
+    array = np.sort(rng.choice(genes, size=size, replace=False)).astype(np.int32)
+    triples, controls = cross(queries, array, genes)
+    return Design(singles, controls if config.pairs == "all" else controls[:0], triples)
+
+
+def _viable_queries(config: InSilicoConfig, screen: Screen, rng: np.random.Generator) -> NDArray[np.int32]:
+    """[Q, 2] random query pairs whose double mutants grow: a dead query strain cannot be crossed."""
+    wanted = config.query_pairs or 0
+    total = screen.genes * (screen.genes - 1) // 2
+    candidates = gene_sets(screen.genes, 2, str(min(4 * wanted, total)), rng, key="query_pairs")
+    viable = rng.permutation(candidates[screen.viable_pairs(candidates)])
+    if len(viable) < wanted:
+        raise ConfigError("'query_pairs' asks for more than were found viable", got=wanted,
+                          expected=f"at most {len(viable):,}", do="ask for fewer query pairs")
+    return viable[:wanted]
