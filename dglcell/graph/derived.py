@@ -1,0 +1,144 @@
+"""Gene–gene relations that follow from a metabolic model alone, for cells without measured networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dglcell.errors import GraphError
+from dglcell.graph.metabolism import Metabolism
+
+CURRENCY_DEGREE = 50
+"""A metabolite of more than 50 reactions would join over 1,000 pairs: it says little about any one."""
+
+# BiGG identifiers without compartment, then names as other models write them, all in lower case.
+_IDENTIFIERS = "h,h2o,o2,co2,pi,ppi,nh4,atp,adp,amp,gtp,gdp,nad,nadh,nadp,nadph,fad,fadh2,coa"
+_NAMES = (
+    "h+,water,oxygen,carbon dioxide,phosphate,diphosphate,ammonium,ammonia,"
+    "nad+,nad(+),nadp+,nadp(+),coenzyme a"
+)
+CURRENCY_SPECIES = frozenset(f"{_IDENTIFIERS},{_NAMES}".split(","))
+"""Carriers of protons, water, gases, phosphate, energy and electrons, whatever the size of the model."""
+
+
+@dataclass(frozen=True)
+class Currency:
+    """Which metabolites do not make two reactions neighbours.
+
+    Attributes:
+        degree: a metabolite of more reactions than this is currency.
+        metabolites: if not empty, exactly these metabolites are currency and ``degree`` is not used.
+    """
+
+    degree: int = CURRENCY_DEGREE
+    metabolites: tuple[str, ...] = ()
+
+    def mask(self, metabolism: Metabolism) -> NDArray[np.bool_]:
+        """[N metabolites] true for currency.
+
+        Raises:
+            GraphError: a listed metabolite is not in the model.
+        """
+        vocabulary = metabolism.metabolites
+        mask = np.zeros(len(vocabulary), dtype=bool)
+        if self.metabolites:
+            mask[[vocabulary.index(name) for name in self.metabolites]] = True
+            return mask
+        degree = _stoichiometric(metabolism).sum(axis=0)
+        columns = (vocabulary.names, metabolism.metabolite_names, metabolism.compartments)
+        known = [
+            identifier.removesuffix(f"_{compartment}").lower() in CURRENCY_SPECIES
+            or name.lower() in CURRENCY_SPECIES
+            for identifier, name, compartment in zip(*columns, strict=True)
+        ]
+        return (degree > self.degree) | np.array(known, dtype=bool)
+
+
+def shares_complex(metabolism: Metabolism, currency: Currency) -> sparse.csr_array:
+    """Genes that are subunits of one enzyme complex."""
+    membership = _incidence(metabolism.catalyses, (len(metabolism.genes), len(metabolism.reactions)))
+    return _without_diagonal(membership @ membership.T)
+
+
+def isoenzyme(metabolism: Metabolism, currency: Currency) -> sparse.csr_array:
+    """Genes of different complexes of one reaction that share no complex of that reaction."""
+    gene, node = metabolism.catalyses
+    reaction = metabolism.model_reaction_of[node]
+    pairs: set[tuple[int, int]] = set()
+    order = np.argsort(reaction, kind="stable")
+    boundaries = np.flatnonzero(np.diff(reaction[order])) + 1
+    for rows in np.split(order, boundaries):
+        genes, local_gene = np.unique(gene[rows], return_inverse=True)
+        nodes, local_node = np.unique(node[rows], return_inverse=True)
+        together = np.zeros((len(genes), len(nodes)), dtype=np.int64)
+        together[local_gene, local_node] = 1
+        a, b = np.nonzero(together @ together.T == 0)
+        pairs.update(zip(genes[a].tolist(), genes[b].tolist(), strict=True))
+    edges = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2).T
+    return _incidence(edges, (len(metabolism.genes),) * 2)
+
+
+def metabolic_neighbour(metabolism: Metabolism, currency: Currency) -> sparse.csr_array:
+    """Genes of two different reactions that share a metabolite which is not currency."""
+    substances = _stoichiometric(metabolism)[:, ~currency.mask(metabolism)]
+    adjacent = _without_diagonal(substances @ substances.T)
+    gene, node = metabolism.catalyses
+    edges = np.stack([gene, metabolism.model_reaction_of[node]])
+    catalysed = _incidence(edges, (len(metabolism.genes), len(metabolism.model_reactions)))
+    return _without_diagonal(catalysed @ adjacent @ catalysed.T)
+
+
+DERIVED: dict[str, Callable[[Metabolism, Currency], sparse.csr_array]] = {
+    "shares_complex": shares_complex,
+    "isoenzyme": isoenzyme,
+    "metabolic_neighbour": metabolic_neighbour,
+}
+"""Name of a derived relation → symmetric [N genes, N genes] matrix, non-zero where two genes are related."""
+
+
+def derived_edges(name: str, metabolism: Metabolism, currency: Currency | None = None) -> NDArray[np.int64]:
+    """Edges of one derived relation, both directions of each pair, no self-loops.
+
+    Args:
+        name: a key of `DERIVED`.
+        metabolism: the model.
+        currency: which metabolites connect nothing.
+
+    Returns:
+        [2, E] gene indices.
+
+    Raises:
+        GraphError: the relation has no edges in this model.
+    """
+    edges = np.stack(DERIVED[name](metabolism, currency or Currency()).nonzero()).astype(np.int64)
+    if not edges.size:
+        raise GraphError(
+            f"derived relation '{name}' has no edges",
+            got=f"metabolic model '{metabolism.name}' with {len(metabolism.genes):,} genes",
+            do=f"take '{name}' out of `derived`",
+        )
+    return edges
+
+
+def _stoichiometric(metabolism: Metabolism) -> sparse.csr_array:
+    """[N model reactions, N metabolites], non-zero where a metabolite takes part."""
+    node, metabolite = metabolism.converts
+    edges = np.stack([metabolism.model_reaction_of[node], metabolite])
+    return _incidence(edges, (len(metabolism.model_reactions), len(metabolism.metabolites)))
+
+
+def _incidence(edges: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:
+    matrix = sparse.csr_array((np.ones(edges.shape[1], dtype=np.int64), tuple(edges)), shape=shape)
+    matrix.data[:] = 1
+    return matrix
+
+
+def _without_diagonal(matrix: sparse.csr_array) -> sparse.csr_array:
+    matrix = sparse.csr_array(matrix)
+    matrix.setdiag(0)
+    matrix.eliminate_zeros()
+    return matrix

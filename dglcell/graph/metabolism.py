@@ -1,0 +1,181 @@
+"""Metabolism as arrays: genes, one reaction node per enzyme complex × direction, and metabolites."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.errors import GraphError, listing
+from dglcell.files import sha256_file
+from dglcell.graph.gpr import Complex, enzyme_complexes
+from dglcell.graph.model_files import locate_model, read_model
+from dglcell.graph.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from cobra import Model, Reaction
+
+
+@dataclass(frozen=True)
+class Metabolism:
+    """A genome-scale metabolic model as index arrays (no cobra objects).
+
+    A reaction of the model becomes one node per enzyme complex × direction; a reaction without a rule
+    one node per direction. ``PFK#2+`` is complex 2 of PFK running forward, ``PFK#2-`` backward,
+    ``O2t+`` has no rule. Directions follow the flux bounds: backward if the lower bound is negative,
+    forward if the upper bound is positive or if no flux is allowed at all: a blocked reaction keeps one
+    node, as a place in the network. (yeast-GEM 9.0.2 has 7 of these, counted in its 7,122 nodes, and no
+    reaction that only runs backward.)
+
+    Attributes:
+        genes: all genes of the model.
+        reactions: reaction nodes.
+        metabolites: metabolites, each in its compartment.
+        catalyses: [2, E] (gene, reaction node).
+        converts: [2, E] (reaction node, metabolite).
+        stoichiometry: [E] float32, one per ``converts`` edge: negative consumed, positive produced, in the
+            direction of the node.
+        model_reactions: reactions as the model has them.
+        model_reaction_of: [N] index into ``model_reactions`` for each reaction node.
+        metabolite_names: readable name of each metabolite, e.g. ``ATP``.
+        compartments: compartment of each metabolite.
+        provenance: model name, sha256 of its file, and counts.
+    """
+
+    genes: Vocabulary
+    reactions: Vocabulary
+    metabolites: Vocabulary
+    catalyses: NDArray[np.int64]
+    converts: NDArray[np.int64]
+    stoichiometry: NDArray[np.float32]
+    model_reactions: Vocabulary
+    model_reaction_of: NDArray[np.int64]
+    metabolite_names: tuple[str, ...]
+    compartments: tuple[str, ...]
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """What the user called the model."""
+        return str(self.provenance.get("name", ""))
+
+    @property
+    def genes_with_rule(self) -> NDArray[np.int64]:
+        """Sorted indices of the genes that occur in a rule."""
+        return np.unique(self.catalyses[0])
+
+    @property
+    def reactions_with_genes(self) -> NDArray[np.int64]:
+        """Sorted indices of the reaction nodes that have genes."""
+        return np.unique(self.catalyses[1])
+
+    @classmethod
+    def read(cls, name_or_path: str, raw: str | None = None, *, absorb: bool = False) -> Metabolism:
+        """Read a model file or one that cobra ships; see `dglcell.graph.model_files.read_model`.
+
+        Raises:
+            GraphError: as `read_model` and `from_model`.
+        """
+        path, model = locate_model(name_or_path, raw), read_model(name_or_path, raw)
+        return cls.from_model(model, absorb=absorb, name=name_or_path, file=path)
+
+    @classmethod
+    def from_model(
+        cls, model: Model, *, absorb: bool = False, name: str | None = None, file: Path | None = None
+    ) -> Metabolism:
+        """Convert a cobra model.
+
+        Args:
+            model: any cobra model.
+            absorb: drop complexes that contain another one; see `enzyme_complexes`.
+            name: how the user called the model; the model's own id where None.
+            file: file it was read from, hashed into the provenance.
+
+        Raises:
+            GraphError: the model lacks genes, reactions or metabolites; a rule cannot be expanded; two
+                reaction nodes would share a name.
+        """
+        where = name or model.id or "model"
+        _check_not_empty(model, where)
+        nodes = [node for reaction in model.reactions for node in _reaction_nodes(reaction, absorb)]
+        return _assemble(model, nodes, where, file)
+
+
+@dataclass(frozen=True)
+class _Node:
+    name: str
+    reaction: Reaction
+    genes: Complex
+    sign: int
+
+
+def _check_not_empty(model: Model, where: str) -> None:
+    for kind in ("reactions", "metabolites", "genes"):
+        if not getattr(model, kind):
+            raise GraphError(
+                f"metabolic model '{where}' has no {kind}",
+                expected="a model with genes, reactions and metabolites",
+                do="check that the file holds a genome-scale model with gene rules"
+                if kind == "genes"
+                else "check that the file is whole",
+            )
+
+
+def _reaction_nodes(reaction: Reaction, absorb: bool) -> list[_Node]:
+    complexes = enzyme_complexes(reaction.gpr, absorb=absorb, where=f"reaction '{reaction.id}'")
+    labelled = [(f"{reaction.id}#{k}", genes) for k, genes in enumerate(complexes, start=1)]
+    backward, forward = reaction.lower_bound < 0, reaction.upper_bound > 0
+    signs = [(1, "+")] if forward or not backward else []
+    signs += [(-1, "-")] if backward else []
+    return [
+        _Node(label + suffix, reaction, genes, sign)
+        for label, genes in labelled or [(reaction.id, frozenset())]
+        for sign, suffix in signs
+    ]
+
+
+def _assemble(model: Model, nodes: list[_Node], where: str, file: Path | None) -> Metabolism:
+    nodes = sorted(nodes, key=lambda node: node.name)
+    names = [node.name for node in nodes]
+    repeated = sorted({a for a, b in itertools.pairwise(names) if a == b})
+    if repeated:
+        raise GraphError(
+            f"metabolic model '{where}': reaction nodes would share a name",
+            got=listing(repeated),
+            do="rename reactions whose names end in '#' and a number",
+        )
+    genes = Vocabulary.of(gene.id for gene in model.genes)
+    metabolites = Vocabulary.of(metabolite.id for metabolite in model.metabolites)
+    model_reactions = Vocabulary.of(reaction.id for reaction in model.reactions)
+    catalyses = [(genes.index(gene), i) for i, node in enumerate(nodes) for gene in sorted(node.genes)]
+    converts = [
+        (i, metabolites.index(metabolite.id), node.sign * coefficient)
+        for i, node in enumerate(nodes)
+        for metabolite, coefficient in node.reaction.metabolites.items()
+    ]
+    by_id = [model.metabolites.get_by_id(name) for name in metabolites.names]
+    edges = np.array([edge[:2] for edge in converts], dtype=np.int64).reshape(-1, 2)
+    return Metabolism(
+        genes=genes,
+        reactions=Vocabulary(tuple(names)),
+        metabolites=metabolites,
+        catalyses=np.array(catalyses, dtype=np.int64).reshape(-1, 2).T.copy(),
+        converts=edges.T.copy(),
+        stoichiometry=np.array([edge[2] for edge in converts], dtype=np.float32),
+        model_reactions=model_reactions,
+        model_reaction_of=model_reactions.indices([node.reaction.id for node in nodes]),
+        metabolite_names=tuple(metabolite.name or metabolite.id for metabolite in by_id),
+        compartments=tuple(metabolite.compartment or "" for metabolite in by_id),
+        provenance={
+            "name": where,
+            "id": model.id or "",
+            "sha256": sha256_file(file) if file else None,
+            "genes": len(genes),
+            "reactions": len(model_reactions),
+            "metabolites": len(metabolites),
+        },
+    )

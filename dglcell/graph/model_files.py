@@ -1,0 +1,174 @@
+"""Reading metabolic models: every format cobra reads, plain or gzipped, and the models it ships.
+
+Nothing here uses the network.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.resources
+import io
+import logging
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dglcell.errors import DataError, GraphError, MissingDependencyError, listing
+from dglcell.files import find_raw
+
+if TYPE_CHECKING:
+    from cobra import Model
+
+SHIPPED = {
+    "textbook": "textbook.xml.gz",
+    "iJO1366": "iJO1366.xml.gz",
+    "salmonella": "salmonella.xml.gz",
+    "mini": "mini.json",
+}
+"""Models inside the cobra package: name → file."""
+
+FORMATS = {
+    ".xml": "sbml",
+    ".sbml": "sbml",
+    ".json": "json",
+    ".yml": "yaml",
+    ".yaml": "yaml",
+    ".mat": "matlab",
+}
+"""File extension (before ``.gz``) → format."""
+
+MALFORMED_RULE = "Malformed gene_reaction_rule "
+"""How cobra's warning about a rule it could not parse begins."""
+
+
+def locate_model(name_or_path: str, raw: str | None = None) -> Path:
+    """The file of a model that cobra ships, or the model file at a path (see `find_raw`).
+
+    Raises:
+        GraphError: neither a shipped name nor an existing file with a known extension.
+        MissingDependencyError: cobra is not installed.
+    """
+    if name_or_path in SHIPPED:
+        try:
+            folder = importlib.resources.files("cobra.data")
+        except ModuleNotFoundError as error:
+            raise _cobra_missing() from error
+        return Path(str(folder.joinpath(SHIPPED[name_or_path])))
+    suffixes = [suffix for suffix in Path(name_or_path).suffixes if suffix != ".gz"]
+    if not suffixes and "/" not in name_or_path:
+        raise GraphError(
+            f"no metabolic model is called '{name_or_path}'",
+            expected=f"one that cobra ships ({', '.join(SHIPPED)}) or a path to a model file",
+            do="models are never downloaded: save the model file and give its path",
+        )
+    if not suffixes or suffixes[-1] not in FORMATS:
+        raise GraphError(
+            f"metabolic model '{name_or_path}': the extension names no model format",
+            got=suffixes[-1] if suffixes else "no extension",
+            expected=", ".join(FORMATS) + ", each also with .gz",
+            do="rename or convert the file",
+        )
+    try:
+        return find_raw(name_or_path, raw)
+    except DataError as error:
+        raise GraphError(f"metabolic model: {error}") from error
+
+
+def read_model(name_or_path: str, raw: str | None = None) -> Model:
+    """Read a metabolic model.
+
+    cobra's remarks about missing bounds or charges are kept from the terminal; a gene rule that it could not
+    parse, which it would replace by an empty one, is an error here.
+
+    Args:
+        name_or_path: a name of `SHIPPED`, or the path of a file in one of `FORMATS`, plain or with ``.gz``.
+        raw: folder for relative paths; see `find_raw`.
+
+    Raises:
+        GraphError: the file is missing, truncated, of an unknown extension or unparsable, or a rule is
+            malformed.
+        MissingDependencyError: cobra is not installed.
+    """
+    path = locate_model(name_or_path, raw)
+    content = _content(path)
+    extension = [suffix for suffix in path.suffixes if suffix != ".gz"][-1]
+    parse, errors = _parser(FORMATS[extension])
+    with _quiet_cobra() as remarks:
+        try:
+            model = parse(content)
+        except errors as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise GraphError(
+                f"metabolic model '{path.name}' cannot be parsed as {FORMATS[extension]}",
+                got=reason,
+                do="check that the file is whole and that its extension tells its format",
+            ) from error
+    malformed = sorted({remark for remark in remarks if remark.startswith(MALFORMED_RULE)})
+    if malformed:
+        raise GraphError(
+            f"metabolic model '{path.name}': {len(malformed):,} gene rules cannot be parsed",
+            got=listing((remark.removeprefix(MALFORMED_RULE) for remark in malformed), limit=3),
+            expected="gene names joined by 'and', 'or' and parentheses",
+            do="mend these rules in the model file",
+        )
+    return model
+
+
+def _content(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.suffix != ".gz":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise GraphError(
+            f"metabolic model '{path.name}' is not a whole gzip file",
+            got=f"{len(content):,} bytes; {error}",
+            do="copy or download the file again",
+        ) from error
+
+
+def _parser(format_name: str) -> tuple[Callable[[bytes], Model], tuple[type[Exception], ...]]:
+    """How to parse a format, and what a file that is not in it raises."""
+    try:
+        import cobra.io
+    except ModuleNotFoundError as error:
+        raise _cobra_missing() from error
+    from cobra.io.sbml import CobraSBMLError
+    from ruamel.yaml import YAMLError
+    from scipy.io.matlab import MatReadError
+
+    parsers: dict[str, Callable[[bytes], Model]] = {
+        "sbml": lambda content: cobra.io.read_sbml_model(io.StringIO(content.decode())),
+        "json": lambda content: cobra.io.from_json(content.decode()),
+        "yaml": lambda content: cobra.io.from_yaml(content.decode()),
+        "matlab": lambda content: cobra.io.load_matlab_model(io.BytesIO(content)),
+    }
+    # A damaged file fails in the parser or, when it parses as something else, in cobra's conversion.
+    structure = (KeyError, TypeError, ValueError, AttributeError, IndexError, NotImplementedError)
+    return parsers[format_name], (OSError, EOFError, CobraSBMLError, YAMLError, MatReadError, *structure)
+
+
+def _cobra_missing() -> MissingDependencyError:
+    return MissingDependencyError(
+        "reading metabolic models needs cobra", do="pip install 'dglcell[data]'"
+    )
+
+
+@contextmanager
+def _quiet_cobra() -> Iterator[list[str]]:
+    """Collect cobra's warnings instead of printing them."""
+    logger = logging.getLogger("cobra")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    remarks: list[str] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield remarks
+    finally:
+        logger.setLevel(level)
+        remarks.extend(str(warning.message) for warning in caught)
