@@ -90,7 +90,6 @@ class Split:
         seed: of the shuffle.
         parameters: everything else that shaped it.
         store_sha256: the store it divides.
-        counts: part → number of strains.
     """
 
     part: Parts
@@ -177,13 +176,14 @@ class Split:
         return split
 
 
-def make_split(config: SplitConfig, table: StrainTable, store_sha256: str) -> Split:
+def make_split(config: SplitConfig, table: StrainTable, store_sha256: str, raw: str | None = None) -> Split:
     """Divide the strains of a store, or load the split that ``config.file`` names.
 
     Args:
         config: how.
         table: the strains, all of them, in the order of the store.
         store_sha256: hash of the store.
+        raw: folder of raw files, where the gene list of a subset may lie.
 
     Raises:
         ConfigError: the configuration is wrong.
@@ -210,7 +210,7 @@ def make_split(config: SplitConfig, table: StrainTable, store_sha256: str) -> Sp
     if config.kind == "gene_disjoint":
         parameters["genes_rule"] = config.genes_rule
     if config.subset is not None:
-        genes, parameters["subset"] = _subset_genes(config.subset, table)
+        genes, parameters["subset"] = _subset_genes(config.subset, table, raw)
         parts = subset_parts(parts, table, config.subset.size, config.seed, genes)
     split = Split(parts, config.kind, config.seed, parameters, store_sha256)
     _refuse_empty_parts(split)
@@ -218,12 +218,12 @@ def make_split(config: SplitConfig, table: StrainTable, store_sha256: str) -> Sp
 
 
 def _subset_genes(
-    subset: SubsetConfig, table: StrainTable
+    subset: SubsetConfig, table: StrainTable, raw: str | None
 ) -> tuple[NDArray[np.bool_] | None, dict[str, Any]]:
     """[N] which genes are listed (None without a list), and the record of it."""
     if subset.genes is None:
         return None, asdict(subset)
-    path = find_raw(subset.genes)
+    path = find_raw(subset.genes, raw)
     listed = {line.split("#")[0].strip() for line in path.read_text().splitlines()} - {""}
     genes = np.array([name in listed for name in table.names])
     if not genes.any():

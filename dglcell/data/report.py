@@ -1,0 +1,194 @@
+"""Stores and splits as text for a terminal."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from dglcell.data.partition import PARTS, UNUSED
+from dglcell.data.split import Split
+from dglcell.data.store import Store, StoreListing
+from dglcell.data.store_stats import TableStats, deletion_counts, table_stats
+from dglcell.data.table import StrainTable
+
+BARS = "▁▂▃▄▅▆▇█"
+LABEL_WIDTH = 13
+TEXT_WIDTH = 100
+
+
+def describe_store(store: Store) -> str:
+    """What a store holds and where it came from, from its description alone."""
+    meta, source = store.meta, store.meta.provenance
+    unit = {name: f" [{meta.units[name]}]" if meta.units.get(name) else "" for name in meta.phenotypes}
+    entries = [
+        ("store", str(store.path)),
+        (
+            "strains",
+            f"{meta.strains:,} with {meta.deletions:,} deletions over {len(meta.names):,} gene names",
+        ),
+        ("phenotypes", ", ".join(name + unit[name] for name in meta.phenotypes)),
+        ("p-values", ", ".join(meta.p_values)),
+        ("replicate SD", ", ".join(meta.sds)),
+        (
+            "size",
+            f"{_size(store.file_size)} in {len(meta.blocks):,} blocks, {_bytes_a_strain(store)} a strain",
+        ),
+        ("source", source.source + (f": {source.description}" if source.description else "")),
+        ("citation", source.citation),
+        ("licence", source.licence),
+        *(("url", url) for url in source.urls),
+        *(("raw file", f"{name}  sha256 {digest[:12]}…") for name, digest in source.files.items()),
+        ("rows", ", ".join(f"{what.replace('_', ' ')} {count:,}" for what, count in source.counts.items())),
+        ("parameters", ", ".join(f"{key}={value}" for key, value in source.parameters.items())),
+        ("built", f"{meta.created} by dglcell {meta.version}"),
+        ("command", meta.command),
+        ("sha256", meta.sha256),
+    ]
+    return _entries(entries)
+
+
+def format_stats(store: Store) -> str:
+    """`describe_store` and the counts over all strains of the store."""
+    return describe_store(store) + "\n\n" + format_table_stats(table_stats(store.read()))
+
+
+def format_table_stats(stats: TableStats) -> str:
+    """Labels, numbers of deletions and genes of a strain table."""
+    quantile_names = ("min", "25 %", "median", "75 %", "max")
+    labels = _table(
+        ("phenotype", "measured", "missing", "mean", "SD", *quantile_names, "1 % … 99 %"),
+        [
+            (
+                label.name + (f" [{label.unit}]" if label.unit else ""),
+                f"{label.measured:,}",
+                f"{label.missing:,}",
+                *(_number(value) for value in (label.mean, label.sd, *label.quantiles)),
+                _bars(label.histogram),
+            )
+            for label in stats.labels
+        ],
+    )
+    deletions = ", ".join(f"{strains:,} with {number}" for number, strains in stats.by_deletions.items())
+    extra = [
+        ("deletions", deletions),
+        ("gene sets", f"{stats.distinct_gene_sets:,} distinct among {stats.strains:,} strains"),
+        ("genes", f"{stats.genes:,} of {stats.names:,} names are deleted in some strain"),
+        ("most often", ", ".join(f"{name} ({strains:,})" for name, strains in stats.frequent_genes)),
+    ]
+    return labels + "\n\n" + _entries(extra)
+
+
+def describe_split(split: Split, table: StrainTable) -> str:
+    """A line for each part: strains by number of deletions, genes, and genes that training never saw.
+
+    Args:
+        split: of the strains of ``table``.
+        table: as read from the store.
+    """
+    numbers = sorted(deletion_counts(table.num_deletions))
+    strain_of_gene = np.repeat(np.arange(len(table)), table.num_deletions)
+    genes_of = [np.unique(table.genes[(split.part == part)[strain_of_gene]]) for part in range(len(PARTS))]
+    rows = []
+    for part, name in [*enumerate(PARTS), (UNUSED, "unused")]:
+        chosen = split.part == part
+        if part == UNUSED and not chosen.any():
+            continue
+        found = deletion_counts(table.num_deletions[chosen])
+        genes, unseen = "", ""
+        if part != UNUSED:
+            genes = f"{len(genes_of[part]):,}"
+            unseen = f"{len(np.setdiff1d(genes_of[part], genes_of[0])):,}" if part else ""
+        share = f"{chosen.sum() / len(table):.1%}"
+        rows.append(
+            (name, f"{chosen.sum():,}", share, *(f"{found.get(n, 0):,}" for n in numbers), genes, unseen)
+        )
+    columns = [f"{n} deletion" + ("" if n == 1 else "s") for n in numbers]
+    title = ", ".join(f"{key} {value}" for key, value in {"seed": split.seed, **split.parameters}.items())
+    return "\n".join(
+        (
+            f"{split.kind} split ({title})",
+            _table(("part", "strains", "share", *columns, "genes", "not in training"), rows),
+            f"sha256 {split.sha256}",
+        )
+    )
+
+
+def format_listings(listings: Iterable[StoreListing]) -> str:
+    """A line for each store; one that does not open gives its reason."""
+    rows = []
+    for listing in listings:
+        if listing.store is None:
+            rows.append((str(listing.path), "", "", "", "", listing.problem))
+            continue
+        meta = listing.store.meta
+        rows.append(
+            (
+                str(listing.path),
+                f"{meta.strains:,}",
+                _size(listing.store.file_size),
+                meta.created[:10],
+                meta.sha256[:12],
+                f"{meta.provenance.source}: {', '.join(meta.phenotypes)}",
+            )
+        )
+    if not rows:
+        return "no stores here; build one with `dglcell data build`"
+    return _table(
+        ("store", "strains", "size", "built", "sha256", "source and phenotypes"), rows, left=(0, 3, 4, 5)
+    )
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """Aligned columns, right except those in ``left``."""
+    table = Table(box=None, pad_edge=False)
+    for i, title in enumerate(header):
+        table.add_column(title, justify="left" if i in left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    buffer = io.StringIO()
+    Console(file=buffer, width=1000, markup=False, color_system=None).print(table)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def _entries(entries: Iterable[tuple[str, str]]) -> str:
+    """Labelled lines, wrapped; entries without a text are left out."""
+    indent = " " * (LABEL_WIDTH + 1)
+    return "\n".join(
+        textwrap.fill(
+            text,
+            TEXT_WIDTH,
+            initial_indent=f"{label:<{LABEL_WIDTH}} ",
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for label, text in entries
+        if text
+    )
+
+
+def _number(value: float) -> str:
+    return "n/a" if np.isnan(value) else f"{value:.4g}"
+
+
+def _bars(histogram: Sequence[int]) -> str:
+    """A histogram in one line; an empty bin is blank."""
+    most = max(histogram, default=0)
+    return "".join(BARS[-(-count * len(BARS) // most) - 1] if count else " " for count in histogram)
+
+
+def _size(size: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"
+
+
+def _bytes_a_strain(store: Store) -> str:
+    return f"{store.file_size / len(store):.1f} bytes"
