@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,30 +98,61 @@ def read_table(path: Path, wanted: Sequence[str], separator: str, header: bool |
             "reading edge tables needs pandas", do="pip install 'dglcell[data]'"
         ) from error
 
-    damage = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError, pd.errors.ParserError)
+    damage = (
+        EOFError,
+        zlib.error,
+        gzip.BadGzipFile,
+        UnicodeDecodeError,
+        pd.errors.ParserError,
+        pd.errors.ParserWarning,
+    )
     has_header = header if header is not None else not all(column.isdigit() for column in wanted)
     try:
         first = _first_line(path)
         pattern = _separator(first) if separator == "auto" else separator.replace(" ", r"\s+")
         names = _split(first, pattern)
         positions = {column: _position(column, names, has_header, path) for column in wanted}
-        used = sorted(set(positions.values()))
-        frame = pd.read_csv(
-            path, sep=pattern, header=None, skiprows=int(has_header), usecols=used, names=range(len(names)),
-            dtype=str, keep_default_na=False, na_values=[], skip_blank_lines=False, index_col=False,
-        )  # fmt: skip
+        frame = _read_text(path, pattern, len(names), skip=int(has_header))
     except damage as error:
         raise GraphError(
             f"network file '{path.name}' cannot be read to its end",
-            got=str(error),
+            got=str(error).strip().splitlines()[0],
             expected="a text table, plain or .gz, with equally many columns in every row",
             do="copy or download the file again",
         ) from error
     lines = np.arange(len(frame), dtype=np.int64) + 1 + int(has_header)
-    filled = ~(frame.isna() | (frame == "")).all(axis=1).to_numpy()
+    filled = _filled_rows(frame)
     columns = {column: frame[position][filled] for column, position in positions.items()}
     labels = {column: names[position] if has_header else column for column, position in positions.items()}
     return EdgeTable(path, columns, labels, lines[filled])
+
+
+def _read_text(path: Path, pattern: str, width: int, skip: int) -> pd.DataFrame:
+    """Every field as text; NaN where a row is too short."""
+    import pandas as pd
+
+    with warnings.catch_warnings():
+        # pandas only warns when all rows are longer than the first line, and then drops what is too much.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        return pd.read_csv(
+            path,
+            sep=pattern,
+            header=None,
+            skiprows=skip,
+            names=list(range(width)),
+            dtype=str,
+            keep_default_na=False,
+            na_values=[],
+            skip_blank_lines=False,
+            index_col=False,
+        )
+
+
+def _filled_rows(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """[rows] false for blank lines."""
+    blank = frame[0].fillna("").str.strip().eq("").to_numpy(copy=True)
+    blank[blank] = (frame[blank].fillna("").sum(axis=1).str.strip() == "").to_numpy()
+    return ~blank
 
 
 def _first_line(path: Path) -> str:

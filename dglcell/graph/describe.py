@@ -1,0 +1,146 @@
+"""A cell graph in words: node and edge counts, degrees, densities, and which genes nothing touches."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.errors import listing
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.edges import Edges
+from dglcell.graph.schema import CATALYSES, Relation
+from dglcell.graph.vocabulary import Vocabulary
+
+WIDTH = 100
+LISTED = 40
+"""How many untouched genes are listed before '… and n more'."""
+
+_HEADINGS = ("edges", "sources", "targets", "mean", "max", "busiest", "density", "loops")
+_NAME_WIDTH = 16
+
+
+def describe(cell: CellGraph, *, names: bool = False) -> str:
+    """Plain text for the terminal, at most `WIDTH` columns wide if relation names are reasonably short.
+
+    For each relation: edges; nodes that are a source or a target; mean edges per target; the largest in- or
+    out-degree and the node that has it (self-loops count as edges); density (edges per possible pair of source
+    and target); self-loops.
+
+    Args:
+        cell: the cell graph.
+        names: append the whole gene vocabulary.
+    """
+    parts = [
+        [f"Cell graph {cell.sha256[:16]}"],
+        _node_lines(cell),
+        _relation_lines(cell),
+        _dropped_lines(cell),
+        _untouched_lines(cell),
+        ["all genes", *_wrapped(cell.genes.names)] if names else [],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _node_lines(cell: CellGraph) -> list[str]:
+    notes = {}
+    if CATALYSES in cell.relations:
+        edges = cell.edges(CATALYSES)
+        notes["gene"] = f"{len(np.unique(edges.src)):,} in a reaction's rule"
+        notes["reaction"] = f"{len(np.unique(edges.dst)):,} with genes"
+    rows = [
+        (node_type, f"{len(names):,}", notes.get(node_type, ""))
+        for node_type, names in sorted(cell.vocabularies.items())
+    ]
+    return _table(("nodes", "count", ""), rows, left=(0, 2))
+
+
+def _relation_lines(cell: CellGraph) -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    weighted = False
+    for source, target in sorted({(source, target) for source, _, target in cell.relations}):
+        rows.append((f"{source} → {target}",) + ("",) * len(_HEADINGS))
+        for relation in cell.relations:
+            if (relation[0], relation[2]) == (source, target):
+                edges = cell.edges(relation)
+                weighted |= edges.weight is not None
+                rows.append(_relation_row(cell, relation, edges))
+    lines = _table(("relations", *_HEADINGS), rows, left=(0, 6))
+    return lines + (["* edges carry fixed weights"] if weighted else [])
+
+
+def _relation_row(cell: CellGraph, relation: Relation, edges: Edges) -> tuple[str, ...]:
+    source, name, target = relation
+    sources, targets = cell.vocabularies[source], cell.vocabularies[target]
+    out_degree = np.bincount(edges.src, minlength=len(sources))
+    in_degree = np.bincount(edges.dst, minlength=len(targets))
+    touched = int((in_degree > 0).sum())
+    busiest, degree = max(_busiest(in_degree, targets), _busiest(out_degree, sources), key=lambda best: best[1])
+    loops = int((edges.src == edges.dst).sum()) if source == target else 0
+    return (
+        f"  {name}" + ("*" if edges.weight is not None else ""),
+        f"{len(edges):,}",
+        f"{int((out_degree > 0).sum()):,}",
+        f"{touched:,}",
+        f"{len(edges) / max(touched, 1):.1f}",
+        f"{degree:,}",
+        busiest if len(busiest) <= _NAME_WIDTH else busiest[: _NAME_WIDTH - 1] + "…",
+        f"{len(edges) / max(len(sources) * len(targets), 1):.3%}",
+        f"{loops:,}",
+    )
+
+
+def _busiest(degree: NDArray[np.int64], names: Vocabulary) -> tuple[str, int]:
+    """The first node of the largest degree; ``-`` where there is none."""
+    if not degree.any():
+        return "-", 0
+    node = int(degree.argmax())
+    return names.names[node], int(degree[node])
+
+
+def _dropped_lines(cell: CellGraph) -> list[str]:
+    lines = []
+    model = cell.provenance.get("model", {})
+    if model.get("unknown"):
+        lines.append(
+            f"  metabolic model: {len(model['unknown']):,} genes outside the vocabulary "
+            f"({listing(model['unknown'], 5)})"
+        )
+    for name, network in sorted(cell.provenance.get("networks", {}).items()):
+        left_out = [*network["names"]["unknown"], *network["names"]["ambiguous"]]
+        if left_out:
+            rows = sum(counts["dropped"] for counts in network["relations"].values())
+            lines.append(
+                f"  {name}: {len(left_out):,} names, {rows:,} rows of its relations ({listing(left_out, 5)})"
+            )
+    return ["left out by `unknown: drop`", *lines] if lines else []
+
+
+def _untouched_lines(cell: CellGraph) -> list[str]:
+    untouched = [cell.genes.names[i] for i in cell.untouched_genes()]
+    if not untouched:
+        return ["every gene is touched by a relation"]
+    head = f"{len(untouched):,} of {len(cell.genes):,} genes are touched by no relation (self-loops aside)"
+    more = [f"  … and {len(untouched) - LISTED:,} more"] if len(untouched) > LISTED else []
+    return [head, *_wrapped(untouched[:LISTED]), *more]
+
+
+def _wrapped(names: Iterable[str]) -> list[str]:
+    return textwrap.wrap(
+        ", ".join(names), WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:
+    """Rows under headings, columns as wide as needed; columns in ``left`` aligned left, the others right."""
+    grid = [headings, *rows]
+    widths = [max(len(row[i]) for row in grid) for i in range(len(headings))]
+    return [
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in grid
+    ]
