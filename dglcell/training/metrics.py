@@ -170,5 +170,6 @@ def _cell(row: ResultRow, metric: str, is_best: bool) -> str:
         return UNDEFINED + " "
     if metric == "n":
         return f"{int(value):,}"
-    text = f"{value:.4g}" if metric in LOWER_IS_BETTER else f"{value:.3f}"
+    # Adding zero turns a rounded −0.000 into 0.000.
+    text = f"{value:#.4g}" if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
     return text + ("*" if is_best else " ")
