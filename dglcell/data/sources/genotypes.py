@@ -1,0 +1,91 @@
+"""Genotypes from table cells: names to indices, checked, as a padded matrix of deleted genes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.data.sources.csv_file import Rows, refuse_rows
+from dglcell.errors import DataError, listing
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
+
+WITHIN_CELL = ";"
+
+
+@dataclass(frozen=True)
+class Genotypes:
+    """Deleted genes row by row.
+
+    Attributes:
+        names: distinct gene names.
+        genes: [S, k] indices into ``names`` in the order of the columns, filled up with −1 at the end.
+    """
+
+    names: tuple[str, ...]
+    genes: NDArray[np.int64]
+
+    @property
+    def keys(self) -> NDArray[np.int64]:
+        """[S] equal for rows that delete the same genes in whatever order; numbered by first appearance."""
+        import pandas as pd
+
+        ascending = np.sort(self.genes, axis=1)
+        keys = np.zeros(len(ascending), dtype=np.int64)
+        for column in ascending.T:
+            keys = pd.factorize(keys * (len(self.names) + 1) + column + 1)[0].astype(np.int64)
+        return keys
+
+    def pack(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Concatenated genes and offsets of the chosen rows."""
+        chosen = self.genes[rows]
+        present = chosen >= 0
+        offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
+        return chosen[present].astype(np.int32), offsets
+
+
+def read_genotypes(rows: Rows, columns: Sequence[str], aliases: AliasTable, ignored: Sequence[str]) -> Genotypes:
+    """Genotypes of a table.
+
+    Args:
+        rows: the table.
+        columns: the columns of genes; a single one may hold several genes, separated by ``;``.
+        aliases: other names of genes.
+        ignored: systematic names of genes that do not count as deleted.
+
+    Raises:
+        DataError: a column is missing, a name is ambiguous, or a row deletes nothing or a gene twice.
+    """
+    import pandas as pd
+
+    cells = [rows.column(column, "genes") for column in columns]
+    if len(cells) == 1 and cells[0].str.contains(WITHIN_CELL, regex=False).any():
+        parts = cells[0].str.split(WITHIN_CELL, expand=True).fillna("")
+        cells = [parts[i] for i in parts.columns]
+    written, found = pd.factorize(np.concatenate([cell.to_numpy(dtype=object) for cell in cells]))
+    stripped = [str(name).strip() for name in found]
+    systematic = Vocabulary.of(gene for genes in aliases.systematic.values() for gene in genes)
+    resolved, ambiguous = aliases.resolve(stripped, systematic)
+    if ambiguous:
+        raise DataError(f"{rows.file}: names that stand for several genes", got=listing(ambiguous),
+                        expected="systematic names, or aliases of one gene", do="replace them by systematic names")
+    names = tuple(dict.fromkeys(name for name in resolved if name and name not in ignored))
+    index = {name: i for i, name in enumerate(names)}
+    codes = np.array([index.get(name, -1) for name in resolved], dtype=np.int64)
+    genes = codes[written].reshape(len(cells), len(rows)).T
+    # Present genes first, in their order.
+    genes = np.take_along_axis(genes, np.argsort(genes < 0, axis=1, kind="stable"), axis=1)
+    _check(rows, columns, genes)
+    return Genotypes(names, genes)
+
+
+def _check(rows: Rows, columns: Sequence[str], genes: NDArray[np.int64]) -> None:
+    empty: NDArray[np.bool_] = np.all(genes < 0, axis=1)
+    refuse_rows(rows, empty, "the strain deletes no gene", columns, expected="at least one gene that counts",
+                do="remove the row, or check `genes` and `ignore_genes`")
+    ascending = np.sort(genes, axis=1)
+    twice: NDArray[np.bool_] = np.any((ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0), axis=1)
+    refuse_rows(rows, twice, "a gene is deleted twice", columns, expected="distinct genes",
+                do="remove the row or the repeated gene; two alleles of one gene are one gene here")
