@@ -21,8 +21,8 @@ SERIES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
 INK, GREY, LIGHT = "#222222", "#8A8A8A", "#C9CDD2"
 HEXBIN_FROM = 3000
 HEXAGONS = (56, 21)  # regular in a panel of the report's shape
-NAME_LENGTH = 26
-BAR_NAME_LENGTH = 44
+NAME_LENGTH = 18
+BAR_NAME_LENGTH = 38
 
 
 def shorten(name: str, length: int = NAME_LENGTH) -> str:
@@ -35,7 +35,7 @@ def shorten(name: str, length: int = NAME_LENGTH) -> str:
 
 def with_unit(label: str, unit: str) -> str:
     """``label [unit]``, or the label alone if dimensionless."""
-    return f"{label} [{unit}]" if unit else label
+    return f"{label} [{shorten(unit)}]" if unit else label
 
 
 def _heading(axes: Axes, title: str, note: str = "") -> None:
