@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import cobra
+import numpy as np
+import pytest
+
+from dglcell.errors import GraphError
+from dglcell.graph.metabolism import Metabolism
+
+
+def genes_of(metabolism: Metabolism, node: str) -> set[str]:
+    gene, reaction = metabolism.catalyses
+    return {metabolism.genes.names[g] for g in gene[reaction == metabolism.reactions.index(node)]}
+
+
+def stoichiometry_of(metabolism: Metabolism, node: str) -> dict[str, float]:
+    reaction, metabolite = metabolism.converts
+    edges = np.flatnonzero(reaction == metabolism.reactions.index(node))
+    return {metabolism.metabolites.names[metabolite[e]]: float(metabolism.stoichiometry[e]) for e in edges}
+
+
+def test_one_node_per_complex_and_direction(toy: cobra.Model) -> None:
+    metabolism = Metabolism.from_model(toy)
+    nodes = {"R1#1+", "R1#2+", "R2#1+", "R2#1-", "R2#2+", "R2#2-", "EX-", "OFF#1+"}
+    assert set(metabolism.reactions.names) == nodes
+    assert metabolism.reactions.names == tuple(sorted(nodes))
+    assert genes_of(metabolism, "R1#1+") == {"g1", "g2"}
+    assert genes_of(metabolism, "R1#2+") == {"g3"}
+    assert genes_of(metabolism, "R2#1-") == {"g4", "g6"}
+    assert genes_of(metabolism, "R2#2+") == {"g5", "g6"}
+    assert genes_of(metabolism, "EX-") == set()
+
+
+def test_stoichiometry_is_signed_and_turns_with_the_direction(toy: cobra.Model) -> None:
+    metabolism = Metabolism.from_model(toy)
+    assert stoichiometry_of(metabolism, "R1#2+") == {"a_c": -1, "atp_c": -2, "b_c": 1}
+    assert stoichiometry_of(metabolism, "R2#1+") == {"b_c": -1, "atp_c": 1, "c_c": 3}
+    assert stoichiometry_of(metabolism, "R2#1-") == {"b_c": 1, "atp_c": -1, "c_c": -3}
+    assert stoichiometry_of(metabolism, "EX-") == {"c_c": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "genes", "reactions", "metabolites"),
+    [("textbook", 137, 95, 72), ("iJO1366", 1367, 2583, 1805)],
+)
+def test_models_that_cobra_ships(name: str, genes: int, reactions: int, metabolites: int) -> None:
+    metabolism = Metabolism.read(name)
+    assert (len(metabolism.genes), len(metabolism.model_reactions), len(metabolism.metabolites)) == (
+        genes,
+        reactions,
+        metabolites,
+    )
+    assert len(metabolism.genes_with_rule) == genes
+    assert metabolism.provenance["sha256"]
+
+
+def test_reaction_nodes_lose_function_as_cobra_says(textbook: Metabolism) -> None:
+    """A model reaction works exactly if one of its nodes keeps all its genes: all singles and some triples."""
+    model = cobra.io.load_model("textbook")
+    gene, node = textbook.catalyses
+    singles = [[g] for g in range(len(textbook.genes))]
+    triples = [list(t) for t in itertools.islice(itertools.combinations(range(len(textbook.genes)), 3), 0, None, 2003)]
+    for deleted in singles + triples:
+        kept = np.ones(len(textbook.reactions), dtype=bool)
+        kept[node[np.isin(gene, deleted)]] = False
+        works = np.zeros(len(textbook.model_reactions), dtype=bool)
+        np.logical_or.at(works, textbook.model_reaction_of, kept)
+        names = {textbook.genes.names[g] for g in deleted}
+        expected = [model.reactions.get_by_id(r).gpr.eval(names) for r in textbook.model_reactions.names]
+        assert works.tolist() == expected
+
+
+@pytest.mark.raw
+def test_yeast_gem(raw: Path) -> None:
+    """The counts of the original construction (every AND-term of every rule a node), and those with absorption.
+
+    16 rules list complexes that contain another complex of the same rule: 25 of them, all of reactions that only
+    run forward, so absorption removes 25 nodes. Blocked reactions (7, of which 4 have rules) keep one node each.
+    """
+    metabolism = Metabolism.read("metabolism/yeast-GEM_9.0.2.mat", str(raw))
+    assert len(metabolism.genes) == len(metabolism.genes_with_rule) == 1161
+    assert (len(metabolism.model_reactions), len(metabolism.metabolites)) == (4131, 2806)
+    assert (len(metabolism.reactions), len(metabolism.reactions_with_genes)) == (7122, 4881)
+    absorbed = Metabolism.read("metabolism/yeast-GEM_9.0.2.mat", str(raw), absorb=True)
+    assert (len(absorbed.reactions), len(absorbed.reactions_with_genes)) == (7122 - 25, 4881 - 25)
+    size = np.bincount(metabolism.model_reaction_of)
+    assert (size != np.bincount(absorbed.model_reaction_of)).sum() == 16
+
+
+def test_clashing_node_names_are_refused(toy: cobra.Model) -> None:
+    toy.add_reactions([cobra.Reaction("R1#1")])
+    with pytest.raises(GraphError, match=r"'toy'.*share a name\n.*R1#1\+"):
+        Metabolism.from_model(toy)
+
+
+@pytest.mark.parametrize("kind", ["genes", "reactions", "metabolites"])
+def test_models_without_a_part_are_refused(toy: cobra.Model, kind: str) -> None:
+    if kind == "genes":
+        for reaction in toy.reactions:
+            reaction.gene_reaction_rule = ""
+        cobra.manipulation.remove_genes(toy, list(toy.genes), remove_reactions=False)
+    elif kind == "reactions":
+        toy.remove_reactions(list(toy.reactions))
+    else:
+        toy.remove_metabolites(list(toy.metabolites))
+    with pytest.raises(GraphError, match=f"'toy' has no {kind}"):
+        Metabolism.from_model(toy)

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import gzip
+import logging
+import warnings
+from pathlib import Path
+
+import cobra
+import pytest
+
+from dglcell.errors import GraphError
+from dglcell.graph.metabolism import Metabolism
+from dglcell.graph.model_files import SHIPPED, locate_model, read_model
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_models_are_in_the_installed_cobra(name: str) -> None:
+    assert locate_model(name).is_file()
+
+
+WRITERS = {
+    "xml": cobra.io.write_sbml_model,
+    "sbml": cobra.io.write_sbml_model,
+    "json": cobra.io.save_json_model,
+    "yml": cobra.io.save_yaml_model,
+    "yaml": cobra.io.save_yaml_model,
+    "mat": cobra.io.save_matlab_model,
+}
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("extension", WRITERS)
+def test_every_format_gives_the_same_metabolism(
+    toy: cobra.Model, tmp_path: Path, extension: str, zipped: bool
+) -> None:
+    path = tmp_path / f"toy.v2.{extension}"
+    WRITERS[extension](toy, str(path))
+    if zipped:
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path = path.with_name(path.name + ".gz")
+    expected, read = Metabolism.from_model(toy), Metabolism.read(str(path))
+    assert read.genes == expected.genes
+    assert read.reactions == expected.reactions
+    assert read.metabolites == expected.metabolites
+    assert read.catalyses.tolist() == expected.catalyses.tolist()
+    edges = [sorted(zip(*m.converts.tolist(), m.stoichiometry.tolist(), strict=True)) for m in (read, expected)]
+    assert edges[0] == edges[1]
+
+
+def test_cobra_stays_quiet_and_keeps_its_log_level(capfd: pytest.CaptureFixture[str]) -> None:
+    level = logging.getLogger("cobra").level
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_model("mini")
+    assert capfd.readouterr() == ("", "")
+    assert logging.getLogger("cobra").level == level
+
+
+def refused(name: str) -> str:
+    with pytest.raises(GraphError) as caught:
+        read_model(name)
+    return str(caught.value)
+
+
+def test_unknown_name_lists_the_shipped_models() -> None:
+    message = refused("iMM904")
+    assert "no metabolic model is called 'iMM904'" in message
+    assert "textbook, iJO1366, salmonella, mini" in message
+    assert "never downloaded" in message
+
+
+def test_unknown_extension(tmp_path: Path) -> None:
+    (tmp_path / "model.xls").write_text("")
+    message = refused(str(tmp_path / "model.xls"))
+    assert "the extension names no model format" in message
+    assert ".xml, .sbml, .json, .yml, .yaml, .mat, each also with .gz" in message
+
+
+def test_missing_file() -> None:
+    message = refused("models/nowhere.xml")
+    assert "raw file 'models/nowhere.xml' not found" in message
+    assert "DGLCELL_RAW" in message
+
+
+def test_truncated_gzip(tmp_path: Path) -> None:
+    whole = locate_model("textbook").read_bytes()
+    (tmp_path / "half.xml.gz").write_bytes(whole[: len(whole) // 2])
+    assert "'half.xml.gz' is not a whole gzip file" in refused(str(tmp_path / "half.xml.gz"))
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+def test_truncated_text(toy: cobra.Model, tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"toy.{extension}"
+    WRITERS[extension](toy, str(path))
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    message = refused(str(path))
+    assert f"'toy.{extension}' cannot be parsed as" in message
+    assert "check that the file is whole" in message
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+@pytest.mark.parametrize("content", [b"", b"gene_a,gene_b\n", b"\xff\xfe\x00\x01", b"[1, 2]"])
+def test_something_else_under_a_model_extension(tmp_path: Path, extension: str, content: bytes) -> None:
+    (tmp_path / f"odd.{extension}").write_bytes(content)
+    assert f"'odd.{extension}' cannot be parsed as" in refused(str(tmp_path / f"odd.{extension}"))
+
+
+def test_malformed_rule_is_not_read_as_an_empty_one(toy: cobra.Model, tmp_path: Path) -> None:
+    path = tmp_path / "toy.json"
+    cobra.io.save_json_model(toy, str(path))
+    path.write_text(path.read_text().replace("(g1 and g2) or g3", "(g1 and g2 or g3"))
+    message = refused(str(path))
+    assert "1 gene rules cannot be parsed" in message
+    assert "g1 and g2 or g3" in message
