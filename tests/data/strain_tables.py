@@ -1,0 +1,111 @@
+"""Strain tables for the tests: small, seeded, with repeats, missing labels and any number of deletions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dglcell.data.table import Provenance, StrainTable
+
+PROVENANCE = Provenance(
+    source="made_up",
+    description="Random strains",
+    citation="Nobody 2026, J Irrep Res 1:1",
+    licence="CC0",
+    urls=("https://example.org/strains.tsv",),
+    files={"strains.tsv": "ab" * 32},
+    counts={"rows_read": 12, "rows_dropped": 2},
+    parameters={"unknown": "drop", "threshold": 0.5},
+)
+
+
+def names(count: int) -> tuple[str, ...]:
+    """``count`` gene names whose order is not the sorted one."""
+    return tuple(f"Y{(7919 * i) % count:05d}" for i in range(count))
+
+
+def table_of(
+    strains: list[list[str]], *, fitness: list[float] | None = None, provenance: Provenance = PROVENANCE
+) -> StrainTable:
+    """A table with these genes in each strain and one phenotype."""
+    known = tuple(sorted({gene for strain in strains for gene in strain}))
+    genes = [known.index(gene) for strain in strains for gene in strain]
+    offsets = np.concatenate([[0], np.cumsum([len(strain) for strain in strains])])
+    values = np.arange(len(strains)) if fitness is None else fitness
+    return StrainTable(
+        known,
+        np.array(genes, np.int32),
+        offsets.astype(np.int64),
+        {"fitness": np.asarray(values, np.float32)},
+        provenance,
+        {"fitness": "1"},
+    )
+
+
+def random_table(
+    strains: int, genes: int, deletions: tuple[int, int] = (1, 4), seed: int = 0, columns: bool = False
+) -> StrainTable:
+    """Random strains.
+
+    Args:
+        strains: how many.
+        genes: size of the vocabulary.
+        deletions: least and most deletions of a strain.
+        seed: of the numbers.
+        columns: a second phenotype with missing labels, p-values and standard deviations besides fitness.
+    """
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(deletions[0], deletions[1] + 1, strains)
+    order = rng.random((strains, genes)).argsort(axis=1)
+    chosen = np.concatenate([row[:count] for row, count in zip(order, counts, strict=True)])
+    phenotypes = {"fitness": rng.normal(1, 0.2, strains).astype(np.float32)}
+    p_values, sds = {}, {}
+    if columns:
+        score = rng.normal(0, 1, strains).astype(np.float32)
+        score[rng.random(strains) < 0.3] = np.nan
+        phenotypes["s_score"] = score
+        p_values["s_score"] = rng.random(strains).astype(np.float32)
+        sds["fitness"] = rng.random(strains).astype(np.float32)
+    return StrainTable(
+        names(genes),
+        chosen.astype(np.int32),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        phenotypes,
+        PROVENANCE,
+        {"fitness": "1/h"},
+        p_values,
+        sds,
+    )
+
+
+def triples(strains: int, genes: int = 6607, seed: int = 0) -> StrainTable:
+    """Random triple mutants with one phenotype; fast for many strains."""
+    rng = np.random.default_rng(seed)
+    first = rng.integers(0, genes, strains)
+    step = rng.integers(1, genes // 3, (2, strains))
+    chosen = np.stack([first, first + step[0], first + step[0] + step[1]], axis=1) % genes
+    return StrainTable(
+        names(genes),
+        chosen.ravel().astype(np.int32),
+        np.arange(strains + 1, dtype=np.int64) * 3,
+        {"trigenic_interaction": rng.normal(0, 0.06, strains).astype(np.float32)},
+        PROVENANCE,
+    )
+
+
+def gene_lists(table: StrainTable) -> list[list[str]]:
+    """The names of each strain's genes, in order."""
+    return [
+        [table.names[gene] for gene in table.genes[start:stop]]
+        for start, stop in zip(table.offsets[:-1], table.offsets[1:], strict=True)
+    ]
+
+
+def assert_same_strains(found: StrainTable, expected: StrainTable) -> None:
+    """The same strains, genes by name and in order, with bitwise equal columns."""
+    assert gene_lists(found) == gene_lists(expected)
+    for kind in ("phenotypes", "p_values", "sds"):
+        got, want = getattr(found, kind), getattr(expected, kind)
+        assert got.keys() == want.keys()
+        for name in want:
+            assert got[name].dtype == np.float32
+            np.testing.assert_array_equal(got[name], want[name])

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+
+from dglcell.data.store import Store, list_stores
+from dglcell.data.store_build import build_store
+from dglcell.data.store_meta import StoreMeta
+from dglcell.data.table import StrainTable
+from dglcell.errors import DataError
+from tests.data.strain_tables import PROVENANCE, assert_same_strains, random_table, table_of, triples
+
+
+@pytest.fixture
+def table() -> StrainTable:
+    return random_table(500, 40, seed=1, columns=True)
+
+
+@pytest.fixture
+def store(table: StrainTable, tmp_path: Path) -> Store:
+    return build_store(table, tmp_path / "store", command="dglcell data build here.yaml", block_strains=60)
+
+
+def rewrite(store: Store, key: bytes, value: bytes | None) -> None:
+    """Change one record of a store behind its back."""
+    with lmdb.open(str(store.path), lock=False) as environment, environment.begin(write=True) as transaction:
+        if value is None:
+            transaction.delete(key)
+        else:
+            transaction.put(key, value)
+
+
+def test_what_is_read_is_what_was_written(store: Store, table: StrainTable) -> None:
+    assert len(store) == 500
+    found = store.read()
+    assert_same_strains(found, table)
+    assert found.names == tuple(sorted(table.names))
+    assert found.provenance == PROVENANCE
+    assert found.units == {"fitness": "1/h", "s_score": ""}
+    assert found.genes.dtype == np.int32
+    store.verify()
+
+
+def test_blocks_follow_each_other(store: Store, table: StrainTable) -> None:
+    assert store.meta.blocks == (60,) * 8 + (20,)
+    blocks = [store.read_block(i) for i in range(9)]
+    assert_same_strains(blocks[8], store.read_block(8))
+    joined = StrainTable(
+        blocks[0].names,
+        np.concatenate([block.genes for block in blocks]),
+        np.concatenate([[0], np.cumsum(np.concatenate([block.num_deletions for block in blocks]))]),
+        {name: np.concatenate([block.phenotypes[name] for block in blocks]) for name in table.phenotypes},
+        PROVENANCE,
+        {},
+        {name: np.concatenate([block.p_values[name] for block in blocks]) for name in table.p_values},
+        {name: np.concatenate([block.sds[name] for block in blocks]) for name in table.sds},
+    )
+    assert_same_strains(joined, table)
+    with pytest.raises(IndexError, match="block 9 of 9"):
+        store.read_block(9)
+
+
+def test_a_block_outlives_its_store(store: Store, table: StrainTable) -> None:
+    block = store.read_block(0)
+    del store
+    np.testing.assert_array_equal(block.phenotypes["fitness"], table.phenotypes["fitness"][:60])
+
+
+def test_chosen_phenotypes_bring_their_own_columns(store: Store, table: StrainTable) -> None:
+    found = store.read(["s_score"])
+    assert list(found.phenotypes) == ["s_score"]
+    np.testing.assert_array_equal(found.phenotypes["s_score"], table.phenotypes["s_score"])
+    np.testing.assert_array_equal(found.p_values["s_score"], table.p_values["s_score"])
+    assert found.sds == {}
+    assert list(store.read(["s_score", "fitness"]).phenotypes) == ["s_score", "fitness"]
+
+
+@pytest.mark.parametrize(("wanted", "got"), [(["growth"], "growth"), ([], "an empty list")])
+def test_an_unknown_phenotype_is_refused(store: Store, wanted: list[str], got: str) -> None:
+    with pytest.raises(DataError, match=rf"phenotype.*\n.*{got}\n.*some of fitness, s_score\n.*data stats"):
+        store.read(wanted)
+
+
+def test_a_strain_of_three_deletions_takes_far_less_than_24_bytes(tmp_path: Path) -> None:
+    store = build_store(triples(100_000), tmp_path / "store", command="test")
+    status = (store.path / "data.mdb").stat()
+    labels = 4
+    assert status.st_size / 100_000 < 12 < 24 + labels
+    assert status.st_blocks * 512 <= status.st_size + 4096
+    assert os.listdir(store.path) == ["data.mdb"]
+
+
+def test_blocks_leave_hardly_any_of_their_pages_empty(tmp_path: Path) -> None:
+    store = build_store(triples(100_000), tmp_path / "store", command="test")
+    content = 100_000 * (3 * 2 + 4)
+    names = len(store.meta.to_bytes())
+    assert store.file_size - names < 1.02 * content
+
+
+def test_a_large_vocabulary_takes_four_bytes_an_index(tmp_path: Path) -> None:
+    table = triples(200, genes=70_000)
+    store = build_store(table, tmp_path / "store", command="test")
+    assert store.meta.layout.gene_dtype == np.uint32
+    assert store.read().genes.max() > 65_535
+    assert_same_strains(store.read(), table)
+
+
+def test_the_description_records_the_build(store: Store) -> None:
+    meta = store.meta
+    assert meta.command == "dglcell data build here.yaml"
+    assert meta.created.endswith("+00:00")
+    assert meta.provenance == PROVENANCE
+    assert meta.schema == 1
+    assert StoreMeta.from_bytes(meta.to_bytes(), "here") == meta
+
+
+def test_two_stores_of_one_directory_live_side_by_side(store: Store) -> None:
+    other = Store(store.path)
+    first, second = store.read_block(0), other.read_block(0)
+    np.testing.assert_array_equal(first.genes, second.genes)
+    other.verify()
+
+
+def test_a_store_survives_pickling_while_open(store: Store) -> None:
+    store.read_block(0)
+    copy = pickle.loads(pickle.dumps(store))
+    assert copy.sha256 == store.sha256
+    assert_same_strains(copy.read(), store.read())
+
+
+def test_a_store_that_was_built_anew_is_not_mixed_with_the_old(store: Store) -> None:
+    build_store(random_table(50, 40), store.path, command="test", overwrite=True)
+    with pytest.raises(DataError, match=r"was built anew while it was in use\n.*open it again"):
+        store.read()
+    assert len(Store(store.path).read()) == 50
+
+
+def test_a_missing_store(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere' does not exist\n.*\n.*dglcell data build"):
+        Store(tmp_path / "nowhere")
+
+
+def test_a_directory_without_a_store(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is not a store: it has no data.mdb\n.*directory of a store"):
+        Store(tmp_path)
+
+
+def test_a_file_that_is_not_lmdb(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_bytes(b"not a database" * 1000)
+    with pytest.raises(DataError, match=r"is not a store: data.mdb is not an LMDB file\n"):
+        Store(tmp_path)
+
+
+def test_an_lmdb_directory_of_something_else(tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path), lock=False) as environment, environment.begin(write=True) as transaction:
+        transaction.put(b"0", b"some other record")
+    with pytest.raises(DataError, match=r"an LMDB directory but not a store of strains\n.*a record named 'meta'"):
+        Store(tmp_path)
+
+
+def test_a_store_of_a_newer_format(store: Store) -> None:
+    rewrite(store, b"meta", replace(store.meta, schema=2, version="9.9").to_bytes())
+    with pytest.raises(DataError, match=r"newer format .*\n.*schema 2, written by dglcell 9.9\n.*schema 1\n.*update"):
+        Store(store.path)
+
+
+@pytest.mark.parametrize("damage", [b"", b"not json", b"[1]", b'{"schema": 1}'])
+def test_a_description_that_is_not_one(store: Store, damage: bytes) -> None:
+    rewrite(store, b"meta", damage)
+    with pytest.raises(DataError, match=r"its description \(record 'meta'\) is damaged\n.*build it anew"):
+        Store(store.path)
+
+
+def test_a_description_that_was_edited(store: Store) -> None:
+    content = json.loads(store.meta.to_bytes())
+    content["provenance"]["licence"] = "mine"
+    rewrite(store, b"meta", json.dumps(content).encode())
+    with pytest.raises(DataError, match="description"):
+        Store(store.path)
+
+
+def test_names_that_do_not_fit_their_hash(store: Store) -> None:
+    names = ("Z", *store.meta.names[1:])
+    rewrite(store, b"meta", replace(store.meta, names=names).to_bytes())
+    with pytest.raises(DataError, match="gene names do not fit their hash"):
+        Store(store.path).verify()
+
+
+def test_columns_that_do_not_fit_the_content_hash(store: Store, tmp_path: Path) -> None:
+    other = build_store(random_table(500, 40, seed=2, columns=True), tmp_path / "o", command="t", block_strains=60)
+    meta = replace(other.meta, sha256=store.sha256)
+    rewrite(other, b"meta", meta.to_bytes())
+    with pytest.raises(DataError, match="columns do not fit their hash"):
+        Store(other.path).verify()
+
+
+def test_a_missing_block(store: Store) -> None:
+    rewrite(store, (3).to_bytes(8, "big"), None)
+    opened = Store(store.path)
+    with pytest.raises(DataError, match="block 3 of 9 is missing"):
+        opened.read()
+    with pytest.raises(DataError, match="block 3 of 9 is missing"):
+        opened.read_block(3)
+
+
+def test_a_block_of_another_store(store: Store, tmp_path: Path) -> None:
+    other = build_store(random_table(9, 40, columns=True), tmp_path / "other", command="t")
+    with lmdb.open(str(other.path), lock=False) as environment, environment.begin() as transaction:
+        value = transaction.get((0).to_bytes(8, "big"))
+    rewrite(store, (3).to_bytes(8, "big"), value)
+    with pytest.raises(DataError, match=r"block 3 of 9 has the wrong number of strains\n.*9\n.*60"):
+        Store(store.path).read()
+
+
+def test_a_changed_byte_names_its_block(tmp_path: Path) -> None:
+    table = triples(30_000)
+    store = build_store(table, tmp_path / "store", command="test")
+    file = store.path / "data.mdb"
+    content = bytearray(file.read_bytes())
+    wanted = table.phenotypes["trigenic_interaction"][store.meta.blocks[0] + 100].tobytes()
+    at = content.index(wanted)
+    content[at] ^= 1
+    file.write_bytes(content)
+    damaged = Store(store.path)
+    for check in (damaged.verify, damaged.read):
+        with pytest.raises(DataError, match=r"block 1 of 5 is damaged: its checksum"):
+            check()
+    assert len(damaged.read_block(0)) == damaged.meta.blocks[0]
+
+
+@pytest.mark.parametrize("keep", [0, 100, 4095, 4096, 5000, 8192, 20_000, -4096, -1])
+def test_a_file_cut_short(tmp_path: Path, keep: int) -> None:
+    store = build_store(triples(30_000), tmp_path / "store", command="test")
+    file = store.path / "data.mdb"
+    os.truncate(file, keep if keep >= 0 else store.file_size + keep)
+    with pytest.raises(DataError, match=r"is cut short\n|is not an LMDB file"):
+        Store(store.path)
+
+
+def test_listing_a_folder_of_stores(tmp_path: Path, table: StrainTable) -> None:
+    build_store(table, tmp_path / "b" / "inner", command="test")
+    build_store(table_of([["A"], ["B"]]), tmp_path / "a", command="test")
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "data.mdb").write_bytes(b"")
+    (tmp_path / ".c.partial-x").mkdir()
+    (tmp_path / ".c.partial-x" / "data.mdb").write_bytes(b"")
+    (tmp_path / "no store").mkdir()
+    found = list_stores(tmp_path)
+    assert [listing.path.relative_to(tmp_path).as_posix() for listing in found] == ["a", "b/inner", "torn"]
+    assert [len(listing.store) if listing.store else None for listing in found] == [2, 500, None]
+    assert "not a store" in found[2].problem
+
+
+def test_listing_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is not a directory\n.*the folder that holds the stores"):
+        list_stores(tmp_path / "nowhere")
