@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("dglcell", deadline=None)
+settings.load_profile("dglcell")
 
 SIBLING = Path(__file__).resolve().parents[2] / "shared" / "data"
 

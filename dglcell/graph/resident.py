@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import dgl
@@ -84,7 +85,9 @@ class ResidentRelation(nn.Module):
             values = self.weight.to(dtype)[order]
         else:
             values = torch.ones(len(rows), dtype=dtype, device=rows.device)
-        return torch.sparse_csr_tensor(starts, columns[order], values, shape, check_invariants=False)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+            return torch.sparse_csr_tensor(starts, columns[order], values, shape, check_invariants=False)
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         # Buffers move or change dtype: what was derived from them is made anew when next asked for.

@@ -52,7 +52,8 @@ class HeteroCell(nn.Module):
     3. The local head scores the deleted genes by their *wild-type* states (``HyperSAGNN``).
     4. The prediction is their mean, a gated sum, or the global head alone.
 
-    After the model of Volk's torchcell (``GeneInteractionDango``), with metabolism live in both directions and per-node norms.
+    After ``GeneInteractionDango`` of the torchcell project, with metabolism live in both directions and per-node
+    norms.
 
     Args:
         cell: the cell graph; becomes part of the module, so it follows it to any device.

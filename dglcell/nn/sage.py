@@ -10,7 +10,7 @@ from dglcell.perturbation.states import States
 
 
 class SAGEConv(nn.Module):
-    r"""GraphSAGE, mean aggregator (Hamilton, Ying & Leskovec 2017, *Inductive representation learning on large graphs*).
+    r"""GraphSAGE, mean aggregator (Hamilton et al. 2017, *Inductive representation learning on large graphs*).
 
     .. math:: h'_v = W_1 h_v + W_2 \frac{1}{|\mathcal{N}(v)|}\sum_{u \in \mathcal{N}(v)} w_{uv}\,h_u + b
 

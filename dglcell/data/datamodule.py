@@ -1,0 +1,86 @@
+"""Feeds strain numbers to the trainer; the batch itself is gathered on the device from the resident data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from dglcell.data.dataset import StrainBatch, StrainDataset
+from dglcell.data.sampler import EpochBatches
+
+
+@dataclass(frozen=True)
+class StrainNumbers:
+    """What a loader yields: strain numbers on the host and how many genes they delete in total."""
+
+    strains: Tensor
+    num_genes: int
+
+    def pin_memory(self) -> StrainNumbers:
+        """The same in page-locked memory, for an asynchronous copy."""
+        return StrainNumbers(self.strains.pin_memory(), self.num_genes)
+
+
+class _Numbers(Dataset[StrainNumbers]):
+    """Maps a batch of strain numbers to itself and its number of deletions."""
+
+    def __init__(self, offsets: Tensor) -> None:
+        self.counts = offsets.diff()
+
+    def __getitem__(self, strains: Tensor) -> StrainNumbers:
+        return StrainNumbers(strains, int(self.counts[strains].sum()))
+
+
+class StrainDataModule(pl.LightningDataModule):
+    """The parts of a split as loaders of strain numbers.
+
+    Args:
+        dataset: all strains, on the host; moved to the device of a rank once.
+        parts: part name (``train``, ``validation``, ``test``) → [n] int64 strain numbers.
+        batch_size: B in training, per rank.
+        eval_batch_size: B in evaluation, per rank.
+        seed: of the training order.
+    """
+
+    def __init__(
+        self, dataset: StrainDataset, parts: dict[str, Tensor], *, batch_size: int, eval_batch_size: int, seed: int
+    ) -> None:
+        super().__init__()
+        self.dataset, self.parts = dataset, parts
+        self.batch_size, self.eval_batch_size, self.seed = batch_size, eval_batch_size, seed
+        self._resident = dataset
+        self._numbers = _Numbers(dataset.offsets)
+
+    def train_dataloader(self) -> DataLoader[StrainNumbers]:
+        """Shuffled batches of the training part."""
+        return self.loader("train", shuffle=True)
+
+    def val_dataloader(self) -> DataLoader[StrainNumbers]:
+        """Batches of the validation part, in order."""
+        return self.loader("validation", shuffle=False)
+
+    def test_dataloader(self) -> DataLoader[StrainNumbers]:
+        """Batches of the test part, in order."""
+        return self.loader("test", shuffle=False)
+
+    def loader(self, part: str, *, shuffle: bool) -> DataLoader[StrainNumbers]:
+        """A loader over one part, for this rank."""
+        batches = EpochBatches(
+            self.parts[part],
+            self.batch_size if shuffle else self.eval_batch_size,
+            shuffle=shuffle,
+            seed=self.seed,
+            rank=self.trainer.global_rank if self.trainer else 0,
+            world_size=self.trainer.world_size if self.trainer else 1,
+        )
+        return DataLoader(self._numbers, sampler=batches, batch_size=None, pin_memory=torch.cuda.is_available())
+
+    def transfer_batch_to_device(self, batch: StrainNumbers, device: torch.device, dataloader_idx: int) -> StrainBatch:
+        """Copy a few kilobytes of strain numbers and gather genotypes and labels on the device."""
+        if self._resident.device != device:
+            self._resident = self.dataset.to(device)
+        return self._resident.gather(batch.strains.to(device, non_blocking=True), batch.num_genes)

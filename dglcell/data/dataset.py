@@ -1,0 +1,157 @@
+"""The resident data set: integers and labels of every strain, gathered into batches on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dglcell.data.table import StrainTable
+from dglcell.errors import DataError
+from dglcell.graph.vocabulary import NameReport, Vocabulary, enforce_name_policy
+from dglcell.perturbation.genotype import GenotypeBatch
+
+
+@dataclass(frozen=True)
+class StrainBatch:
+    """B strains of a data set.
+
+    Attributes:
+        genotypes: their deleted genes.
+        labels: [B, T] float32 in original units; NaN where missing.
+        strains: [B] int64, their numbers in the data set.
+    """
+
+    genotypes: GenotypeBatch
+    labels: Tensor
+    strains: Tensor
+
+
+@dataclass(frozen=True)
+class StrainDataset:
+    """S strains as index-only tensors on one device.
+
+    Attributes:
+        genes: [P] int32 gene indices of the cell graph, strain by strain.
+        offsets: [S + 1] int64.
+        labels: [S, T] float32; NaN where missing.
+        phenotypes: T names.
+        units: T units.
+        max_deletions: most deletions of any strain.
+        rows: [S] int64, the strain's number in the store.
+        names: how the store's gene names met the cell graph's.
+    """
+
+    genes: Tensor
+    offsets: Tensor
+    labels: Tensor
+    phenotypes: tuple[str, ...]
+    units: tuple[str, ...]
+    max_deletions: int
+    rows: Tensor
+    names: NameReport
+
+    @classmethod
+    def from_table(
+        cls, table: StrainTable, vocabulary: Vocabulary, phenotypes: list[str] | None = None, unknown: str = "refuse"
+    ) -> StrainDataset:
+        """Map a strain table onto a cell graph's genes, checking it once and for all.
+
+        Args:
+            table: as read from a store.
+            vocabulary: gene vocabulary of the cell graph.
+            phenotypes: which columns are predicted; all where None.
+            unknown: ``refuse`` strains with genes that the cell graph lacks, or ``drop`` them.
+
+        Raises:
+            GraphError: unknown genes under ``refuse``.
+            DataError: a phenotype that the table lacks, a phenotype without labels, or no strain left.
+        """
+        chosen = check_phenotypes(table, phenotypes)
+        mapping = vocabulary.indices(table.names)
+        known = np.append(mapping >= 0, True)
+        counts = table.num_deletions
+        strain_of_gene = np.repeat(np.arange(len(table)), counts)
+        keep = np.ones(len(table), dtype=bool)
+        keep[strain_of_gene[~known[table.genes]]] = False
+        unknown_names = tuple(sorted({table.names[i] for i in np.unique(table.genes[~known[table.genes]])}))
+        report = NameReport(len(table.names), unknown_names, rows_dropped=int((~keep).sum()))
+        enforce_name_policy(report, unknown, where=f"store of '{table.provenance.source}'", key="data.unknown_genes")
+        labels = np.stack([table.phenotypes[name] for name in chosen], axis=1)
+        # A strain without any of the chosen labels has nothing to teach.
+        keep &= ~np.isnan(labels).all(1)
+        if not keep.any():
+            raise DataError(
+                "no strain is left",
+                got=f"{len(table):,} strains, {report.rows_dropped:,} of them with genes that the cell graph lacks",
+                expected="strains of genes of the cell graph with at least one label",
+                do="choose a cell graph that has these genes, or another phenotype",
+            )
+        offsets = np.concatenate([[0], np.cumsum(counts[keep])])
+        return cls(
+            genes=torch.as_tensor(mapping[table.genes[keep[strain_of_gene]]].astype(np.int32)),
+            offsets=torch.as_tensor(offsets),
+            labels=torch.as_tensor(labels[keep].astype(np.float32)),
+            phenotypes=tuple(chosen),
+            units=tuple(table.units.get(name, "") for name in chosen),
+            max_deletions=int(counts[keep].max()),
+            rows=torch.as_tensor(np.flatnonzero(keep)),
+            names=report,
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.genes.device
+
+    def to(self, device: torch.device | str) -> StrainDataset:
+        """The data set on ``device``."""
+        moved = {name: getattr(self, name).to(device) for name in ("genes", "offsets", "labels", "rows")}
+        return StrainDataset(
+            **moved,
+            phenotypes=self.phenotypes,
+            units=self.units,
+            max_deletions=self.max_deletions,
+            names=self.names,
+        )
+
+    def gather(self, strains: Tensor, num_genes: int) -> StrainBatch:
+        """The batch of the given strains, on the device of the data set, without synchronisation.
+
+        Args:
+            strains: [B] int64 on the same device.
+            num_genes: P, their deletions in total. The host knows it, so the device need not be asked.
+        """
+        starts = self.offsets[strains]
+        counts = self.offsets[strains + 1] - starts
+        offsets = torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
+        shift = torch.repeat_interleave(starts - offsets[:-1], counts, output_size=num_genes)
+        positions = torch.arange(num_genes, device=self.device) + shift
+        genotypes = GenotypeBatch(self.genes[positions].long(), offsets, self.max_deletions)
+        return StrainBatch(genotypes, self.labels[strains], strains)
+
+
+def check_phenotypes(table: StrainTable, phenotypes: list[str] | None) -> list[str]:
+    """The phenotypes to predict.
+
+    Raises:
+        DataError: the table lacks one, or one has no label at all.
+    """
+    chosen = list(phenotypes) if phenotypes else list(table.phenotypes)
+    lacking = [name for name in chosen if name not in table.phenotypes]
+    if lacking:
+        raise DataError(
+            f"the store has no phenotype '{lacking[0]}'",
+            got=", ".join(chosen),
+            expected="among " + ", ".join(table.phenotypes),
+            do="set `data.phenotypes`",
+        )
+    for name in chosen:
+        if np.isnan(table.phenotypes[name]).all():
+            raise DataError(f"phenotype '{name}' has no label at all", do="leave it out of `data.phenotypes`")
+    return chosen

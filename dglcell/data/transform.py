@@ -1,0 +1,56 @@
+"""Label normalisation with statistics of the training part only."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dglcell.errors import DataError
+
+
+class Normaliser(nn.Module):
+    """z-scores per phenotype; statistics are buffers and travel with checkpoints.
+
+    Attributes:
+        mean: [T] training mean.
+        sd: [T] training standard deviation (population).
+    """
+
+    mean: Tensor
+    sd: Tensor
+
+    def __init__(self, mean: Tensor, sd: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean.float())
+        self.register_buffer("sd", sd.float())
+
+    @classmethod
+    def fit(cls, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> Normaliser:
+        """Statistics of the training labels, NaN left out.
+
+        Raises:
+            DataError: a phenotype has no training label, or a single value.
+        """
+        means, sds = [], []
+        for name, column in zip(phenotypes, labels_ST.double().unbind(1), strict=True):
+            values = column[~column.isnan()]
+            if len(values) == 0:
+                raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")
+            sd = values.std(unbiased=False)
+            if sd == 0:
+                raise DataError(
+                    f"phenotype '{name}' is constant in the training part",
+                    got=float(values[0]),
+                    do="leave it out of `data.phenotypes`, or choose another split",
+                )
+            means.append(values.mean())
+            sds.append(sd)
+        return cls(torch.stack(means), torch.stack(sds))
+
+    def normalise(self, labels: Tensor) -> Tensor:
+        """Original → normalised units; [..., T]."""
+        return (labels - self.mean) / self.sd
+
+    def restore(self, labels: Tensor) -> Tensor:
+        """Normalised → original units; [..., T]."""
+        return labels * self.sd + self.mean

@@ -1,0 +1,132 @@
+"""Checkpoints: tensors and plain containers with a schema version."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from dglcell.config import Config, parse_config, to_yaml
+from dglcell.data.transform import Normaliser
+from dglcell.errors import CheckpointError
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.resident import ResidentCell
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.training.directory import RunDirectory
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model that can predict.
+
+    Attributes:
+        model: in evaluation mode.
+        normaliser: label statistics of its training part.
+        config: of its run.
+        cell: its cell graph.
+        phenotypes: T names.
+        units: T units.
+        epoch: after which the checkpoint was written.
+        path: of the checkpoint.
+    """
+
+    model: HeteroCell
+    normaliser: Normaliser
+    config: Config
+    cell: CellGraph
+    phenotypes: tuple[str, ...]
+    units: tuple[str, ...]
+    epoch: int
+    path: Path
+
+
+def describe_run(
+    config: Config, cell: CellGraph, phenotypes: tuple[str, ...], units: tuple[str, ...]
+) -> dict[str, Any]:
+    """What a checkpoint says of itself."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "config": to_yaml(config),
+        "cell_sha256": cell.sha256,
+        "gene_vocabulary_sha256": cell.genes.sha256,
+        "phenotypes": list(phenotypes),
+        "units": list(units),
+    }
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Load and check a checkpoint file.
+
+    Raises:
+        CheckpointError: torn, not written by dglcell, or of a newer schema.
+    """
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError) as error:
+        raise CheckpointError(
+            f"checkpoint '{path}' cannot be read",
+            got=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+            expected="a complete file of tensors and plain containers",
+            do="use another checkpoint of the run; this one may be torn",
+        ) from error
+    about = content.get("dglcell") if isinstance(content, dict) else None
+    if not isinstance(about, dict) or "state_dict" not in content:
+        raise CheckpointError(f"'{path}' is not a checkpoint of dglcell")
+    if about["schema"] > SCHEMA_VERSION:
+        raise CheckpointError(
+            f"checkpoint '{path}' was written by a newer dglcell",
+            got=f"schema {about['schema']}",
+            expected=f"schema {SCHEMA_VERSION} or older",
+            do="upgrade dglcell",
+        )
+    return content
+
+
+def load_trained(directory: RunDirectory, checkpoint: str, cell: CellGraph | None = None) -> Trained:
+    """The model of a run as it was at a checkpoint.
+
+    Args:
+        directory: of the run.
+        checkpoint: ``best_loss``, ``best_pearson``, ``last``, or a path.
+        cell: the run's cell graph, where it is loaded already.
+
+    Raises:
+        CheckpointError: the run or checkpoint is missing or torn, or belongs to another cell graph.
+    """
+    if not directory.path.is_dir():
+        raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
+    path = directory.checkpoint(checkpoint)
+    content = read_checkpoint(path)
+    about = content["dglcell"]
+    cell = cell or CellGraph.load(directory.cell)
+    if cell.sha256 != about["cell_sha256"]:
+        raise CheckpointError(
+            f"checkpoint '{path}' belongs to another cell graph",
+            got=f"cell {cell.sha256[:12]}",
+            expected=f"cell {about['cell_sha256'][:12]}",
+            do="use the run directory that the checkpoint was written in",
+        )
+    config = parse_config(OmegaConf.create(about["config"]), where=str(path))
+    state = content["state_dict"]
+    model = HeteroCell(ResidentCell(cell.graph), config.model, outputs=len(about["phenotypes"]))
+    normaliser = Normaliser(state["normaliser.mean"], state["normaliser.sd"])
+    try:
+        model.load_state_dict({k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")})
+    except RuntimeError as error:
+        raise CheckpointError(f"checkpoint '{path}' does not fit the model", got=str(error)) from error
+    return Trained(
+        model.eval(),
+        normaliser,
+        config,
+        cell,
+        tuple(about["phenotypes"]),
+        tuple(about["units"]),
+        int(content["epoch"]),
+        path,
+    )

@@ -1,0 +1,53 @@
+"""What a run needs to be reproduced: versions, git state, device, hashes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import dglcell
+
+PACKAGES = ("torch", "dgl", "pytorch-lightning", "numpy", "scipy", "omegaconf", "lmdb", "cobra", "wandb")
+
+
+def environment(command: str) -> dict[str, Any]:
+    """Versions of everything that matters, as plain containers."""
+    return {
+        "dglcell": dglcell.__version__,
+        "command": command,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": package_versions(),
+        "git": git_state(Path(dglcell.__file__).parent),
+        "threads": torch.get_num_threads(),
+        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] or ["cpu"],
+    }
+
+
+def package_versions() -> dict[str, str | None]:
+    """Installed versions; None where a package is missing."""
+    versions: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    return versions
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Commit and whether files differ from it; None outside a checkout or without git."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.CalledProcessError):
+        return None

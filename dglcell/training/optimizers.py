@@ -1,0 +1,154 @@
+"""Optimisers and learning-rate schedules from a configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
+
+from dglcell.errors import ConfigError
+
+SCHEDULES = ("none", "cosine_restarts", "plateau")
+INTERVALS = ("epoch", "step")
+
+
+@dataclass
+class OptimizerConfig:
+    """Any class of ``torch.optim``."""
+
+    name: str = "AdamW"
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    options: dict[str, Any] = field(default_factory=dict)  # further keyword arguments, e.g. {momentum: 0.9}
+
+    def validate(self) -> None:
+        """Check the class and that it takes these arguments.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        make_optimizer(self, [nn.Parameter(torch.zeros(1))])
+
+
+@dataclass
+class SchedulerConfig:
+    """How the learning rate changes."""
+
+    name: str = "none"  # none | cosine_restarts | plateau
+    interval: str = "epoch"  # epoch | step: the unit of first_cycle and warmup
+    first_cycle: int | None = None  # cosine: length of the first cycle; all of training where null
+    cycle_mult: float = 1.0  # cosine: each cycle is this many times as long as the one before
+    gamma: float = 1.0  # cosine: each cycle's maximum is this many times the one before
+    warmup: int = 0  # cosine: linear rise at the start of each cycle
+    min_lr: float = 1e-6
+    factor: float = 0.2  # plateau: multiply by this …
+    patience: int = 3  # plateau: … after so many epochs without a better validation loss
+    threshold: float = 1e-4
+    cooldown: int = 2
+
+    def validate(self) -> None:
+        """Check values.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        if self.name not in SCHEDULES:
+            raise ConfigError("`scheduler.name` is unknown", got=self.name, expected=", ".join(SCHEDULES))
+        if self.interval not in INTERVALS:
+            raise ConfigError("`scheduler.interval` is unknown", got=self.interval, expected=", ".join(INTERVALS))
+        if self.first_cycle is not None and self.first_cycle <= self.warmup:
+            raise ConfigError(
+                "`scheduler.first_cycle` must be longer than `scheduler.warmup`",
+                got=self.first_cycle,
+                expected=f"more than {self.warmup}",
+            )
+        if self.cycle_mult <= 0:
+            raise ConfigError("`scheduler.cycle_mult` must be positive", got=self.cycle_mult)
+        if self.name == "plateau" and not 0 < self.factor < 1:
+            raise ConfigError("`scheduler.factor` must lie between 0 and 1", got=self.factor)
+
+
+def make_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """The optimiser over ``parameters``.
+
+    Raises:
+        ConfigError: no such class, or it refuses the arguments.
+    """
+    kind = getattr(torch.optim, config.name, None)
+    if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
+        known = [n for n in dir(torch.optim) if n[0].isupper() and n not in ("Optimizer", "LBFGS", "SparseAdam")]
+        raise ConfigError("`optimizer.name` is not in torch.optim", got=config.name, expected=", ".join(known))
+    try:
+        return kind(parameters, lr=config.lr, weight_decay=config.weight_decay, **config.options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"`optimizer`: torch.optim.{config.name} refuses these settings",
+            got=error,
+            do="mend `optimizer.lr`, `optimizer.weight_decay` or `optimizer.options`",
+        ) from error
+
+
+def cosine_restarts(t: int, *, first_cycle: int, cycle_mult: float, gamma: float, warmup: int, floor: float) -> float:
+    """Learning rate at time ``t`` as a share of the first maximum.
+
+    Cosine annealing with warm restarts (Loshchilov & Hutter 2017, *SGDR*, eq. 5), with a linear warm-up at the start
+    of each cycle and maxima that shrink by ``gamma`` from cycle to cycle.
+
+    Args:
+        t: epochs or steps since the start.
+        first_cycle: length of the first cycle.
+        cycle_mult: ratio of the lengths of successive cycles (rounded down, at least warm-up + 1).
+        gamma: ratio of their maxima.
+        warmup: length of the warm-up.
+        floor: least share.
+    """
+    cycle, length = 0, first_cycle
+    while t >= length:
+        t -= length
+        cycle += 1
+        length = max(int(length * cycle_mult), warmup + 1)
+    top = max(gamma**cycle, floor)
+    if t < warmup:
+        return floor + (top - floor) * t / warmup
+    return floor + (top - floor) * 0.5 * (1 + math.cos(math.pi * (t - warmup) / (length - warmup)))
+
+
+def make_scheduler(
+    config: SchedulerConfig, optimizer: torch.optim.Optimizer, *, epochs: int, steps: int
+) -> dict[str, Any] | None:
+    """The schedule as Lightning takes it, or None.
+
+    Args:
+        config: validated.
+        optimizer: whose learning rate changes.
+        epochs: of the whole training.
+        steps: optimiser steps of the whole training.
+    """
+    if config.name == "none":
+        return None
+    scheduler: LRScheduler | ReduceLROnPlateau
+    if config.name == "plateau":
+        scheduler = ReduceLROnPlateau(
+            optimizer,
+            factor=config.factor,
+            patience=config.patience,
+            threshold=config.threshold,
+            cooldown=config.cooldown,
+            min_lr=config.min_lr,
+        )
+        return {"scheduler": scheduler, "interval": "epoch", "monitor": "validation/loss"}
+    whole = epochs if config.interval == "epoch" else steps
+    cycle = {
+        "first_cycle": config.first_cycle or max(whole, config.warmup + 1),
+        "cycle_mult": config.cycle_mult,
+        "gamma": config.gamma,
+        "warmup": config.warmup,
+        "floor": config.min_lr / optimizer.param_groups[0]["lr"],
+    }
+    scheduler = LambdaLR(optimizer, lambda t: cosine_restarts(t, **cycle))
+    return {"scheduler": scheduler, "interval": config.interval}

@@ -1,0 +1,101 @@
+"""From a configuration to what is trained on: cell graph, store, data set, split."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dglcell.config import Config
+from dglcell.data.dataset import StrainDataset
+from dglcell.data.partition import PARTS
+from dglcell.data.sources import load_source
+from dglcell.data.split import Split, make_split
+from dglcell.data.store import Store
+from dglcell.data.store_build import build_store
+from dglcell.errors import DataError
+from dglcell.files import canonical_hash
+from dglcell.graph.cell import build_cell
+from dglcell.graph.cell_graph import CellGraph
+
+log = logging.getLogger("dglcell")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything a run reads.
+
+    Attributes:
+        cell: the cell graph.
+        store: the strains on disk.
+        dataset: the strains as tensors, on the host.
+        split: over the strains of the store.
+        parts: part name → [n] int64 strain numbers of ``dataset``.
+    """
+
+    cell: CellGraph
+    store: Store
+    dataset: StrainDataset
+    split: Split
+    parts: dict[str, Tensor]
+
+
+def store_path(config: Config) -> Path:
+    """Where the store of this configuration is: `data.store`, else named by the source and its options."""
+    if config.data.store:
+        return Path(config.data.store)
+    source = config.data.source
+    options = getattr(source, source.source, source.laboratory)
+    # The number of processes changes no strain.
+    shaping = {k: v for k, v in dataclasses.asdict(options).items() if k != "processes"}
+    return Path(config.paths.data) / f"{source.source}-{canonical_hash(shaping)[:8]}"
+
+
+def open_store(config: Config, command: str) -> Store:
+    """The store of this configuration, built if it is not there."""
+    path = store_path(config)
+    if not path.exists():
+        log.info("building store %s from source '%s'", path, config.data.source.source)
+        build_store(load_source(config.data.source, config.paths.raw), path, command=command)
+    return Store(path)
+
+
+def prepare(config: Config, *, command: str, cell: CellGraph | None = None, split: Split | None = None) -> Prepared:
+    """Build or open everything.
+
+    Args:
+        config: validated.
+        command: recorded in a store that is built.
+        cell: of an existing run; built from the configuration where None.
+        split: of an existing run; made from the configuration where None.
+    """
+    store = open_store(config, command)
+    table = store.read()
+    cell = cell or build_cell(config.cell, config.paths.raw)
+    split = split or make_split(config.split, table, store.sha256)
+    dataset = StrainDataset.from_table(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
+    if dataset.names.rows_dropped:
+        log.info(
+            "%s strains left out: %s genes are not in the cell graph",
+            f"{dataset.names.rows_dropped:,}",
+            len(dataset.names.unknown),
+        )
+    return Prepared(cell, store, dataset, split, split_parts(split, dataset))
+
+
+def split_parts(split: Split, dataset: StrainDataset) -> dict[str, Tensor]:
+    """Strain numbers of the data set by part.
+
+    Raises:
+        DataError: a part is empty.
+    """
+    part_S = torch.as_tensor(split.part)[dataset.rows]
+    parts = {name: (part_S == code).nonzero().squeeze(1) for code, name in enumerate(PARTS)}
+    for name, strains in parts.items():
+        if len(strains) == 0:
+            raise DataError(f"the {name} part has no strain with a label", got=split.counts, do="choose another split")
+    return parts

@@ -1,0 +1,152 @@
+"""What is optimised and what is measured, for Lightning."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from dglcell.data.dataset import StrainBatch
+from dglcell.data.transform import Normaliser
+from dglcell.errors import DglcellError
+from dglcell.losses.masked import MaskedLoss
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.training.gather import gather_rows
+from dglcell.training.metrics import regression_metrics
+from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler
+from dglcell.training.record import EpochLog
+
+
+class StrainTask(pl.LightningModule):
+    """Regression of phenotypes on genotypes.
+
+    Labels are normalised by the training part's statistics; the loss is taken in normalised units, metrics in both.
+    A step only enqueues work on the device: predictions and losses stay there until the epoch ends.
+
+    Args:
+        model: genotypes → predictions in normalised units.
+        normaliser: label statistics of the training part.
+        phenotypes: T names.
+        loss: a key of ``dglcell.losses.masked.LOSSES``.
+        optimizer, scheduler: validated.
+        epochs: of the whole training.
+        record: where every epoch's figures go.
+        about: what checkpoints say of themselves, plain containers.
+    """
+
+    def __init__(
+        self,
+        model: HeteroCell,
+        normaliser: Normaliser,
+        phenotypes: tuple[str, ...],
+        *,
+        loss: str,
+        optimizer: OptimizerConfig,
+        scheduler: SchedulerConfig,
+        epochs: int,
+        record: EpochLog,
+        about: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.model, self.normaliser, self.phenotypes = model, normaliser, phenotypes
+        self.loss = MaskedLoss(loss)
+        self.optimizer_config, self.scheduler_config = optimizer, scheduler
+        self.epochs, self.record, self.about = epochs, record, about
+        self._seen: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"train": [], "validation": []}
+        self._figures: dict[str, float] = {}
+        self._started = 0.0
+
+    def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
+        """Loss of one batch, in normalised units."""
+        return self._step(batch, "train")
+
+    def validation_step(self, batch: StrainBatch, batch_idx: int) -> None:
+        """Remember predictions and loss of one batch."""
+        self._step(batch, "validation")
+
+    def _step(self, batch: StrainBatch, part: str) -> Tensor:
+        prediction_BT = self.model(batch.genotypes).phenotypes
+        loss = self.loss(prediction_BT, self.normaliser.normalise(batch.labels))
+        present = (~batch.labels.isnan()).sum()
+        summed = torch.stack([loss.detach() * present, present])
+        self._seen[part].append((prediction_BT.detach().float(), batch.labels, summed))
+        return loss
+
+    def on_train_epoch_start(self) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+        self._seen["train"].clear()
+
+    def on_validation_epoch_start(self) -> None:
+        """Forget what a sanity check may have left."""
+        self._seen["validation"].clear()
+
+    def on_validation_epoch_end(self) -> None:
+        """Validation figures, exact over all ranks."""
+        self._figures = self._measure("validation")
+        self.log_dict(self._figures)
+
+    def on_train_epoch_end(self) -> None:
+        """Training figures; write the epoch's record.
+
+        Raises:
+            DglcellError: the loss is not finite.
+        """
+        figures = self._measure("train")
+        seconds = time.perf_counter() - self._started
+        figures["learning_rate"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
+        figures["seconds"] = seconds
+        self.log_dict(figures)
+        if not math.isfinite(figures["train/loss"]):
+            raise DglcellError(
+                f"the training loss is not finite in epoch {self.current_epoch}",
+                got=figures["train/loss"],
+                do="lower `optimizer.lr`, set `trainer.clip`, or look for outliers with `dglcell data stats`; "
+                "the checkpoints of earlier epochs are kept",
+            )
+        if self.trainer.is_global_zero:
+            line = self.record.write(self.current_epoch, self.global_step, {**figures, **self._figures})
+            self.print(line)
+
+    def _measure(self, part: str) -> dict[str, float]:
+        predictions, labels, losses = zip(*self._seen[part], strict=True)
+        self._seen[part].clear()
+        normalised_ST, labels_ST = gather_rows(torch.cat(predictions)), gather_rows(torch.cat(labels))
+        total, present = gather_rows(torch.stack(losses)).sum(0).tolist()
+        figures = {f"{part}/loss": total / max(present, 1.0)}
+        targets_ST = self.normaliser.normalise(labels_ST)
+        restored_ST = self.normaliser.restore(normalised_ST)
+        pearsons = []
+        for t, name in enumerate(self.phenotypes):
+            original = regression_metrics(restored_ST[:, t].cpu(), labels_ST[:, t].cpu())
+            figures |= {f"{part}/{name}/{metric}": value for metric, value in original.items()}
+            normalised = regression_metrics(normalised_ST[:, t].cpu(), targets_ST[:, t].cpu())
+            figures |= {f"{part}/{name}/normalised/{m}": normalised[m] for m in ("mse", "rmse", "mae")}
+            pearsons.append(original["pearson"])
+        finite = [p for p in pearsons if math.isfinite(p)]
+        figures[f"{part}/pearson"] = sum(finite) / len(finite) if finite else 0.0
+        return figures
+
+    def configure_optimizers(self) -> Any:
+        """Optimiser and schedule."""
+        optimizer = make_optimizer(self.optimizer_config, self.model.parameters())
+        steps = int(self.trainer.estimated_stepping_batches)
+        scheduler = make_scheduler(self.scheduler_config, optimizer, epochs=self.epochs, steps=steps)
+        return optimizer if scheduler is None else {"optimizer": optimizer, "lr_scheduler": scheduler}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Say what this is; keep the generators' states, so that a resumed run draws the same dropout masks."""
+        checkpoint["dglcell"] = self.about
+        checkpoint["rng"] = {"cpu": torch.get_rng_state()}
+        if torch.cuda.is_available():
+            checkpoint["rng"]["cuda"] = torch.cuda.get_rng_state_all()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Put the generators back where they were."""
+        torch.set_rng_state(checkpoint["rng"]["cpu"])
+        if "cuda" in checkpoint["rng"] and torch.cuda.device_count() == len(checkpoint["rng"]["cuda"]):
+            torch.cuda.set_rng_state_all(checkpoint["rng"]["cuda"])
