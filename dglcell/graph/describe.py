@@ -105,16 +105,14 @@ def _dropped_lines(cell: CellGraph) -> list[str]:
     model = cell.provenance.get("model", {})
     if model.get("unknown"):
         lines.append(
-            f"  metabolic model: {len(model['unknown']):,} genes outside the vocabulary "
-            f"({listing(model['unknown'], 5)})"
+            f"  metabolic model: names {len(model['unknown']):,} ({listing(model['unknown'], 5)}), "
+            f"rows {model['edges_dropped']:,}"
         )
     for name, network in sorted(cell.provenance.get("networks", {}).items()):
         left_out = [*network["names"]["unknown"], *network["names"]["ambiguous"]]
         if left_out:
             rows = sum(counts["dropped"] for counts in network["relations"].values())
-            lines.append(
-                f"  {name}: {len(left_out):,} names, {rows:,} rows of its relations ({listing(left_out, 5)})"
-            )
+            lines.append(f"  {name}: names {len(left_out):,} ({listing(left_out, 5)}), rows {rows:,}")
     return ["left out by `unknown: drop`", *lines] if lines else []
 
 

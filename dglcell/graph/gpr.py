@@ -31,7 +31,7 @@ def enzyme_complexes(
     enzyme works with and without its regulatory subunit B, and dropping the larger form would cut B off
     from the reaction. ``absorb=True`` drops it (``A or (A and B)`` → ``A``). Both have the rule's truth
     value for every set of deleted genes. yeast-GEM 9.0.2 has 7,122 reaction nodes (4,881 with genes)
-    with all complexes and 7,097 (4,856) with absorption: the rules of 15 reactions hold larger forms.
+    with all complexes and 7,097 (4,856) with absorption: the rules of 16 reactions hold larger forms.
 
     Args:
         rule: rule parsed by cobra.

@@ -47,7 +47,7 @@ class EdgeTable:
         Raises:
             GraphError: a row has nothing there.
         """
-        values = self.columns[column].fillna("").str.strip()
+        values = self.columns[column].str.strip()
         empty = np.flatnonzero((values == "").to_numpy())
         if empty.size:
             raise GraphError(
@@ -71,7 +71,7 @@ class EdgeTable:
             value = self.columns[column].iloc[bad[0]]
             raise GraphError(
                 f"{self.path.name}, line {self.lines[bad[0]]}: weight in column '{self.labels[column]}'",
-                got="nothing" if pd.isna(value) else f"'{value}'",
+                got=f"'{value}'" if value else "nothing",
                 expected="a finite number",
                 do="mend the file, or choose another weight column",
             )
@@ -128,7 +128,7 @@ def read_table(path: Path, wanted: Sequence[str], separator: str, header: bool |
 
 
 def _read_text(path: Path, pattern: str, width: int, skip: int) -> pd.DataFrame:
-    """Every field as text; NaN where a row is too short."""
+    """Every field as text; nothing where a row is too short."""
     import pandas as pd
 
     with warnings.catch_warnings():
@@ -145,13 +145,13 @@ def _read_text(path: Path, pattern: str, width: int, skip: int) -> pd.DataFrame:
             na_values=[],
             skip_blank_lines=False,
             index_col=False,
-        )
+        ).fillna("")
 
 
 def _filled_rows(frame: pd.DataFrame) -> NDArray[np.bool_]:
     """[rows] false for blank lines."""
-    blank = frame[0].fillna("").str.strip().eq("").to_numpy(copy=True)
-    blank[blank] = (frame[blank].fillna("").sum(axis=1).str.strip() == "").to_numpy()
+    blank = frame[0].str.strip().eq("").to_numpy(copy=True)
+    blank[blank] = frame[blank].sum(axis=1).str.strip().eq("").to_numpy()
     return ~blank
 
 

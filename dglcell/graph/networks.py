@@ -222,8 +222,9 @@ def network_edges(
         GraphError: names are unknown and the policy refuses them, or a relation has no edges.
     """
     index = genes.indices(network.names)
-    index[[i for i, name in enumerate(network.names) if name in set(network.ambiguous)]] = -1
-    unknown = tuple(n for n, i in zip(network.names, index, strict=True) if i < 0 and n not in network.ambiguous)
+    ambiguous = set(network.ambiguous)
+    index[[name in ambiguous for name in network.names]] = -1
+    unknown = tuple(n for n, i in zip(network.names, index, strict=True) if i < 0 and n not in ambiguous)
     if config.symmetrise is not None:
         symmetrise = config.symmetrise
     if config.self_loops is not None:

@@ -15,7 +15,7 @@ from dglcell.graph.metabolism import Metabolism
 def toy_model() -> cobra.Model:
     """Nested rules, both directions, a reaction that only runs backward, a blocked one, and currency (ATP)."""
     model = cobra.Model("toy")
-    a, b, c, atp = (cobra.Metabolite(f"{name}_c", name=name.upper(), compartment="c") for name in ["a", "b", "c", "atp"])
+    a, b, c, atp = (cobra.Metabolite(f"{name}_c", name=name, compartment="c") for name in ("a", "b", "c", "atp"))
     specification = [
         ("R1", {a: -1, atp: -2, b: 1}, (0, 10), "(g1 and g2) or g3"),
         ("R2", {b: -1, atp: 1, c: 3}, (-10, 10), "(g4 or g5) and g6"),

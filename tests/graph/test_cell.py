@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cobra
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from dglcell.errors import ConfigError, DglcellError, GraphError
+from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.derived import DERIVED
+from dglcell.graph.networks import NetworkConfig
+from dglcell.graph.schema import (
+    CATALYSED_BY,
+    CATALYSES,
+    CONVERTED_BY,
+    CONVERTS,
+    GENE,
+    METABOLIC_RELATIONS,
+    METABOLITE,
+    REACTION,
+    gene_relation,
+)
+
+Write = Callable[[str, str], str]
+
+
+def table(path: str, **keys: Any) -> NetworkConfig:
+    return NetworkConfig(path=path, **({"columns": ["a", "b"]} | keys))
+
+
+def save(model: cobra.Model, tmp_path: Path) -> str:
+    path = tmp_path / "toy.json"
+    cobra.io.save_json_model(model, str(path))
+    return str(path)
+
+
+def test_textbook_cell() -> None:
+    cell = build_cell(CellConfig(model="textbook", derived=sorted(DERIVED)))
+    sizes = {node_type: len(names) for node_type, names in cell.vocabularies.items()}
+    assert sizes == {GENE: 137, REACTION: 207, METABOLITE: 72}
+    assert {node_type: cell.graph.num_nodes(node_type) for node_type in cell.graph.ntypes} == sizes
+    assert set(cell.relations) == {*METABOLIC_RELATIONS, *(gene_relation(name) for name in DERIVED)}
+    for names in cell.vocabularies.values():
+        assert list(names.names) == sorted(names.names)
+    for there, back in ((CATALYSES, CATALYSED_BY), (CONVERTS, CONVERTED_BY)):
+        forward, reverse = cell.edges(there), cell.edges(back).reversed().sorted()
+        assert np.array_equal(forward.src, reverse.src)
+        assert np.array_equal(forward.dst, reverse.dst)
+        assert np.array_equal(forward.weight, reverse.weight)  # type: ignore[arg-type]
+    assert cell.edges(CATALYSES).weight is None
+    assert cell.provenance["model"]["name"] == "textbook"
+
+
+def test_without_metabolism_there_are_only_genes() -> None:
+    cell = build_cell(CellConfig(model="mini", metabolism=False, derived=["shares_complex"]))
+    assert cell.graph.ntypes == [GENE]
+    assert cell.relations == (gene_relation("shares_complex"),)
+
+
+def test_genes_are_the_union_of_model_and_networks(toy: cobra.Model, tmp_path: Path, write: Write) -> None:
+    config = CellConfig(model=save(toy, tmp_path), networks={"physical": table(write("n.csv", "a,b\ng1,x\n"))})
+    cell = build_cell(config)
+    assert cell.genes.names == ("g1", "g2", "g3", "g4", "g5", "g6", "g7", "x")
+    networks_only = build_cell(replace(config, model=None))
+    assert networks_only.genes.names == ("g1", "x")
+
+
+def test_ambiguous_aliases_do_not_become_genes(write: Write) -> None:
+    aliases = write("aliases.csv", "orf,common\ng1,twin\ng2,twin\ng3,one\n")
+    network = table(write("n.csv", "a,b\ng1,one\ntwin,g2\n"), unknown="drop")
+    cell = build_cell(CellConfig(networks={"net": network}, aliases=aliases))
+    assert cell.genes.names == ("g1", "g2", "g3")
+    assert cell.provenance["networks"]["net"]["names"]["ambiguous"] == ["twin"]
+    assert cell.graph.num_edges("net") == 2
+
+
+def test_genes_of_the_model_only(toy: cobra.Model, tmp_path: Path, write: Write) -> None:
+    network = table(write("n.csv", "a,b\ng1,g2\ng1,x\n"))
+    config = CellConfig(model=save(toy, tmp_path), networks={"net": network}, genes="model")
+    with pytest.raises(GraphError, match=r"1 unknown \(x\)[\s\S]*cell\.networks\.net\.unknown: drop"):
+        build_cell(config)
+    network.unknown = "drop"
+    cell = build_cell(config)
+    assert "x" not in cell.genes
+    assert cell.graph.num_edges("net") == 2
+
+
+def test_a_gene_list_restricts_the_model(toy: cobra.Model, tmp_path: Path, write: Write) -> None:
+    config = CellConfig(
+        model=save(toy, tmp_path), genes=write("genes.txt", "g1\ng3\ng4\nextra\n"), derived=["metabolic_neighbour"]
+    )
+    with pytest.raises(GraphError, match=r"toy\.json'[\s\S]*4 unknown \(g2, g5, g6, g7\)[\s\S]*`cell\.unknown: drop`"):
+        build_cell(config)
+    config.unknown = "drop"
+    cell = build_cell(config)
+    assert cell.genes.names == ("extra", "g1", "g3", "g4")
+    catalyses = cell.edges(CATALYSES)
+    reactions = cell.vocabularies[REACTION].names
+    pairs = {(cell.genes.names[g], reactions[r]) for g, r in zip(catalyses.src, catalyses.dst, strict=True)}
+    assert pairs == {("g1", "R1#1+"), ("g3", "R1#2+"), ("g4", "R2#1+"), ("g4", "R2#1-")}
+    assert cell.provenance["model"]["unknown"] == ["g2", "g5", "g6", "g7"]
+    assert [cell.genes.names[i] for i in cell.untouched_genes()] == ["extra"]
+
+
+def test_cell_choices_apply_where_a_network_says_nothing(write: Write) -> None:
+    path = write("n.csv", "a,b\ng1,g2\n")
+    networks = {"plain": table(path), "own": table(path, symmetrise=True, self_loops=False)}
+    cell = build_cell(CellConfig(networks=networks, symmetrise=False, self_loops=True))
+    assert cell.graph.num_edges("plain") == 1 + 2
+    assert cell.graph.num_edges("own") == 2
+
+
+def test_relation_names_must_differ(write: Write) -> None:
+    path = write("n.csv", "a,b,c\ng1,g2,1\n")
+    networks = {"net": table(path, channels=["c"]), "net_c": table(path)}
+    with pytest.raises(GraphError, match=r"two relations are called 'net_c'\n.*network 'net' and network 'net_c'"):
+        build_cell(CellConfig(networks=networks))
+
+
+def test_the_structured_config_goes_through_omegaconf(write: Write) -> None:
+    path = write("n.csv", "a,b\ng1,g2\n")
+    given = OmegaConf.create({"networks": {"net": {"path": path, "columns": ["a", "b"], "header": True}}})
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(CellConfig), given))
+    assert isinstance(config, CellConfig)
+    assert build_cell(config).provenance["config"]["networks"]["net"]["header"] is True
+
+
+def test_paths_may_be_relative_to_the_raw_folder(tmp_path: Path, write: Write) -> None:
+    write("n.csv", "a,b\ng1,g2\n")
+    cell = build_cell(CellConfig(networks={"net": table("n.csv")}), raw=str(tmp_path))
+    assert cell.provenance["networks"]["net"]["path"] == "n.csv"
+    assert cell.sha256 == build_cell(CellConfig(networks={"net": table(str(tmp_path / "n.csv"))})).sha256
+
+
+NET = {"path": "n.csv", "columns": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "`cell` is empty"),
+        ({"networks": {"net": NET}, "genes": "model"}, "`cell.genes: model` needs `cell.model`"),
+        ({"model": "mini", "unknown": "skip"}, "`cell.unknown` is not a policy"),
+        ({"model": "mini", "derived": ["neighbours"]}, "`cell.derived` names no relation"),
+        ({"networks": {"net": NET}, "derived": ["isoenzyme"]}, "`cell.derived` needs `cell.model`"),
+        ({"model": "mini", "currency_degree": 0}, "`cell.currency_degree` is too small"),
+        ({"model": "mini", "metabolism": False}, "`cell` gives no relations"),
+        ({"networks": {"net": {"path": ""}}}, "`cell.networks.net.path` is not set"),
+        ({"networks": {"Net": NET}}, "cell.networks.Net: 'Net' cannot name a relation"),
+        ({"networks": {"train": NET}}, "the relation name 'train' is taken"),
+        ({"networks": {"to": NET}}, "the relation name 'to' is taken"),
+        ({"networks": {"converts": NET}}, "the relation name 'converts' is taken"),
+        ({"model": "mini", "genes": "all"}, "`cell.genes` is neither a choice nor a file"),
+        ({"networks": {"net": NET}}, "raw file 'n.csv' not found"),
+        ({"model": "mini", "derived": ["metabolic_neighbour"], "currency": ["atp"]}, "unknown name 'atp'"),
+        ({"model": "mini", "aliases": "nowhere.tsv"}, "raw file 'nowhere.tsv' not found"),
+    ],
+)
+def test_bad_configurations(keys: dict[str, Any], message: str, tmp_path: Path) -> None:
+    networks = {name: NetworkConfig(**values) for name, values in keys.pop("networks", {}).items()}
+    with pytest.raises(DglcellError) as caught:
+        build_cell(CellConfig(networks=networks, **keys), raw=str(tmp_path))
+    assert message in str(caught.value)
+
+
+def test_validation_reads_no_file() -> None:
+    with pytest.raises(ConfigError, match=r"`my\.cell\.networks\.net\.columns`"):
+        CellConfig(networks={"net": NetworkConfig(path="missing.csv")}).validate("my.cell")
+
+
+@pytest.mark.raw
+def test_yeast_cell(raw: Path) -> None:
+    channels = ["neighborhood", "fusion", "cooccurence", "coexpression", "experimental", "database"]
+    config = CellConfig(
+        model="metabolism/yeast-GEM_9.0.2.mat",
+        networks={
+            "string": NetworkConfig(
+                path="networks/string_v11_5_highconf_six_channels.csv.gz", columns=["orf_a", "orf_b"], channels=channels
+            ),
+            "physical": NetworkConfig(path="networks/biogrid_physical_kisr_edges.csv.gz", columns=["orf_a", "orf_b"]),
+            "regulatory": NetworkConfig(
+                path="networks/yeastract_edges.csv.gz", columns=["tf", "target"], directed=True
+            ),
+        },
+    )
+    cell = build_cell(config, raw=str(raw))
+    assert {t: len(v) for t, v in cell.vocabularies.items()} == {GENE: 6041, REACTION: 7122, METABOLITE: 2806}
+    assert {name: cell.graph.num_edges(name) for name in ["physical", "regulatory", "string_fusion", "catalyses"]} == {
+        "physical": 2 * (59377 - 1117) + 1117,
+        "regulatory": 11486,
+        "string_fusion": 2 * 492,
+        "catalyses": 5450,
+    }
+    there = cell.edges(gene_relation("physical"))
+    back = there.reversed().sorted()
+    assert np.array_equal(there.src, back.src)
+    assert np.array_equal(there.dst, back.dst)
+
+
+@pytest.mark.raw
+def test_table_with_a_relation_column_and_prefix(raw: Path) -> None:
+    """STRING 11.0 actions: 769,028 rows, seven modes, every pair in both directions and often repeated."""
+    network = NetworkConfig(
+        path="networks/string_v11_0_actions.txt.gz",
+        columns=["item_id_a", "item_id_b"],
+        relation_column="mode",
+        strip_prefix="4932.",
+    )
+    cell = build_cell(CellConfig(networks={"actions": network}), raw=str(raw))
+    assert len(cell.genes) == 5288
+    assert len(cell.relations) == 7
+    counts = cell.provenance["networks"]["actions"]["relations"]
+    assert sum(relation["rows"] for relation in counts.values()) == 769_028
+    assert cell.graph.num_edges("actions_binding") == 208_966

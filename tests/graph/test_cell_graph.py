@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dglcell.errors import DataError, GraphError
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.edges import Edges
+from dglcell.graph.schema import CATALYSES, GENE, REACTION, Relation, gene_relation
+from dglcell.graph.vocabulary import Vocabulary
+
+
+@st.composite
+def cells(draw: st.DrawFn) -> CellGraph:
+    sizes = {GENE: draw(st.integers(1, 6)), REACTION: draw(st.integers(1, 4))}
+    relations: dict[Relation, Edges] = {}
+    for relation in [gene_relation("one"), gene_relation("two"), CATALYSES]:
+        ends = st.tuples(st.integers(0, sizes[relation[0]] - 1), st.integers(0, sizes[relation[2]] - 1))
+        pairs = np.array(draw(st.lists(ends, max_size=12)), dtype=np.int64).reshape(-1, 2)
+        weight = None
+        if draw(st.booleans()):
+            weight = np.array(
+                draw(st.lists(st.floats(width=32), min_size=len(pairs), max_size=len(pairs))), dtype=np.float32
+            )
+        relations[relation] = Edges(pairs[:, 0], pairs[:, 1], weight)
+    vocabularies = {node: Vocabulary.of(f"{node}{i}" for i in range(size)) for node, size in sizes.items()}
+    return CellGraph.assemble(vocabularies, relations, {"made": "by Hypothesis", "é": [1, None]})
+
+
+@settings(max_examples=40)
+@given(cell=cells())
+def test_save_and_load(cell: CellGraph, tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("cells") / "cell"
+    cell.save(directory)
+    loaded = CellGraph.load(directory)
+    assert loaded.sha256 == cell.sha256
+    assert loaded.vocabularies == cell.vocabularies
+    assert loaded.provenance == cell.provenance
+    assert loaded.relations == cell.relations
+    assert loaded.graph.ntypes == cell.graph.ntypes
+    for relation in cell.relations:
+        a, b = cell.edges(relation), loaded.edges(relation)
+        assert (a.src.tolist(), a.dst.tolist()) == (b.src.tolist(), b.dst.tolist())
+        assert (a.weight is None) == (b.weight is None)
+        if a.weight is not None and b.weight is not None:
+            assert np.array_equal(a.weight, b.weight, equal_nan=True)
+
+
+def small(weight: float = 1.0, edge: tuple[int, int] = (0, 1), gene: str = "YA") -> CellGraph:
+    edges = Edges(
+        np.array([edge[0], 2, 0]), np.array([edge[1], 0, 0]), np.array([weight, 2, 3], dtype=np.float32)
+    )
+    return CellGraph.assemble({GENE: Vocabulary.of([gene, "YB", "YC"])}, {gene_relation("net"): edges})
+
+
+def test_graph_is_int64_on_the_cpu_and_sorted_by_destination() -> None:
+    graph = small().graph
+    assert graph.idtype == torch.int64
+    assert graph.device.type == "cpu"
+    src, dst = graph.edges(order="eid")
+    assert (src.tolist(), dst.tolist()) == ([0, 2, 0], [0, 0, 1])
+    assert graph.edata["weight"].dtype == torch.float32
+    assert graph.edata["weight"].tolist() == [3, 2, 1]
+
+
+def test_hash_sees_names_edges_weights_and_their_absence() -> None:
+    bare = CellGraph.assemble(
+        small().vocabularies, {gene_relation("net"): Edges(np.array([0, 2, 0]), np.array([1, 0, 0]))}
+    )
+    cells = [small(), small(weight=1.5), small(edge=(1, 1)), small(gene="YAA"), bare]
+    assert len({cell.sha256 for cell in cells}) == len(cells)
+    assert small().sha256 == small().sha256
+
+
+def test_hash_is_the_same_in_another_process_and_order(tmp_path: Path) -> None:
+    small().save(tmp_path / "cell")
+    script = "import sys; from dglcell.graph.cell_graph import CellGraph as C; print(C.load(sys.argv[1]).sha256)"
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "cell")], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.strip() == small().sha256
+    edges = small().edges(gene_relation("net"))
+    shuffled = CellGraph.assemble(small().vocabularies, {gene_relation("net"): edges.select(np.array([2, 0, 1]))})
+    assert shuffled.sha256 == small().sha256
+
+
+def test_untouched_genes_ignore_self_loops() -> None:
+    loops = Edges(np.array([0, 2]), np.array([0, 1]))
+    cell = CellGraph.assemble({GENE: Vocabulary.of(["YA", "YB", "YC"])}, {gene_relation("net"): loops})
+    assert cell.untouched_genes().tolist() == [0]
+
+
+def test_edges_outside_the_vocabulary_are_refused() -> None:
+    with pytest.raises(GraphError, match=r"outside the gene vocabulary\n.*indices 0 to 3\n.*0 to 2"):
+        small(edge=(0, 3))
+
+
+def test_no_relations_are_refused() -> None:
+    with pytest.raises(GraphError, match="no relations"):
+        CellGraph.assemble({GENE: Vocabulary.of(["YA"])}, {})
+
+
+def test_unknown_relation_lists_those_there() -> None:
+    with pytest.raises(GraphError, match=r"no such relation\n.*'other'.*\n.*'net'"):
+        small().edges(gene_relation("other"))
+
+
+def test_an_existing_directory_is_not_overwritten_unasked(tmp_path: Path) -> None:
+    small().save(tmp_path / "cell")
+    with pytest.raises(DataError, match="exists already"):
+        small(weight=9).save(tmp_path / "cell")
+    assert CellGraph.load(tmp_path / "cell").sha256 == small().sha256
+    small(weight=9).save(tmp_path / "cell", overwrite=True)
+    assert CellGraph.load(tmp_path / "cell").sha256 == small(weight=9).sha256
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    small().save(tmp_path / "cell")
+    return tmp_path / "cell"
+
+
+def refused(directory: Path) -> str:
+    with pytest.raises(GraphError) as caught:
+        CellGraph.load(directory)
+    return str(caught.value)
+
+
+def test_load_what_is_not_there(saved: Path) -> None:
+    assert "no such directory" in refused(saved / "deeper")
+    (saved / "cell.json").unlink()
+    assert "an existing directory without cell.json" in refused(saved)
+
+
+@pytest.mark.parametrize("name", ["cell.json", "edges.npz"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
+def test_load_truncated(saved: Path, name: str, share: float) -> None:
+    content = (saved / name).read_bytes()
+    (saved / name).write_bytes(content[: int(len(content) * share)])
+    message = refused(saved)
+    assert "is damaged" in message
+    assert f"{name}: " in message
+    assert "build the cell graph again" in message
+
+
+def test_load_without_edges(saved: Path) -> None:
+    (saved / "edges.npz").unlink()
+    assert "edges.npz: " in refused(saved)
+
+
+def test_load_another_cells_edges(saved: Path, tmp_path: Path) -> None:
+    small(weight=5).save(tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "edges.npz", saved / "edges.npz")
+    message = refused(saved)
+    assert f"expected: content hash {small().sha256}" in message
+    assert f"got:      content hash {small(weight=5).sha256}" in message
+
+
+def edit(saved: Path, **changes: object) -> None:
+    path = saved / "cell.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_load_another_schema_version(saved: Path) -> None:
+    edit(saved, schema_version=99)
+    message = refused(saved)
+    assert "written by another version" in message
+    assert "schema version 99" in message
+
+
+def test_load_with_changed_names_or_relations(saved: Path) -> None:
+    edit(saved, vocabularies={"gene": ["YA", "YB", "YX"]})
+    assert "content hash" in refused(saved)
+    edit(saved, relations=[["gene", "net", "gene"], ["gene", "more", "gene"]])
+    assert "whole arrays for every relation" in refused(saved)
+    (saved / "cell.json").write_text(json.dumps({"schema_version": 1}))
+    assert "cell.json without provenance, relations, sha256, vocabularies" in refused(saved)

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dglcell.errors import ConfigError, GraphError
+from dglcell.graph.edges import Edges
+from dglcell.graph.networks import NetworkConfig, network_edges, read_network
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
+
+Write = Callable[[str, str], str]
+GENES = Vocabulary.of(["YA", "YB", "YC", "YD"])
+
+
+def relations(
+    path: str, *, genes: Vocabulary = GENES, aliases: AliasTable | None = None, name: str = "net", **keys: Any
+) -> tuple[dict[str, Edges], dict[str, Any]]:
+    config = NetworkConfig(path=path, **({"columns": ["a", "b"]} | keys))
+    config.validate("cell.networks.net")
+    network = read_network(name, config, aliases or AliasTable.empty(), genes)
+    return network_edges(network, config, genes, symmetrise=True, self_loops=False, key="cell.networks.net")
+
+
+def named(edges: Edges, genes: Vocabulary = GENES) -> set[tuple[str, str]]:
+    pairs = [(genes.names[a], genes.names[b]) for a, b in zip(edges.src, edges.dst, strict=True)]
+    assert len(set(pairs)) == len(pairs)
+    return set(pairs)
+
+
+def weights(edges: Edges) -> dict[tuple[str, str], float]:
+    assert edges.weight is not None
+    pairs = [(GENES.names[a], GENES.names[b]) for a, b in zip(edges.src, edges.dst, strict=True)]
+    return dict(zip(pairs, edges.weight.tolist(), strict=True))
+
+
+def test_undirected_pairs_go_both_ways_and_repeats_merge(write: Write) -> None:
+    path = write("n.csv", "a,b\nYA,YB\nYB,YA\nYA,YB\nYC,YC\n")
+    edges, provenance = relations(path)
+    assert named(edges["net"]) == {("YA", "YB"), ("YB", "YA"), ("YC", "YC")}
+    assert provenance["relations"]["net"] == {"rows": 4, "dropped": 0, "merged": 2, "self_pairs": 1}
+    assert provenance["sha256"] == hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def test_symmetrise_false_and_directed_keep_one_direction(write: Write) -> None:
+    path = write("n.csv", "a,b\nYB,YA\nYA,YB\nYA,YC\n")
+    assert named(relations(path, symmetrise=False)[0]["net"]) == {("YB", "YA"), ("YA", "YC")}
+    assert named(relations(path, directed=True)[0]["net"]) == {("YB", "YA"), ("YA", "YB"), ("YA", "YC")}
+    assert named(relations(path, directed=True, columns=["b", "a"])[0]["net"]) == {
+        ("YA", "YB"), ("YB", "YA"), ("YC", "YA"),
+    }  # fmt: skip
+
+
+def test_self_loops_for_every_gene(write: Write) -> None:
+    edges = relations(write("n.csv", "a,b\nYA,YA\nYA,YB\n"), self_loops=True)[0]["net"]
+    assert {pair for pair in named(edges) if pair[0] == pair[1]} == {(g, g) for g in GENES.names}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "keys"),
+    [
+        ("n.tsv", "x\tb\ta\n1\tYB\tYA\n", {}),
+        ("n.csv.gz", "x;b;a\n1;YB;YA\n", {}),
+        ("n.txt", "x  b a\n1 YB   YA\n\n", {}),
+        ("n.txt", "1 YB YA\n", {"columns": ["2", "1"], "header": False}),
+        ("n.txt", "x b a\n1 YB YA\n", {"columns": ["2", "1"], "header": True}),
+        ("n.csv", '"x","b","a"\n"1,5","YB","YA"\n', {"separator": ","}),
+        ("n.csv", "x,b,a\r\n1, YB ,YA\r\n   \r\n", {}),
+    ],
+)
+def test_separators_headers_and_columns(write: Write, name: str, text: str, keys: dict[str, Any]) -> None:
+    assert named(relations(write(name, text), directed=True, **keys)[0]["net"]) == {("YA", "YB")}
+
+
+def test_prefix_and_aliases(write: Write) -> None:
+    aliases = AliasTable({"abc1": ("YA",), "YB": ("YC",)})
+    path = write("n.csv", "a,b\n4932.abc1,4932.YB\n")
+    edges = relations(path, strip_prefix="4932.", aliases=aliases)[0]["net"]
+    assert named(edges) == {("YA", "YB"), ("YB", "YA")}, "a name of the vocabulary stands for itself"
+
+
+def test_weight_thresholds_and_edge_weights(write: Write) -> None:
+    path = write("n.csv", "a,b,w\nYA,YB,0.5\nYB,YA,0.9\nYC,YD,-2\nYA,YA,7\n")
+    unweighted = relations(path, weight="w", min_weight=0.6)[0]["net"]
+    assert named(unweighted) == {("YA", "YB"), ("YB", "YA"), ("YA", "YA")}
+    assert unweighted.weight is None
+    every = weights(relations(path, weight="w", use_weights=True, self_loops=True)[0]["net"])
+    assert every == {
+        ("YA", "YB"): pytest.approx(0.9), ("YB", "YA"): pytest.approx(0.9), ("YC", "YD"): -2, ("YD", "YC"): -2,
+        ("YA", "YA"): 7, ("YB", "YB"): 1, ("YC", "YC"): 1, ("YD", "YD"): 1,
+    }  # fmt: skip
+
+
+def test_channels_are_relations_of_what_exceeds_zero_or_the_threshold(write: Write) -> None:
+    path = write("n.csv", "a,b,fusion,database\nYA,YB,0,900\nYC,YD,10,400\n")
+    keys: dict[str, Any] = {"channels": ["fusion", "database"], "symmetrise": False}
+    edges = relations(path, **keys)[0]
+    assert {name: named(e) for name, e in edges.items()} == {
+        "net_fusion": {("YC", "YD")},
+        "net_database": {("YA", "YB"), ("YC", "YD")},
+    }
+    high = relations(path, channels=["database"], min_weight=900, use_weights=True)[0]["net_database"]
+    assert weights(high) == {("YA", "YB"): 900, ("YB", "YA"): 900}
+
+
+def test_a_column_can_name_the_relations(write: Write) -> None:
+    path = write("n.csv", "a,b,mode\nYA,YB,binding\nYC,YD,ptmod\nYB,YA,ptmod\n")
+    edges = relations(path, relation_column="mode", directed=True)[0]
+    assert {name: named(e) for name, e in edges.items()} == {
+        "net_binding": {("YA", "YB")},
+        "net_ptmod": {("YB", "YA"), ("YC", "YD")},
+    }
+
+
+def test_unknown_and_ambiguous_names_are_counted_and_dropped(write: Write) -> None:
+    aliases = AliasTable({"twin": ("YA", "YB")})
+    path = write("n.csv", "a,b\nYA,YB\nYA,nobody\ntwin,YB\nnobody,twin\n")
+    edges, provenance = relations(path, unknown="drop", aliases=aliases)
+    assert named(edges["net"]) == {("YA", "YB"), ("YB", "YA")}
+    assert provenance["names"] == {"total": 4, "unknown": ["nobody"], "ambiguous": ["twin"]}
+    assert provenance["relations"]["net"]["dropped"] == 3
+
+
+def refused(path: str, **keys: Any) -> str:
+    with pytest.raises(GraphError) as caught:
+        relations(path, **keys)
+    return str(caught.value)
+
+
+def test_unknown_names_are_refused_by_default(write: Write) -> None:
+    aliases = AliasTable({"twin": ("YA", "YB")})
+    message = refused(write("n.csv", "a,b\nYA,nobody\ntwin,YB\n"), aliases=aliases)
+    assert "network 'net' (n.csv): names that the gene vocabulary does not have" in message
+    assert "1 unknown (nobody); 1 ambiguous (twin)" in message
+    assert "`cell.networks.net.unknown: drop`" in message
+
+
+def test_missing_column_lists_those_there(write: Write) -> None:
+    message = refused(write("n.csv", "gene_1,gene_2\nYA,YB\n"))
+    assert "'n.csv' has no column 'a'" in message
+    assert "gene_1, gene_2, or a number from 0 to 1" in message
+
+
+def test_position_outside_the_table(write: Write) -> None:
+    message = refused(write("n.csv", "YA,YB\n"), columns=["0", "2"], header=False)
+    assert "has no column '2'" in message
+    assert "a number from 0 to 1" in message
+
+
+def test_wrong_hash(write: Write) -> None:
+    path = write("n.csv", "a,b\nYA,YB\n")
+    right = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    assert relations(path, sha256=right.upper())
+    message = refused(path, sha256="0" * 64)
+    assert "not the file that the configuration describes" in message
+    assert f"sha256 {right}" in message
+
+
+@pytest.mark.parametrize(("value", "shown"), [("high", "'high'"), ("", "nothing"), ("nan", "'nan'"), ("inf", "'inf'")])
+def test_weights_that_are_no_numbers(write: Write, value: str, shown: str) -> None:
+    message = refused(write("n.csv", f"a,b,w\nYA,YB,1\n\nYA,YC,{value}\n"), weight="w")
+    assert "n.csv, line 4: weight in column 'w'" in message
+    assert shown in message.splitlines()[1]
+
+
+def test_empty_names_tell_the_line(write: Write) -> None:
+    message = refused(write("n.tsv", "a\tb\nYA\tYB\nYA\t\nYA\n"))
+    assert "n.tsv, line 3: column 'b' is empty" in message
+    assert "2 such rows" in message
+
+
+@pytest.mark.parametrize("text", ["a,b\nYA,YB\nYA,YB,YC\n", "a,b\nYA,YB,1\nYA,YC,2\n", 'a,b\n"YA,YB\nYA,YC\n'])
+def test_ragged_rows_are_not_read_as_something_else(write: Write, text: str) -> None:
+    assert "'n.csv' cannot be read to its end" in refused(write("n.csv", text))
+
+
+def test_truncated_gzip(write: Write) -> None:
+    path = Path(write("n.csv.gz", "a,b\n" + "".join(f"YA,Y{i}\n" for i in range(9999))))
+    path.write_bytes(path.read_bytes()[:2000])
+    assert "'n.csv.gz' cannot be read to its end" in refused(str(path))
+
+
+def test_text_named_gzip_and_binary_named_text(tmp_path: Path) -> None:
+    for name, content in [("n.csv.gz", b"a,b\nYA,YB\n"), ("n.csv", b"a,b\n\xff\xfe,YB\n")]:
+        (tmp_path / name).write_bytes(content)
+        assert f"'{name}' cannot be read to its end" in refused(str(tmp_path / name))
+
+
+def test_empty_files(write: Write) -> None:
+    assert "is empty or begins with an empty line" in refused(write("n.csv", ""))
+    assert "the relation 'net' has no edges" in refused(write("n.csv", "a,b\n"))
+    assert "(n.csv) holds no rows" in refused(write("n.csv", "a,b,mode\n"), relation_column="mode")
+
+
+def test_nothing_above_the_threshold(write: Write) -> None:
+    message = refused(write("n.csv", "a,b,w\nYA,YB,1\n"), weight="w", min_weight=2)
+    assert "the relation 'net' has no edges" in message
+    assert "0 rows reach the threshold" in message
+    assert "lower `min_weight`" in message
+
+
+@pytest.mark.parametrize("value", ["TRAPP complex", "Binding", "é"])
+def test_values_that_cannot_name_a_relation(write: Write, value: str) -> None:
+    message = refused(write("n.csv", f"a,b,mode\nYA,YB,{value}\n"), relation_column="mode")
+    assert f"network 'net' (n.csv): 'net_{value}' cannot name a relation" in message
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"path": ""}, "`k.path` is not set"),
+        ({"columns": ["a"]}, "`k.columns` must name two columns"),
+        ({"separator": "|"}, "`k.separator` is unknown"),
+        ({"unknown": "ignore"}, "`k.unknown` is not a policy"),
+        ({"columns": ["0", "1"]}, "`k.header` must be set"),
+        ({"min_weight": 1.0}, "`k.min_weight` needs weights"),
+        ({"use_weights": True}, "`k.use_weights` needs weights"),
+        ({"channels": ["c"], "weight": "w"}, "`k.channels` excludes"),
+        ({"channels": ["c"], "relation_column": "m"}, "`k.channels` excludes"),
+    ],
+)
+def test_contradicting_keys(keys: dict[str, Any], message: str) -> None:
+    config = NetworkConfig(**({"path": "n.csv", "columns": ["a", "b"]} | keys))
+    with pytest.raises(ConfigError) as caught:
+        config.validate("k")
+    assert message in str(caught.value)
