@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -55,7 +57,9 @@ def test_any_changed_or_missing_byte_is_found_and_the_block_named(data: st.DataO
         value[position] ^= data.draw(st.integers(1, 255))
     else:
         del value[position:]
-    with pytest.raises(DataError, match=r"^store 's': block 3 of 9 is damaged: its checksum .*\n.*build it anew"):
+    with pytest.raises(
+        DataError, match=r"^store 's': block 3 of 9 is damaged: its checksum .*\n.*build it anew"
+    ):
         unpack(bytes(value), LAYOUT, "store 's': block 3 of 9")
 
 
@@ -75,7 +79,7 @@ def test_the_content_hash_does_not_depend_on_the_blocks(cuts: list[int]) -> None
         return running.hexdigest()
 
     ends = sorted({0, 12, *cuts})
-    assert digest([whole.slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]) == digest([whole])
+    assert digest([whole.slice(a, b) for a, b in pairwise(ends)]) == digest([whole])
 
 
 def test_the_content_hash_changes_with_everything_it_covers() -> None:

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dglcell.data.partition import (
+    TEST,
+    TRAIN,
+    UNUSED,
+    VALIDATION,
+    Parts,
+    gene_disjoint_parts,
+    gene_set_keys,
+    pair_disjoint_parts,
+    random_parts,
+    shuffled,
+)
+from dglcell.data.table import StrainTable
+from tests.data.strain_tables import gene_lists, random_table, table_of, triples
+
+FRACTIONS = (0.8, 0.1, 0.1)
+
+tables = st.builds(
+    random_table,
+    strains=st.integers(1, 120),
+    genes=st.integers(5, 12),
+    deletions=st.sampled_from([(0, 5), (1, 3), (2, 2), (3, 3)]),
+    seed=st.integers(0, 10_000),
+)
+fractions = st.sampled_from([FRACTIONS, (0.5, 0.25, 0.25), (0.2, 0.4, 0.4)])
+seeds = st.integers(0, 1000)
+
+
+def query_pair(strain: list[str]) -> frozenset[str]:
+    return frozenset(strain[:2])
+
+
+def shares(parts: Parts) -> np.ndarray:
+    """Strains of each part among those used."""
+    used = parts[parts != UNUSED]
+    return np.bincount(used, minlength=3) / len(used)
+
+
+def shuffled_rows(table: StrainTable, seed: int = 0) -> tuple[StrainTable, np.ndarray]:
+    """The same strains in another order, with genes of a strain in another order beyond the query pair's two."""
+    order = np.random.default_rng(seed).permutation(len(table))
+    strains = gene_lists(table)
+    return table_of([[*strains[i][:2][::-1], *strains[i][2:][::-1]] for i in order]), order
+
+
+@given(table=tables)
+def test_gene_sets_have_one_key_each(table: StrainTable) -> None:
+    keys = gene_set_keys(table).tolist()
+    sets = [frozenset(strain) for strain in gene_lists(table)]
+    assert len(set(keys)) == len(set(sets)) == len(set(zip(keys, sets, strict=True)))
+
+
+def test_shuffling_keeps_keys_apart_and_spreads_them() -> None:
+    keys = np.arange(100_000, dtype=np.uint64)
+    mixed = shuffled(keys, seed=1)
+    assert len(np.unique(mixed)) == len(keys)
+    assert abs(np.corrcoef(keys.astype(float), mixed.astype(float))[0, 1]) < 0.02
+    assert abs((mixed < np.uint64(2**63)).mean() - 0.5) < 0.01
+    assert abs(np.corrcoef(mixed.astype(float), shuffled(keys, seed=2).astype(float))[0, 1]) < 0.02
+
+
+@given(table=tables, fractions=fractions, seed=seeds, by_deletions=st.booleans())
+def test_random_gives_each_strain_one_part_and_each_gene_set_too(
+    table: StrainTable, fractions: tuple[float, ...], seed: int, by_deletions: bool
+) -> None:
+    parts = random_parts(table, fractions, seed, by_deletions)
+    assert parts.shape == (len(table),)
+    assert parts.dtype == np.uint8
+    assert set(parts.tolist()) <= {TRAIN, VALIDATION, TEST}
+    found = defaultdict(set)
+    for strain, part in zip(gene_lists(table), parts, strict=True):
+        found[frozenset(strain)].add(int(part))
+    assert all(len(where) == 1 for where in found.values())
+
+
+@pytest.mark.parametrize("fractions", [FRACTIONS, (0.5, 0.3, 0.2)])
+def test_random_meets_its_fractions(fractions: tuple[float, ...]) -> None:
+    np.testing.assert_allclose(
+        shares(random_parts(triples(10_000), fractions, 0, False)), fractions, atol=2e-4
+    )
+
+
+def test_random_meets_its_fractions_for_each_number_of_deletions() -> None:
+    table = random_table(4000, 500, (1, 4))
+    strata = [table.num_deletions == number for number in range(1, 5)]
+    stratified = random_parts(table, FRACTIONS, 0, by_deletions=True)
+    for stratum in strata[1:]:
+        np.testing.assert_allclose(shares(stratified[stratum]), FRACTIONS, atol=2e-3)
+    plain = random_parts(table, FRACTIONS, 0, by_deletions=False)
+    assert max(abs(shares(plain[stratum]) - FRACTIONS).max() for stratum in strata[1:]) > 2e-3
+
+
+@settings(max_examples=200)
+@given(table=tables, fractions=fractions, seed=seeds)
+def test_no_query_pair_and_no_gene_set_is_in_two_parts(
+    table: StrainTable, fractions: tuple[float, ...], seed: int
+) -> None:
+    parts = pair_disjoint_parts(table, fractions, seed)
+    pairs, sets = defaultdict(set), defaultdict(set)
+    for strain, part in zip(gene_lists(table), parts, strict=True):
+        sets[frozenset(strain)].add(int(part))
+        if len(strain) >= 2:
+            pairs[query_pair(strain)].add(int(part))
+        else:
+            assert part == TRAIN
+    assert all(len(where) == 1 for where in [*pairs.values(), *sets.values()])
+    assert set(parts.tolist()) <= {TRAIN, VALIDATION, TEST}
+
+
+def test_a_double_mutant_is_its_own_query_pair() -> None:
+    strains = [[f"A{i:02d}", f"B{i:02d}", f"C{j}"] for i in range(40) for j in range(5)]
+    doubles = [[f"B{i:02d}", f"A{i:02d}"] for i in range(40)]
+    parts = pair_disjoint_parts(table_of(strains + doubles), FRACTIONS, 3)
+    np.testing.assert_array_equal(parts[:200].reshape(40, 5), np.repeat(parts[200:, None], 5, axis=1))
+    np.testing.assert_allclose(shares(parts), FRACTIONS)
+
+
+def test_pairs_that_share_a_triple_stay_together() -> None:
+    ring = [[f"G{i:02d}", f"G{i + 1:02d}", f"G{i + 2:02d}"] for i in range(20)]
+    turned = [[b, c, a] for a, b, c in ring]
+    assert len(set(pair_disjoint_parts(table_of(ring + turned), FRACTIONS, 0).tolist())) == 1
+    assert len(set(pair_disjoint_parts(table_of(ring), FRACTIONS, 0).tolist())) == 3
+
+
+def test_singles_count_towards_training() -> None:
+    singles = [[f"S{i:03d}"] for i in range(400)]
+    pairs = [[f"A{i:03d}", f"B{i:03d}"] for i in range(600)]
+    parts = pair_disjoint_parts(table_of(singles + pairs), FRACTIONS, 0)
+    assert (parts[:400] == TRAIN).all()
+    np.testing.assert_allclose(shares(parts), FRACTIONS, atol=1e-3)
+
+
+def test_a_query_pair_too_large_for_a_part_goes_to_training() -> None:
+    strains = [["A", "B", f"X{i:03d}"] for i in range(300)] + [[f"C{i:03d}", "D", "E"] for i in range(700)]
+    for seed in range(20):
+        parts = pair_disjoint_parts(table_of(strains), FRACTIONS, seed)
+        assert (parts[:300] == TRAIN).all()
+        np.testing.assert_allclose(shares(parts), FRACTIONS, atol=2e-3)
+
+
+def genes_by_part(table: StrainTable, parts: Parts) -> dict[int, set[str]]:
+    genes = defaultdict(set)
+    for strain, part in zip(gene_lists(table), parts, strict=True):
+        genes[int(part)].update(strain)
+    return genes
+
+
+@settings(max_examples=200)
+@given(table=tables, fractions=fractions, seed=seeds)
+def test_no_test_gene_occurs_in_training_under_any(
+    table: StrainTable, fractions: tuple[float, ...], seed: int
+) -> None:
+    parts = gene_disjoint_parts(table, fractions, seed, "any")
+    genes = genes_by_part(table, parts)
+    seen, chosen = genes[TRAIN], genes[TRAIN] | genes[VALIDATION]
+    for strain, part in zip(gene_lists(table), parts, strict=True):
+        assert part in (TRAIN, VALIDATION, TEST)
+        if part == VALIDATION:
+            assert not seen.issuperset(strain)
+        if part == TEST:
+            assert not chosen.issuperset(strain)
+
+
+@settings(max_examples=200)
+@given(table=tables, fractions=fractions, seed=seeds)
+def test_no_gene_is_in_two_parts_under_all(
+    table: StrainTable, fractions: tuple[float, ...], seed: int
+) -> None:
+    parts = gene_disjoint_parts(table, fractions, seed, "all")
+    genes = genes_by_part(table, parts)
+    assert not genes[TRAIN] & genes[VALIDATION]
+    assert not genes[TRAIN] & genes[TEST]
+    assert not genes[VALIDATION] & genes[TEST]
+    homes = {gene: part for part in (TRAIN, VALIDATION, TEST) for gene in genes[part]}
+    for strain, part in zip(gene_lists(table), parts, strict=True):
+        if part == UNUSED and all(gene in homes for gene in strain):
+            assert len({homes[gene] for gene in strain}) > 1
+        if len(strain) == 1:
+            assert part != UNUSED
+
+
+def test_gene_disjoint_meets_its_fractions() -> None:
+    table = triples(20_000, genes=600)
+    np.testing.assert_allclose(shares(gene_disjoint_parts(table, FRACTIONS, 0, "any")), FRACTIONS, atol=0.005)
+    parts = gene_disjoint_parts(table, (0.5, 0.3, 0.2), 0, "all")
+    genes = genes_by_part(table, parts)
+    np.testing.assert_allclose([len(genes[part]) / 600 for part in range(3)], (0.5, 0.3, 0.2), atol=0.01)
+    assert (parts == UNUSED).mean() == pytest.approx(1 - 0.5**3 - 0.3**3 - 0.2**3, abs=0.01)
+
+
+def test_a_gene_of_many_strains_is_a_training_gene() -> None:
+    strains = [["HUB", f"X{i:03d}"] for i in range(300)] + [[f"C{i:03d}", f"D{i:03d}"] for i in range(700)]
+    table = table_of(strains)
+    for seed in range(20):
+        parts = gene_disjoint_parts(table, FRACTIONS, seed, "any")
+        assert "HUB" in genes_by_part(table, parts)[TRAIN]
+        np.testing.assert_allclose(shares(parts), FRACTIONS, atol=2e-3)
+
+
+def test_genes_that_no_strain_deletes_do_not_matter() -> None:
+    table = triples(2000, genes=300)
+    padded = replace(table, names=table.names + tuple(f"unused{i}" for i in range(1000)))
+    for rule in ("any", "all"):
+        np.testing.assert_array_equal(
+            gene_disjoint_parts(padded, (0.4, 0.3, 0.3), 1, rule),
+            gene_disjoint_parts(table, (0.4, 0.3, 0.3), 1, rule),
+        )
+
+
+def make(kind: str, table: StrainTable, seed: int) -> Parts:
+    if kind == "random":
+        return random_parts(table, FRACTIONS, seed, True)
+    if kind == "pair":
+        return pair_disjoint_parts(table, FRACTIONS, seed)
+    return gene_disjoint_parts(table, FRACTIONS, seed, kind)
+
+
+@pytest.mark.parametrize("kind", ["random", "pair", "any", "all"])
+def test_a_part_depends_on_the_strain_and_the_seed_not_on_the_order_of_rows(kind: str) -> None:
+    table = triples(2000, genes=100)
+    parts = make(kind, table, 5)
+    np.testing.assert_array_equal(make(kind, table, 5), parts)
+    assert (make(kind, table, 6) != parts).mean() > 0.02
+    moved, order = shuffled_rows(table)
+    np.testing.assert_array_equal(make(kind, moved, 5), parts[order])
+
+
+@pytest.mark.parametrize("kind", ["random", "pair", "any", "all"])
+def test_wild_type_rows_are_training(kind: str) -> None:
+    table = table_of([[], []])
+    assert make(kind, table, 0).tolist() == [TRAIN, TRAIN]

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from dglcell.data.report import (
+    describe_split,
+    describe_store,
+    format_listings,
+    format_stats,
+    format_table_stats,
+)
+from dglcell.data.split import Split, SplitConfig, make_split
+from dglcell.data.store import list_stores
+from dglcell.data.store_build import build_store
+from dglcell.data.store_stats import table_stats
+from tests.data.strain_tables import random_table, table_of
+
+
+def row(text: str, start: str) -> list[str]:
+    """Cells of the line that begins with ``start``."""
+    (line,) = [line for line in text.splitlines() if line.startswith(start)]
+    return line.split()
+
+
+def test_a_store_tells_what_it_holds_and_where_it_came_from(tmp_path: Path) -> None:
+    store = build_store(
+        random_table(1500, 40, columns=True), tmp_path / "s", command="dglcell data build x.yaml"
+    )
+    text = describe_store(store)
+    for piece in (
+        "1,500 with",
+        "fitness [1/h], s_score",
+        "made_up: Random strains",
+        "Nobody 2026",
+        "CC0",
+        "https://example.org/strains.tsv",
+        "strains.tsv  sha256 abababababab…",
+        "rows read 12, rows dropped 2",
+        "unknown=drop, threshold=0.5",
+        "dglcell data build x.yaml",
+        store.sha256,
+    ):
+        assert piece in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_statistics_are_a_table(tmp_path: Path) -> None:
+    table = random_table(1500, 40, columns=True)
+    store = build_store(table, tmp_path / "s", command="test")
+    text = format_stats(store)
+    score = table.phenotypes["s_score"]
+    assert row(text, "s_score")[:4] == [
+        "s_score",
+        f"{np.isfinite(score).sum():,}",
+        f"{np.isnan(score).sum():,}",
+        f"{np.nanmean(score, dtype=float):.4g}",
+    ]
+    assert "█" in text
+    assert "40 of 40 names" in text
+
+
+def test_an_unmeasured_phenotype_is_shown_as_such() -> None:
+    text = format_table_stats(table_stats(table_of([["A"]], fitness=[np.nan])))
+    assert row(text, "fitness")[2:5] == ["0", "1", "n/a"]
+
+
+def test_a_split_has_a_line_for_each_part() -> None:
+    table = table_of([["A"], ["A", "B"], ["B", "C"], ["C", "D"], ["A", "B", "C"]])
+    split = Split(np.array([0, 0, 1, 2, 255], np.uint8), "random", 7, {"by_deletions": True}, "5" * 64)
+    text = describe_split(split, table)
+    assert text.splitlines()[0] == "random split (seed 7, by_deletions True)"
+    assert row(text, "train") == ["train", "2", "40.0%", "1", "1", "0", "2"]
+    assert row(text, "validation") == ["validation", "1", "20.0%", "0", "1", "0", "2", "1"]
+    assert row(text, "test") == ["test", "1", "20.0%", "0", "1", "0", "2", "2"]
+    assert row(text, "unused") == ["unused", "1", "20.0%", "0", "0", "1"]
+    assert split.sha256 in text
+
+
+def test_a_split_without_unused_strains_does_not_speak_of_them() -> None:
+    table = random_table(300, 50)
+    assert "unused" not in describe_split(make_split(SplitConfig(), table, "5" * 64), table)
+
+
+def test_a_listing_names_stores_and_what_is_wrong_with_others(tmp_path: Path) -> None:
+    store = build_store(random_table(1500, 40), tmp_path / "good", command="test")
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "data.mdb").write_bytes(b"")
+    text = format_listings(list_stores(tmp_path))
+    cells = row(text, str(tmp_path / "good"))
+    assert cells[1] == "1,500"
+    assert store.sha256[:12] in cells
+    assert "not an LMDB file" in text
+    assert "dglcell data build" in format_listings([])

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from dglcell.data.split import Split, SplitConfig, SubsetConfig, make_split
+from dglcell.errors import ConfigError, DataError
+from tests.data.strain_tables import random_table, table_of, triples
+
+STORE = "5" * 64
+TABLE = random_table(2000, 300, (1, 4))
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    return make_split(SplitConfig(), TABLE, STORE)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        SplitConfig(),
+        SplitConfig(by_deletions=False),
+        SplitConfig("pair_disjoint"),
+        SplitConfig("gene_disjoint"),
+        SplitConfig("gene_disjoint", [0.5, 0.25, 0.25], genes_rule="all"),
+        SplitConfig(subset=SubsetConfig(200)),
+    ],
+)
+def test_parts_are_disjoint_and_complete(config: SplitConfig, tmp_path: Path) -> None:
+    split = make_split(config, TABLE, STORE)
+    indices = [split.indices(part) for part in ("train", "validation", "test")]
+    assert all(found.dtype == np.int64 and (np.diff(found) > 0).all() for found in indices)
+    together = np.concatenate([*indices, np.flatnonzero(split.part == 255)])
+    np.testing.assert_array_equal(np.sort(together), np.arange(len(TABLE)))
+    assert [len(found) for found in indices] == [
+        split.counts[part] for part in ("train", "validation", "test")
+    ]
+    split.save(tmp_path / "split.npz")
+    assert Split.load(tmp_path / "split.npz", STORE).sha256 == split.sha256
+
+
+def test_every_option_changes_the_hash(split: Split) -> None:
+    configs = [
+        SplitConfig(),
+        SplitConfig(seed=43),
+        SplitConfig(fractions=[0.7, 0.15, 0.15]),
+        SplitConfig(by_deletions=False),
+        SplitConfig("pair_disjoint"),
+        SplitConfig("gene_disjoint"),
+        SplitConfig("gene_disjoint", genes_rule="all", fractions=[0.4, 0.3, 0.3]),
+        SplitConfig(subset=SubsetConfig(200)),
+        SplitConfig(subset=SubsetConfig(201)),
+    ]
+    hashes = {make_split(config, TABLE, STORE).sha256 for config in configs}
+    assert len(hashes) == len(configs)
+    assert split.sha256 in hashes
+    assert make_split(SplitConfig(), TABLE, "6" * 64).sha256 not in hashes
+
+
+def test_every_field_changes_the_hash(split: Split) -> None:
+    moved = split.part.copy()
+    moved[0] = (moved[0] + 1) % 3
+    variants = [
+        split,
+        replace(split, part=moved),
+        replace(split, kind="other"),
+        replace(split, seed=1),
+        replace(split, parameters={}),
+        replace(split, store_sha256="6" * 64),
+    ]
+    assert len({variant.sha256 for variant in variants}) == len(variants)
+
+
+def test_a_split_comes_back_from_its_file(split: Split, tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "split.npz"
+    split.save(path)
+    found = Split.load(path, STORE)
+    np.testing.assert_array_equal(found.part, split.part)
+    assert found.meta == split.meta
+    assert make_split(SplitConfig(file=str(path)), TABLE, STORE).sha256 == split.sha256
+    assert os.listdir(path.parent) == ["split.npz"]
+
+
+def test_the_split_of_seed_42_is_the_same_in_every_version() -> None:
+    table = triples(5000, genes=200)
+    pinned = replace(table, genes=(np.arange(15_000) * 7 % 200).astype(np.int32))
+    assert make_split(SplitConfig(), pinned, STORE).sha256[:16] == "dbffe5c90c7e1469"
+
+
+def test_an_unknown_part(split: Split) -> None:
+    with pytest.raises(DataError, match=r"'valid' is not a part of a split\n.*train or validation or test"):
+        split.indices("valid")
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"split .*nowhere.npz' not found"):
+        make_split(SplitConfig(file=str(tmp_path / "nowhere.npz")), TABLE, STORE)
+
+
+def test_a_split_of_another_store(split: Split, tmp_path: Path) -> None:
+    split.save(tmp_path / "split.npz")
+    with pytest.raises(DataError, match=r"belongs to another store\n.*sha256 5{12}…\n.*sha256 6{12}…\n"):
+        Split.load(tmp_path / "split.npz", "6" * 64)
+
+
+def test_a_split_of_another_length(split: Split, tmp_path: Path) -> None:
+    split.save(tmp_path / "split.npz")
+    with pytest.raises(DataError, match=r"has the wrong length\n.*2000\n.*100\b"):
+        make_split(SplitConfig(file=str(tmp_path / "split.npz")), random_table(100, 10), STORE)
+
+
+def test_an_altered_split(split: Split, tmp_path: Path) -> None:
+    path = tmp_path / "split.npz"
+    split.save(path)
+    with np.load(path) as archive:
+        part, meta = archive["part"], archive["meta"]
+    part[5] = 2 - part[5]
+    np.savez_compressed(path, part=part, meta=meta)
+    with pytest.raises(DataError, match="was altered: it does not fit its hash"):
+        Split.load(path)
+
+
+@pytest.mark.parametrize("keep", [0, 10, 200, -1])
+def test_a_torn_file(split: Split, tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "split.npz"
+    split.save(path)
+    os.truncate(path, keep if keep >= 0 else path.stat().st_size + keep)
+    with pytest.raises(DataError, match="is not a split, or it is damaged"):
+        Split.load(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"part": np.zeros(3, np.uint8)},
+        {"part": np.zeros(3, np.uint8), "meta": np.array("no json")},
+        {"part": np.zeros(3, np.uint8), "meta": np.array("[]")},
+        {"part": np.zeros(3, np.uint8), "meta": np.array(json.dumps({"kind": "random"}))},
+    ],
+)
+def test_an_npz_file_of_something_else(tmp_path: Path, content: dict[str, np.ndarray]) -> None:
+    np.savez(tmp_path / "other.npz", **content)
+    with pytest.raises(DataError, match="is not a split, or it is damaged"):
+        Split.load(tmp_path / "other.npz")
+
+
+def test_a_text_file_is_no_split(tmp_path: Path) -> None:
+    (tmp_path / "split.npz").write_text("train: 0 1 2")
+    with pytest.raises(DataError, match="is not a split, or it is damaged"):
+        Split.load(tmp_path / "split.npz")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            SplitConfig("stratified"),
+            r"'split.kind' is unknown\n.*stratified\n.*random or pair_disjoint or gene",
+        ),
+        (SplitConfig(genes_rule="most"), r"'split.genes_rule' is unknown\n.*most\n.*any or all"),
+        (
+            SplitConfig(fractions=[0.8, 0.2]),
+            r"'split.fractions' do not divide the strains\n.*\[0.8, 0.2\]\n.*three",
+        ),
+        (SplitConfig(fractions=[0.8, 0.1, 0.2]), r"'split.fractions' do not divide"),
+        (SplitConfig(fractions=[0.9, 0.1, 0.0]), r"'split.fractions' do not divide"),
+        (SplitConfig(fractions=[1.2, -0.1, -0.1]), r"'split.fractions' do not divide"),
+        (SplitConfig(subset=SubsetConfig(size=2)), r"'split.subset.size' is too small\n.*2\n.*3 or more"),
+    ],
+)
+def test_a_wrong_configuration(config: SplitConfig, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_split(config, TABLE, STORE)
+
+
+def test_the_configuration_is_one_that_yaml_can_set() -> None:
+    schema = OmegaConf.structured(SplitConfig)
+    merged = OmegaConf.merge(schema, {"kind": "pair_disjoint", "subset": {"size": 10, "genes": "list.txt"}})
+    config = OmegaConf.to_object(merged)
+    assert config == SplitConfig("pair_disjoint", subset=SubsetConfig(10, "list.txt"))
+
+
+@pytest.mark.parametrize(
+    ("config", "strains", "message"),
+    [
+        (
+            SplitConfig(),
+            [["A"], ["B"]],
+            r"random split: no strain in .*\n.*2 train|1 train.*\n.*\n.*larger fraction",
+        ),
+        (
+            SplitConfig("pair_disjoint"),
+            [["A"], ["B"], ["C"]] * 9,
+            r"pair_disjoint split: no strain in validation and",
+        ),
+        (
+            SplitConfig("gene_disjoint", genes_rule="all"),
+            [["A", "B"]] * 9,
+            r"gene_disjoint split: no strain in",
+        ),
+    ],
+)
+def test_an_empty_part(config: SplitConfig, strains: list[list[str]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        make_split(config, table_of(strains), STORE)
+
+
+def test_a_gene_list_shapes_the_subset_and_its_record(tmp_path: Path) -> None:
+    listed = TABLE.names[:100]
+    path = tmp_path / "metabolism.txt"
+    path.write_text(
+        "# metabolic genes\n\n" + "\n".join(f"{name}  # note" for name in listed) + "\nnot_a_gene\n"
+    )
+    config = SplitConfig(subset=SubsetConfig(200, genes=str(path)))
+    split = make_split(config, TABLE, STORE)
+    assert split.counts["unused"] == 1800
+    record = split.parameters["subset"]
+    assert (record["genes"], record["genes_listed"], record["genes_known"]) == ("metabolism.txt", 101, 100)
+    by_folder = replace(config, subset=SubsetConfig(200, genes="metabolism.txt"))
+    assert make_split(by_folder, TABLE, STORE, raw=str(tmp_path)).sha256 == split.sha256
+    strains = np.repeat(np.arange(len(TABLE)), TABLE.num_deletions)
+    hit = np.isin(np.arange(len(TABLE)), strains[TABLE.genes < 100])
+    assert hit[split.part != 255].all()
+
+
+def test_a_gene_list_without_a_known_gene(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text("HXK1\nHXK2\n")
+    with pytest.raises(
+        DataError, match=r"has no gene of the store\n.*2 names\n.*Y\d{5}.*\n.*systematic names"
+    ):
+        make_split(SplitConfig(subset=SubsetConfig(100, genes=str(path))), TABLE, STORE)
+
+
+def test_a_missing_gene_list() -> None:
+    with pytest.raises(DataError, match=r"raw file 'nowhere.txt' not found"):
+        make_split(SplitConfig(subset=SubsetConfig(100, genes="nowhere.txt")), TABLE, STORE)

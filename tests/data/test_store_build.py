@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dglcell.data import environment
+from dglcell.data.store import Store
+from dglcell.data.store_build import BLOCK_BYTES, StoreWriter, build_store, table_slice
+from dglcell.data.table import StrainTable
+from dglcell.errors import DataError, GenotypeError
+from tests.data.strain_tables import (
+    PROVENANCE,
+    assert_same_strains,
+    gene_lists,
+    names,
+    random_table,
+    table_of,
+    triples,
+)
+
+
+def changed(table: StrainTable, **columns: np.ndarray) -> StrainTable:
+    """The table with other values of its phenotypes."""
+    return replace(table, phenotypes={name: values.astype(np.float32) for name, values in columns.items()})
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    strains=st.integers(1, 60),
+    deletions=st.tuples(st.integers(0, 6), st.integers(0, 6)).map(lambda pair: (min(pair), max(pair))),
+    seed=st.integers(0, 1000),
+    block_strains=st.none() | st.integers(1, 20),
+)
+def test_a_table_comes_back(
+    tmp_path_factory: pytest.TempPathFactory,
+    strains: int,
+    deletions: tuple[int, int],
+    seed: int,
+    block_strains: int | None,
+) -> None:
+    table = random_table(strains, 8, deletions, seed, columns=True)
+    path = tmp_path_factory.mktemp("stores")
+    store = build_store(table, path / "a", command="test", block_strains=block_strains, allow_empty=True)
+    assert_same_strains(store.read(), table)
+    store.verify()
+
+
+def test_the_hash_depends_on_the_strains_only(tmp_path: Path) -> None:
+    table = random_table(300, 20, columns=True)
+    first = build_store(table, tmp_path / "a", command="one")
+    order = np.argsort(table.names)
+    by_name = replace(
+        table,
+        names=tuple(sorted(table.names)),
+        genes=np.argsort(order)[table.genes].astype(np.int32),
+        provenance=replace(PROVENANCE, source="elsewhere"),
+    )
+    second = build_store(by_name, tmp_path / "b", command="two", block_strains=7)
+    assert first.sha256 == second.sha256
+    other = {name: values + np.float32(1e-6) for name, values in table.phenotypes.items()}
+    assert build_store(replace(table, phenotypes=other), tmp_path / "c", command="one").sha256 != first.sha256
+
+
+def test_missing_labels_hash_alike_whatever_their_bits(tmp_path: Path) -> None:
+    table = random_table(3, 5)
+    odd = np.array([1, np.nan, 1], np.float32)
+    odd.view(np.uint32)[1] |= 0x80000123
+    fitness = np.ones(3)
+    stores = [
+        build_store(changed(table, a=np.array([1, np.nan, 1]), b=fitness), tmp_path / "a", command="t"),
+        build_store(changed(table, a=odd, b=fitness), tmp_path / "b", command="t"),
+    ]
+    assert stores[0].sha256 == stores[1].sha256
+
+
+def test_chunks_make_the_same_store_as_the_whole_table(tmp_path: Path) -> None:
+    table = random_table(20_000, 30, (1, 5), columns=True)
+    whole = build_store(table, tmp_path / "whole", command="test")
+    with StoreWriter(
+        tmp_path / "chunks",
+        names=table.names,
+        phenotypes=["fitness", "s_score"],
+        p_values=["s_score"],
+        sds=["fitness"],
+        units=table.units,
+        provenance=PROVENANCE,
+        command="test",
+    ) as writer:
+        for start in range(0, len(table), 777):
+            writer.append(table_slice(table, start, min(start + 777, len(table))))
+        assert not (tmp_path / "chunks").exists()
+        writer.provenance = replace(PROVENANCE, counts={"rows_read": len(table)})
+    chunks = Store(tmp_path / "chunks")
+    assert chunks.sha256 == whole.sha256
+    assert chunks.meta.blocks == whole.meta.blocks
+    assert chunks.meta.provenance.counts == {"rows_read": 20_000}
+
+
+def test_blocks_are_filled_to_just_under_their_pages(tmp_path: Path) -> None:
+    store = build_store(random_table(20_000, 30, (1, 5)), tmp_path / "s", command="test")
+    longest = 4 + 5 * 2 + 1
+    for block in range(len(store.meta.blocks) - 1):
+        table = store.read_block(block)
+        size = 16 + len(table) * 5 + 2 * len(table.genes)
+        assert BLOCK_BYTES - longest < size <= BLOCK_BYTES
+
+
+def test_many_transactions_make_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = triples(50_000)
+    once = build_store(table, tmp_path / "once", command="test")
+    monkeypatch.setattr(environment, "TRANSACTION_BYTES", 100_000)
+    often = build_store(table, tmp_path / "often", command="test")
+    often.verify()
+    assert often.sha256 == once.sha256
+    assert often.file_size < 1.1 * once.file_size
+
+
+def test_a_gene_twice_in_a_strain(tmp_path: Path) -> None:
+    strains = [["A", "B"]] * 5 + [["C", "A", "C"], ["A", "A"]]
+    with pytest.raises(
+        GenotypeError, match=r"^strain 6 deletes gene 'C' twice\n.*distinct genes.*\n.*drop the row"
+    ):
+        build_store(table_of(strains), tmp_path / "store", command="test")
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_gene_under_two_equal_names(tmp_path: Path) -> None:
+    table = replace(table_of([["A", "B"], ["C"]]), names=("A", "A", "C"))
+    with pytest.raises(GenotypeError, match="strain 1 deletes gene 'A' twice"):
+        build_store(table, tmp_path / "store", command="test")
+
+
+def test_a_strain_without_a_deletion(tmp_path: Path) -> None:
+    table = table_of([["A"], [], ["B"]])
+    with pytest.raises(GenotypeError, match=r"^strain 2 deletes no gene\n.*\n.*`allow_empty`"):
+        build_store(table, tmp_path / "store", command="test")
+    store = build_store(table, tmp_path / "store", command="test", allow_empty=True)
+    assert gene_lists(store.read()) == [["A"], [], ["B"]]
+
+
+def test_more_deletions_than_a_byte_counts(tmp_path: Path) -> None:
+    table = table_of([["A"], [f"G{i:03d}" for i in range(256)]])
+    with pytest.raises(GenotypeError, match=r"^strain 2 deletes too many genes\n.*256\n.*at most 255"):
+        build_store(table, tmp_path / "store", command="test")
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39])
+def test_an_infinite_label(tmp_path: Path, value: float) -> None:
+    table = table_of([["A"], ["B"], ["C"]])
+    table = replace(table, phenotypes={"fitness": np.array([1, 2, value])})
+    with pytest.raises(
+        DataError, match=r"^strain 3 has an unusable phenotype of 'fitness'\n.*inf\n.*a finite number"
+    ):
+        build_store(table, tmp_path / "store", command="test")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("p_values", 1.5, r"strain 2 has an unusable p_value of 'fitness'\n.*1.5\n.*from 0 to 1"),
+        ("p_values", -0.1, r"unusable p_value"),
+        ("sds", -1.0, r"strain 2 has an unusable sd of 'fitness'\n.*-1.0\n.*0 or more"),
+        ("sds", np.inf, r"unusable sd"),
+    ],
+)
+def test_a_p_value_or_sd_out_of_range(tmp_path: Path, column: str, value: float, message: str) -> None:
+    table = table_of([["A"], ["B"], ["C"]])
+    values = {"fitness": np.array([np.nan, value, 0.5], np.float32)}
+    with pytest.raises(DataError, match=message):
+        build_store(replace(table, **{column: values}), tmp_path / "store", command="test")
+
+
+def test_a_strain_without_any_label(tmp_path: Path) -> None:
+    nan = np.nan
+    table = changed(table_of([["A"], ["B"], ["C"]]), a=np.array([1, nan, nan]), b=np.array([nan, 2, nan]))
+    with pytest.raises(
+        DataError, match=r"^strain 3 has no label at all\n.*1 such.*\n.*one of a, b\n.*drop the rows"
+    ):
+        build_store(table, tmp_path / "store", command="test")
+
+
+def write_chunks(path: Path, chunks: Iterable[StrainTable]) -> None:
+    known = sorted({name for chunk in chunks for name in chunk.names})
+    with StoreWriter(path, names=known, phenotypes=["fitness"], provenance=PROVENANCE, command="t") as writer:
+        for chunk in chunks:
+            writer.append(chunk)
+
+
+def test_row_numbers_run_over_all_chunks(tmp_path: Path) -> None:
+    chunks = [table_of([["A", "B"]] * 1000), table_of([["A", "B"], ["A"], ["B", "B"]])]
+    with pytest.raises(GenotypeError, match=r"^strain 1,003 deletes gene 'B' twice"):
+        write_chunks(tmp_path / "s", chunks)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_gene_that_the_writer_was_not_told_of(tmp_path: Path) -> None:
+    with (
+        pytest.raises(
+            GenotypeError, match=r"gene 'C' is not among the names of the store\n.*names of all chunks"
+        ),
+        StoreWriter(
+            tmp_path / "s", names=["A", "B"], phenotypes=["fitness"], provenance=PROVENANCE, command="t"
+        ) as writer,
+    ):
+        writer.append(table_of([["A", "C"]]))
+
+
+def test_a_chunk_with_other_columns(tmp_path: Path) -> None:
+    with (
+        pytest.raises(
+            DataError, match=r"differ from those of the store\n.*phenotype of fitness\n.*phenotype of tau"
+        ),
+        StoreWriter(
+            tmp_path / "s", names=["A"], phenotypes=["tau"], provenance=PROVENANCE, command="t"
+        ) as writer,
+    ):
+        writer.append(table_of([["A"]]))
+
+
+def test_no_phenotype(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"^no phenotype: a store needs at least one\n.*name a phenotype column"
+    ):
+        build_store(changed(table_of([["A"]])), tmp_path / "store", command="test")
+
+
+def test_no_strain(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^no strains: a store needs at least one\n.*check the source"):
+        build_store(table_of([]), tmp_path / "store", command="test")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("column", "text"), [("p_values", "p-values"), ("sds", "standard deviations")])
+def test_columns_of_an_absent_phenotype(tmp_path: Path, column: str, text: str) -> None:
+    table = replace(table_of([["A"]]), **{column: {"tau": np.ones(1, np.float32)}})
+    with pytest.raises(
+        DataError, match=rf"^{text} of a phenotype that is not there\n.*tau\n.*some of fitness"
+    ):
+        build_store(table, tmp_path / "store", command="test")
+
+
+def test_an_existing_store_stays_unless_it_may_be_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    build_store(table_of([["A"]]), path, command="test")
+    with pytest.raises(DataError, match=r"exists already\n.*--overwrite"):
+        build_store(table_of([["A"], ["B"]]), path, command="test")
+    with pytest.raises(GenotypeError):
+        build_store(table_of([["A"], ["B", "B"]]), path, command="test", overwrite=True)
+    assert len(Store(path).read()) == 1
+    assert len(build_store(table_of([["A"], ["B"]]), path, command="test", overwrite=True)) == 2
+    assert os.listdir(tmp_path) == ["store"]
+
+
+def test_a_directory_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(
+        DataError, match=r"will not be replaced: it is not a store\n.*thesis.tex\n.*\n.*choose another"
+    ):
+        build_store(table_of([["A"]]), tmp_path, command="test", overwrite=True)
+    file = tmp_path / "thesis.tex"
+    with pytest.raises(DataError, match="will not be replaced"):
+        build_store(table_of([["A"]]), file, command="test", overwrite=True)
+    assert file.read_text() == "years of work"
+
+
+def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        with StoreWriter(
+            tmp_path / "s", names=names(50), phenotypes=["fitness"], provenance=PROVENANCE, command="t"
+        ) as writer:
+            writer.append(random_table(30_000, 50))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_content_hash_is_the_same_in_every_version(tmp_path: Path) -> None:
+    table = table_of([["YAL001C", "YBR020W"], ["YCL018W"], []], fitness=[0.5, np.nan, 1.0])
+    table = replace(table, sds={"fitness": np.array([0.1, np.nan, 0.2], np.float32)})
+    table = replace(table, phenotypes={**table.phenotypes, "s_score": np.array([1, 2, np.nan], np.float32)})
+    store = build_store(table, tmp_path / "s", command="test", allow_empty=True)
+    assert store.sha256[:16] == "5adff21bf1c93c16"
+
+
+def test_options_that_json_cannot_hold_are_found_before_the_build(tmp_path: Path) -> None:
+    table = replace(table_of([["A"]]), provenance=replace(PROVENANCE, parameters={"path": tmp_path}))
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        build_store(table, tmp_path / "store", command="test")
