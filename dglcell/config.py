@@ -250,7 +250,7 @@ def _refuse_unknown_keys(content: dict[Any, Any], kind: type, prefix: str, where
                 do=f"did you mean `{prefix}{close[0]}`?" if close else None,
             )
         for member in (hints[key], *get_args(hints[key])):
-            if dataclasses.is_dataclass(member) and isinstance(value, dict):
+            if isinstance(member, type) and dataclasses.is_dataclass(member) and isinstance(value, dict):
                 nested = value.items() if get_origin(hints[key]) is dict else [(None, value)]
                 for name, item in nested:
                     if isinstance(item, dict):

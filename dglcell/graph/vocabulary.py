@@ -53,14 +53,17 @@ class Vocabulary:
             GraphError: the name is unknown; the message suggests close names.
         """
         if name not in self._index:
-            close = difflib.get_close_matches(name, self.names, n=3)
             raise GraphError(
-                f"unknown name '{name}'",
-                expected=f"one of the {len(self):,} names of the vocabulary"
-                + (f"; close: {', '.join(close)}" if close else ""),
+                f"unknown name '{name}'{self.suggestion(name)}",
+                expected=f"one of the {len(self):,} names of the vocabulary",
                 do="use systematic names as printed by `dglcell graph describe --names`",
             )
         return self._index[name]
+
+    def suggestion(self, name: str) -> str:
+        """Close names, as the end of a message; empty where nothing is close."""
+        close = difflib.get_close_matches(name, self.names, n=3)
+        return f" (close: {', '.join(close)})" if close else ""
 
     def indices(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Indices of ``names``; −1 where a name is unknown."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from dglcell.config import Config, parse_config, to_yaml
 from dglcell.data.transform import Normaliser
@@ -88,12 +88,28 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return content
 
 
-def load_trained(directory: RunDirectory, checkpoint: str, cell: CellGraph | None = None) -> Trained:
+def read_config(directory: RunDirectory) -> Config:
+    """The resolved configuration of a run.
+
+    Raises:
+        CheckpointError: the directory holds none.
+    """
+    if not directory.config.is_file():
+        raise CheckpointError(f"'{directory.path}' is not a run directory", expected="a directory with config.yaml")
+    return parse_config(_as_dict(OmegaConf.load(directory.config)), where=str(directory.config))
+
+
+def _as_dict(content: DictConfig | ListConfig) -> DictConfig:
+    assert isinstance(content, DictConfig)
+    return content
+
+
+def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: CellGraph | None = None) -> Trained:
     """The model of a run as it was at a checkpoint.
 
     Args:
         directory: of the run.
-        checkpoint: ``best_loss``, ``best_pearson``, ``last``, or a path.
+        checkpoint: ``best_loss``, ``best_pearson``, ``last``, or a path; as the run configured where None.
         cell: the run's cell graph, where it is loaded already.
 
     Raises:
@@ -101,7 +117,7 @@ def load_trained(directory: RunDirectory, checkpoint: str, cell: CellGraph | Non
     """
     if not directory.path.is_dir():
         raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
-    path = directory.checkpoint(checkpoint)
+    path = directory.checkpoint(checkpoint or read_config(directory).trainer.evaluate)
     content = read_checkpoint(path)
     about = content["dglcell"]
     cell = cell or CellGraph.load(directory.cell)

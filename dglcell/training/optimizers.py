@@ -84,7 +84,8 @@ def make_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter]) 
         known = [n for n in dir(torch.optim) if n[0].isupper() and n not in ("Optimizer", "LBFGS", "SparseAdam")]
         raise ConfigError("`optimizer.name` is not in torch.optim", got=config.name, expected=", ".join(known))
     try:
-        return kind(parameters, lr=config.lr, weight_decay=config.weight_decay, **config.options)
+        settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, **config.options}
+        return kind(parameters, **settings)
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"`optimizer`: torch.optim.{config.name} refuses these settings",

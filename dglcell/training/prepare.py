@@ -49,19 +49,30 @@ def store_path(config: Config) -> Path:
     if config.data.store:
         return Path(config.data.store)
     source = config.data.source
-    options = getattr(source, source.source, source.laboratory)
+    options = getattr(source, source.name, source.laboratory)
     # The number of processes changes no strain.
     shaping = {k: v for k, v in dataclasses.asdict(options).items() if k != "processes"}
-    return Path(config.paths.data) / f"{source.source}-{canonical_hash(shaping)[:8]}"
+    return Path(config.paths.data) / f"{source.name}-{canonical_hash(shaping)[:8]}"
+
+
+def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
+    """Read or compute the source and build its store.
+
+    Raises:
+        DataError: the store exists and ``overwrite`` is false; found out before the source is read.
+    """
+    path = store_path(config)
+    if path.exists() and not overwrite:
+        raise DataError(f"the store '{path}' exists already", do="pass `--overwrite` to build it anew")
+    log.info("building store %s from source '%s'", path, config.data.source.name)
+    table = load_source(config.data.source, config.paths.raw)
+    return build_store(table, path, command=command, overwrite=overwrite)
 
 
 def open_store(config: Config, command: str) -> Store:
     """The store of this configuration, built if it is not there."""
     path = store_path(config)
-    if not path.exists():
-        log.info("building store %s from source '%s'", path, config.data.source.source)
-        build_store(load_source(config.data.source, config.paths.raw), path, command=command)
-    return Store(path)
+    return Store(path) if path.exists() else build(config, command)
 
 
 def prepare(config: Config, *, command: str, cell: CellGraph | None = None, split: Split | None = None) -> Prepared:

@@ -31,27 +31,37 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         the rows of the table.
     """
     trained = load_trained(directory, config.trainer.evaluate, prepared.cell)
-    trained.model.to("cuda" if config.trainer.accelerator == "gpu" else "cpu")
-    rows, predictions = [], {}
-    for part in PARTS:
-        strains = prepared.parts[part]
-        predictions[part] = predict_strains(
-            trained.model,
-            trained.normaliser,
-            prepared.dataset,
-            strains,
-            batch_size=config.data.eval_batch_size or config.data.batch_size,
-        )
-        measured = prepared.dataset.labels[strains].numpy()
-        rows += model_rows(part, prepared.dataset.phenotypes, predictions[part], measured)
-        write_predictions(directory.predictions(part), prepared, strains, predictions[part])
-    if config.null_models:
-        rows += null_rows(prepared, PARTS)
+    rows, predictions = evaluate_parts(config, directory, prepared, trained)
+    for part, predicted_ST in predictions.items():
+        write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST)
     table = [{**vars(row), "metrics": json_safe(row.metrics)} for row in rows]
     write_json(directory.results, {"checkpoint": trained.path.name, "epoch": trained.epoch, "rows": table})
     if config.plot:
         draw(config, directory, prepared, trained, rows, predictions["test"])
     return rows
+
+
+def evaluate_parts(
+    config: Config, directory: RunDirectory, prepared: Prepared, trained: Trained
+) -> tuple[list[ResultRow], dict[str, NDArray[np.float32]]]:
+    """Model and null models on validation and test.
+
+    Returns:
+        the rows of the table, and the model's predictions [n, T] by part.
+    """
+    trained.model.to("cuda" if config.trainer.accelerator == "gpu" else "cpu")
+    batch_size = config.data.eval_batch_size or config.data.batch_size
+    rows, predictions = [], {}
+    for part in PARTS:
+        strains = prepared.parts[part]
+        predictions[part] = predict_strains(
+            trained.model, trained.normaliser, prepared.dataset, strains, batch_size=batch_size
+        )
+        measured_ST = prepared.dataset.labels[strains].numpy()
+        rows += model_rows(part, prepared.dataset.phenotypes, predictions[part], measured_ST)
+    if config.null_models:
+        rows += null_rows(prepared, PARTS)
+    return rows, predictions
 
 
 def draw(

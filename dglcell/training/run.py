@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import sys
 import warnings
@@ -22,13 +23,13 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.models.hetero_cell import HeteroCell, count_parameters
-from dglcell.training.checkpoint import describe_run, read_checkpoint
+from dglcell.training.checkpoint import describe_run, load_trained, read_checkpoint
 from dglcell.training.directory import RunDirectory, resume_from
 from dglcell.training.environment import environment
 from dglcell.training.metrics import ResultRow
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.record import EpochLog
-from dglcell.training.report import report
+from dglcell.training.report import evaluate_parts, report
 from dglcell.training.task import StrainTask
 from dglcell.training.tracking import make_logger
 
@@ -70,6 +71,23 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
     else:
         log.info("all %d epochs are done; evaluating", config.trainer.epochs)
     return RunResult(directory, report(config, directory, prepared))
+
+
+def evaluate(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
+    """Evaluate a run again, and its null models, on its own split.
+
+    Args:
+        path: run directory.
+        checkpoint: by name or path; the configured one where None.
+
+    Raises:
+        CheckpointError: the run or checkpoint is missing or torn.
+    """
+    directory = RunDirectory(path)
+    trained = load_trained(directory, checkpoint)
+    config = dataclasses.replace(trained.config, plot=False)
+    prepared = prepare_run(config, directory, "dglcell evaluate", continued=True)
+    return evaluate_parts(config, directory, prepared, trained)[0]
 
 
 def prepare_run(config: Config, directory: RunDirectory, command: str, *, continued: bool) -> Prepared:

@@ -28,13 +28,13 @@ class SourceConfig:
     """Which source, and the options of each kind; those of the other kinds are not used.
 
     Attributes:
-        source: ``insilico``, ``csv``, or the name of a laboratory screen.
+        name: ``insilico``, ``csv``, or the name of a laboratory screen.
         insilico: options of the in-silico screen.
         csv: options of a table of one's own.
         laboratory: options of the laboratory screens.
     """
 
-    source: str = "insilico"
+    name: str = "insilico"
     insilico: InSilicoConfig = field(default_factory=InSilicoConfig)
     csv: CsvConfig = field(default_factory=CsvConfig)
     laboratory: LaboratoryConfig = field(default_factory=LaboratoryConfig)
@@ -46,13 +46,13 @@ class SourceConfig:
             ConfigError: the source is unknown or one of its options is wrong.
         """
         known = ["insilico", "csv", *LABORATORIES]
-        if self.source not in known:
-            close = difflib.get_close_matches(self.source, known, n=3, cutoff=0.4)
-            raise ConfigError(f"no data source is called '{self.source}'", expected="one of " + ", ".join(known),
+        if self.name not in known:
+            close = difflib.get_close_matches(self.name, known, n=3, cutoff=0.4)
+            raise ConfigError(f"no data source is called '{self.name}'", expected="one of " + ", ".join(known),
                               do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell data list`")
-        if self.source == "insilico":
+        if self.name == "insilico":
             self.insilico.validate()
-        elif self.source == "csv":
+        elif self.name == "csv":
             self.csv.validate()
         else:
             self.laboratory.validate()
@@ -72,18 +72,18 @@ def load_source(config: SourceConfig, raw: str | None = None) -> StrainTable:
         MissingDependencyError: the source needs a package that is not installed.
     """
     config.validate()
-    if config.source == "insilico":
+    if config.name == "insilico":
         try:
             from dglcell.data.sources.insilico import load_insilico
         except ModuleNotFoundError as error:
             raise MissingDependencyError(f"the in-silico screen needs {error.name}",
                                          do="pip install 'dglcell[data]'") from error
         return load_insilico(config.insilico, raw)
-    if config.source == "csv":
+    if config.name == "csv":
         from dglcell.data.sources.csv_table import load_csv
 
         return load_csv(config.csv, raw)
-    return load_laboratory(config.source, config.laboratory, raw)
+    return load_laboratory(config.name, config.laboratory, raw)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class SourceInfo:
     """A line of ``dglcell data list``.
 
     Attributes:
-        name: for ``SourceConfig.source``.
+        name: for ``SourceConfig.name``.
         description: what it holds.
         citation: the publication.
         licence: as stated by the source.

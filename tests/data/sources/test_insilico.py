@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 from cobra.io import load_model
 
+from dglcell.data.sources import fba
+from dglcell.data.sources.epistasis import lethal
 from dglcell.data.sources.insilico import load_insilico
 from dglcell.data.sources.insilico_config import InSilicoConfig
 from dglcell.data.table import StrainTable
+from dglcell.errors import ConfigError, DataError, GraphError
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +25,15 @@ def full() -> StrainTable:
 
 def strain(table: StrainTable, s: int) -> tuple[str, ...]:
     return tuple(table.names[g] for g in table.genes[table.offsets[s] : table.offsets[s + 1]])
+
+
+def assert_same(one: StrainTable, other: StrainTable) -> None:
+    assert one.names == other.names
+    np.testing.assert_array_equal(one.genes, other.genes)
+    np.testing.assert_array_equal(one.offsets, other.offsets)
+    assert one.phenotypes.keys() == other.phenotypes.keys()
+    for name, values in one.phenotypes.items():
+        np.testing.assert_array_equal(values, other.phenotypes[name])
 
 
 def test_full_textbook_screen_has_every_strain_once(full: StrainTable) -> None:
@@ -40,3 +56,139 @@ def test_fitness_equals_plain_cobra(full: StrainTable) -> None:
                 model.genes.get_by_id(gene).knock_out()
             expected = model.slim_optimize(error_value=0.0) / wild
         assert fitness[s] == pytest.approx(expected, abs=1e-7), strain(full, s)
+
+
+def test_interactions_follow_from_the_listed_fitness(full: StrainTable) -> None:
+    f = {frozenset(strain(full, s)): float(v) for s, v in enumerate(full.phenotypes["fitness"])}
+    epsilon, tau = full.phenotypes["digenic_interaction"], full.phenotypes["trigenic_interaction"]
+    sizes = full.num_deletions
+    np.testing.assert_array_equal(np.isfinite(epsilon), sizes == 2)
+    np.testing.assert_array_equal(np.isfinite(tau), sizes == 3)
+    assert np.count_nonzero(np.nan_to_num(tau)) > 10_000
+    rng = np.random.default_rng(2)
+    for s in rng.choice(np.flatnonzero(np.nan_to_num(tau)), 200):
+        i, j, k = strain(full, s)
+        one = [f[frozenset([g])] for g in (i, j, k)]
+        two = [f[frozenset(pair)] for pair in ((i, j), (i, k), (j, k))]
+        # The polynomial in fitness that the definition expands to.
+        expected = (f[frozenset((i, j, k))] - two[0] * one[2] - two[1] * one[1] - two[2] * one[0]
+                    + 2 * math.prod(one))
+        assert tau[s] == pytest.approx(expected, abs=2e-6)
+    for s in np.flatnonzero(sizes == 2)[::50]:
+        i, j = strain(full, s)
+        assert epsilon[s] == pytest.approx(f[frozenset((i, j))] - f[frozenset([i])] * f[frozenset([j])], abs=2e-6)
+
+
+def test_few_linear_programs_are_solved(full: StrainTable) -> None:
+    counts = full.provenance.counts
+    ways = ("linear_programs", "same_blocked_reactions", "subset_optimum")
+    assert sum(counts[way] for way in ways) == len(full) + 1  # and the wild type
+    assert counts["linear_programs"] < 1_000
+    assert counts["time_outs"] == counts["failures"] == 0
+
+
+def test_provenance_names_model_solver_and_tolerance(full: StrainTable) -> None:
+    provenance = full.provenance
+    assert provenance.source == "insilico"
+    assert len(provenance.files["textbook.xml.gz"]) == 64
+    assert provenance.parameters["solver"].startswith("GLPK")
+    assert provenance.parameters["tolerance"] == 1e-9
+    assert provenance.parameters["wild_type_growth"] == pytest.approx(0.8739215, abs=1e-6)
+
+
+def test_a_sampled_screen_agrees_with_the_full_one(full: StrainTable) -> None:
+    known = {frozenset(strain(full, s)): s for s in range(len(full))}
+    sample = load_insilico(InSilicoConfig(singles=False, pairs="300", triples="500", seed=3, processes=1))
+    assert np.bincount(sample.num_deletions).tolist() == [0, 0, 300, 500]
+    rows = [known[frozenset(strain(sample, s))] for s in range(len(sample))]
+    for name, values in sample.phenotypes.items():
+        np.testing.assert_allclose(values, full.phenotypes[name][rows], atol=1e-6)
+
+
+def test_samples_depend_on_the_seed_only() -> None:
+    config = InSilicoConfig(pairs="100", triples="100", processes=1)
+    assert_same(load_insilico(config), load_insilico(config))
+    other = load_insilico(InSilicoConfig(pairs="100", triples="100", seed=1, processes=1))
+    assert not np.array_equal(load_insilico(config).genes, other.genes)
+
+
+def test_result_does_not_depend_on_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fba, "PROBE", 5)
+    monkeypatch.setattr(fba, "WORTHWHILE_SECONDS", 0.0)
+    one = load_insilico(InSilicoConfig(triples="none", processes=1))
+    assert_same(one, load_insilico(InSilicoConfig(triples="none", processes=2)))
+
+
+def test_query_design_crosses_viable_pairs_with_the_array(full: StrainTable) -> None:
+    known = {frozenset(strain(full, s)): s for s in range(len(full))}
+    table = load_insilico(InSilicoConfig(design="query", query_pairs=6, array_size=40, processes=1))
+    triples = [strain(table, s) for s in np.flatnonzero(table.num_deletions == 3)]
+    queries = {triple[:2] for triple in triples}
+    array = {triple[2] for triple in triples}
+    assert len(queries) == 6
+    assert len(array) == 40
+    assert 6 * 38 - 15 <= len(triples) <= 6 * 40
+    fitness = full.phenotypes["fitness"]
+    assert all(fitness[known[frozenset(query)]] > 0 for query in queries)
+    pairs = {strain(table, s) for s in np.flatnonzero(table.num_deletions == 2)}
+    assert {frozenset((q, a)) for q1, q2, a in triples for q in (q1, q2)} == {frozenset(pair) for pair in pairs}
+    rows = [known[frozenset(strain(table, s))] for s in range(len(table))]
+    np.testing.assert_allclose(table.phenotypes["trigenic_interaction"],
+                               full.phenotypes["trigenic_interaction"][rows], atol=1e-6)
+
+
+def test_without_pairs_or_triples_there_are_no_interaction_columns() -> None:
+    table = load_insilico(InSilicoConfig(pairs="none", triples="none"))
+    assert list(table.phenotypes) == ["fitness"]
+    assert len(table) == 137
+    assert lethal(table.phenotypes["fitness"]).sum() == 7
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"pairs": "9317"}, r"'pairs' asks for more strains than there are\n.*9,317\n.*at most 9,316 for 137 genes"),
+    ({"model": "iJO1366", "pairs": "none", "triples": "all"}, "'triples' asks for too many strains"),
+    ({"design": "query", "query_pairs": 3, "array_size": 138}, "'array_size' is larger than the model"),
+    ({"design": "query", "query_pairs": 9_400}, "'query_pairs' asks for more than were found viable"),
+])
+def test_a_design_that_does_not_fit_the_model_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_insilico(InSilicoConfig(**options))  # type: ignore[arg-type]
+
+
+def test_an_unknown_model_is_refused() -> None:
+    with pytest.raises(GraphError, match="no metabolic model is called 'textbok'"):
+        load_insilico(InSilicoConfig(model="textbok"))
+
+
+def test_a_model_that_does_not_grow_is_refused(tmp_path: Path) -> None:
+    from cobra.io import save_json_model
+
+    model = load_model("textbook")
+    model.reactions.EX_glc__D_e.lower_bound = 0
+    model.reactions.ATPM.lower_bound = 0
+    save_json_model(model, tmp_path / "starved.json")
+    with pytest.raises(DataError, match="the wild type does not grow"):
+        load_insilico(InSilicoConfig(model=str(tmp_path / "starved.json")))
+
+
+@pytest.mark.raw
+@pytest.mark.slow
+def test_yeast_single_deletions(raw: Path) -> None:
+    config = InSilicoConfig(model="metabolism/yeast-GEM_9.0.2.mat", pairs="none", triples="none")
+    table = load_insilico(config, str(raw))
+    fitness = table.phenotypes["fitness"]
+    assert lethal(fitness).sum() == 192
+    reference = pd.read_csv(raw / "metabolism" / "yeast9_single_deletion_fba.csv.gz").set_index("gene")
+    expected = reference["relative"].fillna(0).loc[[strain(table, s)[0] for s in range(len(table))]]
+    assert len(expected) == 1_161
+    # The reference has six decimals.
+    np.testing.assert_allclose(fitness, expected, atol=1e-6)
+
+
+@pytest.mark.raw
+@pytest.mark.slow
+def test_yeast_sampled_design(raw: Path) -> None:
+    config = InSilicoConfig(model="metabolism/yeast-GEM_9.0.2.mat", pairs="200", triples="50")
+    table = load_insilico(config, str(raw))
+    assert np.bincount(table.num_deletions).tolist() == [0, 1_161, 200, 50]
+    assert np.isfinite(table.phenotypes["fitness"]).all()

@@ -1,0 +1,7 @@
+"""``python -m dglcell``."""
+
+import sys
+
+from dglcell.cli import main
+
+sys.exit(main())

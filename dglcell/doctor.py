@@ -1,0 +1,117 @@
+"""What works on this machine: versions, devices, kernels, optional packages."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from dataclasses import dataclass
+
+import torch
+
+from dglcell.files import RAW_VARIABLE
+from dglcell.graph.resident import ResidentRelation
+from dglcell.kernels.spmm import KERNELS, dgl_runs_on, spmm
+
+EXTRAS = {
+    "train": ("pytorch-lightning", "wandb"),
+    "data": ("cobra", "pandas"),
+    "plot": ("matplotlib",),
+}
+MALICIOUS_LIGHTNING = ("2.6.2", "2.6.3")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report.
+
+    Attributes:
+        what: what was looked at.
+        state: what was found.
+        ok: whether it works; None where it is only information.
+        do: how to mend it.
+    """
+
+    what: str
+    state: str
+    ok: bool | None = None
+    do: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at everything; touches no network and writes nothing."""
+    return [
+        Finding("python", platform.python_version(), ok=(3, 11) <= _python() < (3, 13), do="use Python 3.11 or 3.12"),
+        *_packages(),
+        Finding("CPU", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
+        _gpu(),
+        *[_kernel(name, device) for device in _devices() for name in KERNELS],
+        _raw(),
+    ]
+
+
+def format_findings(findings: list[Finding]) -> str:
+    """A table for the terminal."""
+    signs = {True: "ok", False: "NO", None: "  "}
+    width = max(len(finding.what) for finding in findings)
+    lines = []
+    for finding in findings:
+        lines.append(f"{signs[finding.ok]}  {finding.what:<{width}}  {finding.state}")
+        if finding.ok is False and finding.do:
+            lines.append(f"    {'':<{width}}  → {finding.do}")
+    return "\n".join(lines)
+
+
+def _python() -> tuple[int, int]:
+    major, minor, _ = platform.python_version_tuple()
+    return int(major), int(minor)
+
+
+def _packages() -> list[Finding]:
+    findings = []
+    for name in ("torch", "dgl", "lmdb", "omegaconf"):
+        findings.append(Finding(name, importlib.metadata.version(name), ok=True))
+    for extra, names in EXTRAS.items():
+        for name in names:
+            install = f"pip install 'dglcell[{extra}]'"
+            try:
+                version = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                findings.append(Finding(name, "not installed", ok=False, do=install))
+                continue
+            bad = name == "pytorch-lightning" and version in MALICIOUS_LIGHTNING
+            do = "this release was malicious: uninstall it, then pip install 'pytorch-lightning>=2.6.4'"
+            findings.append(Finding(name, version, ok=not bad, do=do))
+    return findings
+
+
+def _gpu() -> Finding:
+    if not torch.cuda.is_available():
+        return Finding("GPU", "none that torch can use")
+    names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    kernel = "DGL runs on it" if dgl_runs_on("cuda") else "DGL does not run on it: the csr kernel is used"
+    return Finding("GPU", f"{names}; {kernel}", ok=True)
+
+
+def _devices() -> list[str]:
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+def _kernel(name: str, device: str) -> Finding:
+    what = f"kernel {name} on {device}"
+    if name == "dgl" and not dgl_runs_on(device):
+        return Finding(
+            what, f"this DGL build has no {device} support", ok=False, do="install DGL's CUDA wheel, or use csr"
+        )
+    ends = torch.tensor([0, 1]), torch.tensor([1, 1])
+    relation = ResidentRelation(("gene", "probe", "gene"), *ends, num_src=2, num_dst=2).to(device)
+    result = spmm(relation, torch.eye(2, device=device), kernel=name).cpu()
+    right = torch.equal(result, torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+    return Finding(what, "gives the right sums" if right else f"WRONG: {result.tolist()}", ok=right)
+
+
+def _raw() -> Finding:
+    folder = os.environ.get(RAW_VARIABLE)
+    if not folder:
+        return Finding("raw files", f"{RAW_VARIABLE} is not set; needed for laboratory screens only")
+    return Finding("raw files", folder, ok=os.path.isdir(folder), do=f"set {RAW_VARIABLE} to an existing folder")

@@ -1,0 +1,229 @@
+"""Tables of strains in text files: what is read, and what is refused with its line number."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dglcell.data.sources.csv_config import CsvConfig
+from dglcell.data.sources.csv_table import load_csv
+from dglcell.data.sources.replicates import mean_and_sd
+from dglcell.data.table import StrainTable
+from dglcell.errors import ConfigError, DataError
+
+PAIRS = "gene_a,gene_b,score\nB,A,0.5\nA,C,-1\n"
+
+
+def write(folder: Path, text: str, name: str = "t.csv") -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def config(path: str, **options: object) -> CsvConfig:
+    defaults: dict[str, object] = {"genes": ["gene_a", "gene_b"], "phenotypes": {"epsilon": "score"}}
+    return CsvConfig(path=path, **{**defaults, **options})  # type: ignore[arg-type]
+
+
+def strains(table: StrainTable) -> list[tuple[str, ...]]:
+    bounds = zip(table.offsets[:-1], table.offsets[1:], strict=True)
+    return [tuple(table.names[g] for g in table.genes[i:j]) for i, j in bounds]
+
+
+def test_strains_keep_the_order_of_rows_and_genes(tmp_path: Path) -> None:
+    table = load_csv(config(write(tmp_path, PAIRS), units={"epsilon": "1/h"}))
+    assert strains(table) == [("B", "A"), ("A", "C")]
+    assert table.phenotypes["epsilon"].tolist() == [0.5, -1.0]
+    assert table.units == {"epsilon": "1/h"}
+    assert table.sds == table.p_values == {}
+    assert table.provenance.counts["rows"] == table.provenance.counts["strains"] == 2
+    assert len(table.provenance.files["t.csv"]) == 64
+
+
+@pytest.mark.parametrize("separator", ["\t", ";", ","])
+def test_separator_is_found(tmp_path: Path, separator: str) -> None:
+    table = load_csv(config(write(tmp_path, PAIRS.replace(",", separator))))
+    assert strains(table) == [("B", "A"), ("A", "C")]
+
+
+def test_gzip_is_told_by_content(tmp_path: Path) -> None:
+    path = tmp_path / "no_suffix"
+    path.write_bytes(gzip.compress(PAIRS.encode()))
+    assert len(load_csv(config(str(path)))) == 2
+
+
+def test_byte_order_mark_carriage_returns_blank_lines_and_spaces(tmp_path: Path) -> None:
+    text = "\ufeffgene_a, gene_b ,score\r\n B ,A, 0.5\r\n\r\nA,C,-1\r\n\r\n"
+    table = load_csv(config(write(tmp_path, text)))
+    assert strains(table) == [("B", "A"), ("A", "C")]
+
+
+def test_quoted_cells(tmp_path: Path) -> None:
+    table = load_csv(config(write(tmp_path, 'gene_a,gene_b,score,note\n"A","B",1,"x, y"\n')))
+    assert strains(table) == [("A", "B")]
+
+
+def test_empty_cells_delete_nothing(tmp_path: Path) -> None:
+    table = load_csv(config(write(tmp_path, "gene_a,gene_b,score\nA,,1\n,B,2\nA,B,3\n")))
+    assert strains(table) == [("A",), ("B",), ("A", "B")]
+
+
+def test_one_column_of_several_genes(tmp_path: Path) -> None:
+    path = write(tmp_path, "genes,score\nA;B;C,1\nD,2\nC; A,3\n")
+    assert strains(load_csv(config(path, genes=["genes"]))) == [("A", "B", "C"), ("D",), ("C", "A")]
+
+
+def test_several_phenotypes_with_p_values_and_sds(tmp_path: Path) -> None:
+    path = write(tmp_path, "gene_a,gene_b,f,e,p,sd\nA,B,0.9,NA,,0.1\nA,C,,0.2,0.01,\n")
+    table = load_csv(config(path, phenotypes={"fitness": "f", "epsilon": "e"}, p_values={"epsilon": "p"},
+                            sds={"fitness": "sd"}))
+    np.testing.assert_allclose(table.phenotypes["fitness"], [0.9, np.nan], rtol=1e-6)
+    np.testing.assert_allclose(table.phenotypes["epsilon"], [np.nan, 0.2], rtol=1e-6)
+    np.testing.assert_allclose(table.p_values["epsilon"], [np.nan, 0.01], rtol=1e-6)
+    np.testing.assert_allclose(table.sds["fitness"], [0.1, np.nan], rtol=1e-6)
+
+
+def test_rows_are_filtered_before_they_are_checked(tmp_path: Path) -> None:
+    path = write(tmp_path, "gene_a,gene_b,score,kind\nA,B,1,di\nA,A,x,bad\n")
+    table = load_csv(config(path, where={"kind": "di"}))
+    assert strains(table) == [("A", "B")]
+    assert table.provenance.counts["rows_filtered_out"] == 1
+
+
+def test_replicates_in_either_order_are_averaged(tmp_path: Path) -> None:
+    path = write(tmp_path, "gene_a,gene_b,score,p,sd\nB,A,1,0.1,9\nA,C,5,0.2,0.5\nA,B,2,0.3,9\nB,A,6,0.1,9\n")
+    table = load_csv(config(path, p_values={"epsilon": "p"}, sds={"epsilon": "sd"}))
+    assert strains(table) == [("B", "A"), ("A", "C")]
+    np.testing.assert_allclose(table.phenotypes["epsilon"], [3, 5])
+    np.testing.assert_allclose(table.sds["epsilon"], [np.std([1, 2, 6], ddof=1), 0.5], rtol=1e-6)
+    np.testing.assert_allclose(table.p_values["epsilon"], [np.nan, 0.2], rtol=1e-6)
+    assert table.provenance.counts["strains_with_replicates"] == 1
+    assert table.provenance.counts["replicate_rows_merged"] == 2
+
+
+def test_rows_without_a_phenotype_are_dropped_on_request(tmp_path: Path) -> None:
+    path = write(tmp_path, "gene_a,gene_b,score\nA,B,\nA,C,1\nB,C,NaN\n")
+    table = load_csv(config(path, missing="drop"))
+    assert strains(table) == [("A", "C")]
+    assert table.provenance.counts["rows_not_measured"] == 2
+
+
+def test_ignored_genes_do_not_count_as_deleted(tmp_path: Path) -> None:
+    path = write(tmp_path, "gene_a,gene_b,score\nHO,B,1\nA,HO,2\n")
+    table = load_csv(config(path, ignore_genes=["HO"]))
+    assert strains(table) == [("B",), ("A",)]
+    assert set(table.names) == {"A", "B"}
+
+
+def test_aliases_become_systematic_names(tmp_path: Path) -> None:
+    aliases = write(tmp_path, "Strain\tOrf\tCommon\tAllele\nYAL001C_sn1\tYAL001C\tTFC3\ttfc3\n"
+                    "YBR002W_x\tYBR002W\tRER2\trer2_damp\n", "alias.tsv")
+    path = write(tmp_path, "gene_a,gene_b,score\nTFC3,rer2_damp,1\nYAL001C_sn1,UNKNOWN,2\nYBR002W,YAL001C,3\n")
+    table = load_csv(config(path, aliases=aliases))
+    assert strains(table) == [("YAL001C", "YBR002W"), ("YAL001C", "UNKNOWN")]
+    assert table.phenotypes["epsilon"].tolist() == [2.0, 2.0]
+    assert "alias.tsv" in table.provenance.files
+
+
+def test_an_alias_of_several_genes_is_refused(tmp_path: Path) -> None:
+    aliases = write(tmp_path, "systematic,name\nYAL001C,X1\nYBR002W,X1\n", "alias.csv")
+    with pytest.raises(DataError, match=r"names that stand for several genes\n.*B"):
+        load_csv(config(write(tmp_path, PAIRS), aliases=write(tmp_path, "systematic,name\nY1,B\nY2,B\n", "a.csv")))
+    assert len(load_csv(config(write(tmp_path, PAIRS), aliases=aliases))) == 2
+
+
+BAD_ROWS = [
+    ("A,A,1\n", r"t.csv, line 4: a gene is deleted twice\n.*'A', 'A'"),
+    (",,1\n", r"t.csv, line 4: the strain deletes no gene"),
+    ("A,D,high\n", r"t.csv, line 4: column 'score' does not hold a finite number\n.*'high'"),
+    ("A,D,inf\n", r"t.csv, line 4: column 'score' does not hold a finite number\n.*'inf'"),
+    ("A,D,1e300\n", r"t.csv, line 4: column 'score' does not hold a finite number"),
+    ("A,D,NaN\n", r"t.csv, line 4: no phenotype is measured\n.*'NaN'(.|\n)*missing: drop"),
+    ("A,D,\nA,E,\n", r"t.csv, line 4: no phenotype is measured \(and 1 more rows\)"),
+    ("A,D\n", r"t.csv, line 4: not as many cells as in the header\n.*2\n.*3\n.*the file is cut off"),
+    ('A,"D,1"\n', r"t.csv, line 4: not as many cells as in the header\n.*2\n.*3"),
+    ("\n\nA,A,1\n", r"t.csv, line 6: a gene is deleted twice"),
+    ("A,D,1,2\n", r"t.csv, line 4: not as many cells as in the header\n.*4\n.*3"),
+]
+
+
+@pytest.mark.parametrize(("row", "message"), BAD_ROWS)
+def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, row: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load_csv(config(write(tmp_path, PAIRS + row)))
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "t.csv is empty or begins with an empty line"),
+    ("\nA,B,1\n", "t.csv is empty or begins with an empty line"),
+    ("gene_a,gene_b,score\n", "t.csv has a header but no rows"),
+    ("gene_a,gene_b,score\nA,B,1,2\n", "t.csv, line 2: not as many cells"),
+    ("gene_a,other,score\nA,B,1\n", r"no column 'gene_b', which 'genes' asks for\n.*gene_a, other, score"),
+    ("gene_a,gene_b,s\nA,B,1\n", r"no column 'score', which 'phenotypes' asks for\n.*gene_a, gene_b, s"),
+    ("gene_a,gene_b,score\nA,B,NA\n", "no row has a phenotype"),
+])
+def test_a_bad_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load_csv(config(write(tmp_path, text)))
+
+
+def test_a_truncated_gzip_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.gz"
+    whole = gzip.compress((PAIRS * 50).encode())
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match=r"t.csv.gz cannot be read to its end(.|\n)*copy or download"):
+        load_csv(config(str(path)))
+
+
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"gene_a,gene_b,score\n\xff\xfe\x00")
+    with pytest.raises(DataError, match=r"t.csv cannot be read to its end"):
+        load_csv(config(str(path)))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"raw file 'no.csv' not found(.|\n)*DGLCELL_RAW"):
+        load_csv(config("no.csv"), str(tmp_path))
+
+
+def test_replicates_are_refused_on_request(tmp_path: Path) -> None:
+    path = write(tmp_path, PAIRS + "A,B,7\n")
+    with pytest.raises(DataError, match=r"t.csv, line 4: these genes were listed before\n.*'A', 'B'"):
+        load_csv(config(path, replicates="refuse"))
+
+
+def test_a_filter_without_rows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no row has gene_a = Z\n.*one of A, B"):
+        load_csv(config(write(tmp_path, PAIRS), where={"gene_a": "Z"}))
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"path": ""}, "needs 'csv.path'"),
+    ({"genes": []}, "needs 'csv.genes'"),
+    ({"phenotypes": {}}, "needs 'csv.phenotypes'"),
+    ({"genes": ["a", "a"]}, "names a column twice"),
+    ({"sds": {"fitness": "sd"}}, r"'csv.sds' names phenotypes that 'csv.phenotypes' does not\n.*fitness"),
+    ({"missing": "ignore"}, r"'csv.missing' has an unknown value\n.*'ignore'\n.*'refuse' or 'drop'"),
+    ({"replicates": "median"}, "'csv.replicates' has an unknown value"),
+    ({"separator": "|"}, "'csv.separator' has an unknown value"),
+])
+def test_a_bad_configuration_is_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(**{"path": "t.csv", **options}).validate()  # type: ignore[arg-type]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.one_of(st.just(np.nan), st.floats(-10, 10))), min_size=1))
+def test_mean_and_sd_equal_numpy(rows: list[tuple[int, float]]) -> None:
+    keys = np.array([key for key, _ in rows])
+    values = np.array([value for _, value in rows])
+    mean, sd = mean_and_sd(values, keys, 5)
+    for strain in range(5):
+        own = values[(keys == strain) & ~np.isnan(values)]
+        assert mean[strain] == pytest.approx(own.mean() if len(own) else np.nan, abs=1e-9, nan_ok=True)
+        assert sd[strain] == pytest.approx(own.std(ddof=1) if len(own) > 1 else np.nan, abs=1e-6, nan_ok=True)

@@ -1,0 +1,31 @@
+"""What the in-silico configuration refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from dglcell.data.sources.insilico_config import InSilicoConfig
+from dglcell.errors import ConfigError
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"design": "array"}, "'insilico.design' is not a design"),
+    ({"pairs": "some"}, r"'insilico.pairs' is not an amount\n.*some\n.*all, none or a positive number"),
+    ({"triples": "0"}, "'insilico.triples' is not an amount"),
+    ({"tolerance": 0.0}, "'insilico.tolerance' must be positive"),
+    ({"time_limit": -1.0}, "'insilico.time_limit' must be positive"),
+    ({"processes": -1}, "'insilico.processes' is negative"),
+    ({"query_pairs": 3}, "'insilico.query_pairs' belongs to the query design"),
+    ({"design": "query"}, "the query design needs 'insilico.query_pairs'"),
+    ({"design": "query", "query_pairs": 2, "array_size": 0}, "'insilico.array_size' is not positive"),
+    ({"design": "query", "query_pairs": 2, "pairs": "10"}, "the query design lists all its crosses"),
+    ({"singles": False, "pairs": "none", "triples": "none"}, "the in-silico screen has no strains"),
+])
+def test_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        InSilicoConfig(**options).validate()  # type: ignore[arg-type]
+
+
+def test_defaults_are_valid() -> None:
+    InSilicoConfig().validate()
+    InSilicoConfig(design="query", query_pairs=2).validate()

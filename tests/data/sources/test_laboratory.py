@@ -1,0 +1,150 @@
+"""The published screens: the real files where they are there, and small files of the same format."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dglcell.data.sources import SourceConfig, laboratory, load_source
+from dglcell.data.sources.laboratory import LABORATORIES, LaboratoryConfig, load_laboratory
+from dglcell.data.table import StrainTable
+from dglcell.errors import ConfigError, DataError
+from dglcell.files import sha256_file
+
+
+def strains(table: StrainTable) -> list[tuple[str, ...]]:
+    bounds = zip(table.offsets[:-1], table.offsets[1:], strict=True)
+    return [tuple(table.names[g] for g in table.genes[i:j]) for i, j in bounds]
+
+
+def small(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> StrainTable:
+    """Read ``text`` as the file of a screen."""
+    path = folder / LABORATORIES[name].csv.path
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(text.encode()))
+    declared = replace(LABORATORIES[name], sha256=sha256_file(path))
+    monkeypatch.setitem(laboratory.LABORATORIES, name, declared)
+    return load_laboratory(name, LaboratoryConfig(**options), str(folder))  # type: ignore[arg-type]
+
+
+KUZMIN = """q1,q2,array_orf,kind,score,p,fitness,fitness_sd,query,array
+YAL015C,YOL043C,YBL008W,trigenic,0.0034,0.4655,1.037,0.0284,YAL015C+YOL043C_tm72,YBL008W_dma90
+YAL015C,YOL043C,YHR191C,trigenic,-0.0042,0.4640,0.9250,0.0414,YAL015C+YOL043C_tm72,YHR191C_tsa323
+YAL015C,YOL043C,YHR191C,trigenic,-0.0072,0.4294,0.9260,0.0292,YAL015C+YOL043C_tm72,YHR191C_dma2228
+YAL015C,YDL227C,YBL008W,digenic,0.0448,0.2758,0.6058,0.0537,YAL015C+YDL227C_tm461,YBL008W_dma90
+"""
+
+
+def test_kuzmin2020_scores_go_by_kind_and_controls_are_double_mutants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = small("kuzmin2020_pilot", KUZMIN, tmp_path, monkeypatch)
+    assert strains(table) == [("YAL015C", "YOL043C", "YBL008W"), ("YAL015C", "YOL043C", "YHR191C"),
+                              ("YAL015C", "YBL008W")]
+    nan = np.nan
+    np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [0.0034, -0.0057, nan], atol=1e-7)
+    np.testing.assert_allclose(table.phenotypes["digenic_interaction"], [nan, nan, 0.0448], atol=1e-7)
+    np.testing.assert_allclose(table.phenotypes["fitness"], [1.037, 0.9255, 0.6058], atol=1e-6)
+    np.testing.assert_allclose(table.p_values["trigenic_interaction"], [0.4655, nan, nan], atol=1e-6)
+    np.testing.assert_allclose(table.sds["fitness"], [0.0284, 0.001 / np.sqrt(2), 0.0537], atol=1e-6)
+    assert table.provenance.counts["rows_kind_trigenic"] == 3
+    assert table.provenance.parameters["replicates"] == "mean"
+
+
+def test_kuzmin2020_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = small("kuzmin2020_pilot", KUZMIN, tmp_path, monkeypatch, where={"kind": "digenic"}, keep_marker_locus=True)
+    assert strains(table) == [("YAL015C", "YDL227C", "YBL008W")]
+
+
+def test_kuzmin2018_label_is_the_share_that_is_negative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ("allele_a,allele_b,allele_c,n_not_negative,n_negative,orf_a,orf_b,orf_c,kind\n"
+            "act1-129,hoΔ,ost3Δ,0,2,YFL039C,YDL227C,YOR085W,digenic\n"
+            "cnb1Δ,hoΔ,swt1Δ,1,0,YKL190W,YDL227C,YOR166C,digenic\n"
+            "x,hoΔ,y,1,1,YAL001C,YDL227C,YAL002W,digenic\n"
+            "bud2Δ,cln1Δ,cln2Δ,0,1,YKL092C,YMR199W,YPL256C,trigenic\n")
+    table = small("kuzmin2018_dataS2_orf", text, tmp_path, monkeypatch)
+    assert strains(table)[0] == ("YFL039C", "YOR085W")
+    assert table.phenotypes["negative_interaction"].tolist() == [1.0, 0.0, 0.5, 1.0]
+
+
+def test_tong2004_either_direction_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ("query,array,interact,recip\nYCR009C,YAL013W,1,True\nYCL016C,YCL061C,2,True\nYMR263W,YML009C,0,False\n"
+            "YML009C,YMR263W,0,False\n")
+    table = small("tong2004_tested_pairs", text, tmp_path, monkeypatch)
+    assert table.phenotypes["synthetic_lethality"].tolist() == [1.0, 1.0, 0.0]
+    assert table.provenance.counts["rows_listed_before"] == 1
+    assert table.sds == {}
+
+
+def test_costanzo2016_pairs_of_both_terms_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ("gene_a,gene_b,epsilon,go_term\nYLR035C,YML060W,0.0447,GO:0006281\nYER142C,YHL006C,0.0094,GO:0006281\n"
+            "YML060W,YLR035C,0.0447,GO:0000790\n")
+    table = small("costanzo2016_two_go_terms", text, tmp_path, monkeypatch)
+    np.testing.assert_allclose(table.phenotypes["digenic_interaction"], [0.0447, 0.0094], atol=1e-7)
+    assert table.provenance.counts["rows_go_term_GO:0006281"] == 2
+
+
+def test_another_file_under_the_same_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "interactions" / "collins2007_emap.csv.gz"
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(b"gene_a,gene_b,s_score\nA,B,1\n"))
+    message = r"is not the file this source was written for\n.*sha256(.|\n)*0a916087(.|\n)*source: csv"
+    with pytest.raises(DataError, match=message):
+        load_laboratory("collins2007", LaboratoryConfig(), str(tmp_path))
+
+
+@pytest.mark.parametrize("key", ["missing", "replicates"])
+def test_unknown_policies_are_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"'laboratory.{key}' has an unknown value"):
+        LaboratoryConfig(**{key: "guess"}).validate()  # type: ignore[arg-type]
+
+
+EXPECTED = {
+    # name: strains by number of deletions, genes, phenotypes with their number of values
+    "collins2007": ([0, 0, 138_391], 683, {"s_score": 138_391}),
+    "costanzo2016_two_go_terms": ([0, 0, 13_643], 259, {"digenic_interaction": 13_643}),
+    "kuzmin2020_pilot": ([0, 0, 5_821, 3_683], 1_211,
+                         {"trigenic_interaction": 3_683, "digenic_interaction": 5_821, "fitness": 9_504}),
+    "kuzmin2018_dataS2_orf": ([0, 0, 14_045, 3_192], 1_312, {"negative_interaction": 17_237}),
+    "tong2004_tested_pairs": ([0, 0, 607_353], 4_668, {"synthetic_lethality": 607_353}),
+}
+
+
+@pytest.mark.raw
+@pytest.mark.parametrize("name", LABORATORIES)
+def test_real_file(name: str, raw: Path) -> None:
+    table = load_source(SourceConfig(name=name), str(raw))
+    sizes, genes, phenotypes = EXPECTED[name]
+    assert np.bincount(table.num_deletions).tolist() == sizes
+    assert len(table.names) == genes
+    assert {key: int(np.isfinite(values).sum()) for key, values in table.phenotypes.items()} == phenotypes
+    counts = table.provenance.counts
+    assert counts["rows"] + counts.get("rows_listed_before", 0) == LABORATORIES[name].rows
+    assert table.provenance.citation
+
+
+@pytest.mark.raw
+def test_declared_hashes_are_those_of_the_raw_folder(raw: Path) -> None:
+    listed = dict(reversed(line.split()) for line in (raw / "SHA256SUMS").read_text().splitlines())
+    for screen in LABORATORIES.values():
+        assert listed[screen.csv.path] == screen.sha256
+
+
+@pytest.mark.raw
+def test_collins2007_replicates_are_averaged(raw: Path) -> None:
+    table = load_source(SourceConfig(name="collins2007"), str(raw))
+    rows = pd.read_csv(raw / LABORATORIES["collins2007"].csv.path)
+    scores = rows.groupby([rows[["gene_a", "gene_b"]].min(axis=1), rows[["gene_a", "gene_b"]].max(axis=1)]).s_score
+    mean, sd = scores.mean(), scores.std()
+    sample = np.flatnonzero(np.isfinite(table.sds["s_score"]))
+    assert len(sample) == 1_779
+    pairs = strains(table)
+    for s in [*sample[:200], *range(0, len(table), 1_000)]:
+        key = tuple(sorted(pairs[s]))
+        assert table.phenotypes["s_score"][s] == pytest.approx(mean[key], abs=1e-5)
+        assert table.sds["s_score"][s] == pytest.approx(sd[key], abs=1e-5, nan_ok=True)
