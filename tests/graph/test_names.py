@@ -31,6 +31,7 @@ def test_gene_list_without_names(write: Write) -> None:
 def test_aliases(write: Write, mark: str) -> None:
     rows = ["Strain,Orf,Common", "YA_sn1,YA,ABC1", "YA_sn2,YA,ABC1", "YB_sn3,YB,TWIN", "YC_sn4,YC,TWIN", "YD_sn5,YD,YD"]
     table = read_aliases(Path(write("aliases.tsv", "\n".join(rows).replace(",", mark))))
+    assert not {"YA", "YD", ""} & set(table.systematic)
     assert table.systematic["YA_sn2"] == table.systematic["ABC1"] == ("YA",)
     assert table.resolve(["ABC1", "YA", "TWIN", "YD", "other"]) == (["YA", "YA", "TWIN", "YD", "other"], ["TWIN"])
 
