@@ -17,8 +17,8 @@ class CsvConfig:
 
     Attributes:
         path: the file; relative paths are looked up in the raw folder too.
-        genes: the columns of deleted genes, query genes first, array gene last; an empty cell deletes nothing. A single
-            column may hold several genes, separated by ``;``.
+        genes: the columns of deleted genes, query genes first, array gene last; an empty cell deletes
+            nothing. A single column may hold several genes, separated by ``;``.
         phenotypes: phenotype name → column.
         p_values: phenotype name → column.
         sds: phenotype name → column of standard deviations over replicates.
@@ -29,7 +29,8 @@ class CsvConfig:
         where: column → value; other rows are left out.
         ignore_genes: genes that do not count as deleted, such as a marker locus.
         missing: what to do with rows without any phenotype: ``refuse`` or ``drop``.
-        replicates: what to do with rows of the same genes: ``mean`` (with their standard deviation), or ``refuse``.
+        replicates: what to do with rows of the same genes: ``mean`` (with their standard deviation), or
+            ``refuse``.
         na_values: cells that mean "not measured".
     """
 
@@ -56,17 +57,18 @@ class CsvConfig:
         for key, value, example in (("path", self.path, "strains.csv"), ("genes", self.genes, "[gene_1, gene_2]"),
                                     ("phenotypes", self.phenotypes, "{fitness: fitness}")):
             if not value:
-                raise ConfigError(f"the CSV source needs 'csv.{key}'", do=f"set e.g. `csv.{key}: {example}`")
+                raise ConfigError(f"the CSV source needs `data.source.csv.{key}`",
+                                  do=f"set e.g. `data.source.csv.{key}: {example}`")
         if len(set(self.genes)) < len(self.genes):
-            raise ConfigError("'csv.genes' names a column twice", got=listing(self.genes))
+            raise ConfigError("`data.source.csv.genes` names a column twice", got=listing(self.genes))
         for key, columns in (("p_values", self.p_values), ("sds", self.sds), ("units", self.units)):
             stray = sorted(set(columns) - set(self.phenotypes))
             if stray:
-                raise ConfigError(f"'csv.{key}' names phenotypes that 'csv.phenotypes' does not",
+                raise ConfigError(f"`data.source.csv.{key}` names phenotypes that `phenotypes` beside it does not",
                                   got=listing(stray), expected=listing(self.phenotypes))
         for key, policy, policies in (("missing", self.missing, MISSING_POLICIES),
                                       ("replicates", self.replicates, REPLICATE_POLICIES),
                                       ("separator", self.separator, SEPARATORS)):
             if policy not in policies:
-                raise ConfigError(f"'csv.{key}' has an unknown value", got=repr(policy),
+                raise ConfigError(f"`data.source.csv.{key}` has an unknown value", got=repr(policy),
                                   expected=" or ".join(map(repr, policies)))

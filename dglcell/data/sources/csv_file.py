@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
-import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Rows:
             DataError: there is no such column.
         """
         if name not in self.frame.columns:
-            raise DataError(f"{self.file}: no column '{name}', which '{key}' asks for",
+            raise DataError(f"{self.file}: no column '{name}', which `{key}` asks for",
                             expected="one of " + listing(self.frame.columns, 30))
         return self.frame[name]
 
@@ -88,28 +88,22 @@ def read_rows(path: Path, separator: str = "auto") -> Rows:
     except ModuleNotFoundError as error:
         raise MissingDependencyError("reading tables of strains needs pandas",
                                      do="pip install 'dglcell[data]'") from error
-    text = _text(path)
-    header = text.split("\n", 1)[0].rstrip("\r")
-    if not header.strip():
-        raise DataError(f"{path.name} is empty or begins with an empty line", got=f"{len(text):,} characters",
+    lines = [line.rstrip("\r") for line in _text(path).split("\n")]
+    if not lines[0].strip():
+        raise DataError(f"{path.name} is empty or begins with an empty line",
                         expected="a row of column names, then one row per strain")
     if separator == "auto":
-        separator = max(",\t;", key=header.count)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(io.StringIO(text), sep=separator, dtype=str, keep_default_na=False, na_values=[],
-                                skip_blank_lines=False, index_col=False)
-    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-        raise DataError(f"{path.name} is not a table", got=str(error).strip(),
-                        expected=f"{header.count(separator) + 1} cells in every row",
-                        do="mend the row, or set `separator`") from error
+        separator = max(",\t;", key=lines[0].count)
+    numbers = np.array([n for n, line in enumerate(lines) if line.strip()], dtype=np.int64)
+    kept = [lines[n] for n in numbers]
+    _check_widths(path.name, kept, numbers + 1, separator)
+    frame = pd.read_csv(io.StringIO("\n".join(kept)), sep=separator, dtype=str, keep_default_na=False, na_values=[])
     frame.columns = frame.columns.str.strip()
-    lines = np.arange(2, len(frame) + 2, dtype=np.int64)
-    filled = (frame.fillna("") != "").any(axis=1).to_numpy()
-    rows = Rows(path.name, frame[filled], lines[filled])
-    _check(rows)
-    return rows
+    filled = (frame != "").any(axis=1).to_numpy()
+    if not filled.any():
+        raise DataError(f"{path.name} has a header but no rows", got=listing(frame.columns),
+                        expected="one row per strain")
+    return Rows(path.name, frame[filled], numbers[1:][filled] + 1)
 
 
 def _text(path: Path) -> str:
@@ -124,16 +118,16 @@ def _text(path: Path) -> str:
                         do="copy or download the file again") from error
 
 
-def _check(rows: Rows) -> None:
-    if not len(rows):
-        raise DataError(f"{rows.file} has a header but no rows", got=listing(rows.frame.columns),
-                        expected="one row per strain")
-    short = rows.frame.isna().any(axis=1).to_numpy()
-    if short.any():
-        width = rows.frame.shape[1]
-        got = int(rows.frame[short].iloc[0].notna().sum())
-        raise DataError(f"{rows.file}, line {rows.lines[short][0]}: too few cells", got=got, expected=width,
-                        do="mend the row; if it is the last one, the file is cut off: copy it again")
+def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], separator: str) -> None:
+    """Refuse the first line that has not as many cells as the header."""
+    quoted = any('"' in line for line in lines)
+    widths = np.array([len(next(csv.reader([line], delimiter=separator))) if quoted else line.count(separator) + 1
+                       for line in lines])
+    bad = np.flatnonzero(widths != widths[0])
+    if len(bad):
+        raise DataError(f"{file}, line {numbers[bad[0]]}: not as many cells as in the header", got=int(widths[bad[0]]),
+                        expected=int(widths[0]),
+                        do="mend the row, or set `separator`; a last row like this means that the file is cut off")
 
 
 def refuse_rows(rows: Rows, bad: NDArray[np.bool_], what: str, columns: Sequence[str], *, do: str,

@@ -51,10 +51,10 @@ def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, k
     if count is None:
         count = int(amount)
     if count > total:
-        raise ConfigError(f"'{key}' asks for more strains than there are", got=f"{count:,}",
+        raise ConfigError(f"`{key}` asks for more strains than there are", got=f"{count:,}",
                           expected=f"at most {total:,} for {genes:,} genes", do=f"set `{key}: all`")
     if count > MAX_STRAINS:
-        raise ConfigError(f"'{key}' asks for too many strains", got=f"{count:,}", expected=f"at most {MAX_STRAINS:,}",
+        raise ConfigError(f"`{key}` asks for too many strains", got=f"{count:,}", expected=f"at most {MAX_STRAINS:,}",
                           do=f"give a number, e.g. `{key}: 100000`, to sample")
     ranks = np.arange(total) if count == total else rng.choice(total, size=count, replace=False)
     return distinct_rows(_unrank(ranks, genes, size), genes)
@@ -72,8 +72,9 @@ def _unrank(ranks: NDArray[np.int64], genes: int, size: int) -> NDArray[np.int32
     return rows
 
 
-def cross(queries: NDArray[np.int32], array: NDArray[np.int32], genes: int) -> tuple[NDArray[np.int32],
-                                                                                   NDArray[np.int32]]:
+def cross(
+    queries: NDArray[np.int32], array: NDArray[np.int32], genes: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Query pairs crossed with array genes, and the digenic controls that go with them.
 
     A gene set that several crosses make is listed once, for the first of them.
@@ -88,8 +89,8 @@ def cross(queries: NDArray[np.int32], array: NDArray[np.int32], genes: int) -> t
     """
     triples = np.column_stack([np.repeat(queries, len(array), axis=0), np.tile(array, len(queries))])
     triples = triples[(triples[:, 2] != triples[:, 0]) & (triples[:, 2] != triples[:, 1])].astype(np.int32)
-    pairs = triples[:, [0, 2, 1, 2]].reshape(-1, 2)
-    return _first_of_each(triples, genes), _first_of_each(pairs, genes)
+    triples = _first_of_each(triples, genes)
+    return triples, _first_of_each(triples[:, [0, 2, 1, 2]].reshape(-1, 2), genes)
 
 
 def _first_of_each(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:

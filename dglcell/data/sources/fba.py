@@ -127,8 +127,8 @@ class FluxSolver:
     def solve(self, blocked: NDArray[np.int64]) -> Solution:
         """Optimum with the reactions ``blocked`` (indices) held at zero flux.
 
-        An answer other than an optimum is asked for again from scratch, with the presolver, before it is believed:
-        a wrong "infeasible" would be a wrong lethal.
+        An answer other than an optimum is asked for a second time, with the presolver and its own time limit, before
+        it is believed: a wrong "infeasible" would be a wrong lethal.
         """
         for parameters in (self._parameters, self._presolving):
             glpk.glp_copy_prob(self._work, self._wild, glpk.GLP_OFF)
@@ -188,6 +188,11 @@ def _parameters(problem: FluxProblem, *, presolve: bool) -> object:
     return parameters
 
 
+def _usable_cpus() -> int:
+    """CPUs this process may run on, where the system tells; else all of them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 _solver: FluxSolver | None = None
 
 
@@ -212,7 +217,7 @@ def solve_all(solver: FluxSolver, problem: FluxProblem, blocked: Sequence[NDArra
         processes: how many; 0 for as many as there are CPUs.
         advance: called after every solution.
     """
-    processes = processes or len(os.sched_getaffinity(0))
+    processes = processes or _usable_cpus()
     begin = time.perf_counter()
     probe = PROBE if processes > 1 else len(blocked)
     for reactions in blocked[:probe]:

@@ -142,12 +142,14 @@ def _draw(config: InSilicoConfig, screen: Screen) -> Design:
     genes = screen.genes
     singles = np.arange(genes if config.singles else 0, dtype=np.int32)[:, None]
     if config.design == "subsets":
-        pairs = gene_sets(genes, 2, config.pairs, rng, key="pairs")
-        return Design(singles, pairs, gene_sets(genes, 3, config.triples, rng, key="triples"))
+        pairs = gene_sets(genes, 2, config.pairs, rng, key="data.source.insilico.pairs")
+        triples = gene_sets(genes, 3, config.triples, rng, key="data.source.insilico.triples")
+        return Design(singles, pairs, triples)
     queries = _viable_queries(config, screen, rng)
     size = genes if config.array_size is None else config.array_size
     if size > genes:
-        raise ConfigError("'array_size' is larger than the model", got=size, expected=f"at most {genes:,} genes")
+        raise ConfigError("`data.source.insilico.array_size` is larger than the model", got=size,
+                          expected=f"at most {genes:,} genes")
     array = np.sort(rng.choice(genes, size=size, replace=False)).astype(np.int32)
     triples, controls = cross(queries, array, genes)
     return Design(singles, controls if config.pairs == "all" else controls[:0], triples)
@@ -157,9 +159,10 @@ def _viable_queries(config: InSilicoConfig, screen: Screen, rng: np.random.Gener
     """[Q, 2] random query pairs whose double mutants grow: a dead query strain cannot be crossed."""
     wanted = config.query_pairs or 0
     total = screen.genes * (screen.genes - 1) // 2
-    candidates = gene_sets(screen.genes, 2, str(min(4 * wanted, total)), rng, key="query_pairs")
+    candidates = gene_sets(screen.genes, 2, str(min(4 * wanted, total)), rng,
+                           key="data.source.insilico.query_pairs")
     viable = rng.permutation(candidates[screen.viable_pairs(candidates)])
     if len(viable) < wanted:
-        raise ConfigError("'query_pairs' asks for more than were found viable", got=wanted,
+        raise ConfigError("`data.source.insilico.query_pairs` asks for more than were found viable", got=wanted,
                           expected=f"at most {len(viable):,}", do="ask for fewer query pairs")
     return viable[:wanted]

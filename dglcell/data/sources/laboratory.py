@@ -45,7 +45,7 @@ class LaboratoryConfig:
         for key, policy, policies in (("missing", self.missing, MISSING_POLICIES),
                                       ("replicates", self.replicates, REPLICATE_POLICIES)):
             if policy not in policies:
-                raise ConfigError(f"'laboratory.{key}' has an unknown value", got=policy,
+                raise ConfigError(f"`data.source.laboratory.{key}` has an unknown value", got=policy,
                                   expected=" or ".join(policies))
 
 
@@ -119,7 +119,7 @@ def check_sha256(path: Path, expected: str) -> None:
     if got != expected:
         raise DataError(f"{path} is not the file this source was written for", got=f"sha256 {got}",
                         expected=f"sha256 {expected}",
-                        do="copy the file again; to read a file of your own, use `source: csv`")
+                        do="copy the file again; to read a file of your own, use `data.source.name: csv`")
 
 
 def _score_by_kind(rows: Rows) -> Rows:

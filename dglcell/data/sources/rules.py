@@ -1,4 +1,8 @@
-"""Which reactions a gene set blocks: the gene–protein–reaction rules of a model, evaluated for many strains at once."""
+"""Which reactions a gene set blocks: the gene–protein–reaction rules of a model, evaluated for many strains at once.
+
+The parsed rules are evaluated as they stand, one array operation per AND or OR, so that nothing has to be expanded
+into enzyme complexes; the truth values are the same.
+"""
 
 from __future__ import annotations
 

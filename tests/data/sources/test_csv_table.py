@@ -163,8 +163,8 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, row: str, message: s
     ("\nA,B,1\n", "t.csv is empty or begins with an empty line"),
     ("gene_a,gene_b,score\n", "t.csv has a header but no rows"),
     ("gene_a,gene_b,score\nA,B,1,2\n", "t.csv, line 2: not as many cells"),
-    ("gene_a,other,score\nA,B,1\n", r"no column 'gene_b', which 'genes' asks for\n.*gene_a, other, score"),
-    ("gene_a,gene_b,s\nA,B,1\n", r"no column 'score', which 'phenotypes' asks for\n.*gene_a, gene_b, s"),
+    ("gene_a,other,score\nA,B,1\n", r"no column 'gene_b', which `genes` asks for\n.*gene_a, other, score"),
+    ("gene_a,gene_b,s\nA,B,1\n", r"no column 'score', which `phenotypes` asks for\n.*gene_a, gene_b, s"),
     ("gene_a,gene_b,score\nA,B,NA\n", "no row has a phenotype"),
 ])
 def test_a_bad_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -204,14 +204,14 @@ def test_a_filter_without_rows_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"path": ""}, "needs 'csv.path'"),
-    ({"genes": []}, "needs 'csv.genes'"),
-    ({"phenotypes": {}}, "needs 'csv.phenotypes'"),
+    ({"path": ""}, "needs `data.source.csv.path`"),
+    ({"genes": []}, "needs `data.source.csv.genes`"),
+    ({"phenotypes": {}}, "needs `data.source.csv.phenotypes`"),
     ({"genes": ["a", "a"]}, "names a column twice"),
-    ({"sds": {"fitness": "sd"}}, r"'csv.sds' names phenotypes that 'csv.phenotypes' does not\n.*fitness"),
-    ({"missing": "ignore"}, r"'csv.missing' has an unknown value\n.*'ignore'\n.*'refuse' or 'drop'"),
-    ({"replicates": "median"}, "'csv.replicates' has an unknown value"),
-    ({"separator": "|"}, "'csv.separator' has an unknown value"),
+    ({"sds": {"fitness": "sd"}}, r"`data.source.csv.sds` names phenotypes that .* does not\n.*fitness"),
+    ({"missing": "ignore"}, r"`data.source.csv.missing` has an unknown value\n.*'ignore'\n.*'refuse' or 'drop'"),
+    ({"replicates": "median"}, "`data.source.csv.replicates` has an unknown value"),
+    ({"separator": "|"}, "`data.source.csv.separator` has an unknown value"),
 ])
 def test_a_bad_configuration_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -145,10 +145,10 @@ def test_without_pairs_or_triples_there_are_no_interaction_columns() -> None:
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"pairs": "9317"}, r"'pairs' asks for more strains than there are\n.*9,317\n.*at most 9,316 for 137 genes"),
-    ({"model": "iJO1366", "pairs": "none", "triples": "all"}, "'triples' asks for too many strains"),
-    ({"design": "query", "query_pairs": 3, "array_size": 138}, "'array_size' is larger than the model"),
-    ({"design": "query", "query_pairs": 9_400}, "'query_pairs' asks for more than were found viable"),
+    ({"pairs": "9317"}, r"pairs` asks for more strains than there are\n.*9,317\n.*at most 9,316 for 137 genes"),
+    ({"model": "iJO1366", "pairs": "none", "triples": "all"}, "triples` asks for too many strains"),
+    ({"design": "query", "query_pairs": 3, "array_size": 138}, "array_size` is larger than the model"),
+    ({"design": "query", "query_pairs": 9_400}, "query_pairs` asks for more than were found viable"),
 ])
 def test_a_design_that_does_not_fit_the_model_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -93,14 +93,14 @@ def test_another_file_under_the_same_name_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "interactions" / "collins2007_emap.csv.gz"
     path.parent.mkdir()
     path.write_bytes(gzip.compress(b"gene_a,gene_b,s_score\nA,B,1\n"))
-    message = r"is not the file this source was written for\n.*sha256(.|\n)*0a916087(.|\n)*source: csv"
+    message = r"is not the file this source was written for\n.*sha256(.|\n)*0a916087(.|\n)*data.source.name: csv"
     with pytest.raises(DataError, match=message):
         load_laboratory("collins2007", LaboratoryConfig(), str(tmp_path))
 
 
 @pytest.mark.parametrize("key", ["missing", "replicates"])
 def test_unknown_policies_are_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"'laboratory.{key}' has an unknown value"):
+    with pytest.raises(ConfigError, match=f"`data.source.laboratory.{key}` has an unknown value"):
         LaboratoryConfig(**{key: "guess"}).validate()  # type: ignore[arg-type]
 
 

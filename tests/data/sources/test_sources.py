@@ -28,7 +28,7 @@ def test_in_silico_is_the_default() -> None:
 
 def test_csv_by_overrides(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("g,h,f\nA,B,0.5\n")
-    config = from_overrides("source=csv", "csv.path=t.csv", "csv.genes=[g,h]", "csv.phenotypes.fitness=f")
+    config = from_overrides("name=csv", "csv.path=t.csv", "csv.genes=[g,h]", "csv.phenotypes.fitness=f")
     assert load_source(config, str(tmp_path)).phenotypes["fitness"].tolist() == [0.5]
 
 
@@ -48,8 +48,8 @@ def test_only_the_chosen_source_is_validated() -> None:
     config = SourceConfig(name="collins2007")
     config.insilico.pairs = "nonsense"
     config.validate()
-    config.source = "insilico"
-    with pytest.raises(ConfigError, match=r"'insilico\.pairs'"):
+    config.name = "insilico"
+    with pytest.raises(ConfigError, match=r"`data.source.insilico\.pairs`"):
         config.validate()
 
 
