@@ -4,6 +4,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -86,6 +87,23 @@ def test_a_split_comes_back_from_its_file(split: Split, tmp_path: Path) -> None:
     assert found.meta == split.meta
     assert make_split(SplitConfig(file=str(path)), TABLE, STORE).sha256 == split.sha256
     assert os.listdir(path.parent) == ["split.npz"]
+
+
+def test_a_failed_save_leaves_the_old_file(
+    split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "split.npz"
+    split.save(path)
+
+    def fill_the_disk(file: BinaryIO, **_: object) -> None:
+        file.write(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", fill_the_disk)
+    with pytest.raises(OSError, match="No space left"):
+        replace(split, seed=1).save(path)
+    assert Split.load(path).sha256 == split.sha256
+    assert os.listdir(tmp_path) == ["split.npz"]
 
 
 def test_the_split_of_seed_42_is_the_same_in_every_version() -> None:
