@@ -44,9 +44,10 @@ def open_environment(path: Path) -> lmdb.Environment:
             environment = lmdb.open(str(path), readonly=True, lock=False, readahead=False, meminit=False)
         except lmdb.Error as error:
             raise DataError(
-                f"'{path}' is not a store: {DATA_FILE} is not an LMDB file",
+                f"'{path}' cannot be opened as a store",
                 got=error,
-                do="build it with `dglcell data build`",
+                expected=f"an LMDB file named {DATA_FILE} that you may read",
+                do="copy the store again, or build it anew with `dglcell data build --overwrite`",
             ) from None
         _open[key] = environment
     # Reading a page beyond the end of the file would end the process with SIGBUS.

@@ -91,5 +91,5 @@ def test_a_listing_names_stores_and_what_is_wrong_with_others(tmp_path: Path) ->
     cells = row(text, str(tmp_path / "good"))
     assert cells[1] == "1,500"
     assert store.sha256[:12] in cells
-    assert "not an LMDB file" in text
+    assert "cannot be opened as a store" in text
     assert "dglcell data build" in format_listings([])

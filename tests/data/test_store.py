@@ -166,7 +166,10 @@ def test_a_directory_without_a_store(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_lmdb(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"not a database" * 1000)
-    with pytest.raises(DataError, match=r"is not a store: data.mdb is not an LMDB file\n"):
+    with pytest.raises(
+        DataError,
+        match=r"cannot be opened as a store\n.*\n.*an LMDB file named data.mdb\b.*\n.*build it anew",
+    ):
         Store(tmp_path)
 
 
@@ -258,7 +261,7 @@ def test_a_file_cut_short(tmp_path: Path, keep: int) -> None:
     store = build_store(triples(30_000), tmp_path / "store", command="test")
     file = store.path / "data.mdb"
     os.truncate(file, keep if keep >= 0 else store.file_size + keep)
-    with pytest.raises(DataError, match=r"is cut short\n|is not an LMDB file"):
+    with pytest.raises(DataError, match=r"is cut short\n|cannot be opened as a store\n"):
         Store(store.path)
 
 
@@ -273,7 +276,7 @@ def test_listing_a_folder_of_stores(tmp_path: Path, table: StrainTable) -> None:
     found = list_stores(tmp_path)
     assert [listing.path.relative_to(tmp_path).as_posix() for listing in found] == ["a", "b/inner", "torn"]
     assert [len(listing.store) if listing.store else None for listing in found] == [2, 500, None]
-    assert "not a store" in found[2].problem
+    assert "cannot be opened as a store" in found[2].problem
 
 
 def test_listing_a_folder_that_is_not_there(tmp_path: Path) -> None:
