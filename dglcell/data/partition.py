@@ -57,35 +57,37 @@ def random_parts(table: StrainTable, fractions: Sequence[float], seed: int, by_d
         seed: of the shuffle.
         by_deletions: meet the fractions among the strains of each number of deletions.
     """
-    order = shuffled(gene_set_keys(table), seed)
-    if not by_deletions:
-        return _parts_of_groups(order, fractions)
-    parts = np.empty(len(table), np.uint8)
-    for number in np.unique(table.num_deletions):
-        stratum = table.num_deletions == number
-        parts[stratum] = _parts_of_groups(order[stratum], fractions)
-    return parts
+    level = table.num_deletions if by_deletions else np.zeros(len(table), np.int64)
+    return _parts_of_levels(shuffled(gene_set_keys(table), seed), level, fractions)
 
 
-def pair_disjoint_parts(table: StrainTable, fractions: Sequence[float], seed: int) -> Parts:
+def pair_disjoint_parts(
+    table: StrainTable, fractions: Sequence[float], seed: int, by_deletions: bool
+) -> Parts:
     """Divide so that no query pair is in two parts.
 
     The query pair of a strain is its first two genes, in either order; a double mutant is its own query pair.
-    Query pairs that share a gene set (the same triple found from two sides) stay together, so that no gene set is
-    in two parts either. Strains with fewer than two deletions have no pair and are always training.
+    Query pairs that share a gene set (the same triple found from two sides) stay together, so that no gene
+    set is in two parts either. Strains with fewer than two deletions have no pair and are always training.
 
     Args:
         table: the strains.
-        fractions: of strains in training, validation and test; met as nearly as whole pairs allow.
+        fractions: of strains with a pair in training, validation and test, as nearly as whole pairs allow.
         seed: of the shuffle.
+        by_deletions: meet the fractions among pairs of double mutants alone, among those of triples, and so
+            on. A few large query pairs of a trigenic screen would else all go to training.
     """
     parts = np.full(len(table), TRAIN, np.uint8)
     paired = table.num_deletions >= 2
     first = table.offsets[:-1][paired]
     keys = gene_keys(table.names)
     pairs = keys[table.genes[first]] + keys[table.genes[first + 1]]
-    groups = _join_pairs(pairs, gene_set_keys(table)[paired])
-    parts[paired] = _parts_of_groups(shuffled(groups, seed), fractions, in_training=int((~paired).sum()))
+    order = shuffled(_join_pairs(pairs, gene_set_keys(table)[paired]), seed)
+    ranks, group = np.unique(order, return_inverse=True)
+    most = np.zeros(len(ranks), np.int64)
+    if by_deletions:
+        np.maximum.at(most, group, table.num_deletions[paired])
+    parts[paired] = _parts_of_levels(order, most[group], fractions)
     return parts
 
 
@@ -132,21 +134,33 @@ def gene_disjoint_parts(table: StrainTable, fractions: Sequence[float], seed: in
     return parts
 
 
-def _parts_of_groups(order: Keys, fractions: Sequence[float], in_training: int = 0) -> Parts:
-    """Fill the parts with whole groups, in the order of their keys.
+def _parts_of_levels(order: Keys, level: NDArray[np.int64], fractions: Sequence[float]) -> Parts:
+    """`_parts_of_groups` among the strains of each level on their own."""
+    parts = np.empty(len(order), np.uint8)
+    for value in np.unique(level):
+        chosen = level == value
+        parts[chosen] = _parts_of_groups(order[chosen], fractions)
+    return parts
+
+
+def _parts_of_groups(order: Keys, fractions: Sequence[float]) -> Parts:
+    """Fill the parts with whole groups, in the order of their keys; each part gets one if there are three.
 
     Args:
         order: [S] key of each strain; equal for a group.
         fractions: of strains in each part.
-        in_training: further strains that are training already.
     """
     _, group, sizes = np.unique(order, return_inverse=True, return_counts=True)
-    total = len(order) + in_training
     # A group larger than the smallest part would overfill it, so these go first, into training.
-    turn = np.argsort(sizes <= min(fractions) * total, kind="stable")
-    middle = in_training + np.cumsum(sizes[turn]) - sizes[turn] / 2
+    turn = np.argsort(sizes <= min(fractions) * len(order), kind="stable")
+    middle = np.cumsum(sizes[turn]) - sizes[turn] / 2
+    filled = np.searchsorted(np.cumsum(fractions)[:-1] * len(order), middle, side="right")
+    if len(filled) >= len(PARTS):
+        filled[0], filled[-1] = TRAIN, TEST
+        if VALIDATION not in filled:
+            filled[-2] = VALIDATION
     parts = np.empty(len(sizes), np.uint8)
-    parts[turn] = np.searchsorted(np.cumsum(fractions)[:-1] * total, middle, side="right")
+    parts[turn] = filled
     return parts[group]
 
 

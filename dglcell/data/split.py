@@ -55,7 +55,7 @@ class SplitConfig:
     kind: str = "random"  # random, pair_disjoint or gene_disjoint
     fractions: list[float] = field(default_factory=lambda: [0.8, 0.1, 0.1])  # training, validation, test
     seed: int = 42  # of the shuffle
-    by_deletions: bool = True  # random: meet the fractions for each number of deletions
+    by_deletions: bool = True  # random, pair_disjoint: meet the fractions for each number of deletions
     genes_rule: str = "any"  # gene_disjoint: a strain is test if any, or all, of its genes are test genes
     subset: SubsetConfig | None = None  # keep only some strains
     file: str | None = None  # load this saved split; the keys above then have no effect
@@ -201,14 +201,14 @@ def make_split(config: SplitConfig, table: StrainTable, store_sha256: str, raw: 
     if config.kind == "random":
         parts = random_parts(table, fractions, config.seed, config.by_deletions)
     elif config.kind == "pair_disjoint":
-        parts = pair_disjoint_parts(table, fractions, config.seed)
+        parts = pair_disjoint_parts(table, fractions, config.seed, config.by_deletions)
     else:
         parts = gene_disjoint_parts(table, fractions, config.seed, config.genes_rule)
     parameters: dict[str, Any] = {"fractions": fractions}
-    if config.kind == "random":
-        parameters["by_deletions"] = config.by_deletions
     if config.kind == "gene_disjoint":
         parameters["genes_rule"] = config.genes_rule
+    else:
+        parameters["by_deletions"] = config.by_deletions
     if config.subset is not None:
         genes, parameters["subset"] = _subset_genes(config.subset, table, raw)
         parts = subset_parts(parts, table, config.subset.size, config.seed, genes)

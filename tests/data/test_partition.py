@@ -101,11 +101,11 @@ def test_random_meets_its_fractions_for_each_number_of_deletions() -> None:
 
 
 @settings(max_examples=200)
-@given(table=tables, fractions=fractions, seed=seeds)
+@given(table=tables, fractions=fractions, seed=seeds, by_deletions=st.booleans())
 def test_no_query_pair_and_no_gene_set_is_in_two_parts(
-    table: StrainTable, fractions: tuple[float, ...], seed: int
+    table: StrainTable, fractions: tuple[float, ...], seed: int, by_deletions: bool
 ) -> None:
-    parts = pair_disjoint_parts(table, fractions, seed)
+    parts = pair_disjoint_parts(table, fractions, seed, by_deletions)
     pairs, sets = defaultdict(set), defaultdict(set)
     for strain, part in zip(gene_lists(table), parts, strict=True):
         sets[frozenset(strain)].add(int(part))
@@ -120,7 +120,7 @@ def test_no_query_pair_and_no_gene_set_is_in_two_parts(
 def test_a_double_mutant_is_its_own_query_pair() -> None:
     strains = [[f"A{i:02d}", f"B{i:02d}", f"C{j}"] for i in range(40) for j in range(5)]
     doubles = [[f"B{i:02d}", f"A{i:02d}"] for i in range(40)]
-    parts = pair_disjoint_parts(table_of(strains + doubles), FRACTIONS, 3)
+    parts = pair_disjoint_parts(table_of(strains + doubles), FRACTIONS, 3, True)
     np.testing.assert_array_equal(parts[:200].reshape(40, 5), np.repeat(parts[200:, None], 5, axis=1))
     np.testing.assert_allclose(shares(parts), FRACTIONS)
 
@@ -128,22 +128,43 @@ def test_a_double_mutant_is_its_own_query_pair() -> None:
 def test_pairs_that_share_a_triple_stay_together() -> None:
     ring = [[f"G{i:02d}", f"G{i + 1:02d}", f"G{i + 2:02d}"] for i in range(20)]
     turned = [[b, c, a] for a, b, c in ring]
-    assert len(set(pair_disjoint_parts(table_of(ring + turned), FRACTIONS, 0).tolist())) == 1
-    assert len(set(pair_disjoint_parts(table_of(ring), FRACTIONS, 0).tolist())) == 3
+    assert len(set(pair_disjoint_parts(table_of(ring + turned), FRACTIONS, 0, True).tolist())) == 1
+    assert len(set(pair_disjoint_parts(table_of(ring), FRACTIONS, 0, True).tolist())) == 3
 
 
-def test_singles_count_towards_training() -> None:
+def test_singles_are_training_and_the_fractions_are_of_the_others() -> None:
     singles = [[f"S{i:03d}"] for i in range(400)]
     pairs = [[f"A{i:03d}", f"B{i:03d}"] for i in range(600)]
-    parts = pair_disjoint_parts(table_of(singles + pairs), FRACTIONS, 0)
+    parts = pair_disjoint_parts(table_of(singles + pairs), FRACTIONS, 0, True)
     assert (parts[:400] == TRAIN).all()
-    np.testing.assert_allclose(shares(parts), FRACTIONS, atol=1e-3)
+    np.testing.assert_allclose(shares(parts[400:]), FRACTIONS, atol=1e-3)
+
+
+def test_a_few_large_query_pairs_of_triples_reach_every_part() -> None:
+    triple_strains = [["A", f"B{i}", f"X{j:03d}"] for i in range(4) for j in range(250)]
+    doubles = [[f"C{i:04d}", "D"] for i in range(1500)]
+    table = table_of(triple_strains + doubles)
+    for seed in range(10):
+        parts = pair_disjoint_parts(table, FRACTIONS, seed, by_deletions=True)
+        np.testing.assert_allclose(shares(parts[:1000]), (0.5, 0.25, 0.25))
+        np.testing.assert_allclose(shares(parts[1000:]), FRACTIONS)
+    # Without levels their share of each part is left to chance.
+    together = [pair_disjoint_parts(table, FRACTIONS, seed, by_deletions=False)[:1000] for seed in range(10)]
+    assert any(len(set(parts.tolist())) == 1 for parts in together)
+
+
+@given(strains=st.integers(3, 40), seed=seeds, fractions=fractions)
+def test_three_groups_are_enough_for_three_parts(
+    strains: int, seed: int, fractions: tuple[float, ...]
+) -> None:
+    table = table_of([[f"G{i * i % strains}"] for i in range(strains)] + [["X"], ["Y"]])
+    assert set(random_parts(table, fractions, seed, True).tolist()) == {TRAIN, VALIDATION, TEST}
 
 
 def test_a_query_pair_too_large_for_a_part_goes_to_training() -> None:
     strains = [["A", "B", f"X{i:03d}"] for i in range(300)] + [[f"C{i:03d}", "D", "E"] for i in range(700)]
     for seed in range(20):
-        parts = pair_disjoint_parts(table_of(strains), FRACTIONS, seed)
+        parts = pair_disjoint_parts(table_of(strains), FRACTIONS, seed, True)
         assert (parts[:300] == TRAIN).all()
         np.testing.assert_allclose(shares(parts), FRACTIONS, atol=2e-3)
 
@@ -221,7 +242,7 @@ def make(kind: str, table: StrainTable, seed: int) -> Parts:
     if kind == "random":
         return random_parts(table, FRACTIONS, seed, True)
     if kind == "pair":
-        return pair_disjoint_parts(table, FRACTIONS, seed)
+        return pair_disjoint_parts(table, FRACTIONS, seed, True)
     return gene_disjoint_parts(table, FRACTIONS, seed, kind)
 
 
