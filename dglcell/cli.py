@@ -217,10 +217,10 @@ def data_build(options: argparse.Namespace) -> None:
 
 def data_stats(options: argparse.Namespace) -> None:
     """``dglcell data stats``."""
-    from dglcell.data.report import describe_store
+    from dglcell.data.report import format_stats
     from dglcell.data.store import Store
 
-    print(describe_store(Store(options.store)))
+    print(format_stats(Store(options.store)))
 
 
 def data_verify(options: argparse.Namespace) -> None:

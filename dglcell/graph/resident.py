@@ -46,6 +46,8 @@ class ResidentRelation(nn.Module):
         self.register_buffer("weight", None if weight is None else weight[order], persistent=False)
         self._dgl: dgl.DGLGraph | None = None
         self._csr: dict[tuple[torch.dtype, bool, bool], Tensor] = {}
+        self._by_source: tuple[Tensor, Tensor] | None = None
+        self._in_degrees: Tensor | None = None
 
     @property
     def num_edges(self) -> int:
@@ -61,6 +63,22 @@ class ResidentRelation(nn.Module):
                 num_nodes_dict={"source": self.num_src, "destination": self.num_dst},
             )
         return self._dgl
+
+    @property
+    def edges_by_source(self) -> tuple[Tensor, Tensor]:
+        """[N + 1] starts and [E] edges: those out of node u are ``edges[starts[u]:starts[u + 1]]``."""
+        if self._by_source is None:
+            starts = torch.zeros(self.num_src + 1, dtype=torch.int64, device=self.src.device)
+            starts[1:] = torch.cumsum(torch.bincount(self.src, minlength=self.num_src), 0)
+            self._by_source = starts, torch.argsort(self.src, stable=True)
+        return self._by_source
+
+    @property
+    def in_degrees(self) -> Tensor:
+        """[M] int64 number of in-edges in the wild type."""
+        if self._in_degrees is None:
+            self._in_degrees = torch.bincount(self.dst, minlength=self.num_dst)
+        return self._in_degrees
 
     def csr(self, dtype: torch.dtype, *, weighted: bool, transposed: bool) -> Tensor:
         """The adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix; made once per form.
@@ -91,7 +109,7 @@ class ResidentRelation(nn.Module):
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         # Buffers move or change dtype: what was derived from them is made anew when next asked for.
-        self._dgl, self._csr = None, {}
+        self._dgl, self._csr, self._by_source, self._in_degrees = None, {}, None, None
         return super()._apply(fn, recurse)
 
 

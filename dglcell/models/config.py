@@ -77,6 +77,12 @@ class HeteroCellConfig:
                 got=self.pool,
                 do="set `model.metabolism: true` or `model.pool: [gene]`",
             )
+        if self.strategy == "difference" and self.dropout > 0:
+            raise ConfigError(
+                "`model.strategy: difference` is not exact with dropout: wild type and strains would draw other masks",
+                got=f"`model.dropout: {self.dropout}`",
+                do="set `model.dropout: 0`, or `model.strategy: node_mask`",
+            )
         self._validate_local_head()
 
     def _validate_local_head(self) -> None:

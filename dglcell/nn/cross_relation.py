@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
-from dglcell.perturbation.states import States
+from dglcell.perturbation.states import States, sum_states
 
 
-def _sum(*outputs: Tensor) -> Tensor:
-    total = outputs[0]
-    for output in outputs[1:]:
-        total = total + output
-    return total
+def _mean(outputs: list[States]) -> States:
+    return sum_states(outputs).map(lambda total: total / len(outputs))
 
 
-def _mean(*outputs: Tensor) -> Tensor:
-    return torch.div(_sum(*outputs), len(outputs))
-
-
-CROSS_RELATION: dict[str, Callable[..., Tensor]] = {"sum": _sum, "mean": _mean}
+CROSS_RELATION: dict[str, Callable[[list[States]], States]] = {"sum": sum_states, "mean": _mean}
 
 
 def combine_relations(outputs: list[States], how: str) -> States:
@@ -31,4 +21,4 @@ def combine_relations(outputs: list[States], how: str) -> States:
         outputs: R states [N, B, H] of the same nodes.
         how: a key of ``CROSS_RELATION``.
     """
-    return States.combine(CROSS_RELATION[how], outputs)
+    return CROSS_RELATION[how](outputs)

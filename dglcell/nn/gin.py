@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from dglcell.graph.schema import Relation
 from dglcell.nn.mlp import mlp
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.states import States
+from dglcell.perturbation.states import States, combine_states
 
 
 class GINConv(nn.Module):
@@ -39,7 +39,7 @@ class GINConv(nn.Module):
     def forward(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """New states of the destination nodes."""
         received = perturbed.aggregate(self.relation, source, "sum")
-        return States.combine(self._update, [destination, received])
+        return combine_states(self._update, [destination, received])
 
     def _update(self, x: Tensor, received: Tensor) -> Tensor:
         out: Tensor = self.mlp(torch.addcmul(received, x, 1 + self.epsilon))

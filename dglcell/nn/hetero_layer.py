@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import torch
 from torch import nn
 
 from dglcell.graph.schema import Relation
 from dglcell.nn.cross_relation import combine_relations
 from dglcell.nn.registry import make_activation, make_norm
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.states import States
+from dglcell.perturbation.states import States, sum_states
 
 
 class RelationConv(nn.Module):
@@ -70,7 +69,7 @@ class HeteroLayer(nn.Module):
         for node_type, outputs in received.items():
             combined = combine_relations(outputs, self.aggregation)
             if self.residual:
-                combined = States.combine(torch.add, [states[node_type], combined])
+                combined = sum_states([states[node_type], combined])
             new[node_type] = combined
         return new
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from dglcell.graph.schema import Relation
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.states import States
+from dglcell.perturbation.states import States, combine_states
 
 
 class SAGEConv(nn.Module):
@@ -33,7 +33,7 @@ class SAGEConv(nn.Module):
     def forward(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """New states of the destination nodes."""
         received = perturbed.aggregate(self.relation, source, "mean")
-        return States.combine(self._update, [destination, received])
+        return combine_states(self._update, [destination, received])
 
     def _update(self, x: Tensor, received: Tensor) -> Tensor:
         out: Tensor = self.itself(x) + self.neighbours(received)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
-from dglcell.perturbation.states import States
+from dglcell.perturbation.states import DenseStates, States
 
 
 class EdgeSubgraph:
@@ -33,9 +33,9 @@ class EdgeSubgraph:
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         """See ``PerturbedCell.aggregate``."""
-        columns = states.x_NBH.expand(-1, len(self.graphs), -1).unbind(1)
+        columns = states.dense().expand(-1, len(self.graphs), -1).unbind(1)
         rows = [self._one(graph[relation], x_NH, reduce) for graph, x_NH in zip(self.graphs, columns, strict=True)]
-        return States(torch.stack(rows, dim=1))
+        return DenseStates(torch.stack(rows, dim=1))
 
     @staticmethod
     def _one(graph: dgl.DGLGraph, x_NH: Tensor, reduce: str) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import spmm
-from dglcell.perturbation.states import States
+from dglcell.perturbation.states import DenseStates, States
 
 
 class NodeMask:
@@ -21,11 +21,11 @@ class NodeMask:
         """See ``PerturbedCell.aggregate``."""
         edges = self.cell[relation]
         keep_NB = self.keep[relation[0]]
-        x_NBH = states.x_NBH * keep_NB.unsqueeze(-1)
+        x_NBH = states.dense() * keep_NB.unsqueeze(-1)
         width = x_NBH.shape[-1]
         y_MC = spmm(edges, x_NBH.reshape(edges.num_src, -1), kernel=self.kernel)
         scale_MB = self._mean_scale(relation, y_MC) if reduce == "mean" else self.keep[relation[2]]
-        return States(y_MC.view(edges.num_dst, -1, width) * scale_MB.unsqueeze(-1))
+        return DenseStates(y_MC.view(edges.num_dst, -1, width) * scale_MB.unsqueeze(-1))
 
     def _mean_scale(self, relation: Relation, like: Tensor) -> Tensor:
         """[M, B] keep(v) over the number of surviving in-edges; computed once per relation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
+from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.edge_mask import EdgeMask
 from dglcell.perturbation.edge_subgraph import EdgeSubgraph
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -16,11 +18,7 @@ from dglcell.perturbation.knockout import keep_masks
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.states import States
 
-STRATEGIES: dict[str, type[EdgeSubgraph] | type[EdgeMask] | type[NodeMask]] = {
-    "edge_subgraph": EdgeSubgraph,
-    "edge_mask": EdgeMask,
-    "node_mask": NodeMask,
-}
+STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
 
 REDUCES = ("sum", "mean")
 
@@ -64,13 +62,17 @@ def perturb(
         cell: the wild-type cell.
         genotypes: B strains on the same device.
         strategy: a key of ``STRATEGIES``.
-        kernel: how ``node_mask`` computes its products, see ``dglcell.kernels.spmm``.
+        kernel: how ``node_mask`` and ``difference`` compute their products, see ``dglcell.kernels.spmm``.
 
     Raises:
         ConfigError: unknown strategy.
     """
     check_strategy(strategy)
     keep = keep_masks(cell, genotypes)
-    if strategy == "node_mask":
-        return NodeMask(cell, keep, kernel)
-    return STRATEGIES[strategy](cell, keep)
+    makers: dict[str, Callable[[], PerturbedCell]] = {
+        "edge_subgraph": lambda: EdgeSubgraph(cell, keep),
+        "edge_mask": lambda: EdgeMask(cell, keep),
+        "node_mask": lambda: NodeMask(cell, keep, kernel),
+        "difference": lambda: Difference(cell, keep, kernel),
+    }
+    return makers[strategy]()

@@ -1,38 +1,38 @@
-"""Node states of every strain: what travels through the network."""
+"""Node states of every strain: what travels through the network.
+
+Layers are written against ``States`` and ``combine_states`` only, so that a strategy is free to keep states dense or
+as what all strains share plus the rows in which they differ.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from dglcell.perturbation.row_index import RowIndex, union
 
-@dataclass(frozen=True)
-class States:
-    """States of the N nodes of one type in B strains.
 
-    Attributes:
-        x_NBH: [N, B, H]; or [N, 1, H] where every strain has the same states, as before the first aggregation.
-    """
-
-    x_NBH: Tensor
-
-    @classmethod
-    def shared(cls, x_NH: Tensor) -> States:
-        """States that all strains have in common."""
-        return cls(x_NH.unsqueeze(1))
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> States:
-        """Apply a row-wise function (linear, norm, activation, dropout): [..., H] → [..., H']."""
-        return States(function(self.x_NBH))
+class States(ABC):
+    """States of the N nodes of one type in B strains, H wide."""
 
     @staticmethod
-    def combine(function: Callable[..., Tensor], states: Sequence[States]) -> States:
-        """Apply a row-wise function of several states of the same nodes, e.g. a sum over relations."""
-        return States(function(*(s.x_NBH for s in states)))
+    def shared(x_NH: Tensor) -> States:
+        """States that all strains have in common, as before the first aggregation."""
+        return SharedStates(x_NH, x_NH.new_empty(0, x_NH.shape[1]), None)
 
+    @abstractmethod
+    def map(self, function: Callable[[Tensor], Tensor]) -> States:
+        """Apply a row-wise function (linear, norm, activation): [..., H] → [..., H']."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """[N, B, H]; or [N, 1, H] where every strain has the same states."""
+
+    @abstractmethod
     def rows(self, nodes: Tensor, strain: int) -> Tensor:
         """The states of chosen nodes in one strain.
 
@@ -43,22 +43,156 @@ class States:
         Returns:
             [*nodes.shape, H].
         """
-        column = strain if self.x_NBH.shape[1] > 1 else 0
-        return self.x_NBH[:, column][nodes]
 
+    @abstractmethod
     def softmax_pool(self, gate: States, keep_NB: Tensor) -> Tensor:
         """Softmax-weighted mean over the kept nodes of every strain.
 
         Args:
-            gate: logits of the same nodes, H = 1.
+            gate: logits of the same nodes, one wide, of the same form.
             keep_NB: [N, B] bool.
 
         Returns:
-            [B, H].
+            [B, H]; zero for a strain that keeps none of these nodes.
         """
+
+
+@dataclass(frozen=True)
+class DenseStates(States):
+    """Every row of every strain.
+
+    Attributes:
+        x_NBH: [N, B, H], or [N, 1, H] where every strain has the same states.
+    """
+
+    x_NBH: Tensor
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> States:
+        """See ``States.map``."""
+        return DenseStates(function(self.x_NBH))
+
+    def dense(self) -> Tensor:
+        """See ``States.dense``."""
+        return self.x_NBH
+
+    def rows(self, nodes: Tensor, strain: int) -> Tensor:
+        """See ``States.rows``."""
+        column = strain if self.x_NBH.shape[1] > 1 else 0
+        return self.x_NBH[:, column][nodes]
+
+    def softmax_pool(self, gate: States, keep_NB: Tensor) -> Tensor:
+        """See ``States.softmax_pool``."""
         keep_NB1 = keep_NB.unsqueeze(-1)
-        lowest = torch.finfo(gate.x_NBH.dtype).min
-        logits_NB1 = gate.x_NBH.expand(-1, keep_NB.shape[1], -1).masked_fill(~keep_NB1, lowest)
+        logits_NB1 = gate.dense().expand(-1, keep_NB.shape[1], -1)
+        logits_NB1 = logits_NB1.masked_fill(~keep_NB1, torch.finfo(logits_NB1.dtype).min)
         # The product matters only where a strain keeps no node at all: it pools to zero.
         share_NB1 = torch.softmax(logits_NB1, dim=0) * keep_NB1
         return torch.einsum("nb,nbh->bh", share_NB1.squeeze(-1), self.x_NBH.expand(-1, keep_NB.shape[1], -1))
+
+
+@dataclass(frozen=True)
+class SharedStates(States):
+    """What all strains share, and the rows in which a strain differs.
+
+    Attributes:
+        base_NH: [N, H] states of the wild type.
+        rows_KH: [K, H] states of the (node, strain) pairs of ``index``.
+        index: the pairs; None where no row differs (K = 0).
+    """
+
+    base_NH: Tensor
+    rows_KH: Tensor
+    index: RowIndex | None
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> States:
+        """See ``States.map``."""
+        if self.index is None:
+            base_NH = function(self.base_NH)
+            return SharedStates(base_NH, base_NH.new_empty(0, base_NH.shape[1]), None)
+        both = function(torch.cat([self.base_NH, self.rows_KH]))
+        base_NH, rows_KH = both.split([len(self.base_NH), len(self.rows_KH)])
+        return SharedStates(base_NH, rows_KH, self.index)
+
+    def dense(self) -> Tensor:
+        """See ``States.dense``."""
+        if self.index is None:
+            return self.base_NH.unsqueeze(1)
+        N, H = self.base_NH.shape
+        x_NBH = self.base_NH.unsqueeze(1).expand(N, self.index.num_strains, H)
+        return x_NBH.reshape(-1, H).index_copy(0, self.index.keys, self.rows_KH).view(N, -1, H)
+
+    def rows(self, nodes: Tensor, strain: int) -> Tensor:
+        """See ``States.rows``."""
+        if self.index is None:
+            return self.base_NH[nodes]
+        return self.at(self.index.of(nodes.flatten(), strain)).view(*nodes.shape, self.base_NH.shape[1])
+
+    def at(self, index: RowIndex) -> Tensor:
+        """[K', H] states of other (node, strain) pairs: changed rows where there are, else the base."""
+        if self.index is None:
+            return self.base_NH[index.nodes]
+        if index is self.index:
+            return self.rows_KH
+        position = torch.where(*self.index.find(index), index.nodes + len(self.rows_KH))
+        return torch.cat([self.rows_KH, self.base_NH]).index_select(0, position)
+
+    def softmax_pool(self, gate: States, keep_NB: Tensor) -> Tensor:
+        """See ``States.softmax_pool``: sums over the base, corrected by the rows that differ or are lost."""
+        assert isinstance(gate, SharedStates)
+        lost = RowIndex.where(~keep_NB)
+        changed = lost if self.index is None else union([self.index, lost])
+        kept_K1 = keep_NB.flatten()[changed.keys].unsqueeze(1)
+        logits_N1, logits_K1 = gate.base_NH, gate.at(changed)
+        ceiling = torch.cat([logits_N1, logits_K1]).detach().amax()
+        mass_N1, mass_K1 = (logits_N1 - ceiling).exp(), (logits_K1 - ceiling).exp() * kept_K1
+        # One more column carries the softmax's denominator.
+        base_NH1 = torch.cat([self.base_NH, torch.ones_like(mass_N1)], dim=1) * mass_N1
+        rows_KH1 = torch.cat([self.at(changed), torch.ones_like(mass_K1)], dim=1) * mass_K1
+        change_KH1 = rows_KH1 - base_NH1[changed.nodes]
+        total_BH1 = base_NH1.sum(0).expand(keep_NB.shape[1], -1).index_add(0, changed.strains, change_KH1)
+        pooled_BH, mass_B1 = total_BH1[:, :-1], total_BH1[:, -1:]
+        any_kept_B1 = keep_NB.any(0).unsqueeze(1)
+        return torch.where(any_kept_B1, pooled_BH, 0.0) / torch.where(any_kept_B1, mass_B1, 1.0)
+
+
+def combine_states(function: Callable[..., Tensor], states: Sequence[States]) -> States:
+    """Apply a row-wise function of several states of the same nodes, e.g. a sum over relations.
+
+    The result is shared where all of them are, over the union of their changed rows; else dense.
+    """
+    shared = [s for s in states if isinstance(s, SharedStates)]
+    if len(shared) < len(states):
+        return DenseStates(function(*(s.dense() for s in states)))
+    base_NH = function(*(s.base_NH for s in shared))
+    indices = [s.index for s in shared if s.index is not None]
+    if not indices:
+        return SharedStates(base_NH, base_NH.new_empty(0, base_NH.shape[1]), None)
+    index = union(indices)
+    return SharedStates(base_NH, function(*(s.at(index) for s in shared)), index)
+
+
+def sum_states(states: Sequence[States]) -> States:
+    """The sum of several states of the same nodes.
+
+    Like ``combine_states`` with an addition, but shared states pay for the rows each of them has, not for the union
+    of all rows once per term.
+    """
+    shared = [s for s in states if isinstance(s, SharedStates)]
+    indices = [s.index for s in shared if s.index is not None]
+    if len(shared) < len(states) or len(indices) < 2:
+        return combine_states(_add, states)
+    base_NH = _add(*(s.base_NH for s in shared))
+    index = union(indices)
+    rows_KH = base_NH[index.nodes]
+    for term in shared:
+        if term.index is not None:
+            _, position = index.find(term.index)
+            rows_KH = rows_KH.index_add(0, position, term.rows_KH - term.base_NH[term.index.nodes])
+    return SharedStates(base_NH, rows_KH, index)
+
+
+def _add(*terms: Tensor) -> Tensor:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total

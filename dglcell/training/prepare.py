@@ -87,7 +87,7 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     store = open_store(config, command)
     table = store.read()
     cell = cell or build_cell(config.cell, config.paths.raw)
-    split = split or make_split(config.split, table, store.sha256)
+    split = split or make_split(config.split, table, store.sha256, config.paths.raw)
     dataset = StrainDataset.from_table(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
     if dataset.names.rows_dropped:
         log.info(

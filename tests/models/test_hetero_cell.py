@@ -13,6 +13,7 @@ from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell, count_parameters
+from dglcell.perturbation import difference
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import STRATEGIES, perturb
 from tests.models.plain_network import plain_forward
@@ -52,7 +53,19 @@ def test_parameter_count_of_the_local_head() -> None:
     assert count(combination="gated") - count() == 322
 
 
-@settings(max_examples=25, deadline=None)
+def outcome(cell: RandomCell, batch: GenotypeBatch, **changes) -> dict[str, torch.Tensor]:
+    """Predictions and the gradient of every parameter."""
+    torch.manual_seed(0)
+    config = small_config(**changes)
+    config.validate()
+    model = HeteroCell(cell.resident, config, outputs=2).double()
+    prediction = model(batch).phenotypes
+    prediction.square().sum().backward()
+    gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
+    return {"prediction": prediction.detach(), **gradients}
+
+
+@settings(max_examples=40)
 @given(
     data=st.data(),
     cell=random_cells(),
@@ -60,32 +73,18 @@ def test_parameter_count_of_the_local_head() -> None:
     cross_relation=st.sampled_from(["sum", "mean"]),
     combination=st.sampled_from(["mean", "gated"]),
     residual=st.booleans(),
+    layers=st.integers(1, 3),
+    dense_share=st.sampled_from([0.0, 0.1, 1e9]),
 )
-def test_strategies_agree_forward_and_in_every_gradient(
-    data, cell: RandomCell, conv, cross_relation, combination, residual
-) -> None:
+def test_strategies_agree_forward_and_in_every_gradient(data, cell: RandomCell, dense_share: float, **changes) -> None:
     batch = GenotypeBatch.from_lists(data.draw(genotypes_of(cell)))
-    results = {}
-    for strategy in STRATEGIES:
-        torch.manual_seed(0)
-        config = small_config(
-            strategy=strategy, conv=conv, cross_relation=cross_relation, combination=combination, residual=residual
-        )
-        config.validate()
-        model = HeteroCell(cell.resident, config, outputs=2).double()
-        prediction = model(batch).phenotypes
-        prediction.square().sum().backward()
-        results[strategy] = (prediction.detach(), {n: p.grad for n, p in model.named_parameters()})
-    expected, gradients = results["edge_subgraph"]
-    for strategy, (prediction, other) in results.items():
-        torch.testing.assert_close(prediction, expected, msg=strategy, **TOLERANCE)
-        for name, gradient in other.items():
-            if gradients[name] is None:
-                assert gradient is None or not gradient.any(), name
-            elif gradient is None:
-                assert not gradients[name].any(), name
-            else:
-                torch.testing.assert_close(gradient, gradients[name], msg=f"{strategy} {name}", **TOLERANCE)
+    expected = outcome(cell, batch, strategy="edge_subgraph", **changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(difference, "DENSE_SHARE", dense_share)
+        for strategy in STRATEGIES:
+            got = outcome(cell, batch, strategy=strategy, **changes)
+            for name in expected:
+                torch.testing.assert_close(got[name], expected[name], msg=f"{strategy}: {name}", **TOLERANCE)
 
 
 @settings(max_examples=25, deadline=None)
@@ -129,7 +128,7 @@ def test_a_deleted_enzyme_reaches_the_genes_through_metabolism() -> None:
     )
     torch.manual_seed(0)
     model = HeteroCell(ResidentCell(graph), small_config(layers=3, pool=["gene"])).double()
-    states = model.encode(perturb(model.cell, GenotypeBatch.from_lists([[], [0]])))["gene"].x_NBH
+    states = model.encode(perturb(model.cell, GenotypeBatch.from_lists([[], [0]])))["gene"].dense()
     assert (states[1, 0] - states[1, 1]).abs().max() > 1e-6
 
 
@@ -151,6 +150,7 @@ def test_every_parameter_gets_a_gradient() -> None:
         ({"local_head": False, "combination": "gated"}, r"needs the local head"),
         ({"pool": []}, r"`model.pool` names no node types"),
         ({"metabolism": False, "pool": ["reaction"]}, r"`model.pool` needs metabolism"),
+        ({"strategy": "difference", "dropout": 0.1}, r"`model.strategy: difference` is not exact with dropout"),
         ({"layers": -1}, r"`model.layers` is too small"),
     ],
 )

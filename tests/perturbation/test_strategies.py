@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dglcell.errors import ConfigError
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import REDUCES, STRATEGIES, perturb
-from dglcell.perturbation.states import States
+from dglcell.perturbation.states import DenseStates
 from tests.random_cells import RandomCell, genotypes_of, random_cells
 
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
@@ -42,7 +42,7 @@ def test_aggregation_equals_the_reduced_graph(data, cell: RandomCell, reduce: st
         for strategy in STRATEGIES:
             leaf = torch.tensor(x, requires_grad=True)
             perturbed = perturb(cell.resident, batch, strategy)
-            y = perturbed.aggregate(relation, States(leaf), reduce).x_NBH
+            y = perturbed.aggregate(relation, DenseStates(leaf), reduce).dense()
             torch.testing.assert_close(y.detach(), torch.as_tensor(expected), **TOLERANCE)
             (y * upstream).sum().backward() if y.requires_grad else None
             gradients[strategy] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
@@ -67,7 +67,7 @@ def test_pooling_leaves_out_lost_nodes(data, cell: RandomCell) -> None:
     keep = perturb(cell.resident, GenotypeBatch.from_lists(strains)).keep["gene"]
     rng = np.random.default_rng(1)
     gate, value = rng.normal(size=(*keep.shape, 1)), rng.normal(size=(*keep.shape, WIDTH))
-    pooled = States(torch.tensor(value)).softmax_pool(States(torch.tensor(gate)), keep)
+    pooled = DenseStates(torch.tensor(value)).softmax_pool(DenseStates(torch.tensor(gate)), keep)
     for b, strain in enumerate(strains):
         kept = cell.keep(strain)["gene"]
         share = np.exp(gate[kept, b])
