@@ -6,7 +6,9 @@ Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at onc
 from __future__ import annotations
 
 import argparse
+import errno
 import logging
+import os
 import shlex
 import sys
 import textwrap
@@ -15,6 +17,8 @@ from pathlib import Path
 
 from dglcell import __version__
 from dglcell.errors import DglcellError
+
+FILE_TROUBLE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EROFS, errno.ENOSPC, errno.EEXIST)
 
 Verb = Callable[[argparse.Namespace], None]
 
@@ -43,8 +47,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("dglcell").setLevel(logging.INFO)
     try:
         options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has had enough, e.g. `| head`; nothing is left to be flushed at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except DglcellError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        # Files and folders that cannot be read or written are the user's to mend; anything else is a bug.
+        if error.filename is None or error.errno not in FILE_TROUBLE:
+            raise
+        print(f"error: '{error.filename}': {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -68,6 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_data(verbs)
     _add_graph(verbs)
     _add_config(verbs)
+    _add_bench(verbs)
     _verb(verbs, "doctor", doctor, "say what works on this machine: versions, devices, kernels")
     return parser
 
@@ -124,8 +140,16 @@ def _add_predict(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument("genotypes", type=Path, metavar="CSV", help="genotypes")
     parser.add_argument("--output", "-o", type=Path, required=True, metavar="CSV", help="where predictions go")
     parser.add_argument("--checkpoint", help="best_loss, best_pearson, last, or a path (default: as configured)")
-    parser.add_argument("--batch-size", type=int, default=256, help="strains per forward pass (default: 256)")
+    parser.add_argument(
+        "--batch-size", type=_positive, default=256, metavar="N", help="strains per forward pass (default: 256)"
+    )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+
+
+def _positive(text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 1 or more")
+    return int(text)
 
 
 def _add_data(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -164,6 +188,20 @@ def _add_config(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     _configured(_verb(config, "validate", config_validate, "check an experiment without running it"))
 
 
+def _add_bench(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _verb(
+        verbs,
+        "bench",
+        bench,
+        "time a training step under every strategy, after checking that they agree",
+        "All run in this process on the same strains and weights; ratios are to `edge_subgraph`.",
+    )
+    _configured(parser)
+    parser.add_argument("--batch", type=int, default=32, help="strains per step (default: 32)")
+    parser.add_argument("--steps", type=int, default=5, help="timed steps (default: 5)")
+    parser.add_argument("--output", type=Path, metavar="JSON", help="also write environment and rows here")
+
+
 def _load(options: argparse.Namespace):  # type: ignore[no-untyped-def]
     from dglcell.config import load_config
 
@@ -178,6 +216,8 @@ def train(options: argparse.Namespace) -> None:
     from dglcell.training.run import train as run
 
     result = run(config, options.command)
+    if not result.rows:
+        return
     print(f"\n{format_results_table(result.rows, color=sys.stdout.isatty())}\n")
     if config.plot:
         print(f"picture  {result.directory.report}")
@@ -197,10 +237,12 @@ def predict(options: argparse.Namespace) -> None:
     """``dglcell predict``."""
     from dglcell.predict import predict_table, read_genotypes, write_table
     from dglcell.training.checkpoint import load_trained
+    from dglcell.training.device import check_device
     from dglcell.training.directory import RunDirectory
 
+    check_device(options.device)
     trained = load_trained(RunDirectory(options.run_directory), options.checkpoint)
-    table = read_genotypes(options.genotypes, trained.cell.genes)
+    table = read_genotypes(options.genotypes, trained.cell.genes, trained.phenotypes)
     trained.model.to(options.device)
     write_table(options.output, trained, table, predict_table(trained, table, batch_size=options.batch_size))
     print(f"{len(table.rows):,} predictions written to {options.output}")
@@ -272,6 +314,24 @@ def config_validate(options: argparse.Namespace) -> None:
     """``dglcell config validate``."""
     config = _load(options)
     print(f"{options.config}: valid; the run directory will be {config.run_directory}")
+
+
+def bench(options: argparse.Namespace) -> None:
+    """``dglcell bench``."""
+    import dataclasses
+
+    config = _load(options)
+    from dglcell.files import write_json
+    from dglcell.profiling.bench import bench as run
+    from dglcell.profiling.bench import format_bench
+    from dglcell.training.environment import environment
+    from dglcell.training.prepare import prepare
+
+    rows = run(config, prepare(config, command=options.command), batch=options.batch, steps=options.steps)
+    print(format_bench(rows))
+    if options.output:
+        about = environment(options.command)
+        write_json(options.output, {"environment": about, "rows": [dataclasses.asdict(row) for row in rows]})
 
 
 def doctor(options: argparse.Namespace) -> None:

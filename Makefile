@@ -1,0 +1,36 @@
+# `make demo` and `make test` work from a bare clone: they make .venv and install into it.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: demo test test-slow lint bench install clean
+
+demo: $(INSTALLED)  ## compute a deletion screen, train on it, compare with null models, draw
+	$(BIN)/dglcell train conf/quickstart.yaml
+
+test: $(INSTALLED)  ## everything but the slow tests
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+test-slow: $(INSTALLED)  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow $(PYTEST_OPTIONS)
+
+lint: $(INSTALLED)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(INSTALLED)  ## time the strategies against each other
+	$(BIN)/dglcell bench conf/quickstart.yaml
+
+install: $(INSTALLED)
+
+# torch first and on its own, so that a build chosen by hand (CPU or CUDA) is kept.
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,data,plot]" --group dev
+	touch $(INSTALLED)
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

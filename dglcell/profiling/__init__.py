@@ -1,0 +1,1 @@
+"""Measuring speed, apart from tests."""
