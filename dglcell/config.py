@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.data.sources import SourceConfig
@@ -79,9 +79,10 @@ class TrainerConfig:
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
-        for key in ("epochs", "devices", "num_nodes"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"`trainer.{key}` is too small", got=getattr(self, key), expected="1 or more")
+        for key in ("epochs", "devices", "num_nodes", "threads", "patience"):
+            number = getattr(self, key)
+            if number is not None and number < 1:
+                raise ConfigError(f"`trainer.{key}` is too small", got=number, expected="1 or more")
         if self.evaluate not in CHECKPOINTS:
             raise ConfigError("`trainer.evaluate` is unknown", got=self.evaluate, expected=", ".join(CHECKPOINTS))
         if self.clip is not None and self.clip <= 0:
@@ -157,8 +158,20 @@ class Config:
         ):
             section.validate()
         MaskedLoss(self.loss)
+        self._validate_names()
         if not self.cell.metabolism and self.model.metabolism and not self.cell.networks and not self.cell.derived:
             raise ConfigError("the cell graph has no relation", do="set `cell.metabolism: true` or give networks")
+
+    def _validate_names(self) -> None:
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError("`seed` is out of range", got=self.seed, expected=f"0 … {2**32 - 1}")
+        name = Path(self.experiment.name)
+        if name.is_absolute() or ".." in name.parts:
+            raise ConfigError(
+                "`experiment.name` leads out of `paths.runs`",
+                got=self.experiment.name,
+                expected="a name, or names separated by `/`",
+            )
 
     @property
     def run_directory(self) -> Path:
@@ -189,11 +202,8 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
     Raises:
         ConfigError: see ``load_config``.
     """
-    for override in overrides:
-        if "=" not in override:
-            raise ConfigError("an override is not of the form key=value", got=override, do="e.g. trainer.epochs=10")
     try:
-        merged = OmegaConf.merge(content, OmegaConf.from_dotlist(list(overrides)))
+        merged = _merge(where, content, *[_parse_override(override) for override in overrides])
         plain = OmegaConf.to_container(merged, resolve=True)
         assert isinstance(plain, dict)
         _refuse_unknown_keys(plain, Config, "", where)
@@ -207,9 +217,36 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
     return config
 
 
+def _parse_override(override: str) -> DictConfig:
+    key, equals, _ = override.partition("=")
+    if not (equals and all(key.split("."))):
+        raise ConfigError("an override is not of the form key=value", got=override, do="e.g. trainer.epochs=10")
+    try:
+        return OmegaConf.from_dotlist([override])
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            f"override `{key}`: its value is not YAML", got=override, do="close brackets and quotes"
+        ) from error
+
+
 def to_yaml(config: Config) -> str:
     """The whole configuration, every default spelled out."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def read_yaml(path: Path) -> DictConfig:
+    """One YAML file as it stands.
+
+    Raises:
+        ConfigError: it is not YAML, or no mapping.
+    """
+    try:
+        content = OmegaConf.load(path)
+    except (yaml.YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"'{path}' cannot be read as YAML", got=str(error).replace("\n", " ")) from error
+    if not isinstance(content, DictConfig):
+        raise ConfigError(f"'{path}' holds no configuration", got=type(content).__name__, expected="a mapping of keys")
+    return content
 
 
 def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:
@@ -219,15 +256,20 @@ def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:
         raise ConfigError(f"configuration '{path}' not found{by}", expected="a YAML file")
     if path.resolve() in [p.resolve() for p in seen]:
         raise ConfigError("configurations extend each other in a circle", got=" → ".join(map(str, [*seen, path])))
-    try:
-        own = OmegaConf.load(path)
-    except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
-        raise ConfigError(f"'{path}' is not YAML", got=str(error).replace("\n", " ")) from error
-    if not isinstance(own, DictConfig):
-        raise ConfigError(f"'{path}' holds no configuration", got=type(own).__name__, expected="a mapping of keys")
+    own = read_yaml(path)
     extends = own.pop("extends", None) or []
-    names = [extends] if isinstance(extends, str) else list(extends)
-    merged = OmegaConf.merge(*[_layers(path.parent / name, (*seen, path)) for name in names], own)
+    names = [extends] if isinstance(extends, str) else extends
+    if not isinstance(names, list | ListConfig) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"'{path}': `extends` names no files", got=extends, expected="a file name, or a list of them")
+    return _merge(str(path), *[_layers(path.parent / name, (*seen, path)) for name in names], own)
+
+
+def _merge(where: str, *layers: DictConfig) -> DictConfig:
+    """Later layers over earlier ones."""
+    try:
+        merged = OmegaConf.merge(*layers)
+    except TypeError as error:
+        raise ConfigError(f"{where}: a key is a list in one place and a mapping in another", got=error) from error
     assert isinstance(merged, DictConfig)
     return merged
 
@@ -249,10 +291,19 @@ def _refuse_unknown_keys(content: dict[Any, Any], kind: type, prefix: str, where
                 expected=f"among {', '.join(hints)}",
                 do=f"did you mean `{prefix}{close[0]}`?" if close else None,
             )
-        for member in (hints[key], *get_args(hints[key])):
-            if isinstance(member, type) and dataclasses.is_dataclass(member) and isinstance(value, dict):
-                nested = value.items() if get_origin(hints[key]) is dict else [(None, value)]
-                for name, item in nested:
-                    if isinstance(item, dict):
-                        below = f"{full}." if name is None else f"{full}.{name}."
-                        _refuse_unknown_keys(item, member, below, where)
+        _check_below(value, hints[key], full, where)
+
+
+def _check_below(value: object, hint: Any, full: str, where: str) -> None:
+    """Check the keys inside a section, an optional section, or a mapping of names to sections."""
+    is_mapping = get_origin(hint) is dict
+    sections = [m for m in (hint, *get_args(hint)) if isinstance(m, type) and dataclasses.is_dataclass(m)]
+    if not (is_mapping or sections) or value is None:
+        return
+    if not isinstance(value, dict):
+        keys = "names and their values" if is_mapping else ", ".join(get_type_hints(sections[0]))
+        raise ConfigError(f"{where}: `{full}` takes no single value", got=value, expected=f"a mapping with {keys}")
+    for section in sections:
+        for below, item in [(f"{full}.{n}", v) for n, v in value.items()] if is_mapping else [(full, value)]:
+            if isinstance(item, dict):
+                _refuse_unknown_keys(item, section, f"{below}.", where)

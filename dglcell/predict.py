@@ -35,7 +35,7 @@ class GenotypeTable:
     strains: list[list[int]]
 
 
-def read_genotypes(path: Path, vocabulary: Vocabulary) -> GenotypeTable:
+def read_genotypes(path: Path, vocabulary: Vocabulary, phenotypes: Sequence[str] = ()) -> GenotypeTable:
     """Read and check every row before anything is predicted.
 
     Genes stand in columns ``gene_1, gene_2, …`` (empty cells are left out) or in one column ``genes``, separated by
@@ -44,22 +44,20 @@ def read_genotypes(path: Path, vocabulary: Vocabulary) -> GenotypeTable:
     Args:
         path: the CSV file, with a header.
         vocabulary: gene vocabulary of the model's cell graph.
+        phenotypes: that will be predicted; their columns must not be there yet.
 
     Raises:
         GenotypeError: the file is missing, has no gene column or no row, or rows are wrong: unknown gene, no gene,
             a gene twice, a wrong number of cells. Every wrong row is named by its line number.
     """
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            lines = list(csv.reader(file))
-    except FileNotFoundError as error:
-        raise GenotypeError(f"genotype file '{path}' not found") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise GenotypeError(f"genotype file '{path}' is not a CSV text file", got=error) from error
+    lines = _read_lines(path)
     if not lines:
         raise GenotypeError(f"genotype file '{path}' is empty", expected="a header and one row per strain")
-    header, rows = lines[0], [(number, row) for number, row in enumerate(lines[1:], start=2) if row]
+    header, rows = lines[0][1], lines[1:]
     columns = gene_columns(header, path)
+    taken = [name for name in map(predicted_column, phenotypes) if name in header]
+    if taken:
+        raise GenotypeError(f"'{path}': column '{taken[0]}' is there already", do="rename or remove it")
     if not rows:
         raise GenotypeError(f"genotype file '{path}' has no row after its header")
     strains, problems = [], []
@@ -79,27 +77,54 @@ def read_genotypes(path: Path, vocabulary: Vocabulary) -> GenotypeTable:
     return GenotypeTable(header, [row for _, row in rows], strains)
 
 
+def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
+    """(line number, cells) of every row that is not blank; a row with quoted line ends counts by its first line."""
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader, lines, number = csv.reader(file, strict=True), [], 1
+            for row in reader:
+                if row:
+                    lines.append((number, row))
+                number = reader.line_num + 1
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise GenotypeError(f"genotype file '{path}' not found", expected="a CSV file") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise GenotypeError(f"genotype file '{path}' is not a CSV text file", got=error) from error
+    return lines
+
+
+def predicted_column(phenotype: str) -> str:
+    """Name of the column with predictions of a phenotype."""
+    return f"predicted_{phenotype}"
+
+
 def gene_columns(header: Sequence[str], path: Path) -> list[int]:
     """Positions of the gene columns, in order.
 
     Raises:
         GenotypeError: there is none, or both forms are used.
     """
-    numbered = [i for i, name in enumerate(header) if name.startswith("gene_") and name[5:].isdigit()]
-    single = [i for i, name in enumerate(header) if name == "genes"]
+    names = [name.strip() for name in header]
+    numbered = [i for i, name in enumerate(names) if name.startswith("gene_") and name[5:].isdecimal()]
+    single = [i for i, name in enumerate(names) if name == "genes"]
     if bool(numbered) == bool(single):
         raise GenotypeError(
             f"'{path}': {'two kinds of' if numbered else 'no'} gene columns",
             got=", ".join(header),
             expected="either `gene_1, gene_2, …` or one column `genes` separated by `;`",
         )
-    return sorted(numbered, key=lambda i: int(header[i][5:])) or single
+    if len(single) > 1:
+        raise GenotypeError(f"'{path}': {len(single)} columns are called `genes`", expected="one")
+    return sorted(numbered, key=lambda i: int(names[i][5:])) or single
 
 
 def _genotype(row: Sequence[str], columns: Sequence[int], header: Sequence[str], vocabulary: Vocabulary) -> list[int]:
     if len(row) != len(header):
         raise GenotypeError(f"{len(row)} cells where the header has {len(header)}")
-    names = [name.strip() for i in columns for name in row[i].split(";") if name.strip()]
+    cells = [row[i] for i in columns]
+    if header[columns[0]].strip() == "genes":
+        cells = cells[0].split(";")
+    names = [cell.strip() for cell in cells if cell.strip()]
     if not names:
         raise GenotypeError("no gene is deleted")
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -131,7 +156,7 @@ def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int) ->
 def write_table(path: Path, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
     """The rows as they came, with a column ``predicted_<phenotype>`` each, written whole or not at all."""
     with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(table.header + [f"predicted_{name}" for name in trained.phenotypes])
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table.header + [predicted_column(name) for name in trained.phenotypes])
         for row, predicted in zip(table.rows, predicted_ST.tolist(), strict=True):
             writer.writerow(row + [f"{value:.6g}" for value in predicted])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -13,8 +14,8 @@ class EpochBatches(Sampler[Tensor]):
     """Batches of strain numbers, shuffled anew every epoch.
 
     Every rank gets the same number of batches. In training the strains are topped up with the first ones of the
-    epoch's order where they do not divide evenly; in evaluation (``shuffle=False``) none is seen twice, and the last
-    batches may be uneven.
+    epoch's order where they do not divide evenly; in evaluation (``shuffle=False``) none is seen twice, and batches may
+    be smaller than ``batch_size``, even empty where there are fewer strains than ranks.
 
     Args:
         strains: [n] int64 strain numbers of the part, on the host.
@@ -37,14 +38,16 @@ class EpochBatches(Sampler[Tensor]):
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return -(-len(self._of_this_rank(self.strains)) // self.batch_size)
+        # Of rank 0, which has the most strains: ranks that stop early would leave the others waiting.
+        return max(1, math.ceil(math.ceil(len(self.strains) / self.world_size) / self.batch_size))
 
     def __iter__(self) -> Iterator[Tensor]:
         order = self.strains
         if self.shuffle:
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
             order = order[torch.randperm(len(order), generator=generator)]
-        yield from self._of_this_rank(order).split(self.batch_size)
+        mine = self._of_this_rank(order)
+        yield from mine.split(self.batch_size) if self.shuffle else mine.tensor_split(len(self))
 
     def _of_this_rank(self, order: Tensor) -> Tensor:
         if self.shuffle and len(order) % self.world_size:

@@ -36,15 +36,14 @@ class Normaliser(nn.Module):
             values = column[~column.isnan()]
             if len(values) == 0:
                 raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")
-            sd = values.std(unbiased=False)
-            if sd == 0:
+            if (values == values[0]).all():
                 raise DataError(
                     f"phenotype '{name}' is constant in the training part",
                     got=float(values[0]),
                     do="leave it out of `data.phenotypes`, or choose another split",
                 )
             means.append(values.mean())
-            sds.append(sd)
+            sds.append(values.std(unbiased=False))
         return cls(torch.stack(means), torch.stack(sds))
 
     def normalise(self, labels: Tensor) -> Tensor:

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from dglcell.config import Config, parse_config, to_yaml
+from dglcell.config import Config, parse_config, read_yaml, to_yaml
+from dglcell.data.split import Split
 from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.training.directory import RunDirectory
+from dglcell.training.directory import RunDirectory, refuse_changes
 
 SCHEMA_VERSION = 1
 
@@ -47,13 +48,14 @@ class Trained:
 
 
 def describe_run(
-    config: Config, cell: CellGraph, phenotypes: tuple[str, ...], units: tuple[str, ...]
+    config: Config, cell: CellGraph, split: Split, phenotypes: tuple[str, ...], units: tuple[str, ...]
 ) -> dict[str, Any]:
     """What a checkpoint says of itself."""
     return {
         "schema": SCHEMA_VERSION,
         "config": to_yaml(config),
         "cell_sha256": cell.sha256,
+        "split_sha256": split.sha256,
         "gene_vocabulary_sha256": cell.genes.sha256,
         "phenotypes": list(phenotypes),
         "units": list(units),
@@ -73,12 +75,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
             f"checkpoint '{path}' cannot be read",
             got=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
             expected="a complete file of tensors and plain containers",
-            do="use another checkpoint of the run; this one may be torn",
+            do="it may be torn: use another checkpoint of the run (`resume=PATH`, `--checkpoint`), or remove it",
         ) from error
     about = content.get("dglcell") if isinstance(content, dict) else None
     if not isinstance(about, dict) or "state_dict" not in content:
         raise CheckpointError(f"'{path}' is not a checkpoint of dglcell")
-    if about["schema"] > SCHEMA_VERSION:
+    if about.get("schema", 0) > SCHEMA_VERSION:
         raise CheckpointError(
             f"checkpoint '{path}' was written by a newer dglcell",
             got=f"schema {about['schema']}",
@@ -96,12 +98,42 @@ def read_config(directory: RunDirectory) -> Config:
     """
     if not directory.config.is_file():
         raise CheckpointError(f"'{directory.path}' is not a run directory", expected="a directory with config.yaml")
-    return parse_config(_as_dict(OmegaConf.load(directory.config)), where=str(directory.config))
+    return parse_config(read_yaml(directory.config), where=str(directory.config))
 
 
-def _as_dict(content: DictConfig | ListConfig) -> DictConfig:
-    assert isinstance(content, DictConfig)
-    return content
+def check_continues(content: dict[str, Any], path: Path, config: Config, cell: CellGraph, split: Split) -> None:
+    """Refuse to continue a checkpoint with other settings, another cell graph or another split.
+
+    Args:
+        content: from ``read_checkpoint``.
+        path: of the checkpoint, for messages.
+        config, cell, split: of this run.
+
+    Raises:
+        CheckpointError, ConfigError: naming what differs.
+    """
+    about = content["dglcell"]
+    refuse_changes(OmegaConf.create(about["config"]), config, where=f"checkpoint '{path}'")
+    for what, old, new in (
+        ("cell graph", about["cell_sha256"], cell.sha256),
+        ("split", about["split_sha256"], split.sha256),
+    ):
+        if old != new:
+            raise CheckpointError(
+                f"checkpoint '{path}' was trained with another {what}",
+                got=f"{what} {new[:12]}",
+                expected=f"{what} {old[:12]}",
+                do="put its files back, or start anew under another `experiment.name`",
+            )
+
+
+def stopped_early(content: dict[str, Any]) -> bool:
+    """Whether early stopping ended the training that wrote this checkpoint."""
+    return any(
+        state.get("wait_count", 0) >= state.get("patience", 1)
+        for name, state in content.get("callbacks", {}).items()
+        if name.startswith("EarlyStopping")
+    )
 
 
 def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: CellGraph | None = None) -> Trained:

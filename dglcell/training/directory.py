@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from dglcell.config import CHECKPOINTS, Config, to_yaml
+from dglcell.config import CHECKPOINTS, Config, read_yaml, to_yaml
 from dglcell.errors import CheckpointError, ConfigError, listing
 
 # What may differ between a run and its continuation.
@@ -104,37 +104,51 @@ def resume_from(config: Config) -> Path | None:
     a path must exist.
 
     Raises:
-        CheckpointError: the path that was asked for does not exist, or the directory holds a run and `resume: never`.
+        CheckpointError: the path that was asked for does not exist, the directory holds a run and `resume: never`, or
+            its files are incomplete.
         ConfigError: the directory belongs to a run with another configuration.
     """
     directory = RunDirectory(config.run_directory)
-    if config.resume not in ("auto", "never"):
-        return directory.checkpoint(config.resume)
+    chosen = None if config.resume in ("auto", "never") else directory.checkpoint(config.resume)
     last = directory.checkpoints / "last.ckpt"
     if not last.exists():
-        return None
+        return chosen
     if config.resume == "never":
         raise CheckpointError(
             f"'{directory.path}' holds a run already, and `resume: never` was asked for",
             do="remove the directory, change `experiment.name` or `seed`, or set `resume: auto`",
         )
-    changed = changed_keys(directory.config, config)
+    for path in (directory.config, directory.split, directory.cell):
+        if not path.exists():
+            raise CheckpointError(
+                f"'{directory.path}' cannot be continued: '{path.name}' is missing",
+                do="put it back, or remove the directory to start anew",
+            )
+    refuse_changes(read_yaml(directory.config), config, where=f"the run in '{directory.path}'")
+    return chosen or last
+
+
+def refuse_changes(old: DictConfig, config: Config, *, where: str) -> None:
+    """Refuse to continue with other settings than those a run was started with, but for ``FREE_KEYS``.
+
+    Raises:
+        ConfigError: naming the keys with their old and new values.
+    """
+    before = _flat(OmegaConf.to_container(old))
+    after = _flat(OmegaConf.to_container(OmegaConf.create(to_yaml(config))))
+    changed = [
+        f"{key}: {before.get(key)} → {after.get(key)}"
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+        and not any(key == free or key.startswith(free + ".") for free in FREE_KEYS)
+    ]
     if changed:
         raise ConfigError(
-            f"'{directory.path}' holds a run with another configuration",
-            got="different: " + listing(changed),
+            f"{where} has another configuration",
+            got=listing(changed),
             expected="the same settings, to continue it",
-            do="change `experiment.name` or `seed`, or remove the directory",
+            do="change `experiment.name` or `seed`, or remove the run directory",
         )
-    return last
-
-
-def changed_keys(path: Path, config: Config) -> list[str]:
-    """Dotted keys in which ``config`` differs from the one saved at ``path``, but for those that may."""
-    old = _flat(OmegaConf.to_container(OmegaConf.load(path)))
-    new = _flat(OmegaConf.to_container(OmegaConf.create(to_yaml(config))))
-    changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-    return [key for key in changed if not any(key == free or key.startswith(free + ".") for free in FREE_KEYS)]
 
 
 def _flat(value: object, prefix: str = "") -> dict[str, object]:

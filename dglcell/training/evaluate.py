@@ -82,7 +82,7 @@ def write_predictions(path: Path, prepared: Prepared, strains: Tensor, predicted
     genes, offsets = dataset.genes.tolist(), dataset.offsets.tolist()
     header = ["genes"] + [f"{kind}_{name}" for name in dataset.phenotypes for kind in ("measured", "predicted")]
     with atomic_file(path) as partial, open(partial, "w", newline="") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
         for strain, predicted in zip(strains.tolist(), predicted_ST.tolist(), strict=True):
             deleted = ";".join(names[g] for g in genes[offsets[strain] : offsets[strain + 1]])

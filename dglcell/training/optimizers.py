@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,8 @@ class OptimizerConfig:
         Raises:
             ConfigError: naming the key.
         """
+        if not self.lr > 0:
+            raise ConfigError("`optimizer.lr` must be positive", got=self.lr)
         make_optimizer(self, [nn.Parameter(torch.zeros(1))])
 
 
@@ -67,8 +70,11 @@ class SchedulerConfig:
                 got=self.first_cycle,
                 expected=f"more than {self.warmup}",
             )
-        if self.cycle_mult <= 0:
-            raise ConfigError("`scheduler.cycle_mult` must be positive", got=self.cycle_mult)
+        for key in ("cycle_mult", "gamma", "patience", "cooldown", "warmup", "min_lr", "threshold"):
+            value = getattr(self, key)
+            if value < 0 or (value == 0 and key in ("cycle_mult", "gamma")):
+                expected = "more than 0" if key in ("cycle_mult", "gamma") else "0 or more"
+                raise ConfigError(f"`scheduler.{key}` is too small", got=value, expected=expected)
         if self.name == "plateau" and not 0 < self.factor < 1:
             raise ConfigError("`scheduler.factor` must lie between 0 and 1", got=self.factor)
 
@@ -117,6 +123,21 @@ def cosine_restarts(t: int, *, first_cycle: int, cycle_mult: float, gamma: float
     if t < warmup:
         return floor + (top - floor) * t / warmup
     return floor + (top - floor) * 0.5 * (1 + math.cos(math.pi * (t - warmup) / (length - warmup)))
+
+
+def count_steps(batches: int, epochs: int, accumulate: Mapping[int, int]) -> int:
+    """Optimiser steps of a training.
+
+    Args:
+        batches: per epoch, on one rank.
+        epochs: of the whole training.
+        accumulate: from epoch → batches per step; one before the first entry. The last step of an epoch may be short.
+    """
+    starts = sorted({0, *accumulate} & set(range(epochs)))
+    steps = 0
+    for start, stop in itertools.pairwise([*starts, epochs]):
+        steps += (stop - start) * math.ceil(batches / accumulate.get(start, 1))
+    return steps
 
 
 def make_scheduler(

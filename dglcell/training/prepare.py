@@ -21,6 +21,7 @@ from dglcell.errors import DataError
 from dglcell.files import canonical_hash
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.training.ranks import is_rank_zero, wait_for
 
 log = logging.getLogger("dglcell")
 
@@ -72,7 +73,12 @@ def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
 def open_store(config: Config, command: str) -> Store:
     """The store of this configuration, built if it is not there."""
     path = store_path(config)
-    return Store(path) if path.exists() else build(config, command)
+    if path.exists():
+        return Store(path)
+    if is_rank_zero():
+        return build(config, command)
+    wait_for(path)
+    return Store(path)
 
 
 def prepare(config: Config, *, command: str, cell: CellGraph | None = None, split: Split | None = None) -> Prepared:

@@ -15,6 +15,7 @@ from dglcell.files import write_json
 from dglcell.models.hetero_cell import count_parameters
 from dglcell.plots import EpochRecord, Predictions, ReportData, report_figure
 from dglcell.training.checkpoint import Trained, load_trained
+from dglcell.training.device import device_of
 from dglcell.training.directory import RunDirectory
 from dglcell.training.evaluate import model_rows, null_rows, predict_strains, write_predictions
 from dglcell.training.metrics import ResultRow, json_safe
@@ -49,7 +50,7 @@ def evaluate_parts(
     Returns:
         the rows of the table, and the model's predictions [n, T] by part.
     """
-    trained.model.to("cuda" if config.trainer.accelerator == "gpu" else "cpu")
+    trained.model.to(device_of(config.trainer.accelerator))
     batch_size = config.data.eval_batch_size or config.data.batch_size
     rows, predictions = [], {}
     for part in PARTS:

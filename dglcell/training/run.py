@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import sys
 import warnings
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumul
 from dglcell.config import Config, to_yaml
 from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.split import Split
+from dglcell.data.store import Store
 from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.files import atomic_file, write_json
@@ -23,15 +25,24 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.models.hetero_cell import HeteroCell, count_parameters
-from dglcell.training.checkpoint import describe_run, load_trained, read_checkpoint
+from dglcell.training.checkpoint import (
+    check_continues,
+    describe_run,
+    load_trained,
+    read_checkpoint,
+    stopped_early,
+)
+from dglcell.training.device import device_of
 from dglcell.training.directory import RunDirectory, resume_from
 from dglcell.training.environment import environment
 from dglcell.training.metrics import ResultRow
-from dglcell.training.prepare import Prepared, prepare
+from dglcell.training.optimizers import count_steps
+from dglcell.training.prepare import Prepared, prepare, store_path
+from dglcell.training.ranks import is_rank_zero, leave_group
 from dglcell.training.record import EpochLog
 from dglcell.training.report import evaluate_parts, report
 from dglcell.training.task import StrainTask
-from dglcell.training.tracking import make_logger
+from dglcell.training.tracking import tracked
 
 log = logging.getLogger("dglcell")
 
@@ -42,7 +53,7 @@ class RunResult:
 
     Attributes:
         directory: its files.
-        rows: metrics of the model and of the null models on validation and test.
+        rows: metrics of the model and of the null models on validation and test; empty on all ranks but the first.
     """
 
     directory: RunDirectory
@@ -55,22 +66,26 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
     Raises:
         DglcellError: anything the user can mend.
     """
+    if not is_rank_zero():
+        log.setLevel(logging.WARNING)
     checkpoint = resume_from(config)
+    start, finished = look_into(checkpoint, config)
     directory = RunDirectory(config.run_directory)
     pl.seed_everything(config.seed, verbose=False)
     if config.trainer.threads:
         torch.set_num_threads(config.trainer.threads)
     torch.set_float32_matmul_precision("high")
-    prepared = prepare_run(config, directory, command, continued=checkpoint is not None)
+    prepared = prepare_run(config, directory, command, continued=(directory.checkpoints / "last.ckpt").exists())
+    if checkpoint is not None:
+        check_continues(read_checkpoint(checkpoint), checkpoint, config, prepared.cell, prepared.split)
     task = make_task(config, prepared, directory)
-    write_run_files(config, directory, prepared, task, command)
-    start = start_epoch(checkpoint, config)
-    task.record.rewind(start)
-    if start < config.trainer.epochs:
-        fit(config, prepared, task, directory, checkpoint)
-    else:
-        log.info("all %d epochs are done; evaluating", config.trainer.epochs)
-    return RunResult(directory, report(config, directory, prepared))
+    trainer = make_trainer(config, directory)
+    if is_rank_zero():
+        write_run_files(config, directory, prepared, task, command)
+        task.record.rewind(start)
+    if not finished:
+        fit(config, trainer, prepared, task, directory, checkpoint)
+    return RunResult(directory, report(config, directory, prepared) if is_rank_zero() else [])
 
 
 def evaluate(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
@@ -94,29 +109,35 @@ def prepare_run(config: Config, directory: RunDirectory, command: str, *, contin
     """Cell graph, data and split; of the run directory where it is continued.
 
     Raises:
-        CheckpointError: the store is not the one the run was started on.
+        CheckpointError: the store is gone, or not the one the run was started on.
     """
     if not continued:
         return prepare(config, command=command)
-    split = Split.load(directory.split)
-    prepared = prepare(config, command=command, cell=CellGraph.load(directory.cell), split=split)
-    if split.store_sha256 != prepared.store.sha256:
+    path, split = store_path(config), Split.load(directory.split)
+    if not path.exists():
         raise CheckpointError(
-            f"the store '{prepared.store.path}' is not the one this run was started on",
-            got=prepared.store.sha256[:12],
+            f"the store '{path}' of this run is not here",
+            do="work in the folder the run was started in, or build the store again with `dglcell data build`",
+        )
+    store_sha256 = Store(path).sha256
+    if split.store_sha256 != store_sha256:
+        raise CheckpointError(
+            f"the store '{path}' is not the one this run was started on",
+            got=store_sha256[:12],
             expected=split.store_sha256[:12],
             do="put the old store back, or start anew under another `experiment.name`",
         )
-    return prepared
+    return prepare(config, command=command, cell=CellGraph.load(directory.cell), split=split)
 
 
 def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> StrainTask:
     """Model, label statistics of the training part, optimiser settings."""
-    dataset = prepared.dataset
-    accelerator = "cuda" if config.trainer.accelerator == "gpu" else "cpu"
-    check_kernel(config.model.kernel, accelerator)
+    dataset, settings = prepared.dataset, config.trainer
+    check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
     model = HeteroCell(ResidentCell(prepared.cell.graph), config.model, outputs=len(dataset.phenotypes))
+    strains_per_step = config.data.batch_size * settings.devices * settings.num_nodes
+    batches = math.ceil(len(prepared.parts["train"]) / strains_per_step)
     return StrainTask(
         model,
         Normaliser.fit(dataset.labels[prepared.parts["train"]], dataset.phenotypes),
@@ -124,9 +145,10 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
         loss=config.loss,
         optimizer=config.optimizer,
         scheduler=config.scheduler,
-        epochs=config.trainer.epochs,
-        record=EpochLog(directory.metrics, config.trainer.epochs),
-        about=describe_run(config, prepared.cell, dataset.phenotypes, dataset.units),
+        epochs=settings.epochs,
+        steps=count_steps(batches, settings.epochs, settings.accumulate),
+        record=EpochLog(directory.metrics, settings.epochs),
+        about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
     )
 
 
@@ -146,27 +168,43 @@ def write_run_files(
     sizes = {name: len(strains) for name, strains in prepared.parts.items()}
     about = {**environment(command), "hashes": hashes, "strains": sizes, "parameters": count_parameters(task.model)}
     write_json(directory.environment, about)
-    if not directory.split.exists():
-        prepared.split.save(directory.split)
-    if not directory.cell.exists():
-        prepared.cell.save(directory.cell)
+    # Also over those that a run which never came to a checkpoint may have left.
+    prepared.split.save(directory.split)
+    prepared.cell.save(directory.cell, overwrite=True)
 
 
-def start_epoch(checkpoint: Path | None, config: Config) -> int:
-    """The epoch that training begins with; says what it continues from.
+def look_into(checkpoint: Path | None, config: Config) -> tuple[int, bool]:
+    """Say what the run continues from.
+
+    Returns:
+        the epoch that training begins with, and whether nothing is left to train.
 
     Raises:
         CheckpointError: the checkpoint is torn.
     """
     if checkpoint is None:
         log.info("training from scratch: no checkpoint in %s", config.run_directory)
-        return 0
-    epoch = int(read_checkpoint(checkpoint)["epoch"]) + 1
+        return 0, False
+    content = read_checkpoint(checkpoint)
+    epoch = int(content["epoch"]) + 1
     log.info("continuing from %s, written after epoch %d", checkpoint, epoch)
-    return epoch
+    if epoch >= config.trainer.epochs:
+        log.info("all %d epochs are done; evaluating", config.trainer.epochs)
+        return epoch, True
+    if stopped_early(content):
+        log.info("training stopped early after epoch %d; evaluating", epoch)
+        return epoch, True
+    return epoch, False
 
 
-def fit(config: Config, prepared: Prepared, task: StrainTask, directory: RunDirectory, checkpoint: Path | None) -> None:
+def fit(
+    config: Config,
+    trainer: pl.Trainer,
+    prepared: Prepared,
+    task: StrainTask,
+    directory: RunDirectory,
+    checkpoint: Path | None,
+) -> None:
     """Run Lightning."""
     data = StrainDataModule(
         prepared.dataset,
@@ -175,12 +213,31 @@ def fit(config: Config, prepared: Prepared, task: StrainTask, directory: RunDire
         eval_batch_size=config.data.eval_batch_size or config.data.batch_size,
         seed=config.seed,
     )
+    with warnings.catch_warnings(), tracked(config, directory) as logger:
+        quieten()
+        trainer.logger = logger
+        try:
+            trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+        except SystemExit as error:
+            # Lightning shuts down on the user's interrupt, then exits with 1, as if something were wrong.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            raise
+        finally:
+            leave_group()
+
+
+def make_trainer(config: Config, directory: RunDirectory) -> pl.Trainer:
+    """Lightning's trainer.
+
+    Raises:
+        ConfigError: the machine has no such device, or Lightning no such setting.
+    """
     settings = config.trainer
-    bar = settings.progress and sys.stderr.isatty()
     with warnings.catch_warnings():
         quieten()
         try:
-            trainer = pl.Trainer(
+            return pl.Trainer(
                 accelerator=settings.accelerator,
                 devices=settings.devices,
                 num_nodes=settings.num_nodes,
@@ -190,13 +247,13 @@ def fit(config: Config, prepared: Prepared, task: StrainTask, directory: RunDire
                 gradient_clip_val=settings.clip,
                 deterministic="warn" if settings.deterministic else False,
                 callbacks=make_callbacks(config, directory),
-                logger=make_logger(config, directory) or False,
+                logger=False,
                 default_root_dir=directory.path,
-                enable_progress_bar=bar,
+                enable_progress_bar=settings.progress and sys.stderr.isatty(),
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
                 use_distributed_sampler=False,
-                log_every_n_steps=10,
+                log_every_n_steps=1,
             )
         except (ValueError, pl.utilities.exceptions.MisconfigurationException) as error:
             raise ConfigError(
@@ -204,7 +261,6 @@ def fit(config: Config, prepared: Prepared, task: StrainTask, directory: RunDire
                 got=error,
                 do="see `dglcell doctor`",
             ) from error
-        trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
 
 
 def make_callbacks(config: Config, directory: RunDirectory) -> list[Callback]:
@@ -228,9 +284,13 @@ def make_callbacks(config: Config, directory: RunDirectory) -> list[Callback]:
 
 
 def quieten() -> None:
-    """Silence advice of Lightning that does not apply: loaders have no workers, because data is resident."""
+    """Silence advice of Lightning that does not apply: data is resident, so loaders have no workers; figures are
+    gathered from all ranks before they are logged.
+    """
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
     warnings.filterwarnings("ignore", ".*`srun` command is available.*")
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", ".*It is recommended to use `self.log.*sync_dist.*")
+    for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -9,6 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from dglcell.data.dataset import StrainBatch
 from dglcell.data.transform import Normaliser
@@ -34,6 +35,7 @@ class StrainTask(pl.LightningModule):
         loss: a key of ``dglcell.losses.masked.LOSSES``.
         optimizer, scheduler: validated.
         epochs: of the whole training.
+        steps: optimiser steps of the whole training.
         record: where every epoch's figures go.
         about: what checkpoints say of themselves, plain containers.
     """
@@ -48,6 +50,7 @@ class StrainTask(pl.LightningModule):
         optimizer: OptimizerConfig,
         scheduler: SchedulerConfig,
         epochs: int,
+        steps: int,
         record: EpochLog,
         about: dict[str, Any],
     ) -> None:
@@ -55,10 +58,11 @@ class StrainTask(pl.LightningModule):
         self.model, self.normaliser, self.phenotypes = model, normaliser, phenotypes
         self.loss = MaskedLoss(loss)
         self.optimizer_config, self.scheduler_config = optimizer, scheduler
-        self.epochs, self.record, self.about = epochs, record, about
+        self.epochs, self.steps, self.record, self.about = epochs, steps, record, about
         self._seen: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"train": [], "validation": []}
         self._figures: dict[str, float] = {}
         self._started = 0.0
+        self._learning_rate = math.nan
 
     def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
         """Loss of one batch, in normalised units."""
@@ -85,21 +89,23 @@ class StrainTask(pl.LightningModule):
         """Forget what a sanity check may have left."""
         self._seen["validation"].clear()
 
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Remember the learning rate of this step: schedules move on before the epoch is recorded."""
+        self._learning_rate = float(optimizer.param_groups[0]["lr"])
+
     def on_validation_epoch_end(self) -> None:
         """Validation figures, exact over all ranks."""
         self._figures = self._measure("validation")
-        self.log_dict(self._figures)
 
     def on_train_epoch_end(self) -> None:
-        """Training figures; write the epoch's record.
+        """Figures of the epoch, written to its record and logged at once, so that they are one row of any logger.
 
         Raises:
             DglcellError: the loss is not finite.
         """
         figures = self._measure("train")
         seconds = time.perf_counter() - self._started
-        figures["learning_rate"] = self.optimizers().param_groups[0]["lr"]  # type: ignore[union-attr]
-        figures["seconds"] = seconds
+        figures |= {"learning_rate": self._learning_rate, "seconds": seconds, **self._figures}
         self.log_dict(figures)
         if not math.isfinite(figures["train/loss"]):
             raise DglcellError(
@@ -109,8 +115,19 @@ class StrainTask(pl.LightningModule):
                 "the checkpoints of earlier epochs are kept",
             )
         if self.trainer.is_global_zero:
-            line = self.record.write(self.current_epoch, self.global_step, {**figures, **self._figures})
-            self.print(line)
+            self.print(self.record.write(self.current_epoch, self.global_step, figures))
+        for scheduler in self.trainer.lr_scheduler_configs:
+            if isinstance(scheduler.scheduler, ReduceLROnPlateau):
+                scheduler.scheduler.step(figures["validation/loss"])
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        """Advance a schedule, but for plateaus.
+
+        Lightning would step a plateau only after the epoch's checkpoint is written, and a continued run would have
+        missed that step; so it is done in ``on_train_epoch_end``.
+        """
+        if not isinstance(scheduler, ReduceLROnPlateau):
+            scheduler.step()
 
     def _measure(self, part: str) -> dict[str, float]:
         predictions, labels, losses = zip(*self._seen[part], strict=True)
@@ -134,8 +151,7 @@ class StrainTask(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """Optimiser and schedule."""
         optimizer = make_optimizer(self.optimizer_config, self.model.parameters())
-        steps = int(self.trainer.estimated_stepping_batches)
-        scheduler = make_scheduler(self.scheduler_config, optimizer, epochs=self.epochs, steps=steps)
+        scheduler = make_scheduler(self.scheduler_config, optimizer, epochs=self.epochs, steps=self.steps)
         return optimizer if scheduler is None else {"optimizer": optimizer, "lr_scheduler": scheduler}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

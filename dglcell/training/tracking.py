@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from omegaconf import OmegaConf
 from pytorch_lightning.loggers import Logger
 
-from dglcell.config import Config, to_yaml
+from dglcell.config import Config
 from dglcell.errors import MissingDependencyError
 from dglcell.training.directory import RunDirectory
+from dglcell.training.ranks import is_rank_zero
 
 
-def make_logger(config: Config, directory: RunDirectory) -> Logger | None:
-    """A W&B logger, or None where it is disabled.
+@contextmanager
+def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
+    """A W&B logger, or None where it is disabled; its run is finished at the end, so that its file is complete.
 
-    The run id is kept in the run directory, so that a continued run stays the same run. Lightning starts W&B on
-    rank 0 only.
+    The run id is kept in the run directory, so that a continued run stays the same run. Rank 0 alone logs.
 
     Raises:
         MissingDependencyError: wandb is not installed.
     """
-    if config.tracking.wandb == "disabled":
-        return None
+    if config.tracking.wandb == "disabled" or not is_rank_zero():
+        yield None
+        return
     try:
-        import wandb  # noqa: F401
+        import wandb
         from pytorch_lightning.loggers import WandbLogger
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
@@ -35,17 +40,22 @@ def make_logger(config: Config, directory: RunDirectory) -> Logger | None:
     id_file = directory.path / "wandb_id.txt"
     if not id_file.exists():
         id_file.write_text(secrets.token_hex(4))
-    logger = WandbLogger(
+    run = wandb.init(
+        mode="offline" if config.tracking.wandb == "offline" else "online",
         name=f"{config.experiment.name} seed {config.seed}",
-        save_dir=str(directory.path),
-        offline=config.tracking.wandb == "offline",
+        dir=str(directory.path),
         project=config.tracking.project,
         entity=config.tracking.entity,
         group=config.tracking.group or config.experiment.name,
         tags=list(config.experiment.tags),
         id=id_file.read_text().strip(),
         resume="allow",
-        settings={"silent": True},
+        settings=wandb.Settings(silent=True),
     )
-    logger.log_hyperparams({"config": to_yaml(config)})
-    return logger
+    exit_code = 1
+    try:
+        run.config.update(OmegaConf.to_container(OmegaConf.structured(config)), allow_val_change=True)
+        yield WandbLogger(experiment=run)
+        exit_code = 0
+    finally:
+        run.finish(exit_code)
