@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from dglcell.training.directory import RunDirectory
+    from tests.tiny import Tiny
 
 settings.register_profile("dglcell", deadline=None)
 settings.load_profile("dglcell")
 
 SIBLING = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--update-golden`` writes the golden numbers anew instead of comparing with them."""
+    parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +31,25 @@ def raw() -> Path:
     if not folder.is_dir():
         pytest.skip(f"raw yeast files not found at {folder}: set DGLCELL_RAW")
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """A tiny experiment and its store."""
+    # Imported here, so that tests that train nothing start without Lightning.
+    from dglcell.training.prepare import build
+    from tests.tiny import TINY, Tiny
+
+    folder = tmp_path_factory.mktemp("tiny")
+    experiment = Tiny(folder / "tiny.yaml", folder / "store")
+    experiment.file.write_text(TINY)
+    build(experiment.config(folder), "tests")
+    return experiment
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """The tiny experiment trained, with table and picture; for reading only."""
+    from dglcell.training.run import train
+
+    return train(tiny.config(tmp_path_factory.mktemp("runs"))).directory

@@ -23,6 +23,7 @@ FREE_KEYS = (
     "trainer.threads",
     "trainer.evaluate",
     "data.eval_batch_size",
+    "data.store",  # its content is checked by hash
 )
 
 

@@ -218,6 +218,12 @@ def fit(
         trainer.logger = logger
         try:
             trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+            if trainer.current_epoch < config.trainer.epochs:
+                log.info(
+                    "stopped after epoch %d: no better validation loss for %s epochs",
+                    trainer.current_epoch,
+                    config.trainer.patience,
+                )
         except SystemExit as error:
             # Lightning shuts down on the user's interrupt, then exits with 1, as if something were wrong.
             if isinstance(error.__context__, KeyboardInterrupt):
@@ -289,6 +295,7 @@ def quieten() -> None:
     """
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
+    warnings.filterwarnings("ignore", ".*The dirpath has changed from.*")
     warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
     warnings.filterwarnings("ignore", ".*`srun` command is available.*")
     warnings.filterwarnings("ignore", ".*It is recommended to use `self.log.*sync_dist.*")

@@ -109,7 +109,7 @@ class StrainTask(pl.LightningModule):
         self.log_dict(figures)
         if not math.isfinite(figures["train/loss"]):
             raise DglcellError(
-                f"the training loss is not finite in epoch {self.current_epoch}",
+                f"the training loss is not finite in epoch {self.current_epoch + 1}",
                 got=figures["train/loss"],
                 do="lower `optimizer.lr`, set `trainer.clip`, or look for outliers with `dglcell data stats`; "
                 "the checkpoints of earlier epochs are kept",

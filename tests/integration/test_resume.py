@@ -1,0 +1,210 @@
+"""Runs that stop and go on: they end as if they had never stopped, and never mix two runs."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from dglcell.cli import main
+from dglcell.data.store import Store
+from dglcell.data.store_build import build_store, table_slice
+from dglcell.errors import CheckpointError, ConfigError
+from dglcell.training.checkpoint import read_checkpoint
+from dglcell.training.directory import RunDirectory
+from dglcell.training.run import evaluate, train
+from tests.tiny import BARE, Tiny, history, process_environment
+
+SCHEDULES = {
+    "none": ["scheduler.name=none"],
+    "cosine": ["scheduler.name=cosine_restarts", "scheduler.first_cycle=5", "scheduler.interval=step"],
+    "cosine by epoch": ["scheduler.name=cosine_restarts", "scheduler.first_cycle=3", "scheduler.gamma=0.5"],
+    # Every epoch is worse by this threshold, so that the rate falls in each.
+    "plateau": ["scheduler.name=plateau", "scheduler.patience=0", "scheduler.cooldown=0", "scheduler.threshold=0.9"],
+}
+
+
+def assert_same_end(one: RunDirectory, other: RunDirectory) -> None:
+    """Bitwise equal weights and optimiser states, and the same record."""
+    a, b = (read_checkpoint(d.checkpoint("last")) for d in (one, other))
+    for name, weight in a["state_dict"].items():
+        assert torch.equal(weight, b["state_dict"][name]), name
+    torch.testing.assert_close(a["optimizer_states"], b["optimizer_states"], rtol=0, atol=0)
+    assert history(one) == history(other)
+    assert one.checkpoint("best_loss").stat().st_size > 0
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_two_and_two_epochs_are_four(tiny: Tiny, tmp_path: Path, schedule: str) -> None:
+    options = ["model.dropout=0.2", "trainer.accumulate={0: 2, 3: 1}", *SCHEDULES[schedule]]
+    whole = tiny.train(tmp_path / "whole", *options, "trainer.epochs=4").directory
+    tiny.train(tmp_path / "parts", *options, "trainer.epochs=2")
+    parts = tiny.train(tmp_path / "parts", *options, "trainer.epochs=4").directory
+    assert_same_end(whole, parts)
+    rates = [row["learning_rate"] for row in history(whole)]
+    assert (len(set(rates)) > 1) == (schedule != "none")
+
+
+def test_the_plateau_lowers_the_rate_of_the_next_epoch(tiny: Tiny, tmp_path: Path) -> None:
+    rows = history(tiny.train(tmp_path, *SCHEDULES["plateau"], "trainer.epochs=3").directory)
+    assert [row["learning_rate"] for row in rows] == pytest.approx([3e-3, 3e-3, 6e-4])
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
+    options = ["model.dropout=0.2", "data.batch_size=8"]
+    arguments = tiny.overrides(tmp_path / "killed", *BARE, *options, "trainer.epochs=500")
+    command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *arguments]
+    process = subprocess.Popen(command, env=process_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    killed = RunDirectory(tmp_path / "killed" / "tiny" / "seed-0")
+    while not (killed.metrics.exists() and len(killed.metrics.read_text().splitlines()) >= 3):
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    with killed.metrics.open("a") as file:
+        file.write('{"epoch": 9')  # a line torn by the kill
+    epochs = read_checkpoint(killed.checkpoint("last"))["epoch"] + 3
+    parts = tiny.train(tmp_path / "killed", *options, f"trainer.epochs={epochs}").directory
+    whole = tiny.train(tmp_path / "whole", *options, f"trainer.epochs={epochs}").directory
+    assert_same_end(whole, parts)
+
+
+def test_early_stopping_stays_stopped(tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="dglcell")
+    options = ["trainer.patience=1", "trainer.epochs=300", "optimizer.lr=0.05", "scheduler.name=none"]
+    first = history(tiny.train(tmp_path, *options).directory)
+    assert 2 <= len(first) < 300
+    losses = [row["validation/loss"] for row in first]
+    assert losses[-1] >= losses[-2]
+    assert all(later < earlier for earlier, later in itertools.pairwise(losses[:-1]))
+    assert f"stopped after epoch {len(first)}: no better validation loss for 1 epochs" in caplog.text
+    assert history(tiny.train(tmp_path, *options).directory) == first
+    assert f"training stopped early after epoch {len(first)}; evaluating" in caplog.text
+
+
+def test_the_split_of_a_run_that_never_came_to_a_checkpoint_is_replaced(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="not finite"):
+        tiny.train(tmp_path, "optimizer.lr=1e30", "optimizer.name=SGD", "trainer.clip=null", "split.seed=7")
+    directory = RunDirectory(tmp_path / "tiny" / "seed-0")
+    stale = directory.split.read_bytes()
+    tiny.train(tmp_path, "trainer.epochs=1")
+    assert directory.split.read_bytes() != stale
+    tiny.train(tmp_path, "trainer.epochs=2")
+
+
+def test_an_explicit_checkpoint_of_another_run_is_continued(tiny: Tiny, tmp_path: Path) -> None:
+    first = tiny.train(tmp_path, "trainer.epochs=1").directory
+    options = ["experiment.name=second", f"resume={first.checkpoint('last')}"]
+    second = tiny.train(tmp_path, *options).directory
+    whole = history(tiny.train(tmp_path / "whole").directory)
+    assert history(second) == whole[1:]
+
+
+@pytest.fixture(scope="module")
+def done(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of one epoch; tests copy it before they change it."""
+    runs = tmp_path_factory.mktemp("done")
+    tiny.train(runs, "trainer.epochs=1")
+    return runs
+
+
+def test_never_refuses_an_existing_run(tiny: Tiny, done: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"holds a run already, and `resume: never` was asked for\n  do: +remove"):
+        tiny.train(done, "resume=never")
+
+
+def test_a_missing_checkpoint_is_refused(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = tiny.overrides(tmp_path, "resume=nowhere/last.ckpt")
+    assert main(["train", str(tiny.file), *arguments]) == 2
+    assert "checkpoint 'nowhere/last.ckpt' not found\n  expected: a checkpoint; this run has none yet" in (
+        capsys.readouterr().err
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_changed_settings_are_refused_by_name(tiny: Tiny, done: Path) -> None:
+    before = (done / "tiny/seed-0/config.yaml").read_bytes()
+    with pytest.raises(ConfigError) as error:
+        tiny.train(done, "model.hidden=16", "optimizer.lr=0.1", "trainer.epochs=5", "experiment.tags=[a]")
+    assert "has another configuration\n  got:      model.hidden: 8 → 16, optimizer.lr: 0.003 → 0.1\n" in str(
+        error.value
+    )
+    assert (done / "tiny/seed-0/config.yaml").read_bytes() == before
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tiny: Tiny, done: Path) -> None:
+    path = RunDirectory(done / "tiny" / "seed-0").checkpoint("last")
+    with pytest.raises(ConfigError, match=r"checkpoint '.*last.ckpt' has another configuration\n.*model.layers: 1 → 2"):
+        tiny.train(done, "experiment.name=other", f"resume={path}", "model.layers=2")
+
+
+def test_another_store_is_refused(tiny: Tiny, done: Path, tmp_path: Path) -> None:
+    runs, table = tmp_path / "runs", Store(tiny.store).read()
+    shutil.copytree(done, runs)
+    shutil.copytree(tiny.store, tmp_path / "store")
+    moved = Tiny(tiny.file, tmp_path / "store")
+    moved.train(runs, "trainer.epochs=1")
+    shutil.rmtree(moved.store)
+    build_store(table_slice(table, 0, 500), moved.store, command="tests")
+    with pytest.raises(CheckpointError, match=r"the store '.*store' is not the one this run was started on"):
+        moved.train(runs, "trainer.epochs=2")
+    shutil.rmtree(moved.store)
+    with pytest.raises(CheckpointError, match=r"the store '.*' of this run is not here\n  do: .*dglcell data build"):
+        moved.train(runs, "trainer.epochs=2")
+    assert not moved.store.exists()
+
+
+@pytest.mark.parametrize("missing", ["config.yaml", "split.npz", "cell"])
+def test_an_incomplete_run_directory_is_refused(tiny: Tiny, done: Path, tmp_path: Path, missing: str) -> None:
+    shutil.copytree(done, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "tiny/seed-0" / missing
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(CheckpointError, match=f"cannot be continued: '{missing}' is missing"):
+        tiny.train(tmp_path, "trainer.epochs=2")
+
+
+@pytest.mark.parametrize("keep", [0, 100, 5000])
+def test_a_torn_checkpoint_is_refused_by_every_command(tiny: Tiny, done: Path, tmp_path: Path, keep: int) -> None:
+    shutil.copytree(done, tmp_path, dirs_exist_ok=True)
+    directory = RunDirectory(tmp_path / "tiny" / "seed-0")
+    for name in ("last", "best_loss"):
+        path = directory.checkpoint(name)
+        path.write_bytes(path.read_bytes()[:keep])
+    for command in (
+        lambda: train(tiny.config(tmp_path, *BARE, "trainer.epochs=2")),
+        lambda: evaluate(directory.path),
+        lambda: evaluate(directory.path, "last"),
+    ):
+        with pytest.raises(CheckpointError, match=r"cannot be read\n  got: .*\n.*\n  do: +it may be torn"):
+            command()
+
+
+def test_a_checkpoint_of_something_else_is_refused(tiny: Tiny, done: Path, tmp_path: Path) -> None:
+    path = tmp_path / "other.ckpt"
+    for content in ({"weights": torch.zeros(2)}, [1, 2], {"dglcell": {}, "state": 1}):
+        torch.save(content, path)
+        with pytest.raises(CheckpointError, match=r"other.ckpt' is not a checkpoint of dglcell"):
+            evaluate(done / "tiny" / "seed-0", str(path))
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused(done: Path, tmp_path: Path) -> None:
+    directory = RunDirectory(done / "tiny" / "seed-0")
+    content = read_checkpoint(directory.checkpoint("last"))
+    content["dglcell"]["schema"] = 99
+    torch.save(content, tmp_path / "new.ckpt")
+    with pytest.raises(CheckpointError, match=r"written by a newer dglcell\n  got: +schema 99\n  expected: schema 1"):
+        evaluate(directory.path, str(tmp_path / "new.ckpt"))
+
+
+def test_a_checkpoint_of_another_cell_graph_is_refused(tiny: Tiny, done: Path, tmp_path: Path) -> None:
+    other = tiny.train(tmp_path, "trainer.epochs=1", "cell.derived=[shares_complex]").directory
+    with pytest.raises(CheckpointError, match="belongs to another cell graph"):
+        evaluate(done / "tiny" / "seed-0", str(other.checkpoint("last")))

@@ -1,0 +1,158 @@
+"""A whole run: what it writes, what it prints, and that it gives the same numbers again."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from dglcell.cli import main
+from dglcell.data.split import Split
+from dglcell.files import write_json
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.training.directory import RunDirectory
+from dglcell.training.run import train
+from dglcell.training.task import StrainTask
+from tests.tiny import BARE, Tiny, dglcell, history
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "quickstart_tiny.json"
+
+
+def test_the_run_directory_is_complete(tiny_run: RunDirectory, tiny: Tiny) -> None:
+    config = yaml.safe_load(tiny_run.config.read_text())
+    assert config["model"]["hidden"] == 8
+    assert config["trainer"]["clip"] == 10.0  # a default, spelled out
+    about = json.loads(tiny_run.environment.read_text())
+    assert about["strains"] == {"train": 240, "validation": 30, "test": 30}
+    assert about["packages"]["torch"] == torch.__version__
+    cell, split = CellGraph.load(tiny_run.cell), Split.load(tiny_run.split)
+    assert about["hashes"]["cell"] == cell.sha256
+    assert about["hashes"]["gene_vocabulary"] == cell.genes.sha256
+    assert about["hashes"]["split"] == split.sha256
+    assert about["hashes"]["store"] == split.store_sha256
+    assert [row["epoch"] for row in history(tiny_run)] == [0, 1]
+    assert {p.name for p in tiny_run.checkpoints.iterdir()} == {"best_loss.ckpt", "best_pearson.ckpt", "last.ckpt"}
+    assert tiny_run.report.read_bytes().startswith(b"\x89PNG")
+    for part in ("validation", "test"):
+        rows = list(csv.DictReader(tiny_run.predictions(part).open()))
+        assert len(rows) == 30
+        assert list(rows[0]) == ["genes", "measured_fitness", "predicted_fitness"]
+
+
+def test_results_are_those_of_the_predictions(tiny_run: RunDirectory) -> None:
+    rows = list(csv.DictReader(tiny_run.predictions("test").open()))
+    squares = [(float(r["measured_fitness"]) - float(r["predicted_fitness"])) ** 2 for r in rows]
+    results = json.loads(tiny_run.results.read_text())
+    found = {(row["model"], row["part"]): row["metrics"] for row in results["rows"]}
+    assert found["hetero_cell", "test"]["mse"] == pytest.approx(sum(squares) / 30, rel=1e-4)
+    assert found["hetero_cell", "test"]["n"] == 30
+    assert {model for model, part in found if part == "test"} >= {"hetero_cell", "training mean", "additive ridge"}
+
+
+def test_everything_needed_is_written_before_the_first_step(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny.config(tmp_path, *BARE, "trainer.epochs=1")
+    directory, original, seen = RunDirectory(config.run_directory), StrainTask.training_step, []
+
+    def spy(task: StrainTask, batch: object, batch_idx: int) -> torch.Tensor:
+        seen.append([p.exists() for p in (directory.config, directory.environment, directory.split, directory.cell)])
+        return original(task, batch, batch_idx)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(StrainTask, "training_step", spy)
+    train(config)
+    assert seen == [[True] * 4] * 4
+
+
+def test_a_process_of_its_own_trains_builds_the_store_and_then_evaluates(tiny: Tiny, tmp_path: Path) -> None:
+    first = dglcell("train", tiny.file, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "building store data/insilico-" in first.stderr
+    assert "training from scratch" in first.stderr
+    assert "Warning" not in first.stderr
+    assert "epoch    2/2  train loss" in first.stdout
+    assert first.stdout.endswith("picture  runs/tiny/seed-0/report.png\nrun      runs/tiny/seed-0\n")
+    table = first.stdout[first.stdout.index("phenotype") : first.stdout.index("picture")]
+    for model in ("hetero_cell", "training mean", "additive ridge"):
+        assert table.count(model) == 2
+    record = (tmp_path / "runs/tiny/seed-0/metrics.jsonl").read_bytes()
+
+    again = dglcell("train", tiny.file, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "continuing from runs/tiny/seed-0/checkpoints/last.ckpt, written after epoch 2" in again.stderr
+    assert "all 2 epochs are done; evaluating" in again.stderr
+    assert table in again.stdout
+    assert (tmp_path / "runs/tiny/seed-0/metrics.jsonl").read_bytes() == record
+
+
+def test_evaluate_prints_the_same_table(tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(tiny_run.path)]) == 0
+    printed = capsys.readouterr().out
+    rows = json.loads(tiny_run.results.read_text())["rows"]
+    assert f"{rows[0]['metrics']['mse']:#.4g}" in printed
+    assert main(["evaluate", str(tiny_run.path), "--checkpoint", "last"]) == 0
+
+
+def test_the_same_seed_gives_the_same_losses_and_another_seed_others(tiny: Tiny, tmp_path: Path) -> None:
+    options = ("model.dropout=0.1", "trainer.epochs=2")
+    first, second = (tiny.train(tmp_path / name, *options).directory for name in ("a", "b"))
+    assert history(first) == history(second)
+    assert history(tiny.train(tmp_path, *options, "seed=1").directory) != history(first)
+
+
+def golden_losses(directory: RunDirectory) -> dict[str, list[float]]:
+    """Losses of every epoch."""
+    rows = history(directory)
+    return {key: [row[key] for row in rows] for key in ("train/loss", "validation/loss")}
+
+
+def test_golden_losses(tiny: Tiny, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """`pytest --update-golden` writes the file anew, after a change that is meant to change the numbers."""
+    options = ["trainer.epochs=3", "model.layers=2", "model.conv=gin", "scheduler.name=cosine_restarts"]
+    found = golden_losses(tiny.train(tmp_path, *options).directory)
+    if pytestconfig.getoption("--update-golden"):
+        write_json(GOLDEN, {"overrides": options, **found})
+    golden = json.loads(GOLDEN.read_text())
+    assert golden["overrides"] == options
+    for key, losses in found.items():
+        assert losses == pytest.approx(golden[key], rel=1e-5)
+
+
+def test_a_model_learns_32_strains_by_heart(tiny: Tiny, tmp_path: Path) -> None:
+    options = [
+        "split.subset.size=40",
+        "trainer.epochs=150",
+        "data.batch_size=32",
+        "optimizer.lr=0.02",
+        "model.hidden=16",
+    ]
+    rows = history(tiny.train(tmp_path, *options).directory)
+    assert rows[0]["train/fitness/n"] == 32
+    assert rows[0]["train/loss"] > 0.5
+    assert rows[-1]["train/loss"] < 0.01
+
+
+def test_a_diverging_run_says_so_and_keeps_its_files(tiny: Tiny, tmp_path: Path, capsys) -> None:
+    arguments = tiny.overrides(tmp_path, *BARE, "optimizer.lr=1e30", "optimizer.name=SGD", "trainer.clip=null")
+    assert main(["train", str(tiny.file), *arguments]) == 2
+    message = capsys.readouterr().err
+    assert "error: the training loss is not finite in epoch 1\n" in message
+    assert "lower `optimizer.lr`" in message
+    directory = RunDirectory(tmp_path / "tiny/seed-0")
+    assert directory.config.exists()
+    assert not list(directory.checkpoints.iterdir())
+
+
+def test_undefined_metrics_are_null_in_the_record(tiny: Tiny, tmp_path: Path) -> None:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    directory = tiny.train(tmp_path, "optimizer.lr=1e-30", "model.layers=0", "trainer.epochs=1").directory
+    for line in directory.metrics.read_text().splitlines():
+        row = json.loads(line, parse_constant=refuse)
+        assert all(value is None or math.isfinite(value) for value in row.values())

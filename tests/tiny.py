@@ -1,0 +1,77 @@
+"""A real experiment that trains in a second: single and pair deletions of the E. coli core model, 300 strains."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dglcell.config import Config, load_config
+from dglcell.training.directory import RunDirectory
+from dglcell.training.run import RunResult, train
+
+TINY = """\
+experiment: {name: tiny}
+cell: {model: textbook}
+data:
+  source:
+    name: insilico
+    insilico: {model: textbook, triples: none, processes: 1}
+  phenotypes: [fitness]
+  batch_size: 64
+split: {kind: random, seed: 42, subset: {size: 300}}
+model: {hidden: 8, layers: 1, local_heads: 2, strategy: node_mask}
+optimizer: {name: AdamW, lr: 0.003}
+scheduler: {name: none}
+trainer: {epochs: 2, evaluate: best_loss, threads: 1, accelerator: cpu}
+"""
+
+# What most tests of training do without.
+BARE = ("plot=false", "null_models=false")
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """The experiment's file and its store, built once.
+
+    Attributes:
+        file: the configuration.
+        store: the store of its strains.
+    """
+
+    file: Path
+    store: Path
+
+    def overrides(self, runs: Path, *more: str) -> list[str]:
+        """Arguments after ``dglcell train FILE``, writing below ``runs``."""
+        return [f"data.store={self.store}", f"paths.runs={runs}", *more]
+
+    def config(self, runs: Path, *more: str) -> Config:
+        """The experiment as a configuration."""
+        return load_config(self.file, self.overrides(runs, *more))
+
+    def train(self, runs: Path, *more: str) -> RunResult:
+        """Train without table and picture, in this process."""
+        return train(self.config(runs, *BARE, *more))
+
+
+def history(directory: RunDirectory) -> list[dict[str, Any]]:
+    """The record of a run without what depends on the clock."""
+    rows = [json.loads(line) for line in directory.metrics.read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+
+def dglcell(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    command = [sys.executable, "-m", "dglcell", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=process_environment(**environment), capture_output=True, text=True)
+
+
+def process_environment(**more: str) -> dict[str, str]:
+    """Environment of a child process: this one's, one thread, this checkout on the path."""
+    root = Path(__file__).resolve().parents[1]
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root), **more}
