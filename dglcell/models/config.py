@@ -36,6 +36,7 @@ class HeteroCellConfig:
     local_head: bool = True  # score the deleted genes' wild-type states by self-attention
     local_layers: int = 2  # rounds of that attention
     local_heads: int = 8
+    local_gain: float = 1.0  # initial share of the attention; from 0.01 interactions are learnt slowly
     combination: str = "mean"  # mean | gated | none, of global and local prediction
     strategy: str = "node_mask"  # how the strains' graphs are expressed
     kernel: str = "auto"  # how sparse products are computed

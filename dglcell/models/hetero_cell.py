@@ -126,6 +126,7 @@ class HeteroCell(nn.Module):
             self.outputs,
             layers=config.local_layers,
             heads=config.local_heads,
+            gain=config.local_gain,
             activation=config.activation,
             dropout=config.dropout,
         )

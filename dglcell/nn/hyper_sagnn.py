@@ -14,16 +14,21 @@ class SetAttention(nn.Module):
     ``d ← d + β · out(attention(d))`` (Bachlechner et al. 2021, *ReZero is all you need*); a gene without partners
     stays as it is.
 
+    Args:
+        width: H.
+        heads: must divide H.
+        gain: initial β.
+
     Shapes:
         [B, K, H], present [B, K] → [B, K, H].
     """
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, gain: float) -> None:
         super().__init__()
         self.heads = heads
         self.project = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
-        self.beta = nn.Parameter(torch.full((1,), 0.01))
+        self.beta = nn.Parameter(torch.full((1,), gain))
 
     def forward(self, x_BKH: Tensor, present_BK: Tensor) -> Tensor:
         """One round of attention."""
@@ -52,6 +57,7 @@ class HyperSAGNN(nn.Module):
         outputs: T scores per set.
         layers: rounds of attention.
         heads: must divide H.
+        gain: initial share of the attention; the genes' interaction is learnt through it.
         activation: of the static embedding.
         dropout: on the input.
 
@@ -59,10 +65,12 @@ class HyperSAGNN(nn.Module):
         genes' states [B, K, H], present [B, K] → [B, T]; zero for an empty set.
     """
 
-    def __init__(self, width: int, outputs: int, *, layers: int, heads: int, activation: str, dropout: float) -> None:
+    def __init__(
+        self, width: int, outputs: int, *, layers: int, heads: int, gain: float, activation: str, dropout: float
+    ) -> None:
         super().__init__()
         self.static = nn.Sequential(nn.Linear(width, width), make_activation(activation))
-        self.attention = nn.ModuleList(SetAttention(width, heads) for _ in range(layers))
+        self.attention = nn.ModuleList(SetAttention(width, heads, gain) for _ in range(layers))
         self.score = nn.Linear(width, outputs)
         self.dropout = nn.Dropout(dropout)
 

@@ -1,0 +1,81 @@
+"""Every kernel against a dense product, forward and backward."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dglcell.errors import ConfigError
+from dglcell.graph.resident import ResidentRelation
+from dglcell.kernels.spmm import KERNELS, check_kernel, choose_kernel, spmm
+
+
+def random_relation(seed: int, weighted: bool) -> tuple[ResidentRelation, torch.Tensor]:
+    """A relation with multi-edges and isolated nodes, and its dense adjacency [M, N]."""
+    rng = np.random.default_rng(seed)
+    num_src, num_dst, edges = rng.integers(1, 9), rng.integers(1, 9), rng.integers(0, 40)
+    src, dst = rng.integers(0, num_src, edges), rng.integers(0, num_dst, edges)
+    weight = rng.normal(size=edges) if weighted else np.ones(edges)
+    dense = np.zeros((num_dst, num_src))
+    np.add.at(dense, (dst, src), weight)
+    relation = ResidentRelation(
+        ("gene", "random", "gene"),
+        torch.as_tensor(src),
+        torch.as_tensor(dst),
+        int(num_src),
+        int(num_dst),
+        torch.as_tensor(weight) if weighted else None,
+    )
+    return relation, torch.as_tensor(dense)
+
+
+@pytest.mark.parametrize("kernel", ["auto", *KERNELS])
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans(), columns=st.integers(1, 5))
+def test_a_kernel_equals_the_dense_product(kernel: str, seed: int, weighted: bool, columns: int) -> None:
+    relation, dense = random_relation(seed, weighted)
+    x = torch.randn(relation.num_src, columns, dtype=torch.float64, requires_grad=True)
+    y = spmm(relation, x, kernel=kernel)
+    torch.testing.assert_close(y.detach(), dense @ x.detach(), atol=1e-12, rtol=1e-12)
+    if y.requires_grad:
+        upstream = torch.randn_like(y)
+        y.backward(upstream)
+        torch.testing.assert_close(x.grad, dense.T @ upstream, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_weights_can_be_left_out(kernel: str) -> None:
+    relation = ResidentRelation(
+        ("gene", "weighted", "gene"), torch.tensor([0, 1]), torch.tensor([0, 0]), 2, 1, torch.tensor([2.0, -5.0])
+    )
+    x = torch.tensor([[1.0], [10.0]])
+    assert spmm(relation, x, kernel=kernel).item() == 2.0 - 50.0
+    assert spmm(relation, x, weighted=False, kernel=kernel).item() == 11.0
+
+
+def test_derived_forms_follow_a_change_of_dtype() -> None:
+    relation, dense = random_relation(3, weighted=True)
+    spmm(relation, torch.randn(relation.num_src, 2, dtype=torch.float64), kernel="csr")
+    relation.float()
+    x = torch.randn(relation.num_src, 2)
+    for kernel in KERNELS:
+        assert spmm(relation, x, kernel=kernel).dtype == torch.float32
+        torch.testing.assert_close(spmm(relation, x, kernel=kernel), dense.float() @ x, atol=1e-5, rtol=1e-5)
+
+
+def test_auto_takes_dgl_for_plain_and_csr_for_weighted_products() -> None:
+    plain, _ = random_relation(1, weighted=False)
+    weighted, _ = random_relation(1, weighted=True)
+    assert choose_kernel(plain, "cpu", weighted=True) == "dgl"
+    assert choose_kernel(weighted, "cpu", weighted=True) == "csr"
+    assert choose_kernel(weighted, "cpu", weighted=False) == "dgl"
+
+
+def test_an_unknown_kernel_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"unknown kernel\n  got:      cusparse\n  expected: auto, reference, dgl, csr"
+    ):
+        check_kernel("cusparse", "cpu")
