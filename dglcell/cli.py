@@ -59,7 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Files and folders that cannot be read or written are the user's to mend; anything else is a bug.
         if error.filename is None or error.errno not in FILE_TROUBLE:
             raise
-        print(f"error: '{error.filename}': {error.strerror}", file=sys.stderr)
+        # A renamed file's temporary name says nothing; its target does.
+        print(f"error: '{error.filename2 or error.filename}': {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

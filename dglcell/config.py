@@ -303,6 +303,10 @@ def _check_below(value: object, hint: Any, full: str, where: str) -> None:
     if not isinstance(value, dict):
         keys = "names and their values" if is_mapping else ", ".join(get_type_hints(sections[0]))
         raise ConfigError(f"{where}: `{full}` takes no single value", got=value, expected=f"a mapping with {keys}")
+    single = is_mapping and get_args(hint)[1] in (str, int, float, bool)
+    for name, item in value.items() if single else ():
+        if isinstance(item, dict | list):
+            raise ConfigError(f"{where}: `{full}.{name}` takes a single value", got=item)
     for section in sections:
         for below, item in [(f"{full}.{n}", v) for n, v in value.items()] if is_mapping else [(full, value)]:
             if isinstance(item, dict):

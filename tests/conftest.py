@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from dglcell.training.directory import RunDirectory
     from tests.tiny import Tiny
 
+# Tests are small: more threads would only wait for each other. Set before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 settings.register_profile("dglcell", deadline=None)
 settings.load_profile("dglcell")
 

@@ -1,0 +1,289 @@
+"""A step under ``node_mask`` never waits for the device and never loops over strains.
+
+On a GPU a value that the host reads (``item``, ``bool``, ``nonzero``, an index by a boolean mask, …) makes it wait
+until all work is done. These tests need no GPU: they refuse every operation that would wait, wherever it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dglcell.data.dataset import StrainBatch, StrainDataset
+from dglcell.data.transform import Normaliser
+from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.vocabulary import NameReport
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.nn.mlp import mlp
+from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
+from dglcell.training.record import EpochLog
+from dglcell.training.task import StrainTask
+
+METHODS = (
+    "item",
+    "tolist",
+    "numpy",
+    "cpu",
+    "__bool__",
+    "__int__",
+    "__float__",
+    "__index__",
+    "__array__",
+    "__contains__",
+)
+OPERATORS = (
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "unique",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+)
+INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+CONFIG = {"hidden": 8, "layers": 2, "local_heads": 2, "pool": ["gene", "reaction"], "strategy": "node_mask"}
+
+
+class SyncError(AssertionError):
+    """The host would have waited for the device."""
+
+
+class RefuseMethods(TorchFunctionMode):
+    """Refuse methods of tensors that bring values to the host; those of ``exempt`` tensors live there anyway."""
+
+    def __init__(self, exempt: set[int]) -> None:
+        super().__init__()
+        self.exempt = exempt
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in METHODS and id(args[0]) not in self.exempt:
+            raise SyncError(f"Tensor.{name}")
+        return func(*args, **(kwargs or {}))
+
+
+class RefuseOperators(TorchDispatchMode):
+    """Refuse operators whose result's shape or value the host must know; count all others."""
+
+    def __init__(self, exempt: set[int]) -> None:
+        super().__init__()
+        self.exempt, self.count = exempt, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        self.count += 1
+        if name in OPERATORS and id(args[0]) not in self.exempt:
+            raise SyncError(f"aten::{name}")
+        if name in INDEXING and any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
+            raise SyncError(f"aten::{name} by a mask")
+        if name == "repeat_interleave" and kwargs.get("output_size") is None:
+            raise SyncError("aten::repeat_interleave without output_size")
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def no_sync(exempt: set[int] | None = None) -> Iterator[RefuseOperators]:
+    """Refuse whatever would wait for the device."""
+    operators = RefuseOperators(exempt or set())
+    with operators, RefuseMethods(exempt or set()):
+        yield operators
+
+
+@pytest.fixture(scope="module")
+def resident() -> ResidentCell:
+    """The E. coli core cell with metabolism and two gene-gene relations."""
+    cell = build_cell(CellConfig(model="textbook", derived=["shares_complex", "metabolic_neighbour"]))
+    return ResidentCell(cell.graph)
+
+
+def make_dataset(strains: int) -> StrainDataset:
+    """Strains of one to three deletions, two phenotypes, some labels missing."""
+    generator = torch.Generator().manual_seed(0)
+    counts = torch.arange(strains) % 3 + 1
+    labels = torch.randn(strains, 2, generator=generator)
+    labels[1::4, 0] = torch.nan
+    return StrainDataset(
+        genes=torch.randint(0, 137, (int(counts.sum()),), generator=generator, dtype=torch.int32),
+        offsets=torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]),
+        labels=labels,
+        phenotypes=("a", "b"),
+        units=("", ""),
+        max_deletions=3,
+        rows=torch.arange(strains),
+        names=NameReport(137),
+    )
+
+
+def make_task(resident: ResidentCell, loss: str = "mse", **config: Any) -> StrainTask:
+    """A task on the cell, with a normaliser."""
+    model = HeteroCell(resident, HeteroCellConfig(**{**CONFIG, **config}), outputs=2)
+    normaliser = Normaliser(torch.zeros(2), torch.ones(2))
+    return StrainTask(
+        model,
+        normaliser,
+        ("a", "b"),
+        loss=loss,
+        optimizer=OptimizerConfig(),
+        scheduler=SchedulerConfig(),
+        epochs=1,
+        steps=1,
+        record=EpochLog.__new__(EpochLog),
+        about={},
+    )
+
+
+def step(task: StrainTask, optimizer: torch.optim.Optimizer, batch: StrainBatch) -> None:
+    """What an optimiser step consists of."""
+    optimizer.zero_grad()
+    loss = task.training_step(batch, 0)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(task.model.parameters(), 10.0)
+    optimizer.step()
+
+
+def checked_step(task: StrainTask, strains: int) -> int:
+    """A step after a first one that fills caches; the number of operators.
+
+    Raises:
+        SyncError: it would wait for the device.
+    """
+    dataset, optimizer = make_dataset(strains), make_optimizer(OptimizerConfig(), task.model.parameters())
+    numbers, num_genes = torch.arange(strains), len(dataset.genes)
+    step(task, optimizer, dataset.gather(numbers, num_genes))
+    # Optimisers count their steps on the host.
+    counters = {id(state["step"]) for state in optimizer.state.values()}
+    with no_sync(counters) as operators:
+        step(task, optimizer, dataset.gather(numbers, num_genes))
+    return operators.count
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"conv": "gin", "combination": "gated", "dropout": 0.1},
+        {"conv": "sage", "cross_relation": "mean"},
+        {"kernel": "csr"},
+        {"kernel": "reference", "norm": "rms"},
+        {"local_head": False, "combination": "none", "metabolism": False, "pool": ["gene"]},
+    ],
+    ids=lambda config: ", ".join(f"{k}={v}" for k, v in config.items()),
+)
+def test_a_step_waits_for_nothing_and_takes_as_many_operators_for_any_batch(
+    resident: ResidentCell, config: dict[str, Any]
+) -> None:
+    task = make_task(resident, **config)
+    counts = {strains: checked_step(task, strains) for strains in (3, 16)}
+    assert counts[3] == counts[16] > 100
+
+
+@pytest.mark.parametrize("loss", ["huber", "log_cosh"])
+def test_no_loss_waits(resident: ResidentCell, loss: str) -> None:
+    checked_step(make_task(resident, loss=loss, layers=1), 5)
+
+
+def read_item(genotypes: Any) -> None:
+    genotypes.genes.sum().item()
+
+
+def branch_on_value(genotypes: Any) -> None:
+    if genotypes.genes.sum() > 3:
+        torch.zeros(1)
+
+
+def index_by_mask(genotypes: Any) -> None:
+    genotypes.genes[genotypes.genes > 3]
+
+
+def assign_by_mask(genotypes: Any) -> None:
+    torch.zeros(len(genotypes.genes))[genotypes.genes > 3] = torch.ones(())
+
+
+def find_nonzero(genotypes: Any) -> None:
+    torch.where(genotypes.genes > 3)
+
+
+def make_unique(genotypes: Any) -> None:
+    genotypes.genes.unique()
+
+
+def repeat_by_device_counts(genotypes: Any) -> None:
+    genotypes.offsets[:-1].repeat_interleave(genotypes.offsets.diff())
+
+
+def move_to_host(genotypes: Any) -> None:
+    genotypes.genes.cpu()
+
+
+def make_list(genotypes: Any) -> None:
+    genotypes.offsets.tolist()
+
+
+def as_index(genotypes: Any) -> None:
+    [0, 1, 2, 3][genotypes.offsets[0]]
+
+
+def make_int(genotypes: Any) -> None:
+    int(genotypes.offsets[-1])
+
+
+def shape_from_value(genotypes: Any) -> None:
+    torch.zeros(1).expand(genotypes.offsets[-1])
+
+
+@pytest.mark.parametrize(
+    "sinner",
+    [
+        read_item,
+        branch_on_value,
+        index_by_mask,
+        assign_by_mask,
+        find_nonzero,
+        make_unique,
+        repeat_by_device_counts,
+        move_to_host,
+        make_list,
+        as_index,
+        make_int,
+        shape_from_value,
+    ],
+)
+def test_a_synchronisation_that_is_put_in_is_found(resident: ResidentCell, sinner: Callable[[Any], None]) -> None:
+    task = make_task(resident, layers=1)
+    task.model.register_forward_pre_hook(lambda module, arguments: sinner(arguments[0]))
+    with pytest.raises(SyncError):
+        checked_step(task, 4)
+
+
+def test_a_synchronisation_in_the_backward_pass_is_found(resident: ResidentCell) -> None:
+    task = make_task(resident, layers=1)
+
+    def look(gradient: Tensor) -> None:
+        gradient.sum().item()
+
+    next(iter(task.model.global_head.parameters())).register_hook(look)
+    with pytest.raises(SyncError):
+        checked_step(task, 4)
+
+
+def test_a_loop_over_strains_that_is_put_in_is_found(resident: ResidentCell) -> None:
+    task = make_task(resident, layers=1)
+    head = mlp([2, 4, 2], "gelu")
+    task.model.register_forward_hook(
+        lambda module, arguments, out: [head(out.phenotypes[b]) for b in range(arguments[0].num_strains)] and None
+    )
+    assert checked_step(task, 3) < checked_step(task, 16)
+
+
+def test_the_strategies_that_loop_or_wait_are_told_apart(resident: ResidentCell) -> None:
+    with pytest.raises(SyncError):
+        checked_step(make_task(resident, strategy="edge_subgraph", layers=1), 4)

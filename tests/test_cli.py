@@ -1,0 +1,327 @@
+"""The command line as a user meets it: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import dglcell
+from dglcell.cli import main
+from dglcell.config import load_config
+from dglcell.training.directory import RunDirectory
+from tests.tiny import Tiny, process_environment
+from tests.tiny import dglcell as run_process
+
+VERBS = [
+    [],
+    ["train"],
+    ["evaluate"],
+    ["predict"],
+    ["data"],
+    ["data", "build"],
+    ["data", "stats"],
+    ["data", "verify"],
+    ["data", "list"],
+    ["graph"],
+    ["graph", "describe"],
+    ["config"],
+    ["config", "show"],
+    ["config", "validate"],
+    ["doctor"],
+]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_every_verb_has_help(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([*verb, "--help"])
+    assert stop.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(" ".join(["usage: dglcell", *verb]))
+    assert max(map(len, printed.splitlines())) <= 120
+
+
+def test_help_teaches_the_first_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    printed = capsys.readouterr().out
+    for line in ("dglcell train conf/quickstart.yaml", "dglcell evaluate runs/", "dglcell predict runs/"):
+        assert line in printed
+
+
+def test_help_and_version_import_nothing_heavy() -> None:
+    code = (
+        "import sys, dglcell.cli\n"
+        "try: dglcell.cli.main(['--version'])\n"
+        "except SystemExit: pass\n"
+        "print(sorted({'torch', 'dgl', 'cobra', 'pytorch_lightning', 'wandb'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=process_environment(), capture_output=True, text=True)
+    assert done.stdout == f"dglcell {dglcell.__version__}\n[]\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["data"], ["fly"], ["train"], ["predict", "a", "b"]], ids=" ".join)
+def test_incomplete_commands_show_how_they_are_used(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: dglcell")
+
+
+def test_config_show_prints_a_configuration_that_reads_back(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "show", str(tiny.file), "seed=3", "--raw", "somewhere"]) == 0
+    again = tmp_path / "again.yaml"
+    again.write_text(capsys.readouterr().out)
+    assert load_config(again) == load_config(tiny.file, ["seed=3", "paths.raw=somewhere"])
+
+
+def test_config_validate_says_where_the_run_will_be(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "validate", str(tiny.file), "seed=3"]) == 0
+    assert capsys.readouterr().out == f"{tiny.file}: valid; the run directory will be runs/tiny/seed-3\n"
+
+
+def test_a_store_is_built_described_verified_and_listed(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "stores" / "pairs"
+    build = ["data", "build", str(tiny.file), f"data.store={store}", "data.source.insilico.pairs=none"]
+    assert main(build) == 0
+    described = capsys.readouterr().out
+    assert "137" in described
+    assert main(["data", "stats", str(store)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(described.rstrip())
+    assert "fitness         137        0" in printed
+    assert main(["data", "verify", str(store)]) == 0
+    assert f"{store}: 137 strains, all blocks and hashes are right (" in capsys.readouterr().out
+    assert main(["data", "list", str(store.parent)]) == 0
+    listed = capsys.readouterr().out
+    assert f"stores in {store.parent}" in listed
+    assert "insilico" in listed
+    assert main(build) == 2
+    assert "exists already\n  do:       pass `--overwrite`" in capsys.readouterr().err
+    assert main([*build, "--overwrite"]) == 0
+
+
+def test_graphs_of_experiments_and_runs_are_described(
+    tiny: Tiny, tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["graph", "describe", str(tiny.file)]) == 0
+    of_experiment = capsys.readouterr().out
+    assert main(["graph", "describe", str(tiny_run.path)]) == 0
+    assert capsys.readouterr().out == of_experiment
+    assert "137" in of_experiment
+    assert main(["graph", "describe", str(tiny_run.path), "--names"]) == 0
+    assert "b0008" in capsys.readouterr().out
+
+
+def test_a_reader_that_stops_reading_is_no_error(tiny: Tiny) -> None:
+    command = f"{sys.executable} -m dglcell config show {tiny.file} | head -1"
+    done = subprocess.run(["bash", "-c", command], env=process_environment(), capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("experiment:\n", "")
+
+
+@pytest.fixture
+def world(tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with everything that the wrong commands below need; it is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DGLCELL_RAW", raising=False)
+    shutil.copy(tiny.file, "tiny.yaml")
+    (tmp_path / "genotypes.csv").write_text("genes\nb0008\n")
+    (tmp_path / "strains.csv").write_text("gene_1,fitness\nb0008,1.0\nb0114,much\n")
+    (tmp_path / "foreign.csv").write_text("gene_1,fitness\n" + "".join(f"YAL{i:03}W,{i}\n" for i in range(40)))
+    (tmp_path / "edges.tsv").write_text("b0008\tb0114\nb0008\tNOPE1\n")
+    (tmp_path / "note.txt").write_text("not a model\n")
+    shutil.copytree(tiny.store, "torn")
+    data = tmp_path / "torn" / "data.mdb"
+    data.write_bytes(data.read_bytes()[:100])
+    shutil.copytree(tiny_run.path, "run")
+    shutil.copytree(tiny_run.path, "no_cell")
+    shutil.rmtree("no_cell/cell")
+    shutil.copytree(tiny_run.path, "bad_cell")
+    (tmp_path / "bad_cell" / "cell" / "edges.npz").write_bytes(b"PK")
+    return tmp_path
+
+
+CSV_SOURCE = ["data.source.name=csv", "data.source.csv.genes=[gene_1]", "data.source.csv.phenotypes.fitness=fitness"]
+HEADERLESS = "cell.networks.a.header=false"
+EDGES = "cell.networks.a.columns=['0','1']"
+STORE = "data.store={store}"
+
+# Command → part of its message. Each is a mistake that a user can make and mend.
+MISTAKES: dict[str, tuple[list[str], str]] = {
+    "no configuration": (["train", "no.yaml"], "configuration 'no.yaml' not found"),
+    "unknown key": (["train", "tiny.yaml", "modl.hidden=3"], "did you mean `model`?"),
+    "wrong type": (["train", "tiny.yaml", "trainer.epochs=x"], "`trainer.epochs` has a wrong value"),
+    "heads do not divide": (["train", "tiny.yaml", "model.local_heads=3"], "`model.local_heads` does not divide"),
+    "unknown optimiser": (["train", "tiny.yaml", "optimizer.name=Adamm"], "`optimizer.name` is not in torch.optim"),
+    "optimiser option": (
+        ["train", "tiny.yaml", "optimizer.options.momentun=0.9", "optimizer.name=SGD"],
+        "torch.optim.SGD refuses these settings",
+    ),
+    "unknown precision": (["train", "tiny.yaml", STORE, "trainer.precision=8"], "`trainer` asks for something"),
+    "unknown strategy": (["train", "tiny.yaml", STORE, "trainer.strategy=dp3"], "`trainer` asks for something"),
+    "unknown accelerator": (
+        ["train", "tiny.yaml", STORE, "trainer.accelerator=abacus"],
+        "`trainer` asks for something",
+    ),
+    "no such relation": (
+        ["train", "tiny.yaml", STORE, "model.relations=[friends]"],
+        "`model.relations` names relations",
+    ),
+    "no phenotype": (["train", "tiny.yaml", STORE, "data.phenotypes=[size]"], "the store has no phenotype 'size'"),
+    "subset too large": (["train", "tiny.yaml", STORE, "split.subset.size=99999"], "the subset is larger"),
+    "no split file": (["train", "tiny.yaml", STORE, "split.file=no.npz"], "split 'no.npz' not found"),
+    "no checkpoint to resume": (["train", "tiny.yaml", STORE, "resume=no.ckpt"], "checkpoint 'no.ckpt' not found"),
+    "unknown model": (["graph", "describe", "tiny.yaml", "cell.model=texbook"], "texbook"),
+    "model that is none": (["graph", "describe", "tiny.yaml", "cell.model=note.txt"], "note.txt"),
+    "no edge table": (
+        ["graph", "describe", "tiny.yaml", "cell.networks.a.path=no.tsv", EDGES, HEADERLESS],
+        "raw file 'no.tsv' not found",
+    ),
+    "unknown gene in a network": (
+        ["graph", "describe", "tiny.yaml", EDGES, HEADERLESS, "cell.networks.a.path=edges.tsv", "cell.genes=model"],
+        "NOPE1",
+    ),
+    "no gene list": (["graph", "describe", "tiny.yaml", "cell.genes=no.txt"], "`cell.genes` is neither a choice nor"),
+    "graph of nothing": (["graph", "describe", "no.yaml"], "configuration 'no.yaml' not found"),
+    "graph of no run": (["graph", "describe", "torn"], "'torn"),
+    "word in a number column": (
+        ["data", "build", "tiny.yaml", *CSV_SOURCE, "data.source.csv.path=strains.csv"],
+        "much",
+    ),
+    "no source file": (
+        ["data", "build", "tiny.yaml", *CSV_SOURCE, "data.source.csv.path=no.csv"],
+        "'no.csv' not found",
+    ),
+    "genes of another organism": (
+        ["train", "tiny.yaml", *CSV_SOURCE, "data.source.csv.path=foreign.csv", "split.subset=null"],
+        "`data.unknown_genes: drop`",
+    ),
+    "unknown source": (
+        ["data", "build", "tiny.yaml", "data.source.name=collins"],
+        "no data source is called 'collins'",
+    ),
+    "source without its raw file": (["data", "build", "tiny.yaml", "data.source.name=collins2007"], "DGLCELL_RAW"),
+    "no store": (["data", "stats", "no"], "'no'"),
+    "folder that is no store": (["data", "stats", "run"], "'run'"),
+    "torn store": (["data", "verify", "torn"], "torn"),
+    "torn store in training": (["train", "tiny.yaml", "data.store=torn"], "torn"),
+    "no run": (["evaluate", "no"], "run directory 'no' not found"),
+    "folder that is no run": (["evaluate", "torn"], "'torn' is not a run directory"),
+    "no such checkpoint": (["evaluate", "run", "--checkpoint", "epoch7"], "checkpoint 'epoch7' not found"),
+    "file that is no checkpoint": (
+        ["evaluate", "run", "--checkpoint", "note.txt"],
+        "checkpoint 'note.txt' cannot be read",
+    ),
+    "run without cell graph": (["predict", "no_cell", "genotypes.csv", "-o", "out.csv"], "no_cell/cell"),
+    "run with a torn cell graph": (["predict", "bad_cell", "genotypes.csv", "-o", "out.csv"], "bad_cell/cell"),
+    "no genotypes": (["predict", "run", "no.csv", "-o", "out.csv"], "genotype file 'no.csv' not found"),
+    "no gene column": (["predict", "run", "edges.tsv", "-o", "out.csv"], "'edges.tsv': no gene columns"),
+    "unknown genes": (["predict", "run", "yeast.csv", "-o", "out.csv"], "line 2: unknown gene 'YAL001C'"),
+    "output is a folder": (["predict", "run", "genotypes.csv", "-o", "run"], "'run'"),
+    "unknown device": (["predict", "run", "genotypes.csv", "-o", "out.csv", "--device", "tpu"], "unknown device"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_named_without_a_traceback(
+    name: str, world: Path, tiny: Tiny, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (world / "yeast.csv").write_text("genes\nYAL001C\n")
+    arguments, expected = MISTAKES[name]
+    before = contents(world)
+    assert main([a.format(store=tiny.store) if a == STORE else a for a in arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    # What is said before the error, e.g. that a store is being built, is not part of it.
+    message = captured.err[captured.err.index("error: ") :]
+    assert expected in message
+    assert "Traceback" not in captured.err
+    left = {path: content for path, content in contents(world).items() if before.get(path) != content}
+    assert {path for path in left if not path.startswith("data/csv-")} == set()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder; W&B's and LMDB's lock files do not count."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["predict", "run", "genotypes.csv", "-o", "out.csv", "--device", "cuda"],
+        ["train", "tiny.yaml", STORE, "trainer.accelerator=gpu"],
+    ],
+    ids=["predict", "train"],
+)
+def test_a_gpu_that_is_not_there_is_named(arguments: list[str], world: Path, tiny: Tiny, capsys) -> None:
+    assert main([a.format(store=tiny.store) for a in arguments]) == 2
+    message = capsys.readouterr().err
+    assert "dglcell doctor" in message
+    assert not (world / "runs").exists()
+
+
+def test_files_that_cannot_be_written_are_named(world: Path, tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "tiny.yaml", f"data.store={tiny.store}", "paths.runs=note.txt"]) == 2
+    assert "error: 'note.txt/" in capsys.readouterr().err
+
+
+def test_batch_sizes_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in ("0", "many"):
+        with pytest.raises(SystemExit):
+            main(["predict", "run", "a.csv", "-o", "b.csv", "--batch-size", wrong])
+        assert f"'{wrong}' is not a number of 1 or more" in capsys.readouterr().err
+
+
+def test_bugs_keep_their_traceback(world: Path) -> None:
+    code = (
+        "import sys, dglcell.config as config\n"
+        "def broken(*arguments): raise KeyError('a bug')\n"
+        "config.load_config = broken\n"
+        "from dglcell.cli import main\n"
+        "sys.exit(main(['config', 'show', 'tiny.yaml']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=process_environment(), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback")
+    assert done.stderr.endswith("KeyError: 'a bug'\n")
+
+
+def test_mistakes_in_a_process_of_its_own(world: Path) -> None:
+    done = run_process("train", "tiny.yaml", "modl=3", cwd=world)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: tiny.yaml: unknown key `modl`\n")
+
+
+def test_an_interrupt_ends_training_with_130(tiny: Tiny, tmp_path: Path) -> None:
+    arguments = tiny.overrides(tmp_path, "trainer.epochs=5000")
+    command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *arguments]
+    process = subprocess.Popen(
+        command, env=process_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_until((tmp_path / "tiny/seed-0/checkpoints/last.ckpt").exists, process)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate()
+    assert process.returncode == 130
+    assert message.endswith("interrupted\n")
+    assert "Traceback" not in message
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Return when the condition holds; the process must live until then."""
+    while not condition():
+        assert process.poll() is None
+        time.sleep(0.01)

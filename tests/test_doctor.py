@@ -1,0 +1,42 @@
+"""What the doctor says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from dglcell.cli import main
+from dglcell.doctor import Finding, examine, format_findings
+from dglcell.kernels.spmm import KERNELS
+
+
+def test_everything_required_works_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DGLCELL_RAW", str(tmp_path))
+    findings = {finding.what: finding for finding in examine()}
+    assert findings["torch"].state == torch.__version__
+    assert findings["python"].ok
+    for kernel in KERNELS:
+        finding = findings[f"kernel {kernel} on cpu"]
+        assert (finding.state, finding.ok) == ("gives the right sums", True)
+    assert findings["raw files"].state == str(tmp_path)
+    assert findings["raw files"].ok
+
+
+def test_a_missing_raw_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DGLCELL_RAW", str(tmp_path / "no"))
+    assert {finding.what: finding.ok for finding in examine()}["raw files"] is False
+    monkeypatch.delenv("DGLCELL_RAW")
+    assert {finding.what: finding.ok for finding in examine()}["raw files"] is None
+
+
+def test_remedies_follow_what_does_not_work() -> None:
+    findings = [Finding("a", "1", ok=True), Finding("bbb", "none", ok=False, do="install it"), Finding("c", "info")]
+    assert format_findings(findings) == "ok  a    1\nNO  bbb  none\n         → install it\n    c    info"
+
+
+def test_the_command_prints_the_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    assert re.search(rf"^ok  torch +{re.escape(torch.__version__)}$", capsys.readouterr().out, re.MULTILINE)

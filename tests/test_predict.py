@@ -1,0 +1,156 @@
+"""Genotypes in, the same rows out: in order, in original units, or refused by line."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dglcell.cli import main
+from dglcell.errors import GenotypeError
+from dglcell.predict import read_genotypes
+from dglcell.training.checkpoint import Trained, load_trained
+from dglcell.training.directory import RunDirectory
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_run: RunDirectory) -> Trained:
+    """The tiny model."""
+    return load_trained(tiny_run)
+
+
+def predict(run: RunDirectory, folder: Path, text: str | bytes, *options: str) -> list[dict[str, str]]:
+    """Rows of the predictions of a CSV with this text."""
+    source, target = folder / "in.csv", folder / "out.csv"
+    source.write_bytes(text.encode() if isinstance(text, str) else text)
+    assert main(["predict", str(run.path), str(source), "-o", str(target), *options]) == 0
+    with target.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def refusal(trained: Trained, folder: Path, text: str | bytes) -> str:
+    """The message with which a CSV with this text is refused."""
+    path = folder / "in.csv"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(GenotypeError) as error:
+        read_genotypes(path, trained.cell.genes, trained.phenotypes)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("form", ["genes", "numbered"])
+def test_predictions_are_those_of_the_evaluation(tiny_run: RunDirectory, tmp_path: Path, form: str) -> None:
+    evaluated = list(csv.DictReader(tiny_run.predictions("test").open()))
+    if form == "genes":
+        lines = ["genes", *(row["genes"] for row in evaluated)]
+    else:
+        cells = [[*row["genes"].split(";"), "", ""][:3] for row in evaluated]
+        lines = ["gene_1,gene_2,gene_3", *map(",".join, cells)]
+    found = predict(tiny_run, tmp_path, "\n".join(lines) + "\n", "--batch-size", "7")
+    assert len(found) == len(evaluated) == 30
+    np.testing.assert_allclose(
+        [float(row["predicted_fitness"]) for row in found],
+        [float(row["predicted_fitness"]) for row in evaluated],
+        rtol=2e-5,
+    )
+
+
+def test_rows_columns_and_order_are_kept(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    text = 'note,genes,value\n"a, quoted ""x""",b0008;b0114,1.50\nä,b0114;b0008,\n,b0008;b0114,1e5\nlast, b0115 ,0\n'
+    rows = predict(tiny_run, tmp_path, text)
+    assert list(rows[0]) == ["note", "genes", "value", "predicted_fitness"]
+    assert [row["note"] for row in rows] == ['a, quoted "x"', "ä", "", "last"]
+    assert [row["genes"] for row in rows] == ["b0008;b0114", "b0114;b0008", "b0008;b0114", " b0115 "]
+    assert [row["value"] for row in rows] == ["1.50", "", "1e5", "0"]
+    values = [float(row["predicted_fitness"]) for row in rows]
+    assert values[0] == values[2] == pytest.approx(values[1], rel=1e-4)
+    assert values[3] != values[0]
+    assert b"\r" not in (tmp_path / "out.csv").read_bytes()
+
+
+def test_numbered_columns_are_read_by_number_and_may_be_empty(trained: Trained, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("gene_10, gene_2,id,gene_1\nb0114,b0008,7,\n,,8,b0115\n")
+    table = read_genotypes(path, trained.cell.genes)
+    names = [[trained.cell.genes.names[g] for g in strain] for strain in table.strains]
+    assert names == [["b0008", "b0114"], ["b0115"]]
+
+
+@pytest.mark.parametrize(
+    "text", [b"\xef\xbb\xbfgenes\r\nb0008\r\nb0114\r\n", b"genes\nb0008\n\nb0114", b"genes\rb0008\rb0114\r"]
+)
+def test_byte_order_mark_line_ends_and_blank_lines(tiny_run: RunDirectory, tmp_path: Path, text: bytes) -> None:
+    rows = predict(tiny_run, tmp_path, text)
+    assert [row["genes"] for row in rows] == ["b0008", "b0114"]
+
+
+def test_every_wrong_row_is_named_by_its_line(trained: Trained, tmp_path: Path) -> None:
+    text = 'genes,note\nb0008,ok\nb9999,x\nb0008;b0008,x\n;,x\nb0008,"two\nlines"\nb0114\nb0114,x,y\nB0008,x\n'
+    assert refusal(trained, tmp_path, text) == (
+        f"'{tmp_path / 'in.csv'}': 6 of 8 rows cannot be predicted\n"
+        f"  line 3: unknown gene 'b9999'{trained.cell.genes.suggestion('b9999')}\n"
+        "  line 4: gene 'b0008' is deleted twice\n"
+        "  line 5: no gene is deleted\n"
+        "  line 8: 1 cells where the header has 2\n"
+        "  line 9: 3 cells where the header has 2\n"
+        f"  line 10: unknown gene 'B0008'{trained.cell.genes.suggestion('B0008')}\n"
+        "  do:       mend or remove these rows; `dglcell graph describe RUN --names` lists the genes of the model"
+    )
+
+
+def test_a_gene_that_is_close_is_suggested(trained: Trained, tmp_path: Path) -> None:
+    message = refusal(trained, tmp_path, "genes\nb0008x\n")
+    assert "line 2: unknown gene 'b0008x' (close: b0008" in message
+
+
+def test_many_wrong_rows_are_counted(trained: Trained, tmp_path: Path) -> None:
+    message = refusal(trained, tmp_path, "genes\n" + "nope\n" * 25)
+    assert "25 of 25 rows cannot be predicted" in message
+    assert message.count("\n  line ") == 10
+    assert "\n  … and 15 more\n" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "in.csv' is empty\n  expected: a header and one row per strain"),
+        ("genes\n", "in.csv' has no row after its header"),
+        ("id,name\n1,b0008\n", "no gene columns\n  got:      id, name\n  expected: either `gene_1, gene_2, …`"),
+        ("genes,gene_1\nb0008,b0114\n", "two kinds of gene columns\n  got:      genes, gene_1"),
+        ("genes,genes\nb0008,b0114\n", "2 columns are called `genes`\n  expected: one"),
+        ("genes,predicted_fitness\nb0008,1\n", "column 'predicted_fitness' is there already\n  do:       rename"),
+        ("gene_1\nb0008;b0114\n", "line 2: unknown gene 'b0008;b0114'"),
+        (b"genes\n\xff\xfe\n", "in.csv' is not a CSV text file\n  got:      'utf-8' codec"),
+        ('genes\n"b0008\n', "in.csv' is not a CSV text file\n  got:      unexpected end of data"),
+    ],
+)
+def test_unusable_files_are_refused(trained: Trained, tmp_path: Path, text: str | bytes, expected: str) -> None:
+    assert expected in refusal(trained, tmp_path, text)
+
+
+def test_missing_files_are_refused(trained: Trained, tmp_path: Path) -> None:
+    for path in (tmp_path / "no.csv", tmp_path):
+        with pytest.raises(GenotypeError, match="' not found\n  expected: a CSV file"):
+            read_genotypes(path, trained.cell.genes)
+
+
+def test_nothing_is_written_on_error(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("genes\nb0008\nnope\n")
+    target.write_text("old\n")
+    assert main(["predict", str(tiny_run.path), str(source), "-o", str(target)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "line 3: unknown gene 'nope'" in captured.err
+    assert target.read_text() == "old\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv", "out.csv"]
+
+
+def test_a_run_predicts_where_neither_store_nor_model_is(
+    tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(predict(tiny_run, tmp_path, "genes\nb0008\n", "--checkpoint", "last")) == 1
