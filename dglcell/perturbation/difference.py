@@ -80,11 +80,11 @@ class Difference:
         edges = self.cell[relation]
         base_MH = spmm(edges, states.base_NH, kernel=self.kernel)
         kept_D1 = self._kept(relation[0], c.sources)
-        change_DH = states.at(c.sources) * kept_D1 - states.base_NH[c.sources.nodes]
+        change_DH = states.at(c.sources) * kept_D1 - states.base_NH.index_select(0, c.sources.nodes)
         change_TH = change_DH.index_select(0, c.source)
         if edges.weight is not None:
             change_TH = change_TH * edges.weight.to(change_TH.dtype)[c.edge].unsqueeze(1)
-        rows_KH = base_MH[c.targets.nodes].index_add(0, c.target, change_TH)
+        rows_KH = base_MH.index_select(0, c.targets.nodes).index_add(0, c.target, change_TH)
         if reduce == "mean":
             degree_M1 = edges.in_degrees.to(base_MH.dtype).unsqueeze(1)
             lost_T1 = (~kept_D1).to(base_MH.dtype).index_select(0, c.source)

@@ -130,7 +130,7 @@ class SharedStates(States):
     def at(self, index: RowIndex) -> Tensor:
         """[K', H] states of other (node, strain) pairs: changed rows where there are, else the base."""
         if self.index is None:
-            return self.base_NH[index.nodes]
+            return self.base_NH.index_select(0, index.nodes)
         if index is self.index:
             return self.rows_KH
         position = torch.where(*self.index.find(index), index.nodes + len(self.rows_KH))
@@ -148,7 +148,7 @@ class SharedStates(States):
         # One more column carries the softmax's denominator.
         base_NH1 = torch.cat([self.base_NH, torch.ones_like(mass_N1)], dim=1) * mass_N1
         rows_KH1 = torch.cat([self.at(changed), torch.ones_like(mass_K1)], dim=1) * mass_K1
-        change_KH1 = rows_KH1 - base_NH1[changed.nodes]
+        change_KH1 = rows_KH1 - base_NH1.index_select(0, changed.nodes)
         total_BH1 = base_NH1.sum(0).expand(keep_NB.shape[1], -1).index_add(0, changed.strains, change_KH1)
         pooled_BH, mass_B1 = total_BH1[:, :-1], total_BH1[:, -1:]
         any_kept_B1 = keep_NB.any(0).unsqueeze(1)
@@ -183,11 +183,11 @@ def sum_states(states: Sequence[States]) -> States:
         return combine_states(_add, states)
     base_NH = _add(*(s.base_NH for s in shared))
     index = union(indices)
-    rows_KH = base_NH[index.nodes]
+    rows_KH = base_NH.index_select(0, index.nodes)
     for term in shared:
         if term.index is not None:
             _, position = index.find(term.index)
-            rows_KH = rows_KH.index_add(0, position, term.rows_KH - term.base_NH[term.index.nodes])
+            rows_KH = rows_KH.index_add(0, position, term.rows_KH - term.base_NH.index_select(0, term.index.nodes))
     return SharedStates(base_NH, rows_KH, index)
 
 

@@ -26,7 +26,7 @@ class EpochRecord:
     """One epoch of training; NaN where a value was not computed.
 
     Attributes:
-        epoch: counted from 0.
+        epoch: counted from 1, as the log prints them.
         train_loss: mean over the steps of the epoch, normalised units.
         validation_loss: likewise on the validation part.
         validation_pearson: phenotype → Pearson correlation on the validation part.

@@ -87,7 +87,7 @@ def draw(
             for t, name in enumerate(dataset.phenotypes)
         },
         units=dict(zip(dataset.phenotypes, dataset.units, strict=True)),
-        best_epoch=trained.epoch,
+        best_epoch=trained.epoch + 1,
     )
     report_figure(data, directory.report)
 
@@ -107,10 +107,10 @@ def subtitle(config: Config, directory: RunDirectory, prepared: Prepared, traine
 
 
 def _epoch(row: dict[str, Any], phenotypes: Sequence[str]) -> EpochRecord:
-    """A line of the record as the picture takes it; what is not there is NaN."""
+    """A line of the record as the picture takes it: epochs counted from 1, NaN for what is not there."""
 
     def value(key: str) -> float:
         return math.nan if row.get(key) is None else float(row[key])
 
     pearson = {name: value(f"validation/{name}/pearson") for name in phenotypes}
-    return EpochRecord(row["epoch"], value("train/loss"), value("validation/loss"), pearson)
+    return EpochRecord(row["epoch"] + 1, value("train/loss"), value("validation/loss"), pearson)
