@@ -79,12 +79,15 @@ def outcome(cell: RandomCell, batch: GenotypeBatch, **changes) -> dict[str, torc
 def test_strategies_agree_forward_and_in_every_gradient(data, cell: RandomCell, dense_share: float, **changes) -> None:
     batch = GenotypeBatch.from_lists(data.draw(genotypes_of(cell)))
     expected = outcome(cell, batch, strategy="edge_subgraph", **changes)
+    # Gradients that are zero by symmetry carry the rounding of the largest ones.
+    scale = max(1.0, *(float(x.abs().max()) for x in expected.values()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(difference, "DENSE_SHARE", dense_share)
         for strategy in STRATEGIES:
             got = outcome(cell, batch, strategy=strategy, **changes)
             for name in expected:
-                torch.testing.assert_close(got[name], expected[name], msg=f"{strategy}: {name}", **TOLERANCE)
+                error = float((got[name] - expected[name]).abs().max())
+                assert error <= 1e-10 * scale, f"{strategy}: {name} differs by {error}"
 
 
 @settings(max_examples=25, deadline=None)
