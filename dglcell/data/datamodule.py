@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -13,16 +13,14 @@ from dglcell.data.dataset import StrainBatch, StrainDataset
 from dglcell.data.sampler import EpochBatches
 
 
-@dataclass(frozen=True)
-class StrainNumbers:
-    """What a loader yields: strain numbers on the host and how many genes they delete in total."""
+class StrainNumbers(NamedTuple):
+    """What a loader yields: strain numbers on the host and how many genes they delete in total.
+
+    A tuple, because loaders pin and Lightning converts the tensors of tuples.
+    """
 
     strains: Tensor
     num_genes: int
-
-    def pin_memory(self) -> StrainNumbers:
-        """The same in page-locked memory, for an asynchronous copy."""
-        return StrainNumbers(self.strains.pin_memory(), self.num_genes)
 
 
 class _Numbers(Dataset[StrainNumbers]):

@@ -114,5 +114,10 @@ def split_parts(split: Split, dataset: StrainDataset) -> dict[str, Tensor]:
     parts = {name: (part_S == code).nonzero().squeeze(1) for code, name in enumerate(PARTS)}
     for name, strains in parts.items():
         if len(strains) == 0:
-            raise DataError(f"the {name} part has no strain with a label", got=split.counts, do="choose another split")
+            raise DataError(
+                f"no strain of the {name} part is left",
+                got=", ".join(f"{len(kept):,} of {split.counts[part]:,} {part}" for part, kept in parts.items()),
+                expected="in each part a strain with a label and with genes of the cell graph",
+                do="choose another split, phenotype or cell graph",
+            )
     return parts

@@ -1,0 +1,43 @@
+"""Loaders of strain numbers, and the batches gathered from them."""
+
+from __future__ import annotations
+
+import torch
+
+from dglcell.data.datamodule import StrainDataModule
+from dglcell.data.dataset import StrainDataset
+from dglcell.graph.vocabulary import Vocabulary
+from tests.data.strain_tables import random_table
+
+
+def make_module() -> StrainDataModule:
+    """Fifty strains in three parts."""
+    table = random_table(50, 12, deletions=(0, 4))
+    dataset = StrainDataset.from_table(table, Vocabulary.of(table.names))
+    parts = {"train": torch.arange(0, 30), "validation": torch.arange(30, 37), "test": torch.arange(37, 50)}
+    return StrainDataModule(dataset, parts, batch_size=8, eval_batch_size=5, seed=1)
+
+
+def test_parts_do_not_mix_and_batches_have_their_sizes() -> None:
+    module = make_module()
+    for loader, expected, size in (
+        (module.train_dataloader(), range(0, 30), 8),
+        (module.val_dataloader(), range(30, 37), 5),
+        (module.test_dataloader(), range(37, 50), 5),
+    ):
+        batches = [batch.strains for batch in loader]
+        assert sorted(torch.cat(batches).tolist()) == list(expected)
+        assert max(map(len, batches)) <= size
+        assert len(batches) == len(loader)
+    assert torch.cat([b.strains for b in module.train_dataloader()]).tolist() != list(range(30))
+    assert torch.cat([b.strains for b in module.val_dataloader()]).tolist() == list(range(30, 37))
+
+
+def test_batches_are_gathered_with_the_right_number_of_genes() -> None:
+    module = make_module()
+    counts = module.dataset.offsets.diff()
+    for numbers in module.train_dataloader():
+        batch = module.transfer_batch_to_device(numbers, torch.device("cpu"), 0)
+        assert numbers.num_genes == len(batch.genotypes.genes) == int(counts[numbers.strains].sum())
+        assert batch.strains.tolist() == numbers.strains.tolist()
+        torch.testing.assert_close(batch.labels, module.dataset.labels[numbers.strains])

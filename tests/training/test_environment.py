@@ -1,0 +1,33 @@
+"""What is recorded to run again."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import torch
+
+import dglcell
+from dglcell.training.environment import environment, git_state
+
+
+def test_versions_command_and_machine() -> None:
+    about = environment("dglcell train x.yaml seed=1")
+    assert about["command"] == "dglcell train x.yaml seed=1"
+    assert about["dglcell"] == dglcell.__version__
+    assert about["packages"]["torch"] == torch.__version__
+    assert about["threads"] == torch.get_num_threads()
+    assert about["devices"]
+
+
+def test_git_state_follows_the_folder(tmp_path: Path) -> None:
+    assert git_state(tmp_path) is None
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    state = git_state(tmp_path)
+    assert state is not None
+    assert len(state["commit"]) == 40
+    assert state["dirty"] is False
+    (tmp_path / "new").touch()
+    assert git_state(tmp_path) == {**state, "dirty": True}

@@ -1,0 +1,51 @@
+"""From a configuration to cell graph, store, data set and split."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from dglcell.errors import DataError
+from dglcell.training.prepare import build, open_store, prepare, store_path
+from tests.tiny import Tiny
+
+
+def test_stores_are_named_by_what_shapes_them(tiny: Tiny, tmp_path: Path) -> None:
+    def path(*overrides: str) -> Path:
+        return store_path(tiny.config(tmp_path, "data.store=null", f"paths.data={tmp_path}", *overrides))
+
+    assert path().parent == tmp_path
+    assert path().name.startswith("insilico-")
+    assert path("data.source.insilico.processes=2", "seed=5") == path()
+    assert path("data.source.insilico.pairs=none") != path()
+    assert store_path(tiny.config(tmp_path)) == tiny.store
+
+
+def test_an_existing_store_is_used_and_never_built_again_by_accident(tiny: Tiny, tmp_path: Path) -> None:
+    config = tiny.config(tmp_path)
+    before = (tiny.store / "data.mdb").stat().st_mtime_ns
+    assert open_store(config, "tests").path == tiny.store
+    with pytest.raises(DataError, match=r"exists already\n  do: +pass `--overwrite`"):
+        build(config, "tests")
+    assert (tiny.store / "data.mdb").stat().st_mtime_ns == before
+
+
+def test_parts_are_disjoint_and_numbered_by_strains_of_the_data_set(tiny: Tiny, tmp_path: Path) -> None:
+    prepared = prepare(tiny.config(tmp_path), command="tests")
+    everyone = torch.cat(list(prepared.parts.values()))
+    assert len(everyone) == len(everyone.unique()) == 300
+    for name, strains in prepared.parts.items():
+        rows = prepared.dataset.rows[strains].tolist()
+        assert rows == prepared.split.indices(name).tolist()
+
+
+def test_a_part_that_loses_all_its_strains_is_named(tiny: Tiny, tmp_path: Path) -> None:
+    genes = tmp_path / "genes.txt"
+    genes.write_text("b0008\nb0114\n")
+    config = tiny.config(
+        tmp_path, f"cell.genes={genes}", "cell.unknown=drop", "data.unknown_genes=drop", "split.subset.size=40"
+    )
+    with pytest.raises(DataError, match=r"no strain of the train part is left\n  got: +0 of 32 train, "):
+        prepare(config, command="tests")

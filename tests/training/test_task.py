@@ -1,0 +1,183 @@
+"""Training with several phenotypes, missing labels, accumulation, clipping; every configuration a user can choose."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dglcell.data.store import Store
+from dglcell.data.store_build import build_store
+from dglcell.errors import DataError
+from dglcell.losses.masked import LOSSES
+from dglcell.training.checkpoint import load_trained, read_checkpoint
+from dglcell.training.directory import RunDirectory
+from dglcell.training.optimizers import count_steps
+from dglcell.training.prepare import prepare
+from dglcell.training.run import make_task
+from tests.tiny import Tiny, history
+
+
+def weights(directory: RunDirectory) -> dict[str, torch.Tensor]:
+    """Of the last checkpoint."""
+    found: dict[str, torch.Tensor] = read_checkpoint(directory.checkpoint("last"))["state_dict"]
+    return found
+
+
+def with_labels(tiny: Tiny, folder: Path, **phenotypes: np.ndarray) -> Tiny:
+    """The tiny experiment with other labels."""
+    table = Store(tiny.store).read()
+    columns = {name: values.astype(np.float32) for name, values in phenotypes.items()}
+    build_store(dataclasses.replace(table, phenotypes=columns, units={}), folder / "store", command="tests")
+    return Tiny(tiny.file, folder / "store")
+
+
+@pytest.fixture(scope="module")
+def two(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """Two phenotypes: fitness, and its negative square with a third of the labels missing."""
+    fitness = Store(tiny.store).read().phenotypes["fitness"]
+    other = -np.square(fitness)
+    other[np.random.default_rng(0).random(len(other)) < 1 / 3] = np.nan
+    return with_labels(tiny, tmp_path_factory.mktemp("two"), fitness=fitness, other=other)
+
+
+def test_several_phenotypes_with_missing_labels_are_learnt_together(two: Tiny, tmp_path: Path) -> None:
+    result = two.train(tmp_path, "data.phenotypes=null", "trainer.epochs=25", "optimizer.lr=0.02", "null_models=true")
+    rows = history(result.directory)
+    sizes = {name: rows[0][f"train/{name}/n"] + rows[0][f"validation/{name}/n"] for name in ("fitness", "other")}
+    assert sizes["fitness"] == 270
+    assert 150 < sizes["other"] < 210
+    for name in ("fitness", "other"):
+        assert rows[-1][f"validation/{name}/pearson"] > 0.6
+    expected = (rows[-1]["validation/fitness/pearson"] + rows[-1]["validation/other/pearson"]) / 2
+    assert rows[-1]["validation/pearson"] == pytest.approx(expected)
+    # The loss is the mean over all labels that are there, in normalised units.
+    parts = [(rows[-1][f"validation/{n}/n"], rows[-1][f"validation/{n}/normalised/mse"]) for n in ("fitness", "other")]
+    mean = sum(n * mse for n, mse in parts) / sum(n for n, _ in parts)
+    assert rows[-1]["validation/loss"] == pytest.approx(mean, rel=1e-5)
+    assert {row.phenotype for row in result.rows} == {"fitness", "other"}
+    header, *lines = result.directory.predictions("test").read_text().splitlines()
+    assert header == "genes,measured_fitness,predicted_fitness,measured_other,predicted_other"
+    missing = [line for line in lines if line.split(",")[3] == ""]
+    assert 0 < len(missing) < len(lines)
+    assert all(line.split(",")[4] for line in missing)
+
+
+def test_original_units_are_the_normalised_ones_times_the_training_deviation(two: Tiny, tmp_path: Path) -> None:
+    directory = two.train(tmp_path, "data.phenotypes=[other]", "trainer.epochs=1").directory
+    (row,) = history(directory)
+    sd = float(load_trained(directory).normaliser.sd)
+    assert row["validation/other/rmse"] == pytest.approx(sd * row["validation/other/normalised/rmse"], rel=1e-5)
+    assert row["validation/other/mae"] == pytest.approx(sd * row["validation/other/normalised/mae"], rel=1e-5)
+
+
+def test_label_statistics_come_from_the_training_part_alone(tiny: Tiny, tmp_path: Path) -> None:
+    config = tiny.config(tmp_path)
+    prepared = prepare(config, command="tests")
+    labels = Store(tiny.store).read().phenotypes["fitness"].copy()
+    outside = np.concatenate([prepared.dataset.rows[prepared.parts[p]].numpy() for p in ("validation", "test")])
+    labels[outside] += 100
+    changed = with_labels(tiny, tmp_path, fitness=labels)
+    again = prepare(changed.config(tmp_path), command="tests")
+    for name, strains in prepared.parts.items():
+        assert torch.equal(strains, again.parts[name])
+    assert again.dataset.labels[again.parts["test"]].mean() > 90
+    directory = RunDirectory(tmp_path)
+    before, after = (make_task(config, p, directory).normaliser for p in (prepared, again))
+    assert torch.equal(before.mean, after.mean)
+    assert torch.equal(before.sd, after.sd)
+    train = prepared.dataset.labels[prepared.parts["train"]].double()
+    assert float(before.mean) == pytest.approx(float(train.mean()), rel=1e-6)
+    assert float(before.sd) == pytest.approx(float(train.std(unbiased=False)), rel=1e-6)
+
+
+def test_a_phenotype_without_training_labels_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    prepared = prepare(tiny.config(tmp_path), command="tests")
+    labels = Store(tiny.store).read().phenotypes["fitness"]
+    lonely = np.full_like(labels, np.nan)
+    lonely[prepared.dataset.rows[prepared.parts["test"]].numpy()] = 1.0
+    changed = with_labels(tiny, tmp_path, fitness=labels, lonely=lonely)
+    with pytest.raises(DataError, match="phenotype 'lonely' has no label in the training part"):
+        changed.train(tmp_path / "runs", "data.phenotypes=null")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_accumulating_two_batches_is_one_batch_of_twice_the_size(tiny: Tiny, tmp_path: Path) -> None:
+    options = ["optimizer.name=SGD", "optimizer.lr=0.001", "trainer.clip=null"]
+    halves = tiny.train(tmp_path / "a", *options, "data.batch_size=60", "trainer.accumulate={0: 2}").directory
+    whole = tiny.train(tmp_path / "b", *options, "data.batch_size=120").directory
+    assert [row["step"] for row in history(halves)] == [row["step"] for row in history(whole)] == [2, 4]
+    for name, weight in weights(whole).items():
+        torch.testing.assert_close(weights(halves)[name], weight, rtol=1e-4, atol=1e-6)
+
+
+def test_the_whole_schedule_fits_the_steps_that_are_made(tiny: Tiny, tmp_path: Path) -> None:
+    options = ["scheduler.name=cosine_restarts", "scheduler.interval=step", "scheduler.min_lr=0.0001"]
+    rows = history(tiny.train(tmp_path, *options, "trainer.accumulate={0: 2, 2: 4}", "trainer.epochs=4").directory)
+    assert rows[-1]["step"] == count_steps(4, 4, {0: 2, 2: 4}) == 6
+    rates = [row["learning_rate"] for row in rows]
+    assert rates == sorted(rates, reverse=True)
+    expected = [1e-4 + (3e-3 - 1e-4) * (1 + np.cos(np.pi * last / 6)) / 2 for last in (1, 3, 4, 5)]
+    assert rates == pytest.approx(expected)
+
+
+def test_clipping_bounds_the_step(tiny: Tiny, tmp_path: Path) -> None:
+    options = ["optimizer.name=SGD", "optimizer.lr=1.0", "data.batch_size=240", "trainer.epochs=1"]
+    start = tiny.train(tmp_path / "start", *options[:1], *options[2:], "optimizer.lr=1e-30").directory
+    moved = {}
+    for clip in ("0.01", "null"):
+        end = tiny.train(tmp_path / clip, *options, f"trainer.clip={clip}").directory
+        steps = [(weights(end)[k] - w).square().sum() for k, w in weights(start).items() if k.startswith("model.")]
+        moved[clip] = float(torch.stack(steps).sum().sqrt())
+    assert moved["0.01"] == pytest.approx(0.01, rel=1e-3)
+    assert moved["null"] > 0.1
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_trains(tiny: Tiny, tmp_path: Path, loss: str) -> None:
+    rows = history(tiny.train(tmp_path, f"loss={loss}", "trainer.epochs=4").directory)
+    assert rows[-1]["train/loss"] < rows[0]["train/loss"]
+    mse = rows[-1]["validation/fitness/normalised/mse"]
+    assert (rows[-1]["validation/loss"] == pytest.approx(mse, rel=1e-5)) == (loss == "mse")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["model.conv=sage", "model.combination=gated"],
+        ["model.local_head=false", "model.combination=none", "model.pool=[gene,reaction,metabolite]"],
+        ["model.strategy=edge_mask"],
+        ["trainer.precision=64-true"],
+        ["data.eval_batch_size=7", "model.layers=0"],
+        ["split.kind=gene_disjoint", "split.subset=null", "trainer.epochs=1"],
+    ],
+    ids=" ".join,
+)
+def test_other_models_and_precisions_train_and_predict(tiny: Tiny, tmp_path: Path, options: list[str]) -> None:
+    result = tiny.train(tmp_path, *options)
+    assert all(np.isfinite(row["validation/loss"]) for row in history(result.directory))
+    assert all(np.isfinite(row.metrics["mse"]) for row in result.rows)
+
+
+def test_strategies_give_the_same_losses(tiny: Tiny, tmp_path: Path) -> None:
+    options = ["trainer.epochs=1", "split.subset.size=60", "trainer.precision=64-true"]
+    found = [
+        history(tiny.train(tmp_path / name, *options, f"model.strategy={name}").directory)[0]["train/loss"]
+        for name in ("node_mask", "edge_mask", "edge_subgraph")
+    ]
+    assert found[1:] == pytest.approx([found[0]] * 2, rel=1e-6)
+
+
+def test_the_best_checkpoints_are_the_best(tiny: Tiny, tmp_path: Path) -> None:
+    options = ["trainer.epochs=8", "optimizer.lr=0.1", "trainer.evaluate=best_pearson"]
+    directory = tiny.train(tmp_path, *options).directory
+    rows = history(directory)
+    best = {
+        name: read_checkpoint(directory.checkpoint(name))["epoch"] for name in ("best_loss", "best_pearson", "last")
+    }
+    assert best["best_loss"] == min(rows, key=lambda row: row["validation/loss"])["epoch"]
+    assert best["best_pearson"] == max(rows, key=lambda row: row["validation/pearson"])["epoch"]
+    assert best["last"] == 7
