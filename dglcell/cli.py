@@ -18,7 +18,9 @@ from pathlib import Path
 from dglcell import __version__
 from dglcell.errors import DglcellError
 
-FILE_TROUBLE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EROFS, errno.ENOSPC, errno.EEXIST)
+FILE_TROUBLE = {
+    getattr(errno, name) for name in ("EACCES", "EPERM", "ENOENT", "EISDIR", "ENOTDIR", "EEXIST", "EROFS", "ENOSPC")
+}
 
 Verb = Callable[[argparse.Namespace], None]
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import torch.distributed as dist
-from pytorch_lightning.utilities import rank_zero_only
 
+# Set by torchrun, SLURM and Lightning's own launcher; all are 0 in the first process, or absent.
+RANK_VARIABLES = ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK")
 POLL_SECONDS = 0.5
 
 
 def is_rank_zero() -> bool:
     """Whether this process builds, writes and reports; true where there is only one."""
-    return bool(getattr(rank_zero_only, "rank", 0) == 0)
+    return all(os.environ.get(variable, "0") == "0" for variable in RANK_VARIABLES)
 
 
 def wait_for(path: Path) -> None:

@@ -38,6 +38,7 @@ from dglcell.training.environment import environment
 from dglcell.training.metrics import ResultRow
 from dglcell.training.optimizers import count_steps
 from dglcell.training.prepare import Prepared, prepare, store_path
+from dglcell.training.progress import EpochBar
 from dglcell.training.ranks import is_rank_zero, leave_group
 from dglcell.training.record import EpochLog
 from dglcell.training.report import evaluate_parts, report
@@ -255,7 +256,7 @@ def make_trainer(config: Config, directory: RunDirectory) -> pl.Trainer:
                 callbacks=make_callbacks(config, directory),
                 logger=False,
                 default_root_dir=directory.path,
-                enable_progress_bar=settings.progress and sys.stderr.isatty(),
+                enable_progress_bar=shows_bar(config),
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
                 use_distributed_sampler=False,
@@ -270,7 +271,7 @@ def make_trainer(config: Config, directory: RunDirectory) -> pl.Trainer:
 
 
 def make_callbacks(config: Config, directory: RunDirectory) -> list[Callback]:
-    """Best-loss, best-Pearson and last checkpoints; early stopping and accumulation where configured."""
+    """Best-loss, best-Pearson and last checkpoints; progress bar, early stopping and accumulation where asked for."""
 
     def keep(name: str, monitor: str | None, mode: str) -> ModelCheckpoint:
         return ModelCheckpoint(
@@ -284,9 +285,16 @@ def make_callbacks(config: Config, directory: RunDirectory) -> list[Callback]:
     ]
     if config.trainer.patience is not None:
         callbacks.append(EarlyStopping("validation/loss", patience=config.trainer.patience))
+    if shows_bar(config):
+        callbacks.append(EpochBar())
     if config.trainer.accumulate:
         callbacks.append(GradientAccumulationScheduler(dict(config.trainer.accumulate)))
     return callbacks
+
+
+def shows_bar(config: Config) -> bool:
+    """Whether there is a terminal for a progress bar; a line an epoch is printed in any case."""
+    return config.trainer.progress and sys.stdout.isatty()
 
 
 def quieten() -> None:

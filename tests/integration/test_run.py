@@ -114,6 +114,7 @@ def golden_losses(directory: RunDirectory) -> dict[str, list[float]]:
 def test_golden_losses(tiny: Tiny, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """`pytest --update-golden` writes the file anew, after a change that is meant to change the numbers."""
     options = ["trainer.epochs=3", "model.layers=2", "model.conv=gin", "scheduler.name=cosine_restarts"]
+    options += ["model.local_gain=0.01", "model.norm=layer", "optimizer.weight_decay=0.01"]
     found = golden_losses(tiny.train(tmp_path, *options).directory)
     if pytestconfig.getoption("--update-golden"):
         write_json(GOLDEN, {"overrides": options, **found})
