@@ -65,9 +65,7 @@ def test_training_mean_ignores_missing_labels() -> None:
 
 @given(genotypes_of_nine, st.floats(0.1, 100), st.integers(0, 2**32 - 1))
 @settings(max_examples=50, deadline=None)
-def test_additive_ridge_solves_the_penalised_least_squares(
-    genotypes: list[list[int]], alpha: float, seed: int
-) -> None:
+def test_additive_ridge_solves_the_penalised_least_squares(genotypes: list[list[int]], alpha: float, seed: int) -> None:
     strains = strains_of(genotypes, 9)
     y = np.random.default_rng(seed).normal(3, 1, len(strains))
     model = AdditiveRidge(alpha).fit(strains, y)
@@ -108,9 +106,7 @@ def test_query_pair_mean_without_any_pair_is_the_training_mean() -> None:
     assert model.predict(strains_of([[0, 1], [2]], 3)).tolist() == [2.0, 2.0]
 
 
-def low_rank_pairs(
-    seed: int, genes: int = 60, rank: int = 3
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def low_rank_pairs(seed: int, genes: int = 60, rank: int = 3) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     rng = np.random.default_rng(seed)
     factors = rng.normal(size=(genes, rank))
     signs = np.array([1, -1, 1])[:rank]
@@ -153,12 +149,8 @@ def test_low_rank_profiles_equal_dense_soft_impute() -> None:
 def test_low_rank_profiles_ignore_the_order_of_genes_and_average_replicates() -> None:
     pairs, y = low_rank_pairs(1, genes=20)
     once = LowRankProfiles(0.5).fit(pairs_of(pairs, 20), y)
-    twice = LowRankProfiles(0.5, alpha=20.0).fit(
-        pairs_of(np.concatenate([pairs, pairs[:, ::-1]]), 20), np.tile(y, 2)
-    )
-    np.testing.assert_allclose(
-        once.predict(pairs_of(pairs, 20)), twice.predict(pairs_of(pairs, 20)), atol=1e-4
-    )
+    twice = LowRankProfiles(0.5, alpha=20.0).fit(pairs_of(np.concatenate([pairs, pairs[:, ::-1]]), 20), np.tile(y, 2))
+    np.testing.assert_allclose(once.predict(pairs_of(pairs, 20)), twice.predict(pairs_of(pairs, 20)), atol=1e-4)
 
 
 def test_low_rank_profiles_refuse_triples() -> None:
@@ -210,9 +202,7 @@ def test_the_low_rank_model_is_left_out_of_triples_with_a_reason() -> None:
     train = strains_of([[0, 1, 2], [1, 2, 3], [0, 2, 3]], 4)
     fitted = fit_null_models(train, train, np.arange(3.0), np.arange(3.0))
     assert [null.name for null in fitted] == ["training mean", "additive ridge", "query-pair mean"]
-    assert left_out_null_models(train) == {
-        "low-rank profiles": "needs strains with exactly two deletions (found 3)"
-    }
+    assert left_out_null_models(train) == {"low-rank profiles": "needs strains with exactly two deletions (found 3)"}
     assert left_out_null_models(strains_of([[0, 1]], 2)) == {}
 
 
@@ -224,9 +214,9 @@ def test_hyperparameters_are_chosen_on_the_validation_part() -> None:
     additive = {null.name: null.model for null in fit_null_models(strains, strains, y, y)}["additive ridge"]
     other = rng.normal(size=len(strains))
     shrunk = {null.name: null.model for null in fit_null_models(strains, strains, y, other)}["additive ridge"]
-    unknown = {
-        null.name: null.model for null in fit_null_models(strains, strains, y, np.full_like(y, np.nan))
-    }["additive ridge"]
+    unknown = {null.name: null.model for null in fit_null_models(strains, strains, y, np.full_like(y, np.nan))}[
+        "additive ridge"
+    ]
     assert [m.alpha for m in (additive, shrunk, unknown)] == [0.1, 1000.0, 10.0]
 
 
@@ -242,9 +232,7 @@ def test_collins_2007_agrees_with_the_reference_accuracies(raw: Path) -> None:
     train, test = order[: int(0.8 * len(y))], order[int(0.9 * len(y)) :]
     pearson = {
         model.__class__.__name__: regression_metrics(
-            model.fit(pairs_of(pairs[train], len(names)), y[train]).predict(
-                pairs_of(pairs[test], len(names))
-            ),
+            model.fit(pairs_of(pairs[train], len(names)), y[train]).predict(pairs_of(pairs[test], len(names))),
             y[test],
         )["pearson"]
         for model in (AdditiveRidge(10.0), LowRankProfiles(1.0, rank=40))

@@ -61,9 +61,7 @@ def random_parts(table: StrainTable, fractions: Sequence[float], seed: int, by_d
     return _parts_of_levels(shuffled(gene_set_keys(table), seed), level, fractions)
 
 
-def pair_disjoint_parts(
-    table: StrainTable, fractions: Sequence[float], seed: int, by_deletions: bool
-) -> Parts:
+def pair_disjoint_parts(table: StrainTable, fractions: Sequence[float], seed: int, by_deletions: bool) -> Parts:
     """Divide so that no query pair is in two parts.
 
     The query pair of a strain is its first two genes, in either order; a double mutant is its own query pair.
@@ -172,9 +170,7 @@ def _join_pairs(pairs: Keys, sets: Keys) -> Keys:
     joined = (sets[by_set[:-1]] == sets[by_set[1:]]) & (left != right)
     if not joined.any():
         return pairs
-    links = coo_array(
-        (np.ones(int(joined.sum())), (left[joined], right[joined])), shape=(len(keys), len(keys))
-    )
+    links = coo_array((np.ones(int(joined.sum())), (left[joined], right[joined])), shape=(len(keys), len(keys)))
     count, component = connected_components(links, directed=False)
     smallest = np.full(count, np.iinfo(np.uint64).max, np.uint64)
     np.minimum.at(smallest, component, keys)

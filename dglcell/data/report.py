@@ -104,9 +104,7 @@ def describe_split(split: Split, table: StrainTable) -> str:
             genes = f"{len(genes_of[part]):,}"
             unseen = f"{len(np.setdiff1d(genes_of[part], genes_of[0])):,}" if part else ""
         share = f"{chosen.sum() / len(table):.1%}"
-        rows.append(
-            (name, f"{chosen.sum():,}", share, *(f"{found.get(n, 0):,}" for n in numbers), genes, unseen)
-        )
+        rows.append((name, f"{chosen.sum():,}", share, *(f"{found.get(n, 0):,}" for n in numbers), genes, unseen))
     columns = [f"{n} deletion" + ("" if n == 1 else "s") for n in numbers]
     title = ", ".join(f"{key} {value}" for key, value in {"seed": split.seed, **split.parameters}.items())
     return "\n".join(
@@ -138,9 +136,7 @@ def format_listings(listings: Iterable[StoreListing]) -> str:
         )
     if not rows:
         return "no stores here; build one with `dglcell data build`"
-    return _table(
-        ("store", "strains", "size", "built", "sha256", "source and phenotypes"), rows, left=(0, 3, 4, 5)
-    )
+    return _table(("store", "strains", "size", "built", "sha256", "source and phenotypes"), rows, left=(0, 3, 4, 5))
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> str:

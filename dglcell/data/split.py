@@ -148,9 +148,7 @@ class Split:
             DataError: the file is missing, not a split, altered, or of another store.
         """
         if not Path(path).is_file():
-            raise DataError(
-                f"split '{path}' not found", expected="a file written by a run", do="check the path"
-            )
+            raise DataError(f"split '{path}' not found", expected="a file written by a run", do="check the path")
         try:
             with np.load(path, allow_pickle=False) as archive:
                 part, meta = archive["part"], json.loads(str(archive["meta"]))
@@ -163,9 +161,7 @@ class Split:
                 do="make the split anew from its seed",
             ) from None
         if not intact:
-            raise DataError(
-                f"split '{path}' was altered: it does not fit its hash", do="make it anew from its seed"
-            )
+            raise DataError(f"split '{path}' was altered: it does not fit its hash", do="make it anew from its seed")
         if store_sha256 is not None and split.store_sha256 != store_sha256:
             raise DataError(
                 f"split '{path}' belongs to another store",
@@ -193,9 +189,7 @@ def make_split(config: SplitConfig, table: StrainTable, store_sha256: str, raw: 
     if config.file is not None:
         split = Split.load(config.file, store_sha256)
         if len(split.part) != len(table):
-            raise DataError(
-                f"split '{config.file}' has the wrong length", got=len(split.part), expected=len(table)
-            )
+            raise DataError(f"split '{config.file}' has the wrong length", got=len(split.part), expected=len(table))
         return split
     fractions = list(config.fractions)
     if config.kind == "random":

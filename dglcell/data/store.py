@@ -181,9 +181,7 @@ class Store:
                 do="name phenotypes as `dglcell data stats` prints them",
             )
         row = {label: i for i, label in enumerate(self.meta.layout.labels)}
-        return [
-            row[kind, name] for kind in (PHENOTYPE, P_VALUE, SD) for name in wanted if (kind, name) in row
-        ]
+        return [row[kind, name] for kind in (PHENOTYPE, P_VALUE, SD) for name in wanted if (kind, name) in row]
 
     def _table(
         self,

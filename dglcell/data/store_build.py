@@ -227,9 +227,7 @@ def table_slice(table: StrainTable, start: int, stop: int) -> StrainTable:
 
 def _layout(names: int, phenotypes: Sequence[str], p_values: Sequence[str], sds: Sequence[str]) -> Layout:
     if not phenotypes:
-        raise DataError(
-            "no phenotype: a store needs at least one", do="name a phenotype column of the source"
-        )
+        raise DataError("no phenotype: a store needs at least one", do="name a phenotype column of the source")
     for kind, wanted in (("p-values", p_values), ("standard deviations", sds)):
         stray = [name for name in wanted if name not in phenotypes]
         if stray:

@@ -81,11 +81,7 @@ class StoreMeta:
             content = json.loads(record)
         except ValueError:
             raise _damaged(where) from None
-        if (
-            isinstance(content, dict)
-            and isinstance(content.get("schema"), int)
-            and content["schema"] > SCHEMA
-        ):
+        if isinstance(content, dict) and isinstance(content.get("schema"), int) and content["schema"] > SCHEMA:
             raise DataError(
                 f"{where} has a newer format than this version of dglcell reads",
                 got=f"schema {content['schema']}, written by dglcell {content.get('version', '(unknown)')}",

@@ -37,8 +37,7 @@ def subset_parts(
         raise DataError(
             "the subset is larger than what it is taken from",
             got=f"size {size:,}",
-            expected=f"at most {int(eligible.sum()):,} strains"
-            + ("" if genes is None else " with a listed gene"),
+            expected=f"at most {int(eligible.sum()):,} strains" + ("" if genes is None else " with a listed gene"),
             do="lower the size of the subset, or list more genes",
         )
     order = shuffled(gene_set_keys(table), seed)

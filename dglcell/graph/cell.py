@@ -94,9 +94,7 @@ class CellConfig:
         if self.derived and not self.model:
             raise ConfigError(f"`{key}.derived` needs `{key}.model`", got=list(self.derived))
         if self.currency_degree < 1:
-            raise ConfigError(
-                f"`{key}.currency_degree` is too small", got=self.currency_degree, expected="1 or more"
-            )
+            raise ConfigError(f"`{key}.currency_degree` is too small", got=self.currency_degree, expected="1 or more")
 
 
 def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
@@ -115,9 +113,7 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     metabolism = Metabolism.read(config.model, raw, absorb=config.absorb) if config.model else None
     aliases = read_aliases(find_raw(config.aliases, raw)) if config.aliases else AliasTable.empty()
     known = _self_evident(metabolism, aliases)
-    networks = {
-        name: read_network(name, network, aliases, known, raw) for name, network in config.networks.items()
-    }
+    networks = {name: read_network(name, network, aliases, known, raw) for name, network in config.networks.items()}
     genes = _choose_genes(config, metabolism, networks, raw)
     vocabularies, relations = {GENE: genes}, _Relations()
     provenance: dict[str, Any] = {"config": dataclasses.asdict(config), "networks": {}}
@@ -194,9 +190,7 @@ def _add_metabolism(
     catalyses = Edges(index[gene], reaction)
     inside = catalyses.select(catalyses.src >= 0)
     report = NameReport(len(metabolism.genes), unknown, rows_dropped=len(catalyses) - len(inside))
-    enforce_name_policy(
-        report, config.unknown, where=f"metabolic model '{metabolism.name}'", key="cell.unknown"
-    )
+    enforce_name_policy(report, config.unknown, where=f"metabolic model '{metabolism.name}'", key="cell.unknown")
     if config.metabolism:
         vocabularies |= {REACTION: metabolism.reactions, METABOLITE: metabolism.metabolites}
         converts = Edges(metabolism.converts[0], metabolism.converts[1], metabolism.stoichiometry)

@@ -17,10 +17,7 @@ CURRENCY_DEGREE = 50
 
 # BiGG identifiers without compartment, then names as other models write them, all in lower case.
 _IDENTIFIERS = "h,h2o,o2,co2,pi,ppi,nh4,atp,adp,amp,gtp,gdp,nad,nadh,nadp,nadph,fad,fadh2,coa"
-_NAMES = (
-    "h+,water,oxygen,carbon dioxide,phosphate,diphosphate,ammonium,ammonia,"
-    "nad+,nad(+),nadp+,nadp(+),coenzyme a"
-)
+_NAMES = "h+,water,oxygen,carbon dioxide,phosphate,diphosphate,ammonium,ammonia,nad+,nad(+),nadp+,nadp(+),coenzyme a"
 CURRENCY_SPECIES = frozenset(f"{_IDENTIFIERS},{_NAMES}".split(","))
 """Carriers of protons, water, gases, phosphate, energy and electrons, whatever the size of the model."""
 
@@ -51,8 +48,7 @@ class Currency:
         degree = _stoichiometric(metabolism).sum(axis=0)
         columns = (vocabulary.names, metabolism.metabolite_names, metabolism.compartments)
         known = [
-            identifier.removesuffix(f"_{compartment}").lower() in CURRENCY_SPECIES
-            or name.lower() in CURRENCY_SPECIES
+            identifier.removesuffix(f"_{compartment}").lower() in CURRENCY_SPECIES or name.lower() in CURRENCY_SPECIES
             for identifier, name, compartment in zip(*columns, strict=True)
         ]
         return (degree > self.degree) | np.array(known, dtype=bool)

@@ -126,9 +126,7 @@ def _untouched_lines(cell: CellGraph) -> list[str]:
 
 
 def _wrapped(names: Iterable[str]) -> list[str]:
-    return textwrap.wrap(
-        ", ".join(names), WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
-    )
+    return textwrap.wrap(", ".join(names), WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[str]:

@@ -153,9 +153,7 @@ def _parser(format_name: str) -> tuple[Callable[[bytes], Model], tuple[type[Exce
 
 
 def _cobra_missing() -> MissingDependencyError:
-    return MissingDependencyError(
-        "reading metabolic models needs cobra", do="pip install 'dglcell[data]'"
-    )
+    return MissingDependencyError("reading metabolic models needs cobra", do="pip install 'dglcell[data]'")
 
 
 @contextmanager

@@ -94,9 +94,7 @@ def read_table(path: Path, wanted: Sequence[str], separator: str, header: bool |
     try:
         import pandas as pd
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            "reading edge tables needs pandas", do="pip install 'dglcell[data]'"
-        ) from error
+        raise MissingDependencyError("reading edge tables needs pandas", do="pip install 'dglcell[data]'") from error
 
     damage = (
         EOFError,

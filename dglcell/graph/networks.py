@@ -181,8 +181,7 @@ def _split_relations(
     elif config.relation_column:
         codes, values = pd.factorize(table.text(config.relation_column), sort=True)
         groups = [
-            (f"{name}_{value}", np.flatnonzero(codes == code), config.weight)
-            for code, value in enumerate(values)
+            (f"{name}_{value}", np.flatnonzero(codes == code), config.weight) for code, value in enumerate(values)
         ]
     else:
         groups = [(name, every, config.weight)]

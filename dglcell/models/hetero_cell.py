@@ -23,6 +23,10 @@ from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import States
 
 
+HEAD_GAIN = 0.01
+"""Initial scale of the output layers' weights, relative to Kaiming's."""
+
+
 @dataclass(frozen=True)
 class Prediction:
     """What the model says about B strains.
@@ -92,6 +96,15 @@ class HeteroCell(nn.Module):
             else None
         )
         self.apply(initialise)
+        self._start_at_the_mean()
+
+    def _start_at_the_mean(self) -> None:
+        """Shrink the last Linear of both heads: an untrained model predicts about the training mean, 0."""
+        heads = [self.global_head[-1]] + ([self.local_head.score] if self.local_head is not None else [])
+        with torch.no_grad():
+            for head in heads:
+                assert isinstance(head, nn.Linear)
+                head.weight.mul_(HEAD_GAIN)
 
     def _make_layer(self, relations: list[Relation]) -> HeteroLayer:
         config = self.config

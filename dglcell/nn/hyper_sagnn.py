@@ -37,8 +37,8 @@ class SetAttention(nn.Module):
         others_KK = ~torch.eye(K, dtype=torch.bool, device=x_BKH.device)
         partner_BKK = present_BK.unsqueeze(1) & present_BK.unsqueeze(2) & others_KK
         # A finite floor keeps rows without partners free of NaN; the product below sets them to zero.
-        floor = torch.finfo(x_BKH.dtype).min
         logits = (query @ key.transpose(-1, -2)) * (H // self.heads) ** -0.5
+        floor = torch.finfo(logits.dtype).min
         share = torch.softmax(logits.masked_fill(~partner_BKK.unsqueeze(1), floor), dim=-1)
         mixed_BKH = ((share * partner_BKK.unsqueeze(1)) @ value).transpose(1, 2).reshape(B, K, H)
         has_partner_BK1 = partner_BKK.any(-1, keepdim=True)

@@ -57,9 +57,7 @@ def test_any_changed_or_missing_byte_is_found_and_the_block_named(data: st.DataO
         value[position] ^= data.draw(st.integers(1, 255))
     else:
         del value[position:]
-    with pytest.raises(
-        DataError, match=r"^store 's': block 3 of 9 is damaged: its checksum .*\n.*build it anew"
-    ):
+    with pytest.raises(DataError, match=r"^store 's': block 3 of 9 is damaged: its checksum .*\n.*build it anew"):
         unpack(bytes(value), LAYOUT, "store 's': block 3 of 9")
 
 

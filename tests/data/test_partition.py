@@ -85,9 +85,7 @@ def test_random_gives_each_strain_one_part_and_each_gene_set_too(
 
 @pytest.mark.parametrize("fractions", [FRACTIONS, (0.5, 0.3, 0.2)])
 def test_random_meets_its_fractions(fractions: tuple[float, ...]) -> None:
-    np.testing.assert_allclose(
-        shares(random_parts(triples(10_000), fractions, 0, False)), fractions, atol=2e-4
-    )
+    np.testing.assert_allclose(shares(random_parts(triples(10_000), fractions, 0, False)), fractions, atol=2e-4)
 
 
 def test_random_meets_its_fractions_for_each_number_of_deletions() -> None:
@@ -154,9 +152,7 @@ def test_a_few_large_query_pairs_of_triples_reach_every_part() -> None:
 
 
 @given(strains=st.integers(3, 40), seed=seeds, fractions=fractions)
-def test_three_groups_are_enough_for_three_parts(
-    strains: int, seed: int, fractions: tuple[float, ...]
-) -> None:
+def test_three_groups_are_enough_for_three_parts(strains: int, seed: int, fractions: tuple[float, ...]) -> None:
     table = table_of([[f"G{i * i % strains}"] for i in range(strains)] + [["X"], ["Y"]])
     assert set(random_parts(table, fractions, seed, True).tolist()) == {TRAIN, VALIDATION, TEST}
 
@@ -178,9 +174,7 @@ def genes_by_part(table: StrainTable, parts: Parts) -> dict[int, set[str]]:
 
 @settings(max_examples=200)
 @given(table=tables, fractions=fractions, seed=seeds)
-def test_no_test_gene_occurs_in_training_under_any(
-    table: StrainTable, fractions: tuple[float, ...], seed: int
-) -> None:
+def test_no_test_gene_occurs_in_training_under_any(table: StrainTable, fractions: tuple[float, ...], seed: int) -> None:
     parts = gene_disjoint_parts(table, fractions, seed, "any")
     genes = genes_by_part(table, parts)
     seen, chosen = genes[TRAIN], genes[TRAIN] | genes[VALIDATION]
@@ -194,9 +188,7 @@ def test_no_test_gene_occurs_in_training_under_any(
 
 @settings(max_examples=200)
 @given(table=tables, fractions=fractions, seed=seeds)
-def test_no_gene_is_in_two_parts_under_all(
-    table: StrainTable, fractions: tuple[float, ...], seed: int
-) -> None:
+def test_no_gene_is_in_two_parts_under_all(table: StrainTable, fractions: tuple[float, ...], seed: int) -> None:
     parts = gene_disjoint_parts(table, fractions, seed, "all")
     genes = genes_by_part(table, parts)
     assert not genes[TRAIN] & genes[VALIDATION]

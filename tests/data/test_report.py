@@ -25,9 +25,7 @@ def row(text: str, start: str) -> list[str]:
 
 
 def test_a_store_tells_what_it_holds_and_where_it_came_from(tmp_path: Path) -> None:
-    store = build_store(
-        random_table(1500, 40, columns=True), tmp_path / "s", command="dglcell data build x.yaml"
-    )
+    store = build_store(random_table(1500, 40, columns=True), tmp_path / "s", command="dglcell data build x.yaml")
     text = describe_store(store)
     for piece in (
         "1,500 with",

@@ -40,9 +40,7 @@ def test_parts_are_disjoint_and_complete(config: SplitConfig, tmp_path: Path) ->
     assert all(found.dtype == np.int64 and (np.diff(found) > 0).all() for found in indices)
     together = np.concatenate([*indices, np.flatnonzero(split.part == 255)])
     np.testing.assert_array_equal(np.sort(together), np.arange(len(TABLE)))
-    assert [len(found) for found in indices] == [
-        split.counts[part] for part in ("train", "validation", "test")
-    ]
+    assert [len(found) for found in indices] == [split.counts[part] for part in ("train", "validation", "test")]
     split.save(tmp_path / "split.npz")
     assert Split.load(tmp_path / "split.npz", STORE).sha256 == split.sha256
 
@@ -89,9 +87,7 @@ def test_a_split_comes_back_from_its_file(split: Split, tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["split.npz"]
 
 
-def test_a_failed_save_leaves_the_old_file(
-    split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_save_leaves_the_old_file(split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "split.npz"
     split.save(path)
 
@@ -233,9 +229,7 @@ def test_an_empty_part(config: SplitConfig, strains: list[list[str]], message: s
 def test_a_gene_list_shapes_the_subset_and_its_record(tmp_path: Path) -> None:
     listed = TABLE.names[:100]
     path = tmp_path / "metabolism.txt"
-    path.write_text(
-        "# metabolic genes\n\n" + "\n".join(f"{name}  # note" for name in listed) + "\nnot_a_gene\n"
-    )
+    path.write_text("# metabolic genes\n\n" + "\n".join(f"{name}  # note" for name in listed) + "\nnot_a_gene\n")
     config = SplitConfig(subset=SubsetConfig(200, genes=str(path)))
     split = make_split(config, TABLE, STORE)
     assert split.counts["unused"] == 1800
@@ -251,9 +245,7 @@ def test_a_gene_list_shapes_the_subset_and_its_record(tmp_path: Path) -> None:
 def test_a_gene_list_without_a_known_gene(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_text("HXK1\nHXK2\n")
-    with pytest.raises(
-        DataError, match=r"has no gene of the store\n.*2 names\n.*Y\d{5}.*\n.*systematic names"
-    ):
+    with pytest.raises(DataError, match=r"has no gene of the store\n.*2 names\n.*Y\d{5}.*\n.*systematic names"):
         make_split(SplitConfig(subset=SubsetConfig(100, genes=str(path))), TABLE, STORE)
 
 

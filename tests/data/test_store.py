@@ -176,17 +176,13 @@ def test_a_file_that_is_not_lmdb(tmp_path: Path) -> None:
 def test_an_lmdb_directory_of_something_else(tmp_path: Path) -> None:
     with lmdb.open(str(tmp_path), lock=False) as environment, environment.begin(write=True) as transaction:
         transaction.put(b"0", b"some other record")
-    with pytest.raises(
-        DataError, match=r"an LMDB directory but not a store of strains\n.*a record named 'meta'"
-    ):
+    with pytest.raises(DataError, match=r"an LMDB directory but not a store of strains\n.*a record named 'meta'"):
         Store(tmp_path)
 
 
 def test_a_store_of_a_newer_format(store: Store) -> None:
     rewrite(store, b"meta", replace(store.meta, schema=2, version="9.9").to_bytes())
-    with pytest.raises(
-        DataError, match=r"newer format .*\n.*schema 2, written by dglcell 9.9\n.*schema 1\n.*update"
-    ):
+    with pytest.raises(DataError, match=r"newer format .*\n.*schema 2, written by dglcell 9.9\n.*schema 1\n.*update"):
         Store(store.path)
 
 
@@ -213,9 +209,7 @@ def test_names_that_do_not_fit_their_hash(store: Store) -> None:
 
 
 def test_columns_that_do_not_fit_the_content_hash(store: Store, tmp_path: Path) -> None:
-    other = build_store(
-        random_table(500, 40, seed=2, columns=True), tmp_path / "o", command="t", block_strains=60
-    )
+    other = build_store(random_table(500, 40, seed=2, columns=True), tmp_path / "o", command="t", block_strains=60)
     meta = replace(other.meta, sha256=store.sha256)
     rewrite(other, b"meta", meta.to_bytes())
     with pytest.raises(DataError, match="columns do not fit their hash"):

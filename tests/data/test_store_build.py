@@ -124,9 +124,7 @@ def test_many_transactions_make_the_same_file(tmp_path: Path, monkeypatch: pytes
 
 def test_a_gene_twice_in_a_strain(tmp_path: Path) -> None:
     strains = [["A", "B"]] * 5 + [["C", "A", "C"], ["A", "A"]]
-    with pytest.raises(
-        GenotypeError, match=r"^strain 6 deletes gene 'C' twice\n.*distinct genes.*\n.*drop the row"
-    ):
+    with pytest.raises(GenotypeError, match=r"^strain 6 deletes gene 'C' twice\n.*distinct genes.*\n.*drop the row"):
         build_store(table_of(strains), tmp_path / "store", command="test")
     assert os.listdir(tmp_path) == []
 
@@ -155,9 +153,7 @@ def test_more_deletions_than_a_byte_counts(tmp_path: Path) -> None:
 def test_an_infinite_label(tmp_path: Path, value: float) -> None:
     table = table_of([["A"], ["B"], ["C"]])
     table = replace(table, phenotypes={"fitness": np.array([1, 2, value])})
-    with pytest.raises(
-        DataError, match=r"^strain 3 has an unusable phenotype of 'fitness'\n.*inf\n.*a finite number"
-    ):
+    with pytest.raises(DataError, match=r"^strain 3 has an unusable phenotype of 'fitness'\n.*inf\n.*a finite number"):
         build_store(table, tmp_path / "store", command="test")
 
 
@@ -180,9 +176,7 @@ def test_a_p_value_or_sd_out_of_range(tmp_path: Path, column: str, value: float,
 def test_a_strain_without_any_label(tmp_path: Path) -> None:
     nan = np.nan
     table = changed(table_of([["A"], ["B"], ["C"]]), a=np.array([1, nan, nan]), b=np.array([nan, 2, nan]))
-    with pytest.raises(
-        DataError, match=r"^strain 3 has no label at all\n.*1 such.*\n.*one of a, b\n.*drop the rows"
-    ):
+    with pytest.raises(DataError, match=r"^strain 3 has no label at all\n.*1 such.*\n.*one of a, b\n.*drop the rows"):
         build_store(table, tmp_path / "store", command="test")
 
 
@@ -202,9 +196,7 @@ def test_row_numbers_run_over_all_chunks(tmp_path: Path) -> None:
 
 def test_a_gene_that_the_writer_was_not_told_of(tmp_path: Path) -> None:
     with (
-        pytest.raises(
-            GenotypeError, match=r"gene 'C' is not among the names of the store\n.*names of all chunks"
-        ),
+        pytest.raises(GenotypeError, match=r"gene 'C' is not among the names of the store\n.*names of all chunks"),
         StoreWriter(
             tmp_path / "s", names=["A", "B"], phenotypes=["fitness"], provenance=PROVENANCE, command="t"
         ) as writer,
@@ -214,20 +206,14 @@ def test_a_gene_that_the_writer_was_not_told_of(tmp_path: Path) -> None:
 
 def test_a_chunk_with_other_columns(tmp_path: Path) -> None:
     with (
-        pytest.raises(
-            DataError, match=r"differ from those of the store\n.*phenotype of fitness\n.*phenotype of tau"
-        ),
-        StoreWriter(
-            tmp_path / "s", names=["A"], phenotypes=["tau"], provenance=PROVENANCE, command="t"
-        ) as writer,
+        pytest.raises(DataError, match=r"differ from those of the store\n.*phenotype of fitness\n.*phenotype of tau"),
+        StoreWriter(tmp_path / "s", names=["A"], phenotypes=["tau"], provenance=PROVENANCE, command="t") as writer,
     ):
         writer.append(table_of([["A"]]))
 
 
 def test_no_phenotype(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"^no phenotype: a store needs at least one\n.*name a phenotype column"
-    ):
+    with pytest.raises(DataError, match=r"^no phenotype: a store needs at least one\n.*name a phenotype column"):
         build_store(changed(table_of([["A"]])), tmp_path / "store", command="test")
 
 
@@ -240,9 +226,7 @@ def test_no_strain(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("column", "text"), [("p_values", "p-values"), ("sds", "standard deviations")])
 def test_columns_of_an_absent_phenotype(tmp_path: Path, column: str, text: str) -> None:
     table = replace(table_of([["A"]]), **{column: {"tau": np.ones(1, np.float32)}})
-    with pytest.raises(
-        DataError, match=rf"^{text} of a phenotype that is not there\n.*tau\n.*some of fitness"
-    ):
+    with pytest.raises(DataError, match=rf"^{text} of a phenotype that is not there\n.*tau\n.*some of fitness"):
         build_store(table, tmp_path / "store", command="test")
 
 
@@ -260,9 +244,7 @@ def test_an_existing_store_stays_unless_it_may_be_replaced(tmp_path: Path) -> No
 
 def test_a_directory_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(
-        DataError, match=r"will not be replaced: it is not a store\n.*thesis.tex\n.*\n.*choose another"
-    ):
+    with pytest.raises(DataError, match=r"will not be replaced: it is not a store\n.*thesis.tex\n.*\n.*choose another"):
         build_store(table_of([["A"]]), tmp_path, command="test", overwrite=True)
     file = tmp_path / "thesis.tex"
     with pytest.raises(DataError, match="will not be replaced"):

@@ -56,9 +56,7 @@ def test_a_gene_list_restricts_the_strains() -> None:
     genes = np.array([name in listed for name in TABLE.names])
     kept = subset_parts(PARTS, TABLE, 300, 0, genes)
     assert (kept != UNUSED).sum() == 300
-    assert all(
-        listed & set(strain) for strain, part in zip(gene_lists(TABLE), kept, strict=True) if part != UNUSED
-    )
+    assert all(listed & set(strain) for strain, part in zip(gene_lists(TABLE), kept, strict=True) if part != UNUSED)
 
 
 def test_unused_strains_stay_unused() -> None:

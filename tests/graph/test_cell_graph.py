@@ -56,9 +56,7 @@ def test_save_and_load(cell: CellGraph, tmp_path_factory: pytest.TempPathFactory
 
 
 def small(weight: float = 1.0, edge: tuple[int, int] = (0, 1), gene: str = "YA") -> CellGraph:
-    edges = Edges(
-        np.array([edge[0], 2, 0]), np.array([edge[1], 0, 0]), np.array([weight, 2, 3], dtype=np.float32)
-    )
+    edges = Edges(np.array([edge[0], 2, 0]), np.array([edge[1], 0, 0]), np.array([weight, 2, 3], dtype=np.float32))
     return CellGraph.assemble({GENE: Vocabulary.of([gene, "YB", "YC"])}, {gene_relation("net"): edges})
 
 

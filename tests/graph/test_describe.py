@@ -16,7 +16,9 @@ def test_a_small_cell_in_words(write: Callable[[str, str], str]) -> None:
         unknown="drop",
     )
     cell = build_cell(CellConfig(networks={"net": network}, genes=write("g.txt", "YA\nYB\nYC\nYD\nYE\n")))
-    assert describe(cell) == f"""\
+    assert (
+        describe(cell)
+        == f"""\
 Cell graph {cell.sha256[:16]}
 
 nodes  count
@@ -33,6 +35,7 @@ left out by `unknown: drop`
 2 of 5 genes are touched by no relation (self-loops aside)
   YD, YE
 """
+    )
 
 
 def test_textbook_fits_the_terminal_and_is_deterministic() -> None:

@@ -30,9 +30,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("extension", WRITERS)
-def test_every_format_gives_the_same_metabolism(
-    toy: cobra.Model, tmp_path: Path, extension: str, zipped: bool
-) -> None:
+def test_every_format_gives_the_same_metabolism(toy: cobra.Model, tmp_path: Path, extension: str, zipped: bool) -> None:
     path = tmp_path / f"toy.v2.{extension}"
     WRITERS[extension](toy, str(path))
     if zipped:

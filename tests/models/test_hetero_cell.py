@@ -53,12 +53,20 @@ def test_parameter_count_of_the_local_head() -> None:
     assert count(combination="gated") - count() == 322
 
 
+def randomise(model: HeteroCell) -> HeteroCell:
+    """Parameters without any of the zeros and ones of a fresh model."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.5)
+    return model
+
+
 def outcome(cell: RandomCell, batch: GenotypeBatch, **changes) -> dict[str, torch.Tensor]:
     """Predictions and the gradient of every parameter."""
     torch.manual_seed(0)
     config = small_config(**changes)
     config.validate()
-    model = HeteroCell(cell.resident, config, outputs=2).double()
+    model = randomise(HeteroCell(cell.resident, config, outputs=2).double())
     prediction = model(batch).phenotypes
     prediction.square().sum().backward()
     gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
@@ -95,7 +103,7 @@ def test_strategies_agree_forward_and_in_every_gradient(data, cell: RandomCell, 
 def test_kept_nodes_equal_a_plain_network_on_the_reduced_graph(data, cell: RandomCell, conv: str) -> None:
     strains = data.draw(genotypes_of(cell))
     torch.manual_seed(0)
-    model = HeteroCell(cell.resident, small_config(conv=conv), outputs=2).double()
+    model = randomise(HeteroCell(cell.resident, small_config(conv=conv), outputs=2).double())
     prediction = model(GenotypeBatch.from_lists(strains))
     expected = np.stack([plain_forward(model, cell, strain) for strain in strains])
     np.testing.assert_allclose(prediction.global_part.detach().numpy(), expected, atol=1e-10, rtol=1e-10)
@@ -105,7 +113,7 @@ def test_kept_nodes_equal_a_plain_network_on_the_reduced_graph(data, cell: Rando
 @given(data=st.data(), cell=random_cells())
 def test_a_strain_never_depends_on_its_batch_mates(data, cell: RandomCell) -> None:
     strains = data.draw(genotypes_of(cell))
-    model = HeteroCell(cell.resident, small_config()).double().eval()
+    model = randomise(HeteroCell(cell.resident, small_config()).double())
     together = model(GenotypeBatch.from_lists(strains)).phenotypes
     for b, strain in enumerate(strains):
         alone = model(GenotypeBatch.from_lists([strain])).phenotypes

@@ -151,6 +151,8 @@ def test_every_loss_trains(tiny: Tiny, tmp_path: Path, loss: str) -> None:
         ["model.local_head=false", "model.combination=none", "model.pool=[gene,reaction,metabolite]"],
         ["model.strategy=edge_mask"],
         ["trainer.precision=64-true"],
+        ["trainer.precision=bf16-mixed"],
+        ["trainer.precision=bf16-mixed", "model.strategy=difference", "model.conv=sage"],
         ["data.eval_batch_size=7", "model.layers=0"],
         ["split.kind=gene_disjoint", "split.subset=null", "trainer.epochs=1"],
     ],

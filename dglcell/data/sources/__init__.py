@@ -48,8 +48,11 @@ class SourceConfig:
         known = ["insilico", "csv", *LABORATORIES]
         if self.name not in known:
             close = difflib.get_close_matches(self.name, known, n=3, cutoff=0.4)
-            raise ConfigError(f"no data source is called '{self.name}'", expected="one of " + ", ".join(known),
-                              do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell data list`")
+            raise ConfigError(
+                f"no data source is called '{self.name}'",
+                expected="one of " + ", ".join(known),
+                do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell data list`",
+            )
         if self.name == "insilico":
             self.insilico.validate()
         elif self.name == "csv":
@@ -76,8 +79,9 @@ def load_source(config: SourceConfig, raw: str | None = None) -> StrainTable:
         try:
             from dglcell.data.sources.insilico import load_insilico
         except ModuleNotFoundError as error:
-            raise MissingDependencyError(f"the in-silico screen needs {error.name}",
-                                         do="pip install 'dglcell[data]'") from error
+            raise MissingDependencyError(
+                f"the in-silico screen needs {error.name}", do="pip install 'dglcell[data]'"
+            ) from error
         return load_insilico(config.insilico, raw)
     if config.name == "csv":
         from dglcell.data.sources.csv_table import load_csv
@@ -114,15 +118,27 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
         raw: folder of raw files; the environment variable ``DGLCELL_RAW`` where None.
     """
     own = [
-        SourceInfo("insilico", "single, double and triple deletions of a metabolic model by flux balance analysis",
-                   "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245", "computed",
-                   "428,673 strains for `textbook`", available=True),
-        SourceInfo("csv", "a table of your own: gene columns and phenotype columns", "", "yours", "any",
-                   available=True),
+        SourceInfo(
+            "insilico",
+            "single, double and triple deletions of a metabolic model by flux balance analysis",
+            "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245",
+            "computed",
+            "428,673 strains for `textbook`",
+            available=True,
+        ),
+        SourceInfo(
+            "csv", "a table of your own: gene columns and phenotype columns", "", "yours", "any", available=True
+        ),
     ]
     return own + [
-        SourceInfo(name, screen.description, screen.citation, screen.licence, f"{screen.rows:,} rows",
-                   available=_exists(screen.csv.path, raw))
+        SourceInfo(
+            name,
+            screen.description,
+            screen.citation,
+            screen.licence,
+            f"{screen.rows:,} rows",
+            available=_exists(screen.csv.path, raw),
+        )
         for name, screen in LABORATORIES.items()
     ]
 

@@ -54,21 +54,33 @@ class CsvConfig:
         Raises:
             ConfigError: a key is missing or wrong.
         """
-        for key, value, example in (("path", self.path, "strains.csv"), ("genes", self.genes, "[gene_1, gene_2]"),
-                                    ("phenotypes", self.phenotypes, "{fitness: fitness}")):
+        for key, value, example in (
+            ("path", self.path, "strains.csv"),
+            ("genes", self.genes, "[gene_1, gene_2]"),
+            ("phenotypes", self.phenotypes, "{fitness: fitness}"),
+        ):
             if not value:
-                raise ConfigError(f"the CSV source needs `data.source.csv.{key}`",
-                                  do=f"set e.g. `data.source.csv.{key}: {example}`")
+                raise ConfigError(
+                    f"the CSV source needs `data.source.csv.{key}`", do=f"set e.g. `data.source.csv.{key}: {example}`"
+                )
         if len(set(self.genes)) < len(self.genes):
             raise ConfigError("`data.source.csv.genes` names a column twice", got=listing(self.genes))
         for key, columns in (("p_values", self.p_values), ("sds", self.sds), ("units", self.units)):
             stray = sorted(set(columns) - set(self.phenotypes))
             if stray:
-                raise ConfigError(f"`data.source.csv.{key}` names phenotypes that `phenotypes` beside it does not",
-                                  got=listing(stray), expected=listing(self.phenotypes))
-        for key, policy, policies in (("missing", self.missing, MISSING_POLICIES),
-                                      ("replicates", self.replicates, REPLICATE_POLICIES),
-                                      ("separator", self.separator, SEPARATORS)):
+                raise ConfigError(
+                    f"`data.source.csv.{key}` names phenotypes that `phenotypes` beside it does not",
+                    got=listing(stray),
+                    expected=listing(self.phenotypes),
+                )
+        for key, policy, policies in (
+            ("missing", self.missing, MISSING_POLICIES),
+            ("replicates", self.replicates, REPLICATE_POLICIES),
+            ("separator", self.separator, SEPARATORS),
+        ):
             if policy not in policies:
-                raise ConfigError(f"`data.source.csv.{key}` has an unknown value", got=repr(policy),
-                                  expected=" or ".join(map(repr, policies)))
+                raise ConfigError(
+                    f"`data.source.csv.{key}` has an unknown value",
+                    got=repr(policy),
+                    expected=" or ".join(map(repr, policies)),
+                )

@@ -54,8 +54,10 @@ class Rows:
             DataError: there is no such column.
         """
         if name not in self.frame.columns:
-            raise DataError(f"{self.file}: no column '{name}', which `{key}` asks for",
-                            expected="one of " + listing(self.frame.columns, 30))
+            raise DataError(
+                f"{self.file}: no column '{name}', which `{key}` asks for",
+                expected="one of " + listing(self.frame.columns, 30),
+            )
         return self.frame[name]
 
     def where(self, column: str, value: str) -> Rows:
@@ -67,8 +69,9 @@ class Rows:
         cells = self.column(column, "where")
         chosen = (cells == value).to_numpy()
         if not chosen.any():
-            raise DataError(f"{self.file}: no row has {column} = {value}",
-                            expected="one of " + listing(sorted(cells.unique())))
+            raise DataError(
+                f"{self.file}: no row has {column} = {value}", expected="one of " + listing(sorted(cells.unique()))
+            )
         return self.keep(chosen)
 
 
@@ -86,12 +89,15 @@ def read_rows(path: Path, separator: str = "auto") -> Rows:
     try:
         import pandas as pd
     except ModuleNotFoundError as error:
-        raise MissingDependencyError("reading tables of strains needs pandas",
-                                     do="pip install 'dglcell[data]'") from error
+        raise MissingDependencyError(
+            "reading tables of strains needs pandas", do="pip install 'dglcell[data]'"
+        ) from error
     lines = [line.rstrip("\r") for line in _text(path).split("\n")]
     if not lines[0].strip():
-        raise DataError(f"{path.name} is empty or begins with an empty line",
-                        expected="a row of column names, then one row per strain")
+        raise DataError(
+            f"{path.name} is empty or begins with an empty line",
+            expected="a row of column names, then one row per strain",
+        )
     if separator == "auto":
         separator = max(",\t;", key=lines[0].count)
     numbers = np.array([n for n, line in enumerate(lines) if line.strip()], dtype=np.int64)
@@ -101,8 +107,9 @@ def read_rows(path: Path, separator: str = "auto") -> Rows:
     frame.columns = frame.columns.str.strip()
     filled = (frame != "").any(axis=1).to_numpy()
     if not filled.any():
-        raise DataError(f"{path.name} has a header but no rows", got=listing(frame.columns),
-                        expected="one row per strain")
+        raise DataError(
+            f"{path.name} has a header but no rows", got=listing(frame.columns), expected="one row per strain"
+        )
     return Rows(path.name, frame[filled], numbers[1:][filled] + 1)
 
 
@@ -113,25 +120,33 @@ def _text(path: Path) -> str:
             content = gzip.decompress(content)
         return content.decode("utf-8-sig")
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise DataError(f"{path.name} cannot be read to its end", got=str(error),
-                        expected="a text table in UTF-8, plain or gzipped",
-                        do="copy or download the file again") from error
+        raise DataError(
+            f"{path.name} cannot be read to its end",
+            got=str(error),
+            expected="a text table in UTF-8, plain or gzipped",
+            do="copy or download the file again",
+        ) from error
 
 
 def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], separator: str) -> None:
     """Refuse the first line that has not as many cells as the header."""
     quoted = any('"' in line for line in lines)
-    widths = np.array([len(next(csv.reader([line], delimiter=separator))) if quoted else line.count(separator) + 1
-                       for line in lines])
+    widths = np.array(
+        [len(next(csv.reader([line], delimiter=separator))) if quoted else line.count(separator) + 1 for line in lines]
+    )
     bad = np.flatnonzero(widths != widths[0])
     if len(bad):
-        raise DataError(f"{file}, line {numbers[bad[0]]}: not as many cells as in the header", got=int(widths[bad[0]]),
-                        expected=int(widths[0]),
-                        do="mend the row, or set `separator`; a last row like this means that the file is cut off")
+        raise DataError(
+            f"{file}, line {numbers[bad[0]]}: not as many cells as in the header",
+            got=int(widths[bad[0]]),
+            expected=int(widths[0]),
+            do="mend the row, or set `separator`; a last row like this means that the file is cut off",
+        )
 
 
-def refuse_rows(rows: Rows, bad: NDArray[np.bool_], what: str, columns: Sequence[str], *, do: str,
-                expected: str | None = None) -> None:
+def refuse_rows(
+    rows: Rows, bad: NDArray[np.bool_], what: str, columns: Sequence[str], *, do: str, expected: str | None = None
+) -> None:
     """Raise an error that names the line and content of the first bad row, if there is one.
 
     Args:
@@ -150,5 +165,9 @@ def refuse_rows(rows: Rows, bad: NDArray[np.bool_], what: str, columns: Sequence
     first = int(np.flatnonzero(bad)[0])
     more = int(bad.sum()) - 1
     cells = "', '".join(rows.frame[column].iloc[first] for column in columns)
-    raise DataError(f"{rows.file}, line {rows.lines[first]}: {what}" + (f" (and {more:,} more rows)" if more else ""),
-                    got=f"'{cells}'", expected=expected, do=do)
+    raise DataError(
+        f"{rows.file}, line {rows.lines[first]}: {what}" + (f" (and {more:,} more rows)" if more else ""),
+        got=f"'{cells}'",
+        expected=expected,
+        do=do,
+    )

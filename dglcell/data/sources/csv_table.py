@@ -35,8 +35,12 @@ def load_csv(config: CsvConfig, raw: str | None = None) -> StrainTable:
     """
     config.validate()
     path = find_raw(config.path, raw)
-    provenance = Provenance(source="csv", description=f"strains of {path.name}", files={path.name: sha256_file(path)},
-                            parameters=asdict(config))
+    provenance = Provenance(
+        source="csv",
+        description=f"strains of {path.name}",
+        files={path.name: sha256_file(path)},
+        parameters=asdict(config),
+    )
     return table_of_rows(read_rows(path, config.separator), config, provenance, _aliases(config, raw))
 
 
@@ -47,8 +51,12 @@ def _aliases(config: CsvConfig, raw: str | None) -> tuple[AliasTable, Path | Non
     return read_aliases(path), path
 
 
-def table_of_rows(rows: Rows, config: CsvConfig, provenance: Provenance,
-                  aliases: tuple[AliasTable, Path | None] = (AliasTable.empty(), None)) -> StrainTable:
+def table_of_rows(
+    rows: Rows,
+    config: CsvConfig,
+    provenance: Provenance,
+    aliases: tuple[AliasTable, Path | None] = (AliasTable.empty(), None),
+) -> StrainTable:
     """Turn rows into strains: filter, resolve names, read numbers, merge replicates.
 
     The mean of replicate rows has the standard deviation over them (n − 1) and no p-value, since p-values
@@ -85,18 +93,27 @@ def table_of_rows(rows: Rows, config: CsvConfig, provenance: Provenance,
         given = {name: select_single(values, first, single) for name, values in sds.items()}
         sds = {name: np.where(single & (name in given), given.get(name, sd), sd) for name, (_, sd) in merged.items()}
     genes, offsets = genotypes.pack(first)
-    counts = {"rows": read, "rows_filtered_out": read - chosen, "rows_not_measured": chosen - len(rows),
-              "strains": len(first), "strains_with_replicates": int((~single).sum()),
-              "replicate_rows_merged": len(keys) - len(first), "genes": len(genotypes.names)}
+    counts = {
+        "rows": read,
+        "rows_filtered_out": read - chosen,
+        "rows_not_measured": chosen - len(rows),
+        "strains": len(first),
+        "strains_with_replicates": int((~single).sum()),
+        "replicate_rows_merged": len(keys) - len(first),
+        "genes": len(genotypes.names),
+    }
     alias_file = {} if aliases[1] is None else {aliases[1].name: sha256_file(aliases[1])}
     return StrainTable(
-        names=genotypes.names, genes=genes, offsets=offsets,
+        names=genotypes.names,
+        genes=genes,
+        offsets=offsets,
         phenotypes={name: mean.astype(np.float32) for name, (mean, _) in merged.items()},
         p_values={name: select_single(values, first, single).astype(np.float32) for name, values in p_values.items()},
         sds={name: values.astype(np.float32) for name, values in sds.items()},
         units={name: config.units.get(name, "") for name in phenotypes},
-        provenance=replace(provenance, files={**provenance.files, **alias_file},
-                           counts={**provenance.counts, **counts}),
+        provenance=replace(
+            provenance, files={**provenance.files, **alias_file}, counts={**provenance.counts, **counts}
+        ),
     )
 
 
@@ -105,12 +122,20 @@ def _measured(rows: Rows, phenotypes: Mapping[str, Column], config: CsvConfig) -
     measured: NDArray[np.bool_] = np.any([~np.isnan(values) for values in phenotypes.values()], axis=0)
     columns = list(config.phenotypes.values())
     if not measured.any():
-        raise DataError(f"{rows.file}: no row has a phenotype", expected="numbers in " + listing(columns),
-                        do="check `phenotypes` and `na_values`")
+        raise DataError(
+            f"{rows.file}: no row has a phenotype",
+            expected="numbers in " + listing(columns),
+            do="check `phenotypes` and `na_values`",
+        )
     if config.missing == "refuse":
-        refuse_rows(rows, ~measured, "no phenotype is measured", columns,
-                    expected="a number in " + listing(columns),
-                    do="mend the row, or set `missing: drop` to leave such rows out")
+        refuse_rows(
+            rows,
+            ~measured,
+            "no phenotype is measured",
+            columns,
+            expected="a number in " + listing(columns),
+            do="mend the row, or set `missing: drop` to leave such rows out",
+        )
     return measured
 
 
@@ -125,8 +150,13 @@ def _numbers(rows: Rows, columns: Mapping[str, str], key: str, na_values: Sequen
         values = pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(dtype=np.float64)
         # A number beyond float32 would become infinite in the table.
         bad = ~missing & ~(np.abs(values) <= np.finfo(np.float32).max)
-        refuse_rows(rows, bad, f"column '{column}' does not hold a finite number", [column],
-                    expected=f"a number, or one of {listing(map(repr, na_values))}",
-                    do="mend the cell, or add it to `na_values` if it means \"not measured\"")
+        refuse_rows(
+            rows,
+            bad,
+            f"column '{column}' does not hold a finite number",
+            [column],
+            expected=f"a number, or one of {listing(map(repr, na_values))}",
+            do='mend the cell, or add it to `na_values` if it means "not measured"',
+        )
         numbers[name] = values
     return numbers

@@ -51,11 +51,19 @@ def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, k
     if count is None:
         count = int(amount)
     if count > total:
-        raise ConfigError(f"`{key}` asks for more strains than there are", got=f"{count:,}",
-                          expected=f"at most {total:,} for {genes:,} genes", do=f"set `{key}: all`")
+        raise ConfigError(
+            f"`{key}` asks for more strains than there are",
+            got=f"{count:,}",
+            expected=f"at most {total:,} for {genes:,} genes",
+            do=f"set `{key}: all`",
+        )
     if count > MAX_STRAINS:
-        raise ConfigError(f"`{key}` asks for too many strains", got=f"{count:,}", expected=f"at most {MAX_STRAINS:,}",
-                          do=f"give a number, e.g. `{key}: 100000`, to sample")
+        raise ConfigError(
+            f"`{key}` asks for too many strains",
+            got=f"{count:,}",
+            expected=f"at most {MAX_STRAINS:,}",
+            do=f"give a number, e.g. `{key}: 100000`, to sample",
+        )
     ranks = np.arange(total) if count == total else rng.choice(total, size=count, replace=False)
     return distinct_rows(_unrank(ranks, genes, size), genes)
 

@@ -21,8 +21,9 @@ def digenic(f_ij: Fitness, f_i: Fitness, f_j: Fitness) -> Fitness:
     return f_ij - f_i * f_j
 
 
-def trigenic(f_ijk: Fitness, singles: tuple[Fitness, Fitness, Fitness],
-             pairs: tuple[Fitness, Fitness, Fitness]) -> Fitness:
+def trigenic(
+    f_ijk: Fitness, singles: tuple[Fitness, Fitness, Fitness], pairs: tuple[Fitness, Fitness, Fitness]
+) -> Fitness:
     """tau_ijk = f_ijk − f_i f_j f_k − epsilon_ij f_k − epsilon_ik f_j − epsilon_jk f_i, elementwise.
 
     Args:

@@ -79,9 +79,15 @@ class FluxProblem:
         weights = linear_reaction_coefficients(model)
         lower, upper = np.array([reaction.bounds for reaction in model.reactions], dtype=float).T
         return cls(
-            shape=matrix.shape, rows=matrix.row, columns=matrix.col, values=matrix.data, lower=lower, upper=upper,
+            shape=matrix.shape,
+            rows=matrix.row,
+            columns=matrix.col,
+            values=matrix.data,
+            lower=lower,
+            upper=upper,
             objective=np.array([weights.get(reaction, 0.0) for reaction in model.reactions], dtype=float),
-            tolerance=tolerance, time_limit=time_limit,
+            tolerance=tolerance,
+            time_limit=time_limit,
         )
 
 
@@ -162,8 +168,9 @@ def _build(problem: FluxProblem) -> object:
         glpk.glp_set_obj_coef(lp, j + 1, float(problem.objective[j]))
     size = len(problem.values)
     rows, columns, values = glpk.intArray(size + 1), glpk.intArray(size + 1), glpk.doubleArray(size + 1)
-    for k, (i, j, value) in enumerate(zip(problem.rows.tolist(), problem.columns.tolist(),
-                                          problem.values.tolist(), strict=True), start=1):
+    for k, (i, j, value) in enumerate(
+        zip(problem.rows.tolist(), problem.columns.tolist(), problem.values.tolist(), strict=True), start=1
+    ):
         rows[k], columns[k], values[k] = i + 1, j + 1, value
     glpk.glp_load_matrix(lp, size, rows, columns, values)
     glpk.glp_adv_basis(lp, 0)
@@ -206,8 +213,14 @@ def _solve_in_worker(blocked: NDArray[np.int64]) -> Solution:
     return _solver.solve(blocked)
 
 
-def solve_all(solver: FluxSolver, problem: FluxProblem, blocked: Sequence[NDArray[np.int64]], *, processes: int,
-              advance: Callable[[], None]) -> Iterator[Solution]:
+def solve_all(
+    solver: FluxSolver,
+    problem: FluxProblem,
+    blocked: Sequence[NDArray[np.int64]],
+    *,
+    processes: int,
+    advance: Callable[[], None],
+) -> Iterator[Solution]:
     """Solve the blocked sets, in order; in several processes where that is worth starting them.
 
     Args:

@@ -69,8 +69,12 @@ def read_genotypes(rows: Rows, columns: Sequence[str], aliases: AliasTable, igno
     systematic = Vocabulary.of(gene for genes in aliases.systematic.values() for gene in genes)
     resolved, ambiguous = aliases.resolve(stripped, systematic)
     if ambiguous:
-        raise DataError(f"{rows.file}: names that stand for several genes", got=listing(ambiguous),
-                        expected="systematic names, or aliases of one gene", do="replace them by systematic names")
+        raise DataError(
+            f"{rows.file}: names that stand for several genes",
+            got=listing(ambiguous),
+            expected="systematic names, or aliases of one gene",
+            do="replace them by systematic names",
+        )
     names = tuple(dict.fromkeys(name for name in resolved if name and name not in ignored))
     index = {name: i for i, name in enumerate(names)}
     codes = np.array([index.get(name, -1) for name in resolved], dtype=np.int64)
@@ -83,9 +87,21 @@ def read_genotypes(rows: Rows, columns: Sequence[str], aliases: AliasTable, igno
 
 def _check(rows: Rows, columns: Sequence[str], genes: NDArray[np.int64]) -> None:
     empty: NDArray[np.bool_] = np.all(genes < 0, axis=1)
-    refuse_rows(rows, empty, "the strain deletes no gene", columns, expected="at least one gene that counts",
-                do="remove the row, or check `genes` and `ignore_genes`")
+    refuse_rows(
+        rows,
+        empty,
+        "the strain deletes no gene",
+        columns,
+        expected="at least one gene that counts",
+        do="remove the row, or check `genes` and `ignore_genes`",
+    )
     ascending = np.sort(genes, axis=1)
     twice: NDArray[np.bool_] = np.any((ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0), axis=1)
-    refuse_rows(rows, twice, "a gene is deleted twice", columns, expected="distinct genes",
-                do="remove the row or the repeated gene; two alleles of one gene are one gene here")
+    refuse_rows(
+        rows,
+        twice,
+        "a gene is deleted twice",
+        columns,
+        expected="distinct genes",
+        do="remove the row or the repeated gene; two alleles of one gene are one gene here",
+    )

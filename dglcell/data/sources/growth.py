@@ -105,8 +105,9 @@ class Growth:
         """Growth of strains by their solutions: 0 if infeasible, NaN without an answer."""
         return self._values[solutions]
 
-    def level(self, sets: NDArray[np.int32], below: Level,
-              begin: Callable[[int], Callable[[], None]] | None = None) -> Level:
+    def level(
+        self, sets: NDArray[np.int32], below: Level, begin: Callable[[int], Callable[[], None]] | None = None
+    ) -> Level:
         """Growth of strains with one deletion more than those of ``below``.
 
         Args:

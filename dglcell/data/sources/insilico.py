@@ -61,8 +61,11 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> StrainTable
     sizes = np.repeat([1, 2, 3], [len(rows) for rows in lists])
     path = locate_model(config.model, raw)
     if growth.counts["time_outs"] or growth.counts["failures"]:
-        log.warning("%d linear programs timed out and %d failed: the fitness of their strains is missing",
-                    growth.counts["time_outs"], growth.counts["failures"])
+        log.warning(
+            "%d linear programs timed out and %d failed: the fitness of their strains is missing",
+            growth.counts["time_outs"],
+            growth.counts["failures"],
+        )
     return StrainTable(
         names=rules.genes,
         genes=np.concatenate([rows.ravel() for rows in lists]),
@@ -76,12 +79,16 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> StrainTable
             licence="computed; the model's own licence applies to the model",
             files={path.name: sha256_file(path)},
             counts={
-                "strains": len(sizes), **{kind: len(rows) for kind, rows in
-                                          zip(("singles", "pairs", "triples"), lists, strict=True)},
-                "lethal": int(lethal(columns["fitness"]).sum()), **growth.counts,
+                "strains": len(sizes),
+                **{kind: len(rows) for kind, rows in zip(("singles", "pairs", "triples"), lists, strict=True)},
+                "lethal": int(lethal(columns["fitness"]).sum()),
+                **growth.counts,
             },
-            parameters={**asdict(config), "solver": f"GLPK {swiglpk.glp_version()}",
-                        "wild_type_growth": growth.wild_type},
+            parameters={
+                **asdict(config),
+                "solver": f"GLPK {swiglpk.glp_version()}",
+                "wild_type_growth": growth.wild_type,
+            },
         ),
     )
 
@@ -100,7 +107,9 @@ class Screen:
 
     def _level(self, sets: NDArray[np.int32], below: Level) -> Level:
         kind = ("single", "double", "triple")[sets.shape[1] - 1]
-        return self._growth.level(sets, below, lambda total: self._begin(f"{kind} deletions", total))
+        return self._growth.level(
+            sets, below, lambda total: self._begin(f"linear programs for {kind} deletions", total)
+        )
 
     def solve(self, design: Design) -> None:
         """Solve the strains of a design and all their subsets."""
@@ -148,8 +157,9 @@ def _draw(config: InSilicoConfig, screen: Screen) -> Design:
     queries = _viable_queries(config, screen, rng)
     size = genes if config.array_size is None else config.array_size
     if size > genes:
-        raise ConfigError("`data.source.insilico.array_size` is larger than the model", got=size,
-                          expected=f"at most {genes:,} genes")
+        raise ConfigError(
+            "`data.source.insilico.array_size` is larger than the model", got=size, expected=f"at most {genes:,} genes"
+        )
     array = np.sort(rng.choice(genes, size=size, replace=False)).astype(np.int32)
     triples, controls = cross(queries, array, genes)
     return Design(singles, controls if config.pairs == "all" else controls[:0], triples)
@@ -159,10 +169,13 @@ def _viable_queries(config: InSilicoConfig, screen: Screen, rng: np.random.Gener
     """[Q, 2] random query pairs whose double mutants grow: a dead query strain cannot be crossed."""
     wanted = config.query_pairs or 0
     total = screen.genes * (screen.genes - 1) // 2
-    candidates = gene_sets(screen.genes, 2, str(min(4 * wanted, total)), rng,
-                           key="data.source.insilico.query_pairs")
+    candidates = gene_sets(screen.genes, 2, str(min(4 * wanted, total)), rng, key="data.source.insilico.query_pairs")
     viable = rng.permutation(candidates[screen.viable_pairs(candidates)])
     if len(viable) < wanted:
-        raise ConfigError("`data.source.insilico.query_pairs` asks for more than were found viable", got=wanted,
-                          expected=f"at most {len(viable):,}", do="ask for fewer query pairs")
+        raise ConfigError(
+            "`data.source.insilico.query_pairs` asks for more than were found viable",
+            got=wanted,
+            expected=f"at most {len(viable):,}",
+            do="ask for fewer query pairs",
+        )
     return viable[:wanted]

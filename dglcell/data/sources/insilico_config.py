@@ -47,12 +47,16 @@ class InSilicoConfig:
             ConfigError: a key is wrong.
         """
         if self.design not in DESIGNS:
-            raise ConfigError("`data.source.insilico.design` is not a design", got=self.design,
-                              expected=" or ".join(DESIGNS))
+            raise ConfigError(
+                "`data.source.insilico.design` is not a design", got=self.design, expected=" or ".join(DESIGNS)
+            )
         for key, amount in (("pairs", self.pairs), ("triples", self.triples)):
             if amount not in ("all", "none") and not (str(amount).isdecimal() and int(amount) > 0):
-                raise ConfigError(f"`data.source.insilico.{key}` is not an amount", got=amount,
-                                  expected="all, none or a positive number")
+                raise ConfigError(
+                    f"`data.source.insilico.{key}` is not an amount",
+                    got=amount,
+                    expected="all, none or a positive number",
+                )
         for key, value in (("tolerance", self.tolerance), ("time_limit", self.time_limit)):
             if not value > 0:
                 raise ConfigError(f"`data.source.insilico.{key}` must be positive", got=value)
@@ -65,20 +69,31 @@ class InSilicoConfig:
 
     def _validate_query(self) -> None:
         if self.query_pairs is None or self.query_pairs < 1:
-            raise ConfigError("the query design needs `data.source.insilico.query_pairs`", got=self.query_pairs,
-                              expected="a positive number")
+            raise ConfigError(
+                "the query design needs `data.source.insilico.query_pairs`",
+                got=self.query_pairs,
+                expected="a positive number",
+            )
         if self.array_size is not None and self.array_size < 1:
             raise ConfigError("`data.source.insilico.array_size` is not positive", got=self.array_size)
         if self.pairs not in ("all", "none") or self.triples != "all":
-            raise ConfigError("the query design lists all its crosses",
-                              got=f"pairs: {self.pairs}, triples: {self.triples}",
-                              expected="triples: all, and pairs: all (with digenic controls) or none")
+            raise ConfigError(
+                "the query design lists all its crosses",
+                got=f"pairs: {self.pairs}, triples: {self.triples}",
+                expected="triples: all, and pairs: all (with digenic controls) or none",
+            )
 
     def _validate_subsets(self) -> None:
         for key, value in (("query_pairs", self.query_pairs), ("array_size", self.array_size)):
             if value is not None:
-                raise ConfigError(f"`data.source.insilico.{key}` belongs to the query design", got=value,
-                                  do="set `data.source.insilico.design: query`, or leave the key out")
+                raise ConfigError(
+                    f"`data.source.insilico.{key}` belongs to the query design",
+                    got=value,
+                    do="set `data.source.insilico.design: query`, or leave the key out",
+                )
         if not self.singles and self.pairs == self.triples == "none":
-            raise ConfigError("the in-silico screen has no strains", expected="singles, pairs or triples",
-                              do="set `data.source.insilico.singles: true` or give `pairs` or `triples`")
+            raise ConfigError(
+                "the in-silico screen has no strains",
+                expected="singles, pairs or triples",
+                do="set `data.source.insilico.singles: true` or give `pairs` or `triples`",
+            )

@@ -42,11 +42,14 @@ class LaboratoryConfig:
         Raises:
             ConfigError: a policy is unknown.
         """
-        for key, policy, policies in (("missing", self.missing, MISSING_POLICIES),
-                                      ("replicates", self.replicates, REPLICATE_POLICIES)):
+        for key, policy, policies in (
+            ("missing", self.missing, MISSING_POLICIES),
+            ("replicates", self.replicates, REPLICATE_POLICIES),
+        ):
             if policy not in policies:
-                raise ConfigError(f"`data.source.laboratory.{key}` has an unknown value", got=policy,
-                                  expected=" or ".join(policies))
+                raise ConfigError(
+                    f"`data.source.laboratory.{key}` has an unknown value", got=policy, expected=" or ".join(policies)
+                )
 
 
 @dataclass(frozen=True)
@@ -95,17 +98,31 @@ def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None)
     rows = read_rows(path)
     counts = {}
     if screen.count:
-        counts = {f"rows_{screen.count}_{value}": int(n) for value, n in
-                  rows.frame[screen.count].value_counts().sort_index().items()}
+        counts = {
+            f"rows_{screen.count}_{value}": int(n)
+            for value, n in rows.frame[screen.count].value_counts().sort_index().items()
+        }
     if screen.prepare:
         prepared = screen.prepare(rows)
         counts["rows_listed_before"] = len(rows) - len(prepared)
         rows = prepared
-    csv = replace(screen.csv, where=dict(config.where), missing=config.missing, replicates=config.replicates,
-                  ignore_genes=[] if config.keep_marker_locus else screen.csv.ignore_genes)
-    provenance = Provenance(source=name, description=screen.description, citation=screen.citation,
-                            licence=screen.licence, urls=(screen.url,), files={path.name: screen.sha256},
-                            counts=counts, parameters=asdict(config))
+    csv = replace(
+        screen.csv,
+        where=dict(config.where),
+        missing=config.missing,
+        replicates=config.replicates,
+        ignore_genes=[] if config.keep_marker_locus else screen.csv.ignore_genes,
+    )
+    provenance = Provenance(
+        source=name,
+        description=screen.description,
+        citation=screen.citation,
+        licence=screen.licence,
+        urls=(screen.url,),
+        files={path.name: screen.sha256},
+        counts=counts,
+        parameters=asdict(config),
+    )
     return table_of_rows(rows, csv, provenance)
 
 
@@ -117,9 +134,12 @@ def check_sha256(path: Path, expected: str) -> None:
     """
     got = sha256_file(path)
     if got != expected:
-        raise DataError(f"{path} is not the file this source was written for", got=f"sha256 {got}",
-                        expected=f"sha256 {expected}",
-                        do="copy the file again; to read a file of your own, use `data.source.name: csv`")
+        raise DataError(
+            f"{path} is not the file this source was written for",
+            got=f"sha256 {got}",
+            expected=f"sha256 {expected}",
+            do="copy the file again; to read a file of your own, use `data.source.name: csv`",
+        )
 
 
 def _score_by_kind(rows: Rows) -> Rows:
@@ -160,8 +180,9 @@ LABORATORIES: dict[str, Laboratory] = {
         url="https://github.com/bioc/SLGI data/gi2007.rda 5cb5fcc3152b62223f9f405c42996c412d4634ef",
         sha256="0a916087ac0dc5fa08ff1c84bbb8ae59b25609c8c2ea7340df532a3d5d4f9439",
         rows=140_579,
-        csv=CsvConfig(path="interactions/collins2007_emap.csv.gz", genes=["gene_a", "gene_b"],
-                      phenotypes={"s_score": "s_score"}),
+        csv=CsvConfig(
+            path="interactions/collins2007_emap.csv.gz", genes=["gene_a", "gene_b"], phenotypes={"s_score": "s_score"}
+        ),
     ),
     "costanzo2016_two_go_terms": Laboratory(
         description="Digenic interactions (epsilon) among the genes of two GO terms, DNA repair (GO:0006281) and "
@@ -171,8 +192,11 @@ LABORATORIES: dict[str, Laboratory] = {
         url="https://github.com/idekerlab/DCell training/TrainData 110c8a7cdb0182589b4ce310a7302cc9c605d25b",
         sha256="59286e3a4dddc99dbc1d038cc3d5cb6c399a5470ef3af22627160a4a00f23c01",
         rows=13_875,
-        csv=CsvConfig(path="interactions/costanzo2016_two_go_terms.csv.gz", genes=["gene_a", "gene_b"],
-                      phenotypes={"digenic_interaction": "epsilon"}),
+        csv=CsvConfig(
+            path="interactions/costanzo2016_two_go_terms.csv.gz",
+            genes=["gene_a", "gene_b"],
+            phenotypes={"digenic_interaction": "epsilon"},
+        ),
         prepare=lambda rows: _without_copies(rows, "gene_a", "gene_b", "epsilon"),
         count="go_term",
     ),
@@ -189,8 +213,11 @@ LABORATORIES: dict[str, Laboratory] = {
         csv=CsvConfig(
             path="interactions/kuzmin2020_pilot.csv.gz",
             genes=["q1", "q2", "array_orf"],
-            phenotypes={"trigenic_interaction": "trigenic_score", "digenic_interaction": "digenic_score",
-                        "fitness": "fitness"},
+            phenotypes={
+                "trigenic_interaction": "trigenic_score",
+                "digenic_interaction": "digenic_score",
+                "fitness": "fitness",
+            },
             p_values={"trigenic_interaction": "trigenic_p", "digenic_interaction": "digenic_p"},
             sds={"fitness": "fitness_sd"},
             ignore_genes=[HO_LOCUS],
@@ -208,8 +235,12 @@ LABORATORIES: dict[str, Laboratory] = {
         "404f21b39a548d7634b861575692effda0260d3d",
         sha256="1f2ee86e5d476b2ba39b6b53de1b2af802f3213f66a71a6f44a72530b6dce320",
         rows=17_285,
-        csv=CsvConfig(path="interactions/kuzmin2018_dataS2_orf.csv.gz", genes=["orf_a", "orf_b", "orf_c"],
-                      phenotypes={"negative_interaction": "share_negative"}, ignore_genes=[HO_LOCUS]),
+        csv=CsvConfig(
+            path="interactions/kuzmin2018_dataS2_orf.csv.gz",
+            genes=["orf_a", "orf_b", "orf_c"],
+            phenotypes={"negative_interaction": "share_negative"},
+            ignore_genes=[HO_LOCUS],
+        ),
         prepare=_share_negative,
         count="kind",
     ),
@@ -221,8 +252,11 @@ LABORATORIES: dict[str, Laboratory] = {
         url="https://github.com/bioc/SLGI data/AtongPair.rda 5cb5fcc3152b62223f9f405c42996c412d4634ef",
         sha256="b77203e158e46b10b775a98088e2aebfce1b9253b4f1b3c556a54f6e17aded41",
         rows=607_749,
-        csv=CsvConfig(path="interactions/tong2004_tested_pairs.csv.gz", genes=["query", "array"],
-                      phenotypes={"synthetic_lethality": "any_direction"}),
+        csv=CsvConfig(
+            path="interactions/tong2004_tested_pairs.csv.gz",
+            genes=["query", "array"],
+            phenotypes={"synthetic_lethality": "any_direction"},
+        ),
         prepare=_either_direction,
         count="recip",
     ),

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def mean_and_sd(values: NDArray[np.float64], keys: NDArray[np.int64],
-                strains: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def mean_and_sd(
+    values: NDArray[np.float64], keys: NDArray[np.int64], strains: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and standard deviation of each strain's measurements.
 
     Args:
@@ -28,8 +29,9 @@ def mean_and_sd(values: NDArray[np.float64], keys: NDArray[np.int64],
     return mean, np.where(counts > 1, sd, np.nan)
 
 
-def select_single(values: NDArray[np.float64], first: NDArray[np.int64],
-                  single: NDArray[np.bool_]) -> NDArray[np.float64]:
+def select_single(
+    values: NDArray[np.float64], first: NDArray[np.int64], single: NDArray[np.bool_]
+) -> NDArray[np.float64]:
     """[S] the values of strains with one row; NaN for the others.
 
     Args:

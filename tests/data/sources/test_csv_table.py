@@ -80,8 +80,9 @@ def test_one_column_of_several_genes(tmp_path: Path) -> None:
 
 def test_several_phenotypes_with_p_values_and_sds(tmp_path: Path) -> None:
     path = write(tmp_path, "gene_a,gene_b,f,e,p,sd\nA,B,0.9,NA,,0.1\nA,C,,0.2,0.01,\n")
-    table = load_csv(config(path, phenotypes={"fitness": "f", "epsilon": "e"}, p_values={"epsilon": "p"},
-                            sds={"fitness": "sd"}))
+    table = load_csv(
+        config(path, phenotypes={"fitness": "f", "epsilon": "e"}, p_values={"epsilon": "p"}, sds={"fitness": "sd"})
+    )
     np.testing.assert_allclose(table.phenotypes["fitness"], [0.9, np.nan], rtol=1e-6)
     np.testing.assert_allclose(table.phenotypes["epsilon"], [np.nan, 0.2], rtol=1e-6)
     np.testing.assert_allclose(table.p_values["epsilon"], [np.nan, 0.01], rtol=1e-6)
@@ -121,8 +122,11 @@ def test_ignored_genes_do_not_count_as_deleted(tmp_path: Path) -> None:
 
 
 def test_aliases_become_systematic_names(tmp_path: Path) -> None:
-    aliases = write(tmp_path, "Strain\tOrf\tCommon\tAllele\nYAL001C_sn1\tYAL001C\tTFC3\ttfc3\n"
-                    "YBR002W_x\tYBR002W\tRER2\trer2_damp\n", "alias.tsv")
+    aliases = write(
+        tmp_path,
+        "Strain\tOrf\tCommon\tAllele\nYAL001C_sn1\tYAL001C\tTFC3\ttfc3\nYBR002W_x\tYBR002W\tRER2\trer2_damp\n",
+        "alias.tsv",
+    )
     path = write(tmp_path, "gene_a,gene_b,score\nTFC3,rer2_damp,1\nYAL001C_sn1,UNKNOWN,2\nYBR002W,YAL001C,3\n")
     table = load_csv(config(path, aliases=aliases))
     assert strains(table) == [("YAL001C", "YBR002W"), ("YAL001C", "UNKNOWN")]
@@ -158,15 +162,18 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, row: str, message: s
         load_csv(config(write(tmp_path, PAIRS + row)))
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("", "t.csv is empty or begins with an empty line"),
-    ("\nA,B,1\n", "t.csv is empty or begins with an empty line"),
-    ("gene_a,gene_b,score\n", "t.csv has a header but no rows"),
-    ("gene_a,gene_b,score\nA,B,1,2\n", "t.csv, line 2: not as many cells"),
-    ("gene_a,other,score\nA,B,1\n", r"no column 'gene_b', which `genes` asks for\n.*gene_a, other, score"),
-    ("gene_a,gene_b,s\nA,B,1\n", r"no column 'score', which `phenotypes` asks for\n.*gene_a, gene_b, s"),
-    ("gene_a,gene_b,score\nA,B,NA\n", "no row has a phenotype"),
-])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "t.csv is empty or begins with an empty line"),
+        ("\nA,B,1\n", "t.csv is empty or begins with an empty line"),
+        ("gene_a,gene_b,score\n", "t.csv has a header but no rows"),
+        ("gene_a,gene_b,score\nA,B,1,2\n", "t.csv, line 2: not as many cells"),
+        ("gene_a,other,score\nA,B,1\n", r"no column 'gene_b', which `genes` asks for\n.*gene_a, other, score"),
+        ("gene_a,gene_b,s\nA,B,1\n", r"no column 'score', which `phenotypes` asks for\n.*gene_a, gene_b, s"),
+        ("gene_a,gene_b,score\nA,B,NA\n", "no row has a phenotype"),
+    ],
+)
 def test_a_bad_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         load_csv(config(write(tmp_path, text)))
@@ -203,16 +210,19 @@ def test_a_filter_without_rows_is_refused(tmp_path: Path) -> None:
         load_csv(config(write(tmp_path, PAIRS), where={"gene_a": "Z"}))
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"path": ""}, "needs `data.source.csv.path`"),
-    ({"genes": []}, "needs `data.source.csv.genes`"),
-    ({"phenotypes": {}}, "needs `data.source.csv.phenotypes`"),
-    ({"genes": ["a", "a"]}, "names a column twice"),
-    ({"sds": {"fitness": "sd"}}, r"`data.source.csv.sds` names phenotypes that .* does not\n.*fitness"),
-    ({"missing": "ignore"}, r"`data.source.csv.missing` has an unknown value\n.*'ignore'\n.*'refuse' or 'drop'"),
-    ({"replicates": "median"}, "`data.source.csv.replicates` has an unknown value"),
-    ({"separator": "|"}, "`data.source.csv.separator` has an unknown value"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": ""}, "needs `data.source.csv.path`"),
+        ({"genes": []}, "needs `data.source.csv.genes`"),
+        ({"phenotypes": {}}, "needs `data.source.csv.phenotypes`"),
+        ({"genes": ["a", "a"]}, "names a column twice"),
+        ({"sds": {"fitness": "sd"}}, r"`data.source.csv.sds` names phenotypes that .* does not\n.*fitness"),
+        ({"missing": "ignore"}, r"`data.source.csv.missing` has an unknown value\n.*'ignore'\n.*'refuse' or 'drop'"),
+        ({"replicates": "median"}, "`data.source.csv.replicates` has an unknown value"),
+        ({"separator": "|"}, "`data.source.csv.separator` has an unknown value"),
+    ],
+)
 def test_a_bad_configuration_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config(**{"path": "t.csv", **options}).validate()  # type: ignore[arg-type]

@@ -52,5 +52,10 @@ def test_crosses_have_the_array_gene_last_and_each_gene_set_once() -> None:
 
 def test_subsets_with_one_gene_less() -> None:
     assert subsets(np.array([[3, 0, 2], [0, 1, 2]], dtype=np.int32), genes=4).tolist() == [
-        [0, 1], [0, 2], [0, 3], [1, 2], [2, 3]]
+        [0, 1],
+        [0, 2],
+        [0, 3],
+        [1, 2],
+        [2, 3],
+    ]
     assert subsets(np.zeros((0, 3), dtype=np.int32), genes=4).shape == (0, 2)

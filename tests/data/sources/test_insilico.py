@@ -71,8 +71,7 @@ def test_interactions_follow_from_the_listed_fitness(full: StrainTable) -> None:
         one = [f[frozenset([g])] for g in (i, j, k)]
         two = [f[frozenset(pair)] for pair in ((i, j), (i, k), (j, k))]
         # The polynomial in fitness that the definition expands to.
-        expected = (f[frozenset((i, j, k))] - two[0] * one[2] - two[1] * one[1] - two[2] * one[0]
-                    + 2 * math.prod(one))
+        expected = f[frozenset((i, j, k))] - two[0] * one[2] - two[1] * one[1] - two[2] * one[0] + 2 * math.prod(one)
         assert tau[s] == pytest.approx(expected, abs=2e-6)
     for s in np.flatnonzero(sizes == 2)[::50]:
         i, j = strain(full, s)
@@ -133,8 +132,9 @@ def test_query_design_crosses_viable_pairs_with_the_array(full: StrainTable) -> 
     pairs = {strain(table, s) for s in np.flatnonzero(table.num_deletions == 2)}
     assert {frozenset((q, a)) for q1, q2, a in triples for q in (q1, q2)} == {frozenset(pair) for pair in pairs}
     rows = [known[frozenset(strain(table, s))] for s in range(len(table))]
-    np.testing.assert_allclose(table.phenotypes["trigenic_interaction"],
-                               full.phenotypes["trigenic_interaction"][rows], atol=1e-6)
+    np.testing.assert_allclose(
+        table.phenotypes["trigenic_interaction"], full.phenotypes["trigenic_interaction"][rows], atol=1e-6
+    )
 
 
 def test_without_pairs_or_triples_there_are_no_interaction_columns() -> None:
@@ -144,12 +144,15 @@ def test_without_pairs_or_triples_there_are_no_interaction_columns() -> None:
     assert lethal(table.phenotypes["fitness"]).sum() == 7
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    ({"pairs": "9317"}, r"pairs` asks for more strains than there are\n.*9,317\n.*at most 9,316 for 137 genes"),
-    ({"model": "iJO1366", "pairs": "none", "triples": "all"}, "triples` asks for too many strains"),
-    ({"design": "query", "query_pairs": 3, "array_size": 138}, "array_size` is larger than the model"),
-    ({"design": "query", "query_pairs": 9_400}, "query_pairs` asks for more than were found viable"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"pairs": "9317"}, r"pairs` asks for more strains than there are\n.*9,317\n.*at most 9,316 for 137 genes"),
+        ({"model": "iJO1366", "pairs": "none", "triples": "all"}, "triples` asks for too many strains"),
+        ({"design": "query", "query_pairs": 3, "array_size": 138}, "array_size` is larger than the model"),
+        ({"design": "query", "query_pairs": 9_400}, "query_pairs` asks for more than were found viable"),
+    ],
+)
 def test_a_design_that_does_not_fit_the_model_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_insilico(InSilicoConfig(**options))  # type: ignore[arg-type]

@@ -44,8 +44,11 @@ def test_kuzmin2020_scores_go_by_kind_and_controls_are_double_mutants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = small("kuzmin2020_pilot", KUZMIN, tmp_path, monkeypatch)
-    assert strains(table) == [("YAL015C", "YOL043C", "YBL008W"), ("YAL015C", "YOL043C", "YHR191C"),
-                              ("YAL015C", "YBL008W")]
+    assert strains(table) == [
+        ("YAL015C", "YOL043C", "YBL008W"),
+        ("YAL015C", "YOL043C", "YHR191C"),
+        ("YAL015C", "YBL008W"),
+    ]
     nan = np.nan
     np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [0.0034, -0.0057, nan], atol=1e-7)
     np.testing.assert_allclose(table.phenotypes["digenic_interaction"], [nan, nan, 0.0448], atol=1e-7)
@@ -62,19 +65,23 @@ def test_kuzmin2020_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_kuzmin2018_label_is_the_share_that_is_negative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = ("allele_a,allele_b,allele_c,n_not_negative,n_negative,orf_a,orf_b,orf_c,kind\n"
-            "act1-129,hoΔ,ost3Δ,0,2,YFL039C,YDL227C,YOR085W,digenic\n"
-            "cnb1Δ,hoΔ,swt1Δ,1,0,YKL190W,YDL227C,YOR166C,digenic\n"
-            "x,hoΔ,y,1,1,YAL001C,YDL227C,YAL002W,digenic\n"
-            "bud2Δ,cln1Δ,cln2Δ,0,1,YKL092C,YMR199W,YPL256C,trigenic\n")
+    text = (
+        "allele_a,allele_b,allele_c,n_not_negative,n_negative,orf_a,orf_b,orf_c,kind\n"
+        "act1-129,hoΔ,ost3Δ,0,2,YFL039C,YDL227C,YOR085W,digenic\n"
+        "cnb1Δ,hoΔ,swt1Δ,1,0,YKL190W,YDL227C,YOR166C,digenic\n"
+        "x,hoΔ,y,1,1,YAL001C,YDL227C,YAL002W,digenic\n"
+        "bud2Δ,cln1Δ,cln2Δ,0,1,YKL092C,YMR199W,YPL256C,trigenic\n"
+    )
     table = small("kuzmin2018_dataS2_orf", text, tmp_path, monkeypatch)
     assert strains(table)[0] == ("YFL039C", "YOR085W")
     assert table.phenotypes["negative_interaction"].tolist() == [1.0, 0.0, 0.5, 1.0]
 
 
 def test_tong2004_either_direction_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = ("query,array,interact,recip\nYCR009C,YAL013W,1,True\nYCL016C,YCL061C,2,True\nYMR263W,YML009C,0,False\n"
-            "YML009C,YMR263W,0,False\n")
+    text = (
+        "query,array,interact,recip\nYCR009C,YAL013W,1,True\nYCL016C,YCL061C,2,True\nYMR263W,YML009C,0,False\n"
+        "YML009C,YMR263W,0,False\n"
+    )
     table = small("tong2004_tested_pairs", text, tmp_path, monkeypatch)
     assert table.phenotypes["synthetic_lethality"].tolist() == [1.0, 1.0, 0.0]
     assert table.provenance.counts["rows_listed_before"] == 1
@@ -82,8 +89,10 @@ def test_tong2004_either_direction_counts_once(tmp_path: Path, monkeypatch: pyte
 
 
 def test_costanzo2016_pairs_of_both_terms_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = ("gene_a,gene_b,epsilon,go_term\nYLR035C,YML060W,0.0447,GO:0006281\nYER142C,YHL006C,0.0094,GO:0006281\n"
-            "YML060W,YLR035C,0.0447,GO:0000790\n")
+    text = (
+        "gene_a,gene_b,epsilon,go_term\nYLR035C,YML060W,0.0447,GO:0006281\nYER142C,YHL006C,0.0094,GO:0006281\n"
+        "YML060W,YLR035C,0.0447,GO:0000790\n"
+    )
     table = small("costanzo2016_two_go_terms", text, tmp_path, monkeypatch)
     np.testing.assert_allclose(table.phenotypes["digenic_interaction"], [0.0447, 0.0094], atol=1e-7)
     assert table.provenance.counts["rows_go_term_GO:0006281"] == 2
@@ -108,8 +117,11 @@ EXPECTED = {
     # name: strains by number of deletions, genes, phenotypes with their number of values
     "collins2007": ([0, 0, 138_391], 683, {"s_score": 138_391}),
     "costanzo2016_two_go_terms": ([0, 0, 13_643], 259, {"digenic_interaction": 13_643}),
-    "kuzmin2020_pilot": ([0, 0, 5_821, 3_683], 1_211,
-                         {"trigenic_interaction": 3_683, "digenic_interaction": 5_821, "fitness": 9_504}),
+    "kuzmin2020_pilot": (
+        [0, 0, 5_821, 3_683],
+        1_211,
+        {"trigenic_interaction": 3_683, "digenic_interaction": 5_821, "fitness": 9_504},
+    ),
     "kuzmin2018_dataS2_orf": ([0, 0, 14_045, 3_192], 1_312, {"negative_interaction": 17_237}),
     "tong2004_tested_pairs": ([0, 0, 607_353], 4_668, {"synthetic_lethality": 607_353}),
 }

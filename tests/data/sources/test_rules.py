@@ -35,10 +35,14 @@ def model_of(texts: list[str]) -> Model:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.one_of(rules, st.just("")), min_size=1, max_size=12),
-       st.lists(st.permutations(range(6)), min_size=1, max_size=5), st.integers(0, 6))
-def test_blocked_reactions_are_those_whose_rule_cobra_finds_false(texts: list[str], orders: list[list[int]],
-                                                                  size: int) -> None:
+@given(
+    st.lists(st.one_of(rules, st.just("")), min_size=1, max_size=12),
+    st.lists(st.permutations(range(6)), min_size=1, max_size=5),
+    st.integers(0, 6),
+)
+def test_blocked_reactions_are_those_whose_rule_cobra_finds_false(
+    texts: list[str], orders: list[list[int]], size: int
+) -> None:
     model = model_of(texts)
     rules = KnockoutRules.of(model)
     sets = np.array([order[:size] for order in orders], dtype=np.int32).reshape(len(orders), size)

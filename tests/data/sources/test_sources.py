@@ -32,8 +32,10 @@ def test_csv_by_overrides(tmp_path: Path) -> None:
     assert load_source(config, str(tmp_path)).phenotypes["fitness"].tolist() == [0.5]
 
 
-@pytest.mark.parametrize(("name", "suggestion"), [
-    ("collins2006", "collins2007"), ("in-silico", "insilico"), ("kuzmin2020", "kuzmin2020_pilot")])
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [("collins2006", "collins2007"), ("in-silico", "insilico"), ("kuzmin2020", "kuzmin2020_pilot")],
+)
 def test_an_unknown_source_suggests_close_ones(name: str, suggestion: str) -> None:
     with pytest.raises(ConfigError, match=rf"no data source is called '{name}'(.|\n)*did you mean .*{suggestion}"):
         load_source(SourceConfig(name=name))
@@ -64,7 +66,9 @@ def test_the_list_says_what_is_available(tmp_path: Path) -> None:
 
 
 def test_choosing_a_source_imports_neither_cobra_nor_pandas() -> None:
-    code = ("import sys; from dglcell.data.sources import SourceConfig, list_sources; SourceConfig().validate(); "
-            "list_sources(); print([m for m in ('cobra', 'pandas', 'swiglpk', 'torch') if m in sys.modules])")
+    code = (
+        "import sys; from dglcell.data.sources import SourceConfig, list_sources; SourceConfig().validate(); "
+        "list_sources(); print([m for m in ('cobra', 'pandas', 'swiglpk', 'torch') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
