@@ -45,9 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     options.command = shlex.join(["dglcell", *(sys.argv[1:] if arguments is None else arguments)])
-    # Must stand before torch is imported. Threads that spin while they wait make steps several times slower as soon as
-    # anything else runs on the same cores.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("dglcell").setLevel(logging.INFO)
     try:

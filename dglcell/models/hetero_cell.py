@@ -22,7 +22,6 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import States
 
-
 HEAD_GAIN = 0.01
 """Initial scale of the output layers' weights, relative to Kaiming's."""
 
