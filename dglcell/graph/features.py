@@ -1,0 +1,75 @@
+"""Fixed input features of nodes, from a table: names in the first column, numbers in the others."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dglcell.errors import GraphError
+from dglcell.graph.vocabulary import Vocabulary
+
+
+def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
+    """Standardised features of the nodes of one type.
+
+    Every column is shifted and scaled to mean 0 and standard deviation 1 over the nodes that the table has (a constant
+    column becomes 0). Nodes that it lacks get 0, the mean; names that the vocabulary lacks are left out.
+
+    Args:
+        path: CSV, plain or ``.gz``, with a header; the first column holds names.
+        vocabulary: of the node type.
+        node_type: for messages.
+
+    Returns:
+        [N, F] float32.
+
+    Raises:
+        GraphError: no feature column, a cell that is no number, a name twice, a ragged row, or no known name.
+    """
+    with _open(path) as file:
+        lines = csv.reader(file)
+        header = next(lines, [])
+        if len(header) < 2:
+            raise GraphError(f"features '{path}' have no feature column", got=header, expected="a name and numbers")
+        rows = dict(_rows(lines, path, len(header)))
+    known = {name: values for name, values in rows.items() if name in vocabulary}
+    if not known:
+        raise GraphError(
+            f"features '{path}' name no {node_type} of the cell graph",
+            got=f"{len(rows):,} names, e.g. {next(iter(rows), 'none')}",
+            expected=f"names such as {vocabulary.names[0]}",
+        )
+    values = np.array(list(known.values()), dtype=np.float64)
+    sd = values.std(0)
+    standard = (values - values.mean(0)) / np.where(sd > 0, sd, 1.0)
+    features = torch.zeros(len(vocabulary), len(header) - 1)
+    features[torch.as_tensor(vocabulary.indices(list(known)))] = torch.as_tensor(standard).float()
+    return features
+
+
+def _open(path: Path) -> IO[str]:
+    return gzip.open(path, "rt", newline="") if path.suffix == ".gz" else open(path, newline="")
+
+
+def _rows(lines: Iterator[list[str]], path: Path, width: int) -> Iterator[tuple[str, list[float]]]:
+    seen: set[str] = set()
+    for number, line in enumerate(lines, start=2):
+        if len(line) != width:
+            raise GraphError(f"features '{path}', line {number}: {len(line)} cells where the header has {width}")
+        if line[0] in seen:
+            raise GraphError(f"features '{path}', line {number}: '{line[0]}' stands there twice")
+        seen.add(line[0])
+        try:
+            values = [float(cell) for cell in line[1:]]
+        except ValueError as error:
+            raise GraphError(f"features '{path}', line {number}: {error}", expected="numbers") from error
+        if not np.isfinite(values).all():
+            raise GraphError(f"features '{path}', line {number}: a value is not finite", got=line[1:])
+        yield line[0], values
