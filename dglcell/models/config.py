@@ -32,6 +32,7 @@ class HeteroCellConfig:
     preprocessor_layers: int = 2  # Linear layers between the embeddings and the first round
     relations: list[str] | None = None  # names of the relations in use; all of the cell graph where null
     metabolism: bool = True  # use the relations with reactions and metabolites
+    features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features
     pool: list[str] = field(default_factory=lambda: [GENE])  # node types that are pooled
     local_head: bool = True  # score the deleted genes' wild-type states by self-attention
     local_layers: int = 2  # rounds of that attention

@@ -97,7 +97,8 @@ def make_model(config: Config, prepared: Prepared, strategy: str) -> HeteroCell:
     """The experiment's model without dropout, the same weights for every strategy."""
     torch.manual_seed(config.seed)
     settings = dataclasses.replace(config.model, strategy=strategy, dropout=0.0)
-    return HeteroCell(ResidentCell(prepared.cell.graph), settings, outputs=len(prepared.dataset.phenotypes))
+    cell = ResidentCell(prepared.cell.graph)
+    return HeteroCell(cell, settings, len(prepared.dataset.phenotypes), prepared.features)
 
 
 def _time(config: Config, prepared: Prepared, data: StrainBatch, strategy: str, steps: int) -> BenchRow:

@@ -162,7 +162,9 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
         )
     config = parse_config(OmegaConf.create(about["config"]), where=str(path))
     state = content["state_dict"]
-    model = HeteroCell(ResidentCell(cell.graph), config.model, outputs=len(about["phenotypes"]))
+    prefix = "model.features."
+    features = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+    model = HeteroCell(ResidentCell(cell.graph), config.model, len(about["phenotypes"]), features)
     normaliser = Normaliser(state["normaliser.mean"], state["normaliser.sd"])
     try:
         model.load_state_dict({k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")})

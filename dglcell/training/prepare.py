@@ -17,10 +17,11 @@ from dglcell.data.sources import load_source
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.errors import DataError
-from dglcell.files import canonical_hash
+from dglcell.errors import ConfigError, DataError
+from dglcell.files import canonical_hash, find_raw
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.features import read_features
 from dglcell.training.ranks import is_rank_zero, wait_for
 
 log = logging.getLogger("dglcell")
@@ -36,6 +37,7 @@ class Prepared:
         dataset: the strains as tensors, on the host.
         split: over the strains of the store.
         parts: part name → [n] int64 strain numbers of ``dataset``.
+        features: node type → [N, F] fixed input features.
     """
 
     cell: CellGraph
@@ -43,6 +45,7 @@ class Prepared:
     dataset: StrainDataset
     split: Split
     parts: dict[str, Tensor]
+    features: dict[str, Tensor]
 
 
 def store_path(config: Config) -> Path:
@@ -101,7 +104,28 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
             f"{dataset.names.rows_dropped:,}",
             len(dataset.names.unknown),
         )
-    return Prepared(cell, store, dataset, split, split_parts(split, dataset))
+    return Prepared(cell, store, dataset, split, split_parts(split, dataset), node_features(config, cell))
+
+
+def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
+    """The feature tables of `model.features`.
+
+    Raises:
+        ConfigError: the cell graph has no such node type.
+        DataError: a table is not found.
+        GraphError: a table is unusable.
+    """
+    unknown = sorted(set(config.model.features) - set(cell.vocabularies))
+    if unknown:
+        raise ConfigError(
+            "`model.features` names node types that the cell graph does not have",
+            got=", ".join(unknown),
+            expected="among " + ", ".join(cell.vocabularies),
+        )
+    return {
+        node_type: read_features(find_raw(path, config.paths.raw), cell.vocabularies[node_type], node_type)
+        for node_type, path in config.model.features.items()
+    }
 
 
 def split_parts(split: Split, dataset: StrainDataset) -> dict[str, Tensor]:

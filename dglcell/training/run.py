@@ -136,7 +136,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     dataset, settings = prepared.dataset, config.trainer
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
-    model = HeteroCell(ResidentCell(prepared.cell.graph), config.model, outputs=len(dataset.phenotypes))
+    model = HeteroCell(ResidentCell(prepared.cell.graph), config.model, len(dataset.phenotypes), prepared.features)
     strains_per_step = config.data.batch_size * settings.devices * settings.num_nodes
     batches = math.ceil(len(prepared.parts["train"]) / strains_per_step)
     return StrainTask(

@@ -11,8 +11,9 @@ import torch
 
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.errors import DataError
+from dglcell.errors import ConfigError, DataError
 from dglcell.losses.masked import LOSSES
+from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.directory import RunDirectory
 from dglcell.training.optimizers import count_steps
@@ -183,3 +184,22 @@ def test_the_best_checkpoints_are_the_best(tiny: Tiny, tmp_path: Path) -> None:
     assert best["best_loss"] == min(rows, key=lambda row: row["validation/loss"])["epoch"]
     assert best["best_pearson"] == max(rows, key=lambda row: row["validation/pearson"])["epoch"]
     assert best["last"] == 7
+
+
+def test_fixed_features_are_used_and_travel_with_the_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
+    table = tmp_path / "features.csv"
+    table.write_text("gene,length\nb0008,951\nb0114,2664\nb0115,1893\n")
+    options = [f"model.features.gene={table}", "trainer.epochs=1"]
+    result = tiny.train(tmp_path, *options)
+    state = read_checkpoint(result.directory.checkpoint("last"))["state_dict"]
+    assert state["model.features.gene"].count_nonzero() == 3
+    assert state["model.project.gene.weight"].any()
+    table.unlink()
+    trained = load_trained(result.directory)
+    assert trained.model(GenotypeBatch.from_lists([[0, 1]])).phenotypes.isfinite().all()
+
+
+def test_features_of_an_unknown_node_type_are_refused(tiny: Tiny, tmp_path: Path) -> None:
+    message = r"`model.features` names node types that the cell graph does not have\n  got:      protein"
+    with pytest.raises(ConfigError, match=message):
+        tiny.train(tmp_path, "model.features.protein=x.csv")
