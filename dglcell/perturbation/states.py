@@ -49,7 +49,7 @@ class States(ABC):
         """Softmax-weighted mean over the kept nodes of every strain.
 
         Args:
-            gate: logits of the same nodes, one wide, of the same form.
+            gate: logits of the same nodes, one wide.
             keep_NB: [N, B] bool.
 
         Returns:
@@ -82,12 +82,8 @@ class DenseStates(States):
 
     def softmax_pool(self, gate: States, keep_NB: Tensor) -> Tensor:
         """See ``States.softmax_pool``."""
-        keep_NB1 = keep_NB.unsqueeze(-1)
-        logits_NB1 = gate.dense().expand(-1, keep_NB.shape[1], -1)
-        logits_NB1 = logits_NB1.masked_fill(~keep_NB1, torch.finfo(logits_NB1.dtype).min)
-        # The product matters only where a strain keeps no node at all: it pools to zero.
-        share_NB1 = torch.softmax(logits_NB1, dim=0) * keep_NB1
-        return torch.einsum("nb,nbh->bh", share_NB1.squeeze(-1), self.x_NBH.expand(-1, keep_NB.shape[1], -1))
+        share_NB = _shares(gate, keep_NB)
+        return torch.einsum("nb,nbh->bh", share_NB, self.x_NBH.expand(-1, keep_NB.shape[1], -1))
 
 
 @dataclass(frozen=True)
@@ -137,22 +133,26 @@ class SharedStates(States):
         return torch.cat([self.rows_KH, self.base_NH]).index_select(0, position)
 
     def softmax_pool(self, gate: States, keep_NB: Tensor) -> Tensor:
-        """See ``States.softmax_pool``: sums over the base, corrected by the rows that differ or are lost."""
-        assert isinstance(gate, SharedStates)
-        lost = RowIndex.where(~keep_NB)
-        changed = lost if self.index is None else union([self.index, lost])
-        kept_K1 = keep_NB.flatten()[changed.keys].unsqueeze(1)
-        logits_N1, logits_K1 = gate.base_NH, gate.at(changed)
-        ceiling = torch.cat([logits_N1, logits_K1]).detach().amax()
-        mass_N1, mass_K1 = (logits_N1 - ceiling).exp(), (logits_K1 - ceiling).exp() * kept_K1
-        # One more column carries the softmax's denominator.
-        base_NH1 = torch.cat([self.base_NH, torch.ones_like(mass_N1)], dim=1) * mass_N1
-        rows_KH1 = torch.cat([self.at(changed), torch.ones_like(mass_K1)], dim=1) * mass_K1
-        change_KH1 = rows_KH1 - base_NH1.index_select(0, changed.nodes)
-        total_BH1 = base_NH1.sum(0).expand(keep_NB.shape[1], -1).index_add(0, changed.strains, change_KH1)
-        pooled_BH, mass_B1 = total_BH1[:, :-1], total_BH1[:, -1:]
-        any_kept_B1 = keep_NB.any(0).unsqueeze(1)
-        return torch.where(any_kept_B1, pooled_BH, 0.0) / torch.where(any_kept_B1, mass_B1, 1.0)
+        """See ``States.softmax_pool``: the base once for all strains, corrected by the rows that differ.
+
+        Logits are one wide, so that dense ones cost little; subtracting a lost node's share from the wild type's
+        softmax instead would leave rounding errors alone where that node has nearly all of it.
+        """
+        share_NB = _shares(gate, keep_NB)
+        pooled_BH = share_NB.T @ self.base_NH
+        if self.index is None:
+            return pooled_BH
+        change_KH = self.rows_KH - self.base_NH.index_select(0, self.index.nodes)
+        share_K1 = share_NB.reshape(-1).index_select(0, self.index.keys).unsqueeze(1)
+        return pooled_BH.index_add(0, self.index.strains, (change_KH * share_K1).to(pooled_BH.dtype))
+
+
+def _shares(gate: States, keep_NB: Tensor) -> Tensor:
+    """[N, B] softmax of the logits over the nodes that a strain keeps; zero for lost nodes."""
+    logits_NB = gate.dense().squeeze(-1).expand(-1, keep_NB.shape[1])
+    share_NB = torch.softmax(logits_NB.masked_fill(~keep_NB, torch.finfo(logits_NB.dtype).min), dim=0)
+    # The product matters only where a strain keeps no node at all: it pools to zero.
+    return share_NB * keep_NB
 
 
 def combine_states(function: Callable[..., Tensor], states: Sequence[States]) -> States:
@@ -187,7 +187,9 @@ def sum_states(states: Sequence[States]) -> States:
     for term in shared:
         if term.index is not None:
             _, position = index.find(term.index)
-            rows_KH = rows_KH.index_add(0, position, term.rows_KH - term.base_NH.index_select(0, term.index.nodes))
+            change_KH = term.rows_KH - term.base_NH.index_select(0, term.index.nodes)
+            # Under autocast, terms may have other dtypes than their sum.
+            rows_KH = rows_KH.index_add(0, position, change_KH.to(rows_KH.dtype))
     return SharedStates(base_NH, rows_KH, index)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,3 +83,32 @@ def test_the_union_of_one_index_is_itself() -> None:
     index = RowIndex(torch.tensor([0, 3]), 2)
     assert union([index, index]) is index
     assert union([index, RowIndex(torch.tensor([1, 3]), 2)]).keys.tolist() == [0, 1, 3]
+
+
+@pytest.mark.parametrize("spread", [12.0, 30.0, 200.0])
+def test_pooling_is_right_where_a_lost_node_had_nearly_all_of_the_softmax(spread: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    value = torch.randn(40, 3, generator=generator, requires_grad=True)
+    logits = torch.randn(40, 1, generator=generator)
+    logits[7] += spread
+    keep = torch.ones(40, 2, dtype=torch.bool)
+    keep[7, 1] = False
+    pooled = States.shared(value).softmax_pool(States.shared(logits), keep)
+    rest = torch.arange(40) != 7
+    expected = torch.softmax(logits[rest], 0).T @ value[rest]
+    torch.testing.assert_close(pooled[1:], expected)
+    (gradient,) = torch.autograd.grad(pooled[1].sum(), value)
+    torch.testing.assert_close(gradient[rest], torch.softmax(logits[rest], 0).expand(-1, 3))
+    assert not gradient[7].any()
+
+
+def test_a_sum_takes_terms_of_other_precisions() -> None:
+    states = [
+        SharedStates(
+            torch.ones(3, 2, dtype=dtype), torch.full((1, 2), 5.0, dtype=dtype), RowIndex(torch.tensor([key]), 2)
+        )
+        for dtype, key in ((torch.float32, 0), (torch.bfloat16, 3))
+    ]
+    total = sum_states(states).dense()
+    assert total.dtype == torch.float32
+    assert total[:, :, 0].tolist() == [[6, 2], [2, 6], [2, 2]]
