@@ -17,16 +17,24 @@ class _CsrProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x_NC: Tensor, relation: ResidentRelation, weighted: bool) -> Tensor:
         ctx.relation, ctx.weighted = relation, weighted
-        return relation.csr(x_NC.dtype, weighted=weighted, transposed=False) @ x_NC
+        return _product(relation, x_NC, weighted=weighted, transposed=False)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_MC: Tensor) -> tuple[Tensor, None, None]:
-        transposed = ctx.relation.csr(grad_MC.dtype, weighted=ctx.weighted, transposed=True)
-        return transposed @ grad_MC.contiguous(), None, None
+        return _product(ctx.relation, grad_MC, weighted=ctx.weighted, transposed=True), None, None
+
+
+def _product(relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
+    """The product in the precision of ``x``; half precisions, which MKL does not have, are computed in float32."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    # Autocast would turn both factors into bfloat16.
+    with torch.autocast(x.device.type, enabled=False):
+        matrix = relation.csr(dtype, weighted=weighted, transposed=transposed)
+        return (matrix @ x.to(dtype).contiguous()).to(x.dtype)
 
 
 def spmm_csr(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
     """[M, C] sums over in-edges as a sparse matrix product."""
-    out: Tensor = _CsrProduct.apply(x_NC.contiguous(), relation, weighted)
+    out: Tensor = _CsrProduct.apply(x_NC, relation, weighted)
     return out

@@ -86,9 +86,9 @@ class Difference:
             change_TH = change_TH * edges.weight.to(change_TH.dtype)[c.edge].unsqueeze(1)
         rows_KH = base_MH.index_select(0, c.targets.nodes).index_add(0, c.target, change_TH)
         if reduce == "mean":
-            degree_M1 = edges.in_degrees.to(base_MH.dtype).unsqueeze(1)
-            lost_T1 = (~kept_D1).to(base_MH.dtype).index_select(0, c.source)
-            degree_K1 = degree_M1[c.targets.nodes].index_add(0, c.target, lost_T1, alpha=-1)
+            degree_M1 = edges.in_degrees.unsqueeze(1)
+            lost_T1 = (~kept_D1).long().index_select(0, c.source)
+            degree_K1 = degree_M1.index_select(0, c.targets.nodes).index_add(0, c.target, lost_T1, alpha=-1)
             base_MH, rows_KH = base_MH / degree_M1.clamp(min=1), rows_KH / degree_K1.clamp(min=1)
         return SharedStates(base_MH, rows_KH * self._kept(relation[2], c.targets), c.targets)
 

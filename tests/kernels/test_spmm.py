@@ -79,3 +79,18 @@ def test_an_unknown_kernel_is_refused() -> None:
         ConfigError, match=r"unknown kernel\n  got:      cusparse\n  expected: auto, reference, dgl, csr"
     ):
         check_kernel("cusparse", "cpu")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_half_precision_under_autocast(kernel: str, weighted: bool) -> None:
+    relation, dense = random_relation(3, weighted)
+    relation.float()
+    x = torch.randn(relation.num_src, 2).bfloat16().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = spmm(relation, x, kernel=kernel)
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), dense.float() @ x.float(), atol=0.1, rtol=0.02)
+    y.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad.float(), dense.float().sum(0)[:, None].expand(-1, 2), atol=0.1, rtol=0.02)
