@@ -206,7 +206,7 @@ def _add_bench(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def _load(options: argparse.Namespace):  # type: ignore[no-untyped-def]
-    from dglcell.config import load_config
+    from dglcell.config_io import load_config
 
     raw = [f"paths.raw={options.raw}"] if options.raw else []
     return load_config(options.config, [*options.overrides, *raw])
@@ -308,7 +308,7 @@ def graph_describe(options: argparse.Namespace) -> None:
 
 def config_show(options: argparse.Namespace) -> None:
     """``dglcell config show``."""
-    from dglcell.config import to_yaml
+    from dglcell.config_io import to_yaml
 
     print(to_yaml(_load(options)), end="")
 

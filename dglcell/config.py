@@ -1,17 +1,9 @@
-"""Experiments: typed configuration, read from YAML files that extend each other, with dotted overrides."""
+"""What an experiment can say: typed configuration, every key with its default. `config_io` reads it from files."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
-
-import yaml
-from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.data.sources import SourceConfig
 from dglcell.data.split import SplitConfig
@@ -159,8 +151,12 @@ class Config:
             section.validate()
         MaskedLoss(self.loss)
         self._validate_names()
-        if not self.cell.metabolism and self.model.metabolism and not self.cell.networks and not self.cell.derived:
-            raise ConfigError("the cell graph has no relation", do="set `cell.metabolism: true` or give networks")
+        if self.model.layers and not (self.model.metabolism or self.cell.networks or self.cell.derived):
+            raise ConfigError(
+                "no relation is left for the model",
+                got="`model.metabolism: false`, no `cell.networks`, no `cell.derived`",
+                do="set `model.metabolism: true`, or give networks or derived relations",
+            )
 
     def _validate_names(self) -> None:
         if not 0 <= self.seed < 2**32:
@@ -177,137 +173,3 @@ class Config:
     def run_directory(self) -> Path:
         """Keyed by experiment and seed, so that a requeued job finds what it wrote."""
         return Path(self.paths.runs) / self.experiment.name / f"seed-{self.seed}"
-
-
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Read an experiment: the files it extends first, then itself, then the overrides; validated.
-
-    Args:
-        path: YAML file; its key ``extends`` names one file or a list, relative to it.
-        overrides: ``dotted.key=value``.
-
-    Raises:
-        ConfigError: a file is missing or not YAML, a key unknown or mistyped, a value of the wrong type.
-    """
-    config = parse_config(_layers(Path(path), ()), overrides, where=str(path))
-    if not config.experiment.name:
-        config.experiment.name = "/".join([*_folders(Path(path)), Path(path).stem])
-    config.validate()
-    return config
-
-
-def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: str) -> Config:
-    """Turn merged YAML into a ``Config``, without the checks between keys.
-
-    Raises:
-        ConfigError: see ``load_config``.
-    """
-    try:
-        merged = _merge(where, content, *[_parse_override(override) for override in overrides])
-        plain = OmegaConf.to_container(merged, resolve=True)
-        assert isinstance(plain, dict)
-        _refuse_unknown_keys(plain, Config, "", where)
-        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), plain))
-    except OmegaConfBaseException as error:
-        raise ConfigError(
-            f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
-            got=str(error).splitlines()[0],
-        ) from error
-    assert isinstance(config, Config)
-    return config
-
-
-def _parse_override(override: str) -> DictConfig:
-    key, equals, _ = override.partition("=")
-    if not (equals and all(key.split("."))):
-        raise ConfigError("an override is not of the form key=value", got=override, do="e.g. trainer.epochs=10")
-    try:
-        return OmegaConf.from_dotlist([override])
-    except yaml.YAMLError as error:
-        raise ConfigError(
-            f"override `{key}`: its value is not YAML", got=override, do="close brackets and quotes"
-        ) from error
-
-
-def to_yaml(config: Config) -> str:
-    """The whole configuration, every default spelled out."""
-    return OmegaConf.to_yaml(OmegaConf.structured(config))
-
-
-def read_yaml(path: Path) -> DictConfig:
-    """One YAML file as it stands.
-
-    Raises:
-        ConfigError: it is not YAML, or no mapping.
-    """
-    try:
-        content = OmegaConf.load(path)
-    except (yaml.YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"'{path}' cannot be read as YAML", got=str(error).replace("\n", " ")) from error
-    if not isinstance(content, DictConfig):
-        raise ConfigError(f"'{path}' holds no configuration", got=type(content).__name__, expected="a mapping of keys")
-    return content
-
-
-def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:
-    """``path`` merged over what it extends."""
-    if not path.is_file():
-        by = f" (extended by '{seen[-1]}')" if seen else ""
-        raise ConfigError(f"configuration '{path}' not found{by}", expected="a YAML file")
-    if path.resolve() in [p.resolve() for p in seen]:
-        raise ConfigError("configurations extend each other in a circle", got=" → ".join(map(str, [*seen, path])))
-    own = read_yaml(path)
-    extends = own.pop("extends", None) or []
-    names = [extends] if isinstance(extends, str) else extends
-    if not isinstance(names, list | ListConfig) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"'{path}': `extends` names no files", got=extends, expected="a file name, or a list of them")
-    return _merge(str(path), *[_layers(path.parent / name, (*seen, path)) for name in names], own)
-
-
-def _merge(where: str, *layers: DictConfig) -> DictConfig:
-    """Later layers over earlier ones."""
-    try:
-        merged = OmegaConf.merge(*layers)
-    except TypeError as error:
-        raise ConfigError(f"{where}: a key is a list in one place and a mapping in another", got=error) from error
-    assert isinstance(merged, DictConfig)
-    return merged
-
-
-def _folders(path: Path) -> list[str]:
-    """The folders of ``path`` below the last one called ``conf``."""
-    folders = list(path.resolve().parent.parts)
-    return folders[len(folders) - folders[::-1].index("conf") :] if "conf" in folders else []
-
-
-def _refuse_unknown_keys(content: dict[Any, Any], kind: type, prefix: str, where: str) -> None:
-    hints = get_type_hints(kind)
-    for key, value in content.items():
-        full = f"{prefix}{key}"
-        if key not in hints:
-            close = difflib.get_close_matches(str(key), hints, n=1)
-            raise ConfigError(
-                f"{where}: unknown key `{full}`",
-                expected=f"among {', '.join(hints)}",
-                do=f"did you mean `{prefix}{close[0]}`?" if close else None,
-            )
-        _check_below(value, hints[key], full, where)
-
-
-def _check_below(value: object, hint: Any, full: str, where: str) -> None:
-    """Check the keys inside a section, an optional section, or a mapping of names to sections."""
-    is_mapping = get_origin(hint) is dict
-    sections = [m for m in (hint, *get_args(hint)) if isinstance(m, type) and dataclasses.is_dataclass(m)]
-    if not (is_mapping or sections) or value is None:
-        return
-    if not isinstance(value, dict):
-        keys = "names and their values" if is_mapping else ", ".join(get_type_hints(sections[0]))
-        raise ConfigError(f"{where}: `{full}` takes no single value", got=value, expected=f"a mapping with {keys}")
-    single = is_mapping and get_args(hint)[1] in (str, int, float, bool)
-    for name, item in value.items() if single else ():
-        if isinstance(item, dict | list):
-            raise ConfigError(f"{where}: `{full}.{name}` takes a single value", got=item)
-    for section in sections:
-        for below, item in [(f"{full}.{n}", v) for n, v in value.items()] if is_mapping else [(full, value)]:
-            if isinstance(item, dict):
-                _refuse_unknown_keys(item, section, f"{below}.", where)

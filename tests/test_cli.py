@@ -15,7 +15,7 @@ import torch
 
 import dglcell
 from dglcell.cli import main
-from dglcell.config import load_config
+from dglcell.config_io import load_config
 from dglcell.training.directory import RunDirectory
 from tests.tiny import Tiny, process_environment
 from tests.tiny import dglcell as run_process
@@ -288,9 +288,9 @@ def test_batch_sizes_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_bugs_keep_their_traceback(world: Path) -> None:
     code = (
-        "import sys, dglcell.config as config\n"
+        "import sys, dglcell.config_io as config_io\n"
         "def broken(*arguments): raise KeyError('a bug')\n"
-        "config.load_config = broken\n"
+        "config_io.load_config = broken\n"
         "from dglcell.cli import main\n"
         "sys.exit(main(['config', 'show', 'tiny.yaml']))"
     )

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dglcell.config import Config, load_config
+from dglcell.config import Config
+from dglcell.config_io import load_config
 from dglcell.training.directory import RunDirectory
 from dglcell.training.run import RunResult, train
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from dglcell.config import Config, parse_config, read_yaml, to_yaml
+from dglcell.config import Config
+from dglcell.config_io import parse_config, read_yaml, to_yaml
 from dglcell.data.split import Split
 from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError

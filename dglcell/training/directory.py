@@ -7,7 +7,8 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from dglcell.config import CHECKPOINTS, Config, read_yaml, to_yaml
+from dglcell.config import CHECKPOINTS, Config
+from dglcell.config_io import read_yaml, to_yaml
 from dglcell.errors import CheckpointError, ConfigError, listing
 
 # What may differ between a run and its continuation.

@@ -14,7 +14,8 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumulationScheduler, ModelCheckpoint
 
-from dglcell.config import Config, to_yaml
+from dglcell.config import Config
+from dglcell.config_io import to_yaml
 from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.split import Split
 from dglcell.data.store import Store

@@ -1,0 +1,172 @@
+"""Reading experiments: files that extend each other, overrides, and every mistake named by its key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from dglcell.config_io import load_config, to_yaml
+from tests.config_files import refusal, write
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+EXPERIMENTS = sorted(CONF.rglob("*.yaml"))
+FRAGMENTS = [p for p in EXPERIMENTS if "cell" not in OmegaConf.load(p) and "extends" not in OmegaConf.load(p)]
+
+
+@pytest.fixture
+def minimal(tmp_path: Path) -> Path:
+    """A valid experiment."""
+    return write(tmp_path, "minimal.yaml", "cell: {model: textbook}\n")
+
+
+@pytest.mark.parametrize("path", [p for p in EXPERIMENTS if p not in FRAGMENTS], ids=lambda p: str(p.relative_to(CONF)))
+def test_every_experiment_is_valid(path: Path) -> None:
+    config = load_config(path)
+    assert config.experiment.name
+    assert config.cell.model or config.cell.networks
+
+
+def test_there_are_experiments() -> None:
+    assert CONF / "quickstart.yaml" in EXPERIMENTS
+    assert CONF / "base.yaml" in FRAGMENTS
+
+
+def test_the_last_file_wins_and_overrides_win_over_all(tmp_path: Path) -> None:
+    write(tmp_path, "a.yaml", "seed: 1\nmodel: {hidden: 16, layers: 1}\ncell: {model: textbook}\n")
+    write(tmp_path, "b.yaml", "seed: 2\nmodel: {layers: 2}\n")
+    write(tmp_path, "sub/c.yaml", "extends: [../a.yaml, ../b.yaml]\nmodel: {dropout: 0.5}\n")
+    path = write(tmp_path, "sub/d.yaml", "extends: c.yaml\ntrainer: {epochs: 3}\n")
+    config = load_config(path, ["model.dropout=0.25", "data.phenotypes=[x,y]", "split.subset.size=10"])
+    assert (config.seed, config.model.hidden, config.model.layers, config.model.dropout) == (2, 16, 2, 0.25)
+    assert config.trainer.epochs == 3
+    assert config.data.phenotypes == ["x", "y"]
+    assert config.split.subset is not None
+    assert config.split.subset.size == 10
+
+
+def test_the_name_is_the_file_below_conf(tmp_path: Path) -> None:
+    text = "cell: {model: textbook}\n"
+    assert load_config(write(tmp_path, "conf/yeast/one.yaml", text)).experiment.name == "yeast/one"
+    assert load_config(write(tmp_path, "two.yaml", text)).experiment.name == "two"
+    config = load_config(write(tmp_path, "three.yaml", text + "experiment: {name: mine}\nseed: 7\n"))
+    assert config.run_directory == Path("runs/mine/seed-7")
+
+
+def test_show_gives_the_same_configuration_again(minimal: Path, tmp_path: Path) -> None:
+    overrides = ["optimizer.options={betas: [0.9, 0.99]}", "trainer.accumulate={0: 2, 5: 4}", "loss=huber"]
+    overrides += ["data.source.insilico.pairs='300'", "model.norm=none"]
+    first = load_config(minimal, overrides)
+    again = load_config(write(tmp_path, "again.yaml", to_yaml(first)))
+    assert again == first
+    assert again.trainer.accumulate == {0: 2, 5: 4}
+
+
+@pytest.mark.parametrize("path", [p for p in EXPERIMENTS if p not in FRAGMENTS], ids=lambda p: str(p.relative_to(CONF)))
+def test_every_experiment_survives_show(path: Path, tmp_path: Path) -> None:
+    config = load_config(path)
+    assert load_config(write(tmp_path, "again.yaml", to_yaml(config))) == config
+
+
+def test_environment_variables_are_resolved(minimal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHERE", "/somewhere")
+    assert load_config(minimal, ["paths.runs=${oc.env:WHERE}"]).paths.runs == "/somewhere"
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "suggestion"),
+    [
+        ("trainer.epoch=3", "trainer.epoch", "did you mean `trainer.epochs`?"),
+        ("modle.hidden=3", "modle", "did you mean `model`?"),
+        ("cell.networks.foo.pathh=x", "cell.networks.foo.pathh", "did you mean `cell.networks.foo.path`?"),
+        ("split.subset.siz=3", "split.subset.siz", "did you mean `split.subset.size`?"),
+        ("data.source.insilico.modle=x", "data.source.insilico.modle", "did you mean `data.source.insilico.model`?"),
+    ],
+)
+def test_unknown_keys_are_refused_with_a_suggestion(minimal: Path, override: str, key: str, suggestion: str) -> None:
+    message = refusal(minimal, override)
+    assert f"minimal.yaml: unknown key `{key}`\n" in message
+    assert suggestion in message
+
+
+def test_an_unknown_key_without_a_close_one_lists_all(minimal: Path) -> None:
+    message = refusal(minimal, "paths.zzz=1")
+    assert message.endswith("unknown key `paths.zzz`\n  expected: among raw, data, runs")
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("trainer.epochs=many", "`trainer.epochs` has a wrong value\n  got:      Value 'many'"),
+        ("trainer.epochs=", "`trainer.epochs` has a wrong value\n  got:      Incompatible value 'None'"),
+        ("seed=1.5", "`seed` has a wrong value"),
+        ("plot=perhaps", "`plot` has a wrong value"),
+        ("data.phenotypes=fitness", "`data.phenotypes` has a wrong value"),
+        ("trainer=5", "`trainer` takes no single value\n  got:      5\n  expected: a mapping with epochs, "),
+        ("trainer=null", "`trainer` has a wrong value\n  got:      field 'trainer' is not Optional"),
+        ("split.subset=5", "`split.subset` takes no single value\n  got:      5\n  expected: a mapping with size"),
+        ("cell.networks=[1]", "`cell.networks` takes no single value"),
+        ("data.source.csv.phenotypes.a=[b]", "`data.source.csv.phenotypes.a` takes a single value\n  got:      ['b']"),
+        ("cell.networks.foo=3", "`cell.networks.foo` has a wrong value"),
+        ("trainer.accumulate={a: 2}", "`trainer.accumulate.a` has a wrong value"),
+        ("seed=${nowhere}", "`seed` has a wrong value\n  got:      Interpolation key 'nowhere' not found"),
+        ("data.phenotypes=[a", "override `data.phenotypes`: its value is not YAML\n  got:      data.phenotypes=[a"),
+        ("seed", "an override is not of the form key=value\n  got:      seed"),
+        ("=3", "an override is not of the form key=value\n  got:      =3"),
+        ("model..hidden=3", "an override is not of the form key=value"),
+    ],
+)
+def test_wrong_types_are_refused(minimal: Path, override: str, expected: str) -> None:
+    assert expected in refusal(minimal, override)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "no.yaml").startswith(f"configuration '{tmp_path / 'no.yaml'}' not found\n")
+    assert "' not found" in refusal(tmp_path)
+    path = write(tmp_path, "a.yaml", "extends: base.yaml\n")
+    assert refusal(path).startswith(f"configuration '{tmp_path / 'base.yaml'}' not found (extended by '{path}')")
+
+
+def test_circles_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "a.yaml", "extends: b.yaml\n")
+    path = write(tmp_path, "b.yaml", "extends: a.yaml\n")
+    message = refusal(path)
+    assert message.startswith("configurations extend each other in a circle\n")
+    assert "b.yaml → " in message
+    assert "a.yaml → " in message
+    assert "in a circle" in refusal(write(tmp_path, "self.yaml", "extends: self.yaml\n"))
+
+
+def test_a_file_may_be_extended_twice_without_a_circle(tmp_path: Path) -> None:
+    write(tmp_path, "base.yaml", "cell: {model: textbook}\nseed: 4\n")
+    write(tmp_path, "a.yaml", "extends: base.yaml\n")
+    write(tmp_path, "b.yaml", "extends: base.yaml\nseed: 5\n")
+    assert load_config(write(tmp_path, "c.yaml", "extends: [a.yaml, b.yaml]\n")).seed == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"a: [\n", "cannot be read as YAML"),
+        (b"seed: 1\nseed: 2\n", "found duplicate key seed"),
+        (b"\x00", "cannot be read as YAML"),
+        (b"\xff\xfe", "cannot be read as YAML"),
+        (b"3\n", "cannot be read as YAML"),
+        (b"- 3\n", "holds no configuration\n  got:      ListConfig\n  expected: a mapping of keys"),
+        (b"extends: 5\n", "`extends` names no files\n  got:      5"),
+        (b"extends: [1]\n", "`extends` names no files"),
+        (b"extends: {a: b}\n", "`extends` names no files"),
+        (b"", "`cell` is empty"),
+    ],
+)
+def test_files_that_are_no_configurations(tmp_path: Path, content: bytes, expected: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_bytes(content)
+    assert expected in refusal(path)
+
+
+def test_lists_and_mappings_cannot_be_merged(tmp_path: Path) -> None:
+    write(tmp_path, "a.yaml", "cell: {networks: [a]}\n")
+    path = write(tmp_path, "b.yaml", "extends: a.yaml\ncell: {networks: {a: {path: x}}}\n")
+    assert "a key is a list in one place and a mapping in another" in refusal(path)
