@@ -35,6 +35,7 @@ VERBS = [
     ["config"],
     ["config", "show"],
     ["config", "validate"],
+    ["bench"],
     ["doctor"],
 ]
 
@@ -66,6 +67,21 @@ def test_help_and_version_import_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], env=process_environment(), capture_output=True, text=True)
     assert done.stdout == f"dglcell {dglcell.__version__}\n[]\n"
+
+
+def test_predicting_and_evaluating_import_no_lightning(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("genes\nb0008\n")
+    commands = (["predict", str(tiny_run.path), "in.csv", "-o", "out.csv"], ["evaluate", str(tiny_run.path)])
+    for command in commands:
+        code = (
+            "import sys, dglcell.cli\n"
+            f"assert dglcell.cli.main({command!r}) == 0\n"
+            "print(sorted({'pytorch_lightning', 'cobra', 'matplotlib', 'wandb'} & set(sys.modules)), file=sys.stderr)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=process_environment(), cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.stderr.endswith("[]\n"), command
 
 
 @pytest.mark.parametrize("arguments", [[], ["data"], ["fly"], ["train"], ["predict", "a", "b"]], ids=" ".join)
@@ -195,6 +211,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     ),
     "no gene list": (["graph", "describe", "tiny.yaml", "cell.genes=no.txt"], "`cell.genes` is neither a choice nor"),
     "graph of nothing": (["graph", "describe", "no.yaml"], "configuration 'no.yaml' not found"),
+    "graph of a run with overrides": (
+        ["graph", "describe", "run", "cell.absorb=true"],
+        "run 'run' has the cell graph it was trained on\n  got:      cell.absorb=true\n",
+    ),
     "graph of no run": (["graph", "describe", "torn"], "'torn"),
     "word in a number column": (
         ["data", "build", "tiny.yaml", *CSV_SOURCE, "data.source.csv.path=strains.csv"],
@@ -284,6 +304,10 @@ def test_batch_sizes_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             main(["predict", "run", "a.csv", "-o", "b.csv", "--batch-size", wrong])
         assert f"'{wrong}' is not a number of 1 or more" in capsys.readouterr().err
+        for option in ("--batch", "--steps"):
+            with pytest.raises(SystemExit):
+                main(["bench", "tiny.yaml", option, wrong])
+            assert f"argument {option}: '{wrong}' is not" in capsys.readouterr().err
 
 
 def test_bugs_keep_their_traceback(world: Path) -> None:

@@ -18,7 +18,7 @@ from dglcell.errors import CheckpointError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.training.directory import RunDirectory, refuse_changes
+from dglcell.training.directory import RunDirectory
 
 SCHEMA_VERSION = 1
 
@@ -100,41 +100,6 @@ def read_config(directory: RunDirectory) -> Config:
     if not directory.config.is_file():
         raise CheckpointError(f"'{directory.path}' is not a run directory", expected="a directory with config.yaml")
     return parse_config(read_yaml(directory.config), where=str(directory.config))
-
-
-def check_continues(content: dict[str, Any], path: Path, config: Config, cell: CellGraph, split: Split) -> None:
-    """Refuse to continue a checkpoint with other settings, another cell graph or another split.
-
-    Args:
-        content: from ``read_checkpoint``.
-        path: of the checkpoint, for messages.
-        config, cell, split: of this run.
-
-    Raises:
-        CheckpointError, ConfigError: naming what differs.
-    """
-    about = content["dglcell"]
-    refuse_changes(OmegaConf.create(about["config"]), config, where=f"checkpoint '{path}'")
-    for what, old, new in (
-        ("cell graph", about["cell_sha256"], cell.sha256),
-        ("split", about["split_sha256"], split.sha256),
-    ):
-        if old != new:
-            raise CheckpointError(
-                f"checkpoint '{path}' was trained with another {what}",
-                got=f"{what} {new[:12]}",
-                expected=f"{what} {old[:12]}",
-                do="put its files back, or start anew under another `experiment.name`",
-            )
-
-
-def stopped_early(content: dict[str, Any]) -> bool:
-    """Whether early stopping ended the training that wrote this checkpoint."""
-    return any(
-        state.get("wait_count", 0) >= state.get("patience", 1)
-        for name, state in content.get("callbacks", {}).items()
-        if name.startswith("EarlyStopping")
-    )
 
 
 def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: CellGraph | None = None) -> Trained:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 
 from dglcell.errors import ConfigError, MissingDependencyError
 
 DEVICES = ("cpu", "cuda")
+
+log = logging.getLogger("dglcell")
 
 
 def device_of(accelerator: str) -> str:
@@ -14,6 +18,15 @@ def device_of(accelerator: str) -> str:
     if accelerator == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return "cuda" if accelerator in ("gpu", "cuda") else "cpu"
+
+
+def device_here(accelerator: str) -> str:
+    """Where a trained model is evaluated: ``device_of``, or the CPU where the accelerator it was trained on is not."""
+    device = device_of(accelerator)
+    if device == "cuda" and not torch.cuda.is_available():
+        log.info("torch sees no GPU: evaluating on the CPU")
+        return "cpu"
+    return device
 
 
 def check_device(device: str) -> None:

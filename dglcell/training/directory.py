@@ -1,31 +1,12 @@
-"""The run directory: what is in it, and which checkpoint a run continues from."""
+"""The run directory: what is in it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig, OmegaConf
-
-from dglcell.config import CHECKPOINTS, Config
-from dglcell.config_io import read_yaml, to_yaml
-from dglcell.errors import CheckpointError, ConfigError, listing
-
-# What may differ between a run and its continuation.
-FREE_KEYS = (
-    "resume",
-    "plot",
-    "null_models",
-    "paths",
-    "tracking",
-    "experiment",
-    "trainer.epochs",
-    "trainer.progress",
-    "trainer.threads",
-    "trainer.evaluate",
-    "data.eval_batch_size",
-    "data.store",  # its content is checked by hash
-)
+from dglcell.config import CHECKPOINTS
+from dglcell.errors import CheckpointError, listing
 
 
 @dataclass(frozen=True)
@@ -78,6 +59,11 @@ class RunDirectory:
         """Folder of checkpoints."""
         return self.path / "checkpoints"
 
+    @property
+    def last(self) -> Path:
+        """The checkpoint of the last finished epoch."""
+        return self.checkpoints / "last.ckpt"
+
     def predictions(self, part: str) -> Path:
         """Measured and predicted phenotypes of one part."""
         return self.path / f"predictions_{part}.csv"
@@ -97,63 +83,3 @@ class RunDirectory:
                 do="train first with `dglcell train`" if not there else None,
             )
         return path
-
-
-def resume_from(config: Config) -> Path | None:
-    """The checkpoint that this run continues, or None to start anew.
-
-    `resume: auto` continues the run directory's last checkpoint if there is one; `never` refuses to overwrite a run;
-    a path must exist.
-
-    Raises:
-        CheckpointError: the path that was asked for does not exist, the directory holds a run and `resume: never`, or
-            its files are incomplete.
-        ConfigError: the directory belongs to a run with another configuration.
-    """
-    directory = RunDirectory(config.run_directory)
-    chosen = None if config.resume in ("auto", "never") else directory.checkpoint(config.resume)
-    last = directory.checkpoints / "last.ckpt"
-    if not last.exists():
-        return chosen
-    if config.resume == "never":
-        raise CheckpointError(
-            f"'{directory.path}' holds a run already, and `resume: never` was asked for",
-            do="remove the directory, change `experiment.name` or `seed`, or set `resume: auto`",
-        )
-    for path in (directory.config, directory.split, directory.cell):
-        if not path.exists():
-            raise CheckpointError(
-                f"'{directory.path}' cannot be continued: '{path.name}' is missing",
-                do="put it back, or remove the directory to start anew",
-            )
-    refuse_changes(read_yaml(directory.config), config, where=f"the run in '{directory.path}'")
-    return chosen or last
-
-
-def refuse_changes(old: DictConfig, config: Config, *, where: str) -> None:
-    """Refuse to continue with other settings than those a run was started with, but for ``FREE_KEYS``.
-
-    Raises:
-        ConfigError: naming the keys with their old and new values.
-    """
-    before = _flat(OmegaConf.to_container(old))
-    after = _flat(OmegaConf.to_container(OmegaConf.create(to_yaml(config))))
-    changed = [
-        f"{key}: {before.get(key)} → {after.get(key)}"
-        for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key)
-        and not any(key == free or key.startswith(free + ".") for free in FREE_KEYS)
-    ]
-    if changed:
-        raise ConfigError(
-            f"{where} has another configuration",
-            got=listing(changed),
-            expected="the same settings, to continue it",
-            do="change `experiment.name` or `seed`, or remove the run directory",
-        )
-
-
-def _flat(value: object, prefix: str = "") -> dict[str, object]:
-    if isinstance(value, dict) and value:
-        return {k: v for name, item in value.items() for k, v in _flat(item, f"{prefix}{name}.").items()}
-    return {prefix.rstrip("."): value}

@@ -16,6 +16,7 @@ from dglcell.data.dataset import StrainDataset
 from dglcell.data.sampler import EpochBatches
 from dglcell.data.transform import Normaliser
 from dglcell.files import atomic_file
+from dglcell.kernels.spmm import check_kernel
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.training.metrics import ResultRow, regression_metrics
 from dglcell.training.prepare import Prepared
@@ -35,8 +36,12 @@ def predict_strains(
         dataset: with the deleted genes.
         strains: [n] strain numbers, on the host.
         batch_size: strains per forward pass.
+
+    Raises:
+        MissingDependencyError: the model's kernel does not run on its device.
     """
     device = next(model.parameters()).device
+    check_kernel(model.config.kernel, device.type)
     model.eval()
     counts = dataset.offsets.cpu().diff()
     resident, normaliser = dataset.to(device), normaliser.to(device)

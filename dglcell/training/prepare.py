@@ -17,11 +17,12 @@ from dglcell.data.sources import load_source
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import CheckpointError, ConfigError, DataError
 from dglcell.files import canonical_hash, find_raw
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.features import read_features
+from dglcell.training.directory import RunDirectory
 from dglcell.training.ranks import is_rank_zero, wait_for
 
 log = logging.getLogger("dglcell")
@@ -105,6 +106,31 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
             len(dataset.names.unknown),
         )
     return Prepared(cell, store, dataset, split, split_parts(split, dataset), node_features(config, cell))
+
+
+def prepare_run(config: Config, directory: RunDirectory, command: str, *, continued: bool) -> Prepared:
+    """Cell graph, data and split; of the run directory where it is continued.
+
+    Raises:
+        CheckpointError: the store is gone, or not the one the run was started on.
+    """
+    if not continued:
+        return prepare(config, command=command)
+    path, split = store_path(config), Split.load(directory.split)
+    if not path.exists():
+        raise CheckpointError(
+            f"the store '{path}' of this run is not here",
+            do="work in the folder the run was started in, or build the store again with `dglcell data build`",
+        )
+    store_sha256 = Store(path).sha256
+    if split.store_sha256 != store_sha256:
+        raise CheckpointError(
+            f"the store '{path}' is not the one this run was started on",
+            got=store_sha256[:12],
+            expected=split.store_sha256[:12],
+            do="put the old store back, or start anew under another `experiment.name`",
+        )
+    return prepare(config, command=command, cell=CellGraph.load(directory.cell), split=split)
 
 
 def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:

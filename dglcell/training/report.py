@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +17,14 @@ from dglcell.files import write_json
 from dglcell.models.hetero_cell import count_parameters
 from dglcell.plots import EpochRecord, Predictions, ReportData, report_figure
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.device import device_of
+from dglcell.training.device import device_here
 from dglcell.training.directory import RunDirectory
 from dglcell.training.evaluate import model_rows, null_rows, predict_strains, write_predictions
 from dglcell.training.metrics import ResultRow, json_safe
-from dglcell.training.prepare import Prepared
+from dglcell.training.prepare import Prepared, prepare_run
 from dglcell.training.record import EpochLog
 
-PARTS = ("validation", "test")
+EVALUATED = ("validation", "test")
 
 
 def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:
@@ -42,6 +44,23 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     return rows
 
 
+def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
+    """Evaluate a run again, and its null models, on its own split.
+
+    Args:
+        path: run directory.
+        checkpoint: by name or path; the configured one where None.
+
+    Raises:
+        CheckpointError: the run or checkpoint is missing or torn.
+    """
+    directory = RunDirectory(path)
+    trained = load_trained(directory, checkpoint)
+    config = dataclasses.replace(trained.config, plot=False)
+    prepared = prepare_run(config, directory, "dglcell evaluate", continued=True)
+    return evaluate_parts(config, directory, prepared, trained)[0]
+
+
 def evaluate_parts(
     config: Config, directory: RunDirectory, prepared: Prepared, trained: Trained
 ) -> tuple[list[ResultRow], dict[str, NDArray[np.float32]]]:
@@ -50,10 +69,10 @@ def evaluate_parts(
     Returns:
         the rows of the table, and the model's predictions [n, T] by part.
     """
-    trained.model.to(device_of(config.trainer.accelerator))
+    trained.model.to(device_here(config.trainer.accelerator))
     batch_size = config.data.eval_batch_size or config.data.batch_size
     rows, predictions = [], {}
-    for part in PARTS:
+    for part in EVALUATED:
         strains = prepared.parts[part]
         predictions[part] = predict_strains(
             trained.model, trained.normaliser, prepared.dataset, strains, batch_size=batch_size
@@ -61,7 +80,7 @@ def evaluate_parts(
         measured_ST = prepared.dataset.labels[strains].numpy()
         rows += model_rows(part, prepared.dataset.phenotypes, predictions[part], measured_ST)
     if config.null_models:
-        rows += null_rows(prepared, PARTS)
+        rows += null_rows(prepared, EVALUATED)
     return rows, predictions
 
 

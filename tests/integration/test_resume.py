@@ -19,7 +19,8 @@ from dglcell.data.store_build import build_store, table_slice
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
-from dglcell.training.run import evaluate, train
+from dglcell.training.report import evaluate_run
+from dglcell.training.run import train
 from tests.tiny import BARE, Tiny, history, process_environment
 
 SCHEDULES = {
@@ -180,8 +181,8 @@ def test_a_torn_checkpoint_is_refused_by_every_command(tiny: Tiny, done: Path, t
         path.write_bytes(path.read_bytes()[:keep])
     for command in (
         lambda: train(tiny.config(tmp_path, *BARE, "trainer.epochs=2")),
-        lambda: evaluate(directory.path),
-        lambda: evaluate(directory.path, "last"),
+        lambda: evaluate_run(directory.path),
+        lambda: evaluate_run(directory.path, "last"),
     ):
         with pytest.raises(CheckpointError, match=r"cannot be read\n  got: .*\n.*\n  do: +it may be torn"):
             command()
@@ -192,7 +193,7 @@ def test_a_checkpoint_of_something_else_is_refused(tiny: Tiny, done: Path, tmp_p
     for content in ({"weights": torch.zeros(2)}, [1, 2], {"dglcell": {}, "state": 1}):
         torch.save(content, path)
         with pytest.raises(CheckpointError, match=r"other.ckpt' is not a checkpoint of dglcell"):
-            evaluate(done / "tiny" / "seed-0", str(path))
+            evaluate_run(done / "tiny" / "seed-0", str(path))
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused(done: Path, tmp_path: Path) -> None:
@@ -201,10 +202,10 @@ def test_a_checkpoint_of_a_newer_version_is_refused(done: Path, tmp_path: Path) 
     content["dglcell"]["schema"] = 99
     torch.save(content, tmp_path / "new.ckpt")
     with pytest.raises(CheckpointError, match=r"written by a newer dglcell\n  got: +schema 99\n  expected: schema 1"):
-        evaluate(directory.path, str(tmp_path / "new.ckpt"))
+        evaluate_run(directory.path, str(tmp_path / "new.ckpt"))
 
 
 def test_a_checkpoint_of_another_cell_graph_is_refused(tiny: Tiny, done: Path, tmp_path: Path) -> None:
     other = tiny.train(tmp_path, "trainer.epochs=1", "cell.derived=[shares_complex]").directory
     with pytest.raises(CheckpointError, match="belongs to another cell graph"):
-        evaluate(done / "tiny" / "seed-0", str(other.checkpoint("last")))
+        evaluate_run(done / "tiny" / "seed-0", str(other.checkpoint("last")))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.training.device import check_device, device_of
+from dglcell.training.device import check_device, device_here, device_of
 
 
 def test_accelerators_are_devices() -> None:
@@ -22,3 +22,11 @@ def test_devices_that_are_not_there_are_refused() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(MissingDependencyError, match="device 'cuda:0' asked for, but torch sees no GPU"):
             check_device("cuda:0")
+
+
+def test_models_trained_on_a_gpu_are_evaluated_without_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="dglcell")
+    assert device_here("cpu") == "cpu"
+    assert caplog.text == ""
+    assert device_here("gpu") == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert ("torch sees no GPU" in caplog.text) != torch.cuda.is_available()

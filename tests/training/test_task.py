@@ -16,9 +16,9 @@ from dglcell.losses.masked import LOSSES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.directory import RunDirectory
+from dglcell.training.fit import make_task
 from dglcell.training.optimizers import count_steps
 from dglcell.training.prepare import prepare
-from dglcell.training.run import make_task
 from tests.tiny import Tiny, history
 
 

@@ -1,0 +1,51 @@
+"""The command line: parse, call, print; and what an error looks like there."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+
+from dglcell.cli.parser import make_parser
+from dglcell.errors import DglcellError
+
+FILE_TROUBLE = {
+    getattr(errno, name) for name in ("EACCES", "EPERM", "ENOENT", "EISDIR", "ENOTDIR", "EEXIST", "EROFS", "ENOSPC")
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0, or 2 where the user can mend what went wrong (message on stderr, no traceback). Bugs keep their traceback.
+    """
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    options.command = shlex.join(["dglcell", *(sys.argv[1:] if arguments is None else arguments)])
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("dglcell").setLevel(logging.INFO)
+    try:
+        options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has had enough, e.g. `| head`; nothing is left to be flushed at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except DglcellError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        # Files and folders that cannot be read or written are the user's to mend; anything else is a bug.
+        if error.filename is None or error.errno not in FILE_TROUBLE:
+            raise
+        # A renamed file's temporary name says nothing; its target does.
+        print(f"error: '{error.filename2 or error.filename}': {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return 0

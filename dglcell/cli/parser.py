@@ -1,0 +1,166 @@
+"""The command line's grammar: verbs, options and their help."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dglcell import __version__
+from dglcell.cli import verbs
+
+if TYPE_CHECKING:
+    Group = argparse._SubParsersAction[argparse.ArgumentParser]
+
+Verb = Callable[[argparse.Namespace], None]
+
+EPILOG = """\
+first steps:
+  dglcell doctor                                 what works on this machine
+  dglcell train conf/quickstart.yaml             compute a screen, train, compare with null models, draw
+  dglcell train conf/quickstart.yaml model.hidden=64 trainer.epochs=30
+  dglcell evaluate runs/quickstart/seed-0        the table again
+  dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
+
+Every key of a configuration can be given as key=value. `dglcell config show FILE` prints all of them.
+"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """All verbs with their options."""
+    parser = argparse.ArgumentParser(
+        prog="dglcell",
+        description="Train graph neural networks on strains: one cell graph, many gene deletions.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"dglcell {__version__}")
+    group = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_train(group)
+    _add_evaluate(group)
+    _add_predict(group)
+    _add_data(group)
+    _add_graph(group)
+    _add_config(group)
+    _add_bench(group)
+    _verb(group, "doctor", verbs.doctor, "say what works on this machine: versions, devices, kernels")
+    return parser
+
+
+def _verb(group: Group, name: str, run: Verb, text: str, more: str = "") -> argparse.ArgumentParser:
+    parser = group.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=more,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _group(group: Group, name: str, text: str) -> Group:
+    return group.add_parser(name, help=text).add_subparsers(title="verbs", metavar="VERB", required=True)
+
+
+def _add_raw(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--raw", metavar="DIR", help="folder of raw files (default: $DGLCELL_RAW)")
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory, as `train` printed it")
+    parser.add_argument("--checkpoint", help="best_loss, best_pearson, last, or a path (default: as configured)")
+
+
+def _add_configuration(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, metavar="FILE", help="experiment, e.g. conf/quickstart.yaml")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="e.g. model.hidden=32 seed=1")
+    _add_raw(parser)
+
+
+def _add_train(group: Group) -> None:
+    parser = _verb(
+        group,
+        "train",
+        verbs.train,
+        "train an experiment, or continue it where it stopped",
+        "Builds the store if it is not there. The run directory is RUNS/EXPERIMENT/seed-SEED: its last\n"
+        "checkpoint is continued (resume=never refuses, resume=PATH continues another).",
+    )
+    _add_configuration(parser)
+
+
+def _add_evaluate(group: Group) -> None:
+    _add_run(_verb(group, "evaluate", verbs.evaluate, "evaluate a trained model and the null models on its split"))
+
+
+def _add_predict(group: Group) -> None:
+    parser = _verb(
+        group,
+        "predict",
+        verbs.predict,
+        "predict phenotypes of the genotypes in a CSV",
+        "Genes stand in columns gene_1, gene_2, … or in one column `genes` separated by `;`. The same rows come back\n"
+        "in order, with a column predicted_PHENOTYPE each, in original units. A row that cannot be predicted is\n"
+        "refused with its line number, and nothing is written.",
+    )
+    _add_run(parser)
+    parser.add_argument("genotypes", type=Path, metavar="CSV", help="table of genotypes")
+    parser.add_argument("--output", "-o", type=Path, required=True, metavar="CSV", help="where predictions go")
+    parser.add_argument(
+        "--batch-size", type=_positive, default=256, metavar="N", help="strains per forward pass (default: 256)"
+    )
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+
+
+def _positive(text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 1 or more")
+    return int(text)
+
+
+def _add_data(group: Group) -> None:
+    data = _group(group, "data", "build and inspect stores of strains")
+    build = _verb(data, "build", verbs.data_build, "build the store of an experiment")
+    _add_configuration(build)
+    build.add_argument("--overwrite", action="store_true", help="build it anew where it exists")
+    for name, run, text in (
+        ("stats", verbs.data_stats, "describe a store: phenotypes, deletions, genes, provenance"),
+        ("verify", verbs.data_verify, "check every block of a store against its hashes"),
+    ):
+        _verb(data, name, run, text).add_argument("store", type=Path, metavar="STORE")
+    listing = _verb(data, "list", verbs.data_list, "list data sources, and the stores of a folder")
+    listing.add_argument("folder", nargs="?", type=Path, default=Path("data"), help="of stores (default: data)")
+    _add_raw(listing)
+
+
+def _add_graph(group: Group) -> None:
+    graph = _group(group, "graph", "inspect cell graphs")
+    parser = _verb(graph, "describe", verbs.graph_describe, "describe the cell graph of an experiment or a run")
+    parser.add_argument("config", type=Path, metavar="FILE|RUN", help="experiment or run directory")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="of an experiment, e.g. cell.metabolism=false"
+    )
+    _add_raw(parser)
+    parser.add_argument("--names", action="store_true", help="also print all gene names")
+
+
+def _add_config(group: Group) -> None:
+    config = _group(group, "config", "show and check experiments")
+    _add_configuration(_verb(config, "show", verbs.config_show, "print an experiment with every default filled in"))
+    _add_configuration(_verb(config, "validate", verbs.config_validate, "check an experiment without running it"))
+
+
+def _add_bench(group: Group) -> None:
+    parser = _verb(
+        group,
+        "bench",
+        verbs.bench,
+        "time a training step under every strategy, after checking that they agree",
+        "All run in this process on the same strains and weights; ratios are to `edge_subgraph`.",
+    )
+    _add_configuration(parser)
+    parser.add_argument("--batch", type=_positive, default=32, metavar="N", help="strains per step (default: 32)")
+    parser.add_argument("--steps", type=_positive, default=5, metavar="N", help="timed steps (default: 5)")
+    parser.add_argument("--output", type=Path, metavar="JSON", help="also write environment and rows here")

@@ -1,0 +1,168 @@
+"""Fitting a model with Lightning: the task, the trainer and its callbacks."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import warnings
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumulationScheduler, ModelCheckpoint
+
+from dglcell.config import Config
+from dglcell.data.datamodule import StrainDataModule
+from dglcell.data.transform import Normaliser
+from dglcell.errors import ConfigError
+from dglcell.graph.resident import ResidentCell
+from dglcell.kernels.spmm import check_kernel
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.training.checkpoint import describe_run
+from dglcell.training.device import device_of
+from dglcell.training.directory import RunDirectory
+from dglcell.training.optimizers import count_steps
+from dglcell.training.prepare import Prepared
+from dglcell.training.progress import EpochBar
+from dglcell.training.ranks import leave_group
+from dglcell.training.record import EpochLog
+from dglcell.training.task import StrainTask
+from dglcell.training.tracking import tracked
+
+log = logging.getLogger("dglcell")
+
+
+def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> StrainTask:
+    """Model, label statistics of the training part, optimiser settings."""
+    dataset, settings = prepared.dataset, config.trainer
+    check_kernel(config.model.kernel, device_of(settings.accelerator))
+    torch.manual_seed(config.seed)
+    model = HeteroCell(ResidentCell(prepared.cell.graph), config.model, len(dataset.phenotypes), prepared.features)
+    strains_per_step = config.data.batch_size * settings.devices * settings.num_nodes
+    batches = math.ceil(len(prepared.parts["train"]) / strains_per_step)
+    return StrainTask(
+        model,
+        Normaliser.fit(dataset.labels[prepared.parts["train"]], dataset.phenotypes),
+        dataset.phenotypes,
+        loss=config.loss,
+        optimizer=config.optimizer,
+        scheduler=config.scheduler,
+        epochs=settings.epochs,
+        steps=count_steps(batches, settings.epochs, settings.accumulate),
+        record=EpochLog(directory.metrics, settings.epochs),
+        about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
+    )
+
+
+def fit(
+    config: Config,
+    trainer: pl.Trainer,
+    prepared: Prepared,
+    task: StrainTask,
+    directory: RunDirectory,
+    checkpoint: Path | None,
+) -> None:
+    """Run Lightning."""
+    data = StrainDataModule(
+        prepared.dataset,
+        prepared.parts,
+        batch_size=config.data.batch_size,
+        eval_batch_size=config.data.eval_batch_size or config.data.batch_size,
+        seed=config.seed,
+    )
+    with warnings.catch_warnings(), tracked(config, directory) as logger:
+        quieten()
+        trainer.logger = logger
+        try:
+            trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+            if trainer.current_epoch < config.trainer.epochs:
+                log.info(
+                    "stopped after epoch %d: no better validation loss for %s epochs",
+                    trainer.current_epoch,
+                    config.trainer.patience,
+                )
+        except SystemExit as error:
+            # Lightning shuts down on the user's interrupt, then exits with 1, as if something were wrong.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            raise
+        finally:
+            leave_group()
+
+
+def make_trainer(config: Config, directory: RunDirectory) -> pl.Trainer:
+    """Lightning's trainer.
+
+    Raises:
+        ConfigError: the machine has no such device, or Lightning no such setting.
+    """
+    settings = config.trainer
+    with warnings.catch_warnings():
+        quieten()
+        try:
+            return pl.Trainer(
+                accelerator=settings.accelerator,
+                devices=settings.devices,
+                num_nodes=settings.num_nodes,
+                strategy=settings.strategy,
+                precision=settings.precision,  # type: ignore[arg-type]
+                max_epochs=settings.epochs,
+                gradient_clip_val=settings.clip,
+                deterministic="warn" if settings.deterministic else False,
+                callbacks=make_callbacks(config, directory),
+                logger=False,
+                default_root_dir=directory.path,
+                enable_progress_bar=shows_bar(config),
+                enable_model_summary=False,
+                num_sanity_val_steps=0,
+                use_distributed_sampler=False,
+                log_every_n_steps=1,
+            )
+        except (ValueError, pl.utilities.exceptions.MisconfigurationException) as error:
+            raise ConfigError(
+                "`trainer` asks for something this machine or Lightning does not have",
+                got=error,
+                do="see `dglcell doctor`",
+            ) from error
+
+
+def make_callbacks(config: Config, directory: RunDirectory) -> list[Callback]:
+    """Best-loss, best-Pearson and last checkpoints; progress bar, early stopping and accumulation where asked for."""
+
+    def keep(name: str, monitor: str | None, mode: str) -> ModelCheckpoint:
+        return ModelCheckpoint(
+            directory.checkpoints, name, monitor=monitor, mode=mode, enable_version_counter=False, save_top_k=1
+        )
+
+    callbacks: list[Callback] = [
+        keep("best_loss", "validation/loss", "min"),
+        keep("best_pearson", "validation/pearson", "max"),
+        keep("last", None, "min"),
+    ]
+    if config.trainer.patience is not None:
+        callbacks.append(EarlyStopping("validation/loss", patience=config.trainer.patience))
+    if shows_bar(config):
+        callbacks.append(EpochBar())
+    if config.trainer.accumulate:
+        callbacks.append(GradientAccumulationScheduler(dict(config.trainer.accumulate)))
+    return callbacks
+
+
+def shows_bar(config: Config) -> bool:
+    """Whether there is a terminal for a progress bar; a line an epoch is printed in any case."""
+    return config.trainer.progress and sys.stdout.isatty()
+
+
+def quieten() -> None:
+    """Silence advice of Lightning that does not apply: data is resident, so loaders have no workers; figures are
+    gathered from all ranks before they are logged.
+    """
+    warnings.filterwarnings("ignore", ".*does not have many workers.*")
+    warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
+    warnings.filterwarnings("ignore", ".*The dirpath has changed from.*")
+    warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
+    warnings.filterwarnings("ignore", ".*`srun` command is available.*")
+    warnings.filterwarnings("ignore", ".*It is recommended to use `self.log.*sync_dist.*")
+    for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)

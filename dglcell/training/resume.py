@@ -1,0 +1,153 @@
+"""Continuing a run: from which checkpoint, with which settings, and where training begins."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from dglcell.config import Config
+from dglcell.config_io import read_yaml, to_yaml
+from dglcell.data.split import Split
+from dglcell.errors import CheckpointError, ConfigError, listing
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.training.checkpoint import read_checkpoint
+from dglcell.training.directory import RunDirectory
+
+log = logging.getLogger("dglcell")
+
+# What may differ between a run and its continuation.
+FREE_KEYS = (
+    "resume",
+    "plot",
+    "null_models",
+    "paths",
+    "tracking",
+    "experiment",
+    "trainer.epochs",
+    "trainer.progress",
+    "trainer.threads",
+    "trainer.evaluate",
+    "data.eval_batch_size",
+    "data.store",  # its content is checked by hash
+)
+
+
+def resume_from(config: Config) -> Path | None:
+    """The checkpoint that this run continues, or None to start anew.
+
+    `resume: auto` continues the run directory's last checkpoint if there is one; `never` refuses to overwrite a run;
+    a path must exist.
+
+    Raises:
+        CheckpointError: the path that was asked for does not exist, the directory holds a run and `resume: never`, or
+            its files are incomplete.
+        ConfigError: the directory belongs to a run with another configuration.
+    """
+    directory = RunDirectory(config.run_directory)
+    chosen = None if config.resume in ("auto", "never") else directory.checkpoint(config.resume)
+    if not directory.last.exists():
+        return chosen
+    if config.resume == "never":
+        raise CheckpointError(
+            f"'{directory.path}' holds a run already, and `resume: never` was asked for",
+            do="remove the directory, change `experiment.name` or `seed`, or set `resume: auto`",
+        )
+    for path in (directory.config, directory.split, directory.cell):
+        if not path.exists():
+            raise CheckpointError(
+                f"'{directory.path}' cannot be continued: '{path.name}' is missing",
+                do="put it back, or remove the directory to start anew",
+            )
+    refuse_changes(read_yaml(directory.config), config, where=f"the run in '{directory.path}'")
+    return chosen or directory.last
+
+
+def starting_point(checkpoint: Path | None, config: Config) -> tuple[int, bool]:
+    """Say what the run continues from.
+
+    Returns:
+        the epoch that training begins with, and whether nothing is left to train.
+
+    Raises:
+        CheckpointError: the checkpoint is torn.
+    """
+    if checkpoint is None:
+        log.info("training from scratch: no checkpoint in %s", config.run_directory)
+        return 0, False
+    content = read_checkpoint(checkpoint)
+    epoch = int(content["epoch"]) + 1
+    log.info("continuing from %s, written after epoch %d", checkpoint, epoch)
+    if epoch >= config.trainer.epochs:
+        log.info("all %d epochs are done; evaluating", config.trainer.epochs)
+        return epoch, True
+    if stopped_early(content):
+        log.info("training stopped early after epoch %d; evaluating", epoch)
+        return epoch, True
+    return epoch, False
+
+
+def check_continues(content: dict[str, Any], path: Path, config: Config, cell: CellGraph, split: Split) -> None:
+    """Refuse to continue a checkpoint with other settings, another cell graph or another split.
+
+    Args:
+        content: from ``read_checkpoint``.
+        path: of the checkpoint, for messages.
+        config, cell, split: of this run.
+
+    Raises:
+        CheckpointError, ConfigError: naming what differs.
+    """
+    about = content["dglcell"]
+    refuse_changes(OmegaConf.create(about["config"]), config, where=f"checkpoint '{path}'")
+    for what, old, new in (
+        ("cell graph", about["cell_sha256"], cell.sha256),
+        ("split", about["split_sha256"], split.sha256),
+    ):
+        if old != new:
+            raise CheckpointError(
+                f"checkpoint '{path}' was trained with another {what}",
+                got=f"{what} {new[:12]}",
+                expected=f"{what} {old[:12]}",
+                do="put its files back, or start anew under another `experiment.name`",
+            )
+
+
+def refuse_changes(old: DictConfig, config: Config, *, where: str) -> None:
+    """Refuse to continue with other settings than those a run was started with, but for ``FREE_KEYS``.
+
+    Raises:
+        ConfigError: naming the keys with their old and new values.
+    """
+    before = _flat(OmegaConf.to_container(old))
+    after = _flat(OmegaConf.to_container(OmegaConf.create(to_yaml(config))))
+    changed = [
+        f"{key}: {before.get(key)} → {after.get(key)}"
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+        and not any(key == free or key.startswith(free + ".") for free in FREE_KEYS)
+    ]
+    if changed:
+        raise ConfigError(
+            f"{where} has another configuration",
+            got=listing(changed),
+            expected="the same settings, to continue it",
+            do="change `experiment.name` or `seed`, or remove the run directory",
+        )
+
+
+def stopped_early(content: dict[str, Any]) -> bool:
+    """Whether early stopping ended the training that wrote this checkpoint."""
+    return any(
+        state.get("wait_count", 0) >= state.get("patience", 1)
+        for name, state in content.get("callbacks", {}).items()
+        if name.startswith("EarlyStopping")
+    )
+
+
+def _flat(value: object, prefix: str = "") -> dict[str, object]:
+    if isinstance(value, dict) and value:
+        return {k: v for name, item in value.items() for k, v in _flat(item, f"{prefix}{name}.").items()}
+    return {prefix.rstrip("."): value}
