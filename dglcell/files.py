@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,7 +54,8 @@ def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]
 
     Yields a temporary sibling; on a clean exit it is renamed to ``target`` (replacing the old one if
     ``overwrite``), on an exception it is removed. A killed process leaves only the temporary sibling, whose name
-    starts with a dot, and the next build of the same target removes it.
+    starts with a dot, and the next build of the same target on that machine removes it; that of a process which is
+    still building, or of another machine, is left alone.
 
     Raises:
         DataError: ``target`` exists and ``overwrite`` is false.
@@ -61,10 +64,11 @@ def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]
     if target.exists() and not overwrite:
         raise DataError(f"'{target}' exists already", do="pass `--overwrite` to build it anew")
     target.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{target.name}.partial-"
-    for stale in target.parent.glob(prefix + "*"):
-        shutil.rmtree(stale, ignore_errors=True)
-    partial = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
+    prefix = f".{target.name}.partial-{socket.gethostname()}-"
+    for sibling in target.parent.glob(glob.escape(prefix) + "*"):
+        if not _is_running(sibling.name.removeprefix(prefix).partition("-")[0]):
+            shutil.rmtree(sibling, ignore_errors=True)
+    partial = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=target.parent))
     try:
         partial.chmod(0o755)
         yield partial
@@ -78,6 +82,16 @@ def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _is_running(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextmanager

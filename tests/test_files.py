@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from dglcell.errors import DataError
 from dglcell.files import atomic_directory, atomic_file, canonical_hash, find_raw, sha256_file, write_json
+from tests.tiny import process_environment
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
@@ -46,10 +49,25 @@ def test_overwriting_needs_to_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_a_killed_build_are_removed(tmp_path: Path) -> None:
-    leftover = tmp_path / ".store.partial-abc"
-    leftover.mkdir()
-    with atomic_directory(tmp_path / "store"):
+    code = (
+        "import os, pathlib, dglcell.files as files\n"
+        "with files.atomic_directory(pathlib.Path('a[1]')): os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=process_environment())
+    (leftover,) = tmp_path.iterdir()
+    with atomic_directory(tmp_path / "a[1]"):
         assert not leftover.exists()
+
+
+def test_two_builds_at_once_leave_each_other_alone(tmp_path: Path) -> None:
+    target = tmp_path / "store"
+    with atomic_directory(target) as first:
+        (first / "data").write_text("first")
+        with atomic_directory(target) as second:
+            (second / "data").write_text("second")
+        assert (target / "data").read_text() == "second"
+    assert (target / "data").read_text() == "first"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_raw_files_are_found_in_the_raw_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

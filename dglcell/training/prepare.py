@@ -13,12 +13,12 @@ from torch import Tensor
 from dglcell.config import Config
 from dglcell.data.dataset import StrainDataset
 from dglcell.data.partition import PARTS
-from dglcell.data.sources import load_source
+from dglcell.data.sources import load_source, source_files
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.errors import CheckpointError, ConfigError, DataError
-from dglcell.files import canonical_hash, find_raw
+from dglcell.files import canonical_hash, find_raw, sha256_file
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.features import read_features
@@ -85,6 +85,23 @@ def open_store(config: Config, command: str) -> Store:
     return Store(path)
 
 
+def refuse_stale(store: Store, config: Config) -> None:
+    """Refuse a store that was built from another version of the source's files, as far as they are here.
+
+    Raises:
+        DataError: a file has changed since.
+    """
+    for path in source_files(config.data.source, config.paths.raw):
+        built_from, now = store.meta.provenance.files.get(path.name), sha256_file(path)
+        if built_from != now:
+            raise DataError(
+                f"'{path}' has changed since the store '{store.path}' was built from it",
+                got=f"sha256 {now[:12]}",
+                expected=f"sha256 {built_from[:12]}" if built_from else "the file that the store was built from",
+                do="build it anew with `dglcell data build --overwrite`, or give the new file another name",
+            )
+
+
 def prepare(config: Config, *, command: str, cell: CellGraph | None = None, split: Split | None = None) -> Prepared:
     """Build or open everything.
 
@@ -93,8 +110,13 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
         command: recorded in a store that is built.
         cell: of an existing run; built from the configuration where None.
         split: of an existing run; made from the configuration where None.
+
+    Raises:
+        DglcellError: anything the user can mend.
     """
     store = open_store(config, command)
+    if split is None and not config.data.store:
+        refuse_stale(store, config)
     table = store.read()
     cell = cell or build_cell(config.cell, config.paths.raw)
     split = split or make_split(config.split, table, store.sha256, config.paths.raw)

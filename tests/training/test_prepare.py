@@ -49,3 +49,23 @@ def test_a_part_that_loses_all_its_strains_is_named(tiny: Tiny, tmp_path: Path) 
     )
     with pytest.raises(DataError, match=r"no strain of the train part is left\n  got: +0 of 32 train, "):
         prepare(config, command="tests")
+
+
+def test_a_table_that_was_edited_after_its_store_was_built_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    table = tmp_path / "strains.csv"
+    rows = [f"b{number},{i}.5" for i, number in enumerate(("0008", "0114", "0115", "0116", "0118", "0351"))]
+    table.write_text("\n".join(["gene,fitness", *rows, ""]))
+    source = ["data.source.name=csv", f"data.source.csv.path={table}", "data.source.csv.genes=[gene]"]
+    source += ["data.source.csv.phenotypes={fitness: fitness}", "split.subset=null", f"paths.data={tmp_path}"]
+    config = tiny.config(tmp_path, "data.store=null", *source)
+    first = prepare(config, command="tests")
+    assert len(prepare(config, command="tests").dataset) == len(rows)
+    table.write_text(table.read_text().replace("0.5", "0.75"))
+    with pytest.raises(
+        DataError, match=r"strains.csv' has changed since the store .*\n  got: +sha256 .*\n.*\n  do: +b"):
+    ):
+        prepare(config, command="tests")
+    # A run that was started on the store goes on with it.
+    assert len(prepare(config, command="tests", cell=first.cell, split=first.split).dataset) == len(rows)
+    build(config, "tests", overwrite=True)
+    assert prepare(config, command="tests").dataset.labels.min() == 0.75

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dglcell.data.sources.csv_config import CsvConfig
 from dglcell.data.sources.insilico_config import InSilicoConfig
@@ -11,6 +12,7 @@ from dglcell.data.sources.laboratory import LABORATORIES, LaboratoryConfig, load
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError, MissingDependencyError
 from dglcell.files import find_raw
+from dglcell.graph.model_files import SHIPPED
 
 __all__ = [
     "CsvConfig",
@@ -20,6 +22,7 @@ __all__ = [
     "SourceInfo",
     "list_sources",
     "load_source",
+    "source_files",
 ]
 
 
@@ -88,6 +91,18 @@ def load_source(config: SourceConfig, raw: str | None = None) -> StrainTable:
 
         return load_csv(config.csv, raw)
     return load_laboratory(config.name, config.laboratory, raw)
+
+
+def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
+    """Files of a source that its user may edit, as far as they are here.
+
+    Published screens are checked against their sha256 when they are read, and shipped models come with cobra.
+    """
+    files: dict[str, list[str | None]] = {
+        "csv": [config.csv.path, config.csv.aliases],
+        "insilico": [None if config.insilico.model in SHIPPED else config.insilico.model],
+    }
+    return [find_raw(path, raw) for path in files.get(config.name, []) if path and _exists(path, raw)]
 
 
 @dataclass(frozen=True)
