@@ -33,7 +33,7 @@ class AdditiveRidge:
 
     def __post_init__(self) -> None:
         if not self.alpha > 0:
-            raise ConfigError("additive ridge: 'alpha' must be positive", got=self.alpha)
+            raise ConfigError("additive ridge: `alpha` must be positive", got=self.alpha)
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Solve the centred normal equations by conjugate gradients; missing labels (NaN) are ignored."""

@@ -47,7 +47,7 @@ class LowRankProfiles:
     def __post_init__(self) -> None:
         if self.rank < 1 or not self.shrinkage >= 0:
             raise ConfigError(
-                "low-rank profiles: 'rank' must be positive and 'shrinkage' not negative",
+                "low-rank profiles: `rank` must be positive and `shrinkage` not negative",
                 got=f"rank {self.rank}, shrinkage {self.shrinkage}",
             )
         self.additive = AdditiveRidge(self.alpha)

@@ -30,7 +30,7 @@ class QueryPairMean:
 
     def __post_init__(self) -> None:
         if not self.pseudo_count >= 0:
-            raise ConfigError("query-pair mean: 'pseudo_count' must not be negative", got=self.pseudo_count)
+            raise ConfigError("query-pair mean: `pseudo_count` must not be negative", got=self.pseudo_count)
 
     def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""

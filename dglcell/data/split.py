@@ -42,7 +42,7 @@ class SubsetConfig:
         """Raises ConfigError if a value is out of range."""
         if self.size < len(PARTS):
             raise ConfigError(
-                f"'{key}.size' is too small",
+                f"`{key}.size` is too small",
                 got=self.size,
                 expected=f"{len(PARTS)} or more, one for each part",
             )
@@ -64,14 +64,14 @@ class SplitConfig:
         """Raises ConfigError if a value is unknown or out of range."""
         for name, value, known in (("kind", self.kind, KINDS), ("genes_rule", self.genes_rule, GENES_RULES)):
             if value not in known:
-                raise ConfigError(f"'{key}.{name}' is unknown", got=value, expected=" or ".join(known))
+                raise ConfigError(f"`{key}.{name}` is unknown", got=value, expected=" or ".join(known))
         if (
             len(self.fractions) != len(PARTS)
             or min(self.fractions) <= 0
             or not math.isclose(sum(self.fractions), 1.0, abs_tol=1e-6)
         ):
             raise ConfigError(
-                f"'{key}.fractions' do not divide the strains",
+                f"`{key}.fractions` do not divide the strains",
                 got=list(self.fractions),
                 expected="three positive numbers (training, validation, test) that sum to 1",
                 do=f"for example `{key}.fractions=[0.8,0.1,0.1]`",

@@ -133,7 +133,7 @@ def enforce_name_policy(report: NameReport, policy: str, *, where: str, key: str
         GraphError: names are unknown or ambiguous and the policy is ``refuse``.
     """
     if policy not in UNKNOWN_POLICIES:
-        raise ConfigError(f"'{key}' is not a policy", got=policy, expected=" or ".join(UNKNOWN_POLICIES))
+        raise ConfigError(f"`{key}` is not a policy", got=policy, expected=" or ".join(UNKNOWN_POLICIES))
     if policy == "drop" or not (report.unknown or report.ambiguous):
         return
     found = []

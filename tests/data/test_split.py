@@ -176,17 +176,17 @@ def test_a_text_file_is_no_split(tmp_path: Path) -> None:
     [
         (
             SplitConfig("stratified"),
-            r"'split.kind' is unknown\n.*stratified\n.*random or pair_disjoint or gene",
+            r"`split.kind` is unknown\n.*stratified\n.*random or pair_disjoint or gene",
         ),
-        (SplitConfig(genes_rule="most"), r"'split.genes_rule' is unknown\n.*most\n.*any or all"),
+        (SplitConfig(genes_rule="most"), r"`split.genes_rule` is unknown\n.*most\n.*any or all"),
         (
             SplitConfig(fractions=[0.8, 0.2]),
-            r"'split.fractions' do not divide the strains\n.*\[0.8, 0.2\]\n.*three",
+            r"`split.fractions` do not divide the strains\n.*\[0.8, 0.2\]\n.*three",
         ),
-        (SplitConfig(fractions=[0.8, 0.1, 0.2]), r"'split.fractions' do not divide"),
-        (SplitConfig(fractions=[0.9, 0.1, 0.0]), r"'split.fractions' do not divide"),
-        (SplitConfig(fractions=[1.2, -0.1, -0.1]), r"'split.fractions' do not divide"),
-        (SplitConfig(subset=SubsetConfig(size=2)), r"'split.subset.size' is too small\n.*2\n.*3 or more"),
+        (SplitConfig(fractions=[0.8, 0.1, 0.2]), r"`split.fractions` do not divide"),
+        (SplitConfig(fractions=[0.9, 0.1, 0.0]), r"`split.fractions` do not divide"),
+        (SplitConfig(fractions=[1.2, -0.1, -0.1]), r"`split.fractions` do not divide"),
+        (SplitConfig(subset=SubsetConfig(size=2)), r"`split.subset.size` is too small\n.*2\n.*3 or more"),
     ],
 )
 def test_a_wrong_configuration(config: SplitConfig, message: str) -> None:
