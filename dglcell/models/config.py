@@ -34,6 +34,7 @@ class HeteroCellConfig:
     metabolism: bool = True  # use the relations with reactions and metabolites
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features
     pool: list[str] = field(default_factory=lambda: [GENE])  # node types that are pooled
+    scale_difference: bool = True  # multiply pooled differences by the number of nodes they are means over
     local_head: bool = True  # score the deleted genes' wild-type states by self-attention
     local_layers: int = 2  # rounds of that attention
     local_heads: int = 8

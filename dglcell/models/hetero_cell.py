@@ -51,7 +51,8 @@ class HeteroCell(nn.Module):
     1. Embeddings of all nodes, a preprocessor, then L rounds of message passing over the surviving edges of every
        strain; the wild type is strain 0 of the batch.
     2. Pool the kept nodes: :math:`z_w` of the wild type, :math:`z_i` of strain i; the perturbation is
-       :math:`z_p = z_w - z_i`, and the global head is an MLP on it.
+       :math:`z_p = z_w - z_i`, and the global head is an MLP on it. Pooling takes a mean, which a few changed nodes
+       move by about 1/N; with ``scale_difference`` :math:`z_p` is multiplied by N, so that it is of order one.
     3. The local head scores the deleted genes by their *wild-type* states (``HyperSAGNN``).
     4. The prediction is their mean, a gated sum, or the global head alone.
 
@@ -167,7 +168,7 @@ class HeteroCell(nn.Module):
         """
         perturbed = perturb(self.cell, genotypes.with_wild_type(), self.config.strategy, self.config.kernel)
         states = self.encode(perturbed)
-        pooled = torch.cat([self.pools[t](states[t], perturbed.keep[t]) for t in self.config.pool], dim=-1)
+        pooled = torch.cat([self._pool(t, states[t], perturbed.keep[t]) for t in self.config.pool], dim=-1)
         difference = pooled[:1] - pooled[1:]
         global_part: Tensor = self.global_head(difference)
         if self.local_head is None:
@@ -176,6 +177,11 @@ class HeteroCell(nn.Module):
         local_part: Tensor = self.local_head(states[GENE].rows(genes_BK, strain=0), present_BK)
         phenotypes, gates = self._combine(global_part, local_part)
         return Prediction(phenotypes, global_part, local_part, gates, difference)
+
+    def _pool(self, node_type: str, states: States, keep_NB: Tensor) -> Tensor:
+        """[B, H] pooled states, times the number of nodes where so configured."""
+        pooled: Tensor = self.pools[node_type](states, keep_NB)
+        return pooled * self.cell.num_nodes[node_type] if self.config.scale_difference else pooled
 
     def _combine(self, global_part: Tensor, local_part: Tensor) -> tuple[Tensor, Tensor | None]:
         if self.gate is None:

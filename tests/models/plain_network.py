@@ -74,7 +74,8 @@ def pool(model, x: dict[str, np.ndarray]) -> np.ndarray:
             continue
         gate = p.linear(f"pools.{node_type}.gate.2", _gelu(p.linear(f"pools.{node_type}.gate.0", h)))[:, 0]
         share = np.exp(gate - gate.max())
-        parts.append((share / share.sum()) @ p.linear(f"pools.{node_type}.value", h))
+        pooled = (share / share.sum()) @ p.linear(f"pools.{node_type}.value", h)
+        parts.append(pooled * model.cell.num_nodes[node_type])
     return np.concatenate(parts)
 
 
