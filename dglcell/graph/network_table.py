@@ -51,7 +51,7 @@ class EdgeTable:
         empty = np.flatnonzero((values == "").to_numpy())
         if empty.size:
             raise GraphError(
-                f"{self.path.name}, line {self.lines[empty[0]]}: column '{self.labels[column]}' is empty",
+                f"'{self.path.name}', line {self.lines[empty[0]]}: column '{self.labels[column]}' is empty",
                 got=f"{empty.size:,} such rows",
                 do="mend the file, or choose another separator or column",
             )
@@ -70,7 +70,7 @@ class EdgeTable:
         if bad.size:
             value = self.columns[column].iloc[bad[0]]
             raise GraphError(
-                f"{self.path.name}, line {self.lines[bad[0]]}: weight in column '{self.labels[column]}'",
+                f"'{self.path.name}', line {self.lines[bad[0]]}: weight in column '{self.labels[column]}'",
                 got=f"'{value}'" if value else "nothing",
                 expected="a finite number",
                 do="mend the file, or choose another weight column",

@@ -162,13 +162,13 @@ def test_wrong_hash(write: Write) -> None:
 @pytest.mark.parametrize(("value", "shown"), [("high", "'high'"), ("", "nothing"), ("nan", "'nan'"), ("inf", "'inf'")])
 def test_weights_that_are_no_numbers(write: Write, value: str, shown: str) -> None:
     message = refused(write("n.csv", f"a,b,w\nYA,YB,1\n\nYA,YC,{value}\n"), weight="w")
-    assert "n.csv, line 4: weight in column 'w'" in message
+    assert "'n.csv', line 4: weight in column 'w'" in message
     assert shown in message.splitlines()[1]
 
 
 def test_empty_names_tell_the_line(write: Write) -> None:
     message = refused(write("n.tsv", "a\tb\nYA\tYB\nYA\t\nYA\n"))
-    assert "n.tsv, line 3: column 'b' is empty" in message
+    assert "'n.tsv', line 3: column 'b' is empty" in message
     assert "2 such rows" in message
 
 

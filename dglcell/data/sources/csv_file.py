@@ -55,7 +55,7 @@ class Rows:
         """
         if name not in self.frame.columns:
             raise DataError(
-                f"{self.file}: no column '{name}', which `{key}` asks for",
+                f"'{self.file}': no column '{name}', which `{key}` asks for",
                 expected="one of " + listing(self.frame.columns, 30),
             )
         return self.frame[name]
@@ -70,7 +70,7 @@ class Rows:
         chosen = (cells == value).to_numpy()
         if not chosen.any():
             raise DataError(
-                f"{self.file}: no row has {column} = {value}", expected="one of " + listing(sorted(cells.unique()))
+                f"'{self.file}': no row has {column} = {value}", expected="one of " + listing(sorted(cells.unique()))
             )
         return self.keep(chosen)
 
@@ -95,7 +95,7 @@ def read_rows(path: Path, separator: str = "auto") -> Rows:
     lines = [line.rstrip("\r") for line in _text(path).split("\n")]
     if not lines[0].strip():
         raise DataError(
-            f"{path.name} is empty or begins with an empty line",
+            f"'{path.name}' is empty or begins with an empty line",
             expected="a row of column names, then one row per strain",
         )
     if separator == "auto":
@@ -108,7 +108,7 @@ def read_rows(path: Path, separator: str = "auto") -> Rows:
     filled = (frame != "").any(axis=1).to_numpy()
     if not filled.any():
         raise DataError(
-            f"{path.name} has a header but no rows", got=listing(frame.columns), expected="one row per strain"
+            f"'{path.name}' has a header but no rows", got=listing(frame.columns), expected="one row per strain"
         )
     return Rows(path.name, frame[filled], numbers[1:][filled] + 1)
 
@@ -121,7 +121,7 @@ def _text(path: Path) -> str:
         return content.decode("utf-8-sig")
     except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
         raise DataError(
-            f"{path.name} cannot be read to its end",
+            f"'{path.name}' cannot be read to its end",
             got=str(error),
             expected="a text table in UTF-8, plain or gzipped",
             do="copy or download the file again",
@@ -137,7 +137,7 @@ def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], s
     bad = np.flatnonzero(widths != widths[0])
     if len(bad):
         raise DataError(
-            f"{file}, line {numbers[bad[0]]}: not as many cells as in the header",
+            f"'{file}', line {numbers[bad[0]]}: not as many cells as in the header",
             got=int(widths[bad[0]]),
             expected=int(widths[0]),
             do="mend the row, or set `separator`; a last row like this means that the file is cut off",
@@ -166,7 +166,7 @@ def refuse_rows(
     more = int(bad.sum()) - 1
     cells = "', '".join(rows.frame[column].iloc[first] for column in columns)
     raise DataError(
-        f"{rows.file}, line {rows.lines[first]}: {what}" + (f" (and {more:,} more rows)" if more else ""),
+        f"'{rows.file}', line {rows.lines[first]}: {what}" + (f" (and {more:,} more rows)" if more else ""),
         got=f"'{cells}'",
         expected=expected,
         do=do,

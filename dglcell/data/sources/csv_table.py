@@ -123,7 +123,7 @@ def _measured(rows: Rows, phenotypes: Mapping[str, Column], config: CsvConfig) -
     columns = list(config.phenotypes.values())
     if not measured.any():
         raise DataError(
-            f"{rows.file}: no row has a phenotype",
+            f"'{rows.file}': no row has a phenotype",
             expected="numbers in " + listing(columns),
             do="check `phenotypes` and `na_values`",
         )

@@ -70,7 +70,7 @@ def read_genotypes(rows: Rows, columns: Sequence[str], aliases: AliasTable, igno
     resolved, ambiguous = aliases.resolve(stripped, systematic)
     if ambiguous:
         raise DataError(
-            f"{rows.file}: names that stand for several genes",
+            f"'{rows.file}': names that stand for several genes",
             got=listing(ambiguous),
             expected="systematic names, or aliases of one gene",
             do="replace them by systematic names",

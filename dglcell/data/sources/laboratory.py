@@ -135,7 +135,7 @@ def check_sha256(path: Path, expected: str) -> None:
     got = sha256_file(path)
     if got != expected:
         raise DataError(
-            f"{path} is not the file this source was written for",
+            f"'{path}' is not the file this source was written for",
             got=f"sha256 {got}",
             expected=f"sha256 {expected}",
             do="copy the file again; to read a file of your own, use `data.source.name: csv`",

@@ -142,17 +142,17 @@ def test_an_alias_of_several_genes_is_refused(tmp_path: Path) -> None:
 
 
 BAD_ROWS = [
-    ("A,A,1\n", r"t.csv, line 4: a gene is deleted twice\n.*'A', 'A'"),
-    (",,1\n", r"t.csv, line 4: the strain deletes no gene"),
-    ("A,D,high\n", r"t.csv, line 4: column 'score' does not hold a finite number\n.*'high'"),
-    ("A,D,inf\n", r"t.csv, line 4: column 'score' does not hold a finite number\n.*'inf'"),
-    ("A,D,1e300\n", r"t.csv, line 4: column 'score' does not hold a finite number"),
-    ("A,D,NaN\n", r"t.csv, line 4: no phenotype is measured\n.*'NaN'(.|\n)*missing: drop"),
-    ("A,D,\nA,E,\n", r"t.csv, line 4: no phenotype is measured \(and 1 more rows\)"),
-    ("A,D\n", r"t.csv, line 4: not as many cells as in the header\n.*2\n.*3\n.*the file is cut off"),
-    ('A,"D,1"\n', r"t.csv, line 4: not as many cells as in the header\n.*2\n.*3"),
-    ("\n\nA,A,1\n", r"t.csv, line 6: a gene is deleted twice"),
-    ("A,D,1,2\n", r"t.csv, line 4: not as many cells as in the header\n.*4\n.*3"),
+    ("A,A,1\n", r"'t.csv', line 4: a gene is deleted twice\n.*'A', 'A'"),
+    (",,1\n", r"'t.csv', line 4: the strain deletes no gene"),
+    ("A,D,high\n", r"'t.csv', line 4: column 'score' does not hold a finite number\n.*'high'"),
+    ("A,D,inf\n", r"'t.csv', line 4: column 'score' does not hold a finite number\n.*'inf'"),
+    ("A,D,1e300\n", r"'t.csv', line 4: column 'score' does not hold a finite number"),
+    ("A,D,NaN\n", r"'t.csv', line 4: no phenotype is measured\n.*'NaN'(.|\n)*missing: drop"),
+    ("A,D,\nA,E,\n", r"'t.csv', line 4: no phenotype is measured \(and 1 more rows\)"),
+    ("A,D\n", r"'t.csv', line 4: not as many cells as in the header\n.*2\n.*3\n.*the file is cut off"),
+    ('A,"D,1"\n', r"'t.csv', line 4: not as many cells as in the header\n.*2\n.*3"),
+    ("\n\nA,A,1\n", r"'t.csv', line 6: a gene is deleted twice"),
+    ("A,D,1,2\n", r"'t.csv', line 4: not as many cells as in the header\n.*4\n.*3"),
 ]
 
 
@@ -165,10 +165,10 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, row: str, message: s
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "t.csv is empty or begins with an empty line"),
-        ("\nA,B,1\n", "t.csv is empty or begins with an empty line"),
-        ("gene_a,gene_b,score\n", "t.csv has a header but no rows"),
-        ("gene_a,gene_b,score\nA,B,1,2\n", "t.csv, line 2: not as many cells"),
+        ("", "'t.csv' is empty or begins with an empty line"),
+        ("\nA,B,1\n", "'t.csv' is empty or begins with an empty line"),
+        ("gene_a,gene_b,score\n", "'t.csv' has a header but no rows"),
+        ("gene_a,gene_b,score\nA,B,1,2\n", "'t.csv', line 2: not as many cells"),
         ("gene_a,other,score\nA,B,1\n", r"no column 'gene_b', which `genes` asks for\n.*gene_a, other, score"),
         ("gene_a,gene_b,s\nA,B,1\n", r"no column 'score', which `phenotypes` asks for\n.*gene_a, gene_b, s"),
         ("gene_a,gene_b,score\nA,B,NA\n", "no row has a phenotype"),
@@ -183,14 +183,14 @@ def test_a_truncated_gzip_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv.gz"
     whole = gzip.compress((PAIRS * 50).encode())
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"t.csv.gz cannot be read to its end(.|\n)*copy or download"):
+    with pytest.raises(DataError, match=r"'t.csv.gz' cannot be read to its end(.|\n)*copy or download"):
         load_csv(config(str(path)))
 
 
 def test_a_binary_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"gene_a,gene_b,score\n\xff\xfe\x00")
-    with pytest.raises(DataError, match=r"t.csv cannot be read to its end"):
+    with pytest.raises(DataError, match=r"'t.csv' cannot be read to its end"):
         load_csv(config(str(path)))
 
 
@@ -201,7 +201,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_replicates_are_refused_on_request(tmp_path: Path) -> None:
     path = write(tmp_path, PAIRS + "A,B,7\n")
-    with pytest.raises(DataError, match=r"t.csv, line 4: these genes were listed before\n.*'A', 'B'"):
+    with pytest.raises(DataError, match=r"'t.csv', line 4: these genes were listed before\n.*'A', 'B'"):
         load_csv(config(path, replicates="refuse"))
 
 
