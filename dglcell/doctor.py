@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -41,7 +42,7 @@ class Finding:
 def examine() -> list[Finding]:
     """Look at everything; touches no network and writes nothing."""
     return [
-        Finding("python", platform.python_version(), ok=(3, 11) <= _python() < (3, 13), do="use Python 3.11 or 3.12"),
+        Finding("python", platform.python_version(), (3, 11) <= sys.version_info < (3, 13), "use Python 3.11 or 3.12"),
         *_packages(),
         Finding("CPU", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
         _gpu(),
@@ -60,11 +61,6 @@ def format_findings(findings: list[Finding]) -> str:
         if finding.ok is False and finding.do:
             lines.append(f"    {'':<{width}}  → {finding.do}")
     return "\n".join(lines)
-
-
-def _python() -> tuple[int, int]:
-    major, minor, _ = platform.python_version_tuple()
-    return int(major), int(minor)
 
 
 def _packages() -> list[Finding]:

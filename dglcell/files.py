@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import glob
+import gzip
 import hashlib
 import json
 import os
 import shutil
 import socket
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dglcell.errors import DataError
 
 RAW_VARIABLE = "DGLCELL_RAW"
+
+DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
+"""What reading a file raises that is cut off, or is not text."""
 
 
 def sha256_file(path: Path) -> str:
@@ -46,6 +51,16 @@ def find_raw(path: str, raw: str | None = None) -> Path:
         expected="an existing file",
         do=f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it",
     )
+
+
+def open_text(path: Path) -> IO[str]:
+    """A text file in UTF-8, plain or ``.gz``, for reading; line ends are kept, as the csv module wants them.
+
+    Reading may raise one of ``DAMAGE``.
+    """
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", newline="", encoding="utf-8-sig")
+    return open(path, newline="", encoding="utf-8-sig")
 
 
 @contextmanager

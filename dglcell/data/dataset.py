@@ -71,12 +71,12 @@ class StrainDataset:
         """
         chosen = check_phenotypes(table, phenotypes)
         mapping = vocabulary.indices(table.names)
-        known = np.append(mapping >= 0, True)
         counts = table.num_deletions
         strain_of_gene = np.repeat(np.arange(len(table)), counts)
+        lacking = mapping[table.genes] < 0
         keep = np.ones(len(table), dtype=bool)
-        keep[strain_of_gene[~known[table.genes]]] = False
-        unknown_names = tuple(sorted({table.names[i] for i in np.unique(table.genes[~known[table.genes]])}))
+        keep[strain_of_gene[lacking]] = False
+        unknown_names = tuple(sorted({table.names[i] for i in np.unique(table.genes[lacking])}))
         report = NameReport(len(table.names), unknown_names, rows_dropped=int((~keep).sum()))
         enforce_name_policy(report, unknown, where=f"store of '{table.provenance.source}'", key="data.unknown_genes")
         labels = np.stack([table.phenotypes[name] for name in chosen], axis=1)

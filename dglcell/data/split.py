@@ -26,6 +26,7 @@ from dglcell.data.subset import subset_parts
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError
 from dglcell.files import atomic_file, canonical_hash, find_raw, sha256_file
+from dglcell.graph.names import read_gene_list
 
 KINDS = ("random", "pair_disjoint", "gene_disjoint")
 GENES_RULES = ("any", "all")
@@ -184,6 +185,7 @@ def make_split(config: SplitConfig, table: StrainTable, store_sha256: str, raw: 
     Raises:
         ConfigError: the configuration is wrong.
         DataError: a part would be empty, or a file is missing or unfit.
+        GraphError: the gene list of a subset is damaged or empty.
     """
     config.validate()
     if config.file is not None:
@@ -218,7 +220,7 @@ def _subset_genes(
     if subset.genes is None:
         return None, asdict(subset)
     path = find_raw(subset.genes, raw)
-    listed = {line.split("#")[0].strip() for line in path.read_text().splitlines()} - {""}
+    listed = read_gene_list(path)
     genes = np.array([name in listed for name in table.names])
     if not genes.any():
         raise DataError(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import csv
-import gzip
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dglcell.errors import GraphError
+from dglcell.files import DAMAGE, open_text
 from dglcell.graph.vocabulary import Vocabulary
 
 
@@ -31,14 +30,20 @@ def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
         [N, F] float32.
 
     Raises:
-        GraphError: no feature column, a cell that is no number, a name twice, a ragged row, or no known name.
+        GraphError: the file is damaged, or has no feature column, a cell that is no number, a name twice, a ragged row,
+            or no known name.
     """
-    with _open(path) as file:
-        lines = csv.reader(file)
-        header = next(lines, [])
-        if len(header) < 2:
-            raise GraphError(f"features '{path}' have no feature column", got=header, expected="a name and numbers")
-        rows = dict(_rows(lines, path, len(header)))
+    try:
+        with open_text(path) as file:
+            lines = csv.reader(file)
+            header = next(lines, [])
+            if len(header) < 2:
+                raise GraphError(f"features '{path}' have no feature column", got=header, expected="a name and numbers")
+            rows = dict(_rows(lines, path, len(header)))
+    except (*DAMAGE, csv.Error) as error:
+        raise GraphError(
+            f"features '{path}' cannot be read to their end", got=error, expected="a CSV text file, plain or .gz"
+        ) from error
     known = {name: values for name, values in rows.items() if name in vocabulary}
     if not known:
         raise GraphError(
@@ -54,13 +59,11 @@ def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
     return features
 
 
-def _open(path: Path) -> IO[str]:
-    return gzip.open(path, "rt", newline="") if path.suffix == ".gz" else open(path, newline="")
-
-
 def _rows(lines: Iterator[list[str]], path: Path, width: int) -> Iterator[tuple[str, list[float]]]:
     seen: set[str] = set()
     for number, line in enumerate(lines, start=2):
+        if not line:
+            continue
         if len(line) != width:
             raise GraphError(f"features '{path}', line {number}: {len(line)} cells where the header has {width}")
         if line[0] in seen:

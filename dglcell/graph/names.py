@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import zlib
 from pathlib import Path
 
 from dglcell.errors import GraphError, listing
+from dglcell.files import DAMAGE, open_text
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 SYSTEMATIC_COLUMNS = ("systematic", "orf")
@@ -67,9 +66,9 @@ def read_aliases(path: Path) -> AliasTable:
 
 def _lines(path: Path) -> list[str]:
     try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else open(path) as file:
+        with open_text(path) as file:
             return file.read().splitlines()
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+    except DAMAGE as error:
         raise GraphError(
             f"'{path.name}' cannot be read to its end",
             got=str(error),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import warnings
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, MissingDependencyError, listing
+from dglcell.files import DAMAGE, open_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,14 +95,7 @@ def read_table(path: Path, wanted: Sequence[str], separator: str, header: bool |
     except ModuleNotFoundError as error:
         raise MissingDependencyError("reading edge tables needs pandas", do="pip install 'dglcell[data]'") from error
 
-    damage = (
-        EOFError,
-        zlib.error,
-        gzip.BadGzipFile,
-        UnicodeDecodeError,
-        pd.errors.ParserError,
-        pd.errors.ParserWarning,
-    )
+    damage = (*DAMAGE, pd.errors.ParserError, pd.errors.ParserWarning)
     has_header = header if header is not None else not all(column.isdigit() for column in wanted)
     try:
         first = _first_line(path)
@@ -154,7 +146,7 @@ def _filled_rows(frame: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def _first_line(path: Path) -> str:
-    with gzip.open(path, "rt") if path.suffix == ".gz" else open(path) as file:
+    with open_text(path) as file:
         line = file.readline().rstrip("\r\n")
     if not line:
         raise GraphError(

@@ -1,4 +1,4 @@
-"""Time the strategies on one experiment's cell graph and strains: a full training step, in one process."""
+"""Time the strategies on one experiment's cell graph and strains: a full training step on the CPU, in one process."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class BenchRow:
 
     Attributes:
         seconds_per_step: median over the timed steps.
-        peak_memory_bytes: largest resident set of the process so far (device memory on a GPU); strategies run from
-            the leanest to the largest, so each figure is an upper bound for its strategy.
+        peak_memory_bytes: largest resident set of the process so far; strategies run from the leanest to the
+            largest, so each figure is an upper bound for its strategy.
         ratio: speed relative to ``edge_subgraph``.
     """
 
@@ -62,7 +62,8 @@ def bench(config: Config, prepared: Prepared, *, batch: int, steps: int) -> list
         steps: timed steps after two that are not.
 
     Raises:
-        ConfigError: the training part has fewer strains than the batch, or strategies disagree.
+        ConfigError: the training part has fewer strains than the batch.
+        RuntimeError: strategies disagree.
     """
     train = prepared.parts["train"]
     if len(train) < batch:
@@ -84,13 +85,13 @@ def check_agreement(config: Config, prepared: Prepared, data: StrainBatch) -> No
     """Predictions of every strategy in float64.
 
     Raises:
-        ConfigError: two of them differ by more than 1e-10.
+        RuntimeError: two of them differ by more than ``TOLERANCE``, relative to the largest prediction.
     """
     with torch.no_grad():
         predictions = [make_model(config, prepared, s).double()(data.genotypes).phenotypes for s in STRATEGIES]
     worst = max(float((p - predictions[0]).abs().max() / predictions[0].abs().max()) for p in predictions)
     if not worst <= TOLERANCE:
-        raise ConfigError("strategies disagree", got=worst, expected=f"at most {TOLERANCE}")
+        raise RuntimeError(f"strategies disagree: predictions differ by {worst}, more than {TOLERANCE}")
 
 
 def make_model(config: Config, prepared: Prepared, strategy: str) -> HeteroCell:

@@ -39,11 +39,11 @@ def resume_from(config: Config) -> Path | None:
     """The checkpoint that this run continues, or None to start anew.
 
     `resume: auto` continues the run directory's last checkpoint if there is one; `never` refuses to overwrite a run;
-    a path must exist.
+    a path must exist, and starts a run of its own.
 
     Raises:
-        CheckpointError: the path that was asked for does not exist, the directory holds a run and `resume: never`, or
-            its files are incomplete.
+        CheckpointError: the path that was asked for does not exist; the directory holds a run and `resume` is neither
+            `auto` nor its last checkpoint; or its files are incomplete.
         ConfigError: the directory belongs to a run with another configuration.
     """
     directory = RunDirectory(config.run_directory)
@@ -55,6 +55,11 @@ def resume_from(config: Config) -> Path | None:
             f"'{directory.path}' holds a run already, and `resume: never` was asked for",
             do="remove the directory, change `experiment.name` or `seed`, or set `resume: auto`",
         )
+    if chosen is not None and chosen.resolve() != directory.last.resolve():
+        raise CheckpointError(
+            f"'{directory.path}' holds a run already, which going on from '{chosen}' would overwrite",
+            do="set `resume: auto` to continue it, or continue from that checkpoint under another `experiment.name`",
+        )
     for path in (directory.config, directory.split, directory.cell):
         if not path.exists():
             raise CheckpointError(
@@ -62,7 +67,7 @@ def resume_from(config: Config) -> Path | None:
                 do="put it back, or remove the directory to start anew",
             )
     refuse_changes(read_yaml(directory.config), config, where=f"the run in '{directory.path}'")
-    return chosen or directory.last
+    return directory.last
 
 
 def starting_point(checkpoint: Path | None, config: Config) -> tuple[int, bool]:

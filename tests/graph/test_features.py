@@ -27,6 +27,22 @@ def test_columns_are_standardised_and_missing_nodes_get_the_mean(tmp_path: Path)
     torch.testing.assert_close(features, expected)
 
 
+def test_blank_lines_and_a_byte_order_mark_are_skipped(tmp_path: Path) -> None:
+    features = read_features(write(tmp_path, "\ufeffgene,x\na,1\n\nb,3\n\n"), GENES, "gene")
+    assert features[:, 0].tolist() == [-1.0, 1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("x.csv.gz", gzip.compress(b"gene,x\na,1\n")[:-12]), ("x.csv", b"gene,x\n\xff,1\n")]
+)
+def test_damaged_tables_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(
+        GraphError, match=rf"{name}' cannot be read to their end\n  got:      .+\n  expected: a CSV text"
+    ):
+        read_features(tmp_path / name, GENES, "gene")
+
+
 def test_compressed_tables_are_read(tmp_path: Path) -> None:
     path = tmp_path / "features.csv.gz"
     path.write_bytes(gzip.compress(b"gene,x\na,1\nb,3\n"))

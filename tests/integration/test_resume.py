@@ -20,6 +20,7 @@ from dglcell.errors import CheckpointError, ConfigError
 from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
 from dglcell.training.report import evaluate_run
+from dglcell.training.resume import resume_from
 from dglcell.training.run import train
 from tests.tiny import BARE, Tiny, history, process_environment
 
@@ -161,6 +162,16 @@ def test_another_store_is_refused(tiny: Tiny, done: Path, tmp_path: Path) -> Non
     with pytest.raises(CheckpointError, match=r"the store '.*' of this run is not here\n  do: .*dglcell data build"):
         moved.train(runs, "trainer.epochs=2")
     assert not moved.store.exists()
+
+
+def test_another_checkpoint_never_overwrites_a_run(tiny: Tiny, done: Path) -> None:
+    directory = RunDirectory(done / "tiny" / "seed-0")
+    before = directory.metrics.read_bytes()
+    message = r"holds a run already, which going on from '.*best_loss.ckpt' would overwrite\n  do: .*`resume: auto`"
+    with pytest.raises(CheckpointError, match=message):
+        tiny.train(done, f"resume={directory.checkpoint('best_loss')}")
+    assert directory.metrics.read_bytes() == before
+    assert resume_from(tiny.config(done, *BARE, "trainer.epochs=1", f"resume={directory.last}")) == directory.last
 
 
 @pytest.mark.parametrize("missing", ["config.yaml", "split.npz", "cell"])

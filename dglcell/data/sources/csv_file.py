@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import DataError, MissingDependencyError, listing
+from dglcell.files import DAMAGE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,7 +119,7 @@ def _text(path: Path) -> str:
         if content.startswith(GZIP_MAGIC):
             content = gzip.decompress(content)
         return content.decode("utf-8-sig")
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+    except DAMAGE as error:
         raise DataError(
             f"'{path.name}' cannot be read to its end",
             got=str(error),
