@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.perturbation.row_index import RowIndex, union
+from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import DenseStates, SharedStates, States, combine_states, sum_states
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}
@@ -77,12 +77,6 @@ def test_pooling(case) -> None:
     dense = as_dense(states, keep.shape[1])
     expected = dense.map(torch.tanh).softmax_pool(dense.map(lambda x: x.sum(-1, keepdim=True)), keep)
     agree([states], value.softmax_pool(gate, keep), expected)
-
-
-def test_the_union_of_one_index_is_itself() -> None:
-    index = RowIndex(torch.tensor([0, 3]), 2)
-    assert union([index, index]) is index
-    assert union([index, RowIndex(torch.tensor([1, 3]), 2)]).keys.tolist() == [0, 1, 3]
 
 
 @pytest.mark.parametrize("spread", [12.0, 30.0, 200.0])
