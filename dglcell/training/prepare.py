@@ -13,6 +13,7 @@ from torch import Tensor
 from dglcell.config import Config
 from dglcell.data.dataset import StrainDataset
 from dglcell.data.partition import PARTS
+from dglcell.data.report import describe_split
 from dglcell.data.sources import load_source, source_files
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store
@@ -119,7 +120,9 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
         refuse_stale(store, config)
     table = store.read()
     cell = cell or build_cell(config.cell, config.paths.raw)
-    split = split or make_split(config.split, table, store.sha256, config.paths.raw)
+    if split is None:
+        split = make_split(config.split, table, store.sha256, config.paths.raw)
+        log.info("%s", describe_split(split, table))
     dataset = StrainDataset.from_table(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
     if dataset.names.rows_dropped:
         log.info(

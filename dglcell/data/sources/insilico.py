@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import swiglpk
@@ -59,7 +60,12 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> StrainTable
         columns = screen.phenotypes(design)
     lists = [design.singles, design.pairs, design.triples]
     sizes = np.repeat([1, 2, 3], [len(rows) for rows in lists])
-    path = locate_model(config.model, raw)
+    counts = {
+        "strains": len(sizes),
+        **{kind: len(rows) for kind, rows in zip(("singles", "pairs", "triples"), lists, strict=True)},
+        "lethal": int(lethal(columns["fitness"]).sum()),
+        **growth.counts,
+    }
     if growth.counts["time_outs"] or growth.counts["failures"]:
         log.warning(
             "%d linear programs timed out and %d failed: the fitness of their strains is missing",
@@ -72,24 +78,25 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> StrainTable
         offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         phenotypes=columns,
         units=dict.fromkeys(columns, ""),
-        provenance=Provenance(
-            source="insilico",
-            description=f"{DESCRIPTION} of {model.id or config.model}",
-            citation="Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245 (flux balance analysis)",
-            licence="computed; the model's own licence applies to the model",
-            files={path.name: sha256_file(path)},
-            counts={
-                "strains": len(sizes),
-                **{kind: len(rows) for kind, rows in zip(("singles", "pairs", "triples"), lists, strict=True)},
-                "lethal": int(lethal(columns["fitness"]).sum()),
-                **growth.counts,
-            },
-            parameters={
-                **asdict(config),
-                "solver": f"GLPK {swiglpk.glp_version()}",
-                "wild_type_growth": growth.wild_type,
-            },
-        ),
+        provenance=_provenance(config, locate_model(config.model, raw), model.id, growth.wild_type, counts),
+    )
+
+
+def _provenance(
+    config: InSilicoConfig, path: Path, model: str | None, wild_type_growth: float, counts: dict[str, int]
+) -> Provenance:
+    return Provenance(
+        source="insilico",
+        description=f"{DESCRIPTION} of {model or config.model}",
+        citation="Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245 (flux balance analysis)",
+        licence="computed; the model's own licence applies to the model",
+        files={path.name: sha256_file(path)},
+        counts=counts,
+        parameters={
+            **asdict(config),
+            "solver": f"GLPK {swiglpk.glp_version()}",
+            "wild_type_growth": wild_type_growth,
+        },
     )
 
 
