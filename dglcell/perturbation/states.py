@@ -83,7 +83,10 @@ class DenseStates(States):
     def softmax_pool(self, gate: States, keep_NB: Tensor) -> Tensor:
         """See ``States.softmax_pool``."""
         share_NB = _shares(gate, keep_NB)
-        return torch.einsum("nb,nbh->bh", share_NB, self.x_NBH.expand(-1, keep_NB.shape[1], -1))
+        if self.x_NBH.shape[1] == 1:
+            return _shared_sums(share_NB, self.x_NBH[:, 0])
+        # As in `_shared_sums`, small errors matter: `sum` adds pairwise, a batched product one node after the other.
+        return (share_NB.unsqueeze(-1) * self.x_NBH).sum(0)
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ class SharedStates(States):
         softmax instead would leave rounding errors alone where that node has nearly all of it.
         """
         share_NB = _shares(gate, keep_NB)
-        pooled_BH = share_NB.T @ self.base_NH
+        pooled_BH = _shared_sums(share_NB, self.base_NH)
         if self.index is None:
             return pooled_BH
         change_KH = self.rows_KH - self.base_NH.index_select(0, self.index.nodes)
@@ -153,6 +156,16 @@ def _shares(gate: States, keep_NB: Tensor) -> Tensor:
     share_NB = torch.softmax(logits_NB.masked_fill(~keep_NB, torch.finfo(logits_NB.dtype).min), dim=0)
     # The product matters only where a strain keeps no node at all: it pools to zero.
     return share_NB * keep_NB
+
+
+def _shared_sums(share_NB: Tensor, x_NH: Tensor) -> Tensor:
+    """[B, H] weighted sums of rows that all strains share: the first strain's, plus what the others differ from it.
+
+    The difference of two strains is what matters; so computed, its rounding error is small against it, not against
+    the sums.
+    """
+    first_N1 = share_NB[:, :1]
+    return first_N1.T @ x_NH + (share_NB - first_N1).T @ x_NH
 
 
 def combine_states(function: Callable[..., Tensor], states: Sequence[States]) -> States:
