@@ -1,5 +1,5 @@
 # `make demo` and `make test` work from a bare clone: they make .venv and install into it.
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+PYTHON ?= python3.11
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
