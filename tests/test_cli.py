@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import signal
 import subprocess
@@ -333,12 +334,22 @@ def test_mistakes_in_a_process_of_its_own(world: Path) -> None:
 def test_an_interrupt_ends_training_with_130(tiny: Tiny, tmp_path: Path) -> None:
     arguments = tiny.overrides(tmp_path, "trainer.epochs=5000")
     command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *arguments]
+    # A shell starts background jobs with the signal ignored, and a child would inherit that.
+    heed_interrupts = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(
-        command, env=process_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=process_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
     )
-    wait_until((tmp_path / "tiny/seed-0/checkpoints/last.ckpt").exists, process)
-    process.send_signal(signal.SIGINT)
-    _, message = process.communicate()
+    try:
+        wait_until((tmp_path / "tiny/seed-0/checkpoints/last.ckpt").exists, process)
+        process.send_signal(signal.SIGINT)
+        _, message = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert message.endswith("interrupted\n")
     assert "Traceback" not in message
