@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from dglcell.cli.parser import make_parser
 from dglcell.errors import DglcellError
+from dglcell.memory import keep_freed_memory
 
 FILE_TROUBLE = {
     getattr(errno, name) for name in ("EACCES", "EPERM", "ENOENT", "EISDIR", "ENOTDIR", "EEXIST", "EROFS", "ENOSPC")
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.command = shlex.join(["dglcell", *(sys.argv[1:] if arguments is None else arguments)])
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("dglcell").setLevel(logging.INFO)
+    keep_freed_memory()
     try:
         options.run(options)
         sys.stdout.flush()
