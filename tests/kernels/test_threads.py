@@ -1,0 +1,122 @@
+"""Tasks over threads: all run, once each, whatever the number of threads, in a forked child, and when one fails."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from dglcell.kernels.threads import run_tasks
+
+
+@pytest.fixture(autouse=True)
+def same_threads_afterwards() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def squares(number: int) -> list[int]:
+    results = [-1] * number
+
+    def square(i: int) -> None:
+        assert results[i] == -1
+        results[i] = i * i
+
+    run_tasks(square, [(i,) for i in range(number)])
+    return results
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("number", [0, 1, 2, 100])
+def test_every_task_runs_once(number: int, threads: int) -> None:
+    torch.set_num_threads(threads)
+    assert squares(number) == [i * i for i in range(number)]
+
+
+def test_two_tasks_run_at_the_same_time() -> None:
+    torch.set_num_threads(2)
+    both_there = threading.Barrier(2)
+    run_tasks(both_there.wait, [(20,), (20,)])
+    assert not both_there.broken
+
+
+def test_one_thread_runs_all_tasks_in_the_caller() -> None:
+    torch.set_num_threads(1)
+    threads = []
+    run_tasks(lambda i: threads.append(threading.current_thread()), [(i,) for i in range(3)])
+    assert threads == [threading.current_thread()] * 3
+
+
+def test_the_number_of_threads_follows_torch() -> None:
+    for threads in (2, 4, 3):
+        torch.set_num_threads(threads)
+        all_there = threading.Barrier(threads)
+        run_tasks(all_there.wait, [(20,)] * threads)
+        assert not all_there.broken
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_failure_reaches_the_caller_and_drops_the_tasks_not_begun(threads: int) -> None:
+    torch.set_num_threads(threads)
+    begun = []
+
+    def fail_at_once(i: int) -> None:
+        begun.append(i)
+        if i == 0:
+            raise ValueError("task 0 failed")
+        time.sleep(0.01)
+
+    with pytest.raises(ValueError, match="task 0 failed"):
+        run_tasks(fail_at_once, [(i,) for i in range(500)])
+    assert len(begun) < 250
+    assert squares(10) == [i * i for i in range(10)]
+
+
+def test_a_failure_in_a_helping_thread_reaches_the_caller() -> None:
+    torch.set_num_threads(2)
+    both_there = threading.Barrier(2)
+
+    def fail_beside(caller: threading.Thread) -> None:
+        both_there.wait(20)
+        if threading.current_thread() is not caller:
+            raise ValueError("the helper failed")
+
+    with pytest.raises(ValueError, match="the helper failed"):
+        run_tasks(fail_beside, [(threading.current_thread(),)] * 2)
+
+
+def test_calls_from_several_threads_and_from_within_a_task_end() -> None:
+    torch.set_num_threads(2)
+    results = []
+
+    def nested(i: int) -> None:
+        torch.set_num_threads(2)
+        results.append(squares(50))
+
+    callers = [threading.Thread(target=run_tasks, args=(nested, [(i,) for i in range(8)])) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(60)
+    assert results == [[i * i for i in range(50)]] * 24
+
+
+def test_a_child_forked_after_use_has_threads_of_its_own() -> None:
+    torch.set_num_threads(2)
+    squares(10)  # the parent's pool, whose threads do not exist in the child
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            both_there = threading.Barrier(2)
+            run_tasks(both_there.wait, [(20,), (20,)])
+            status = 0 if squares(10) == [i * i for i in range(10)] else 2
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
