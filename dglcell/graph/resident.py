@@ -6,11 +6,16 @@ import warnings
 from collections.abc import Mapping
 
 import dgl
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dglcell.errors import GraphError, listing
 from dglcell.graph.schema import Relation
+
+IndexArrays = tuple[NDArray[np.int64], NDArray[np.integer], NDArray[np.floating] | None]
+"""Starts, nodes at the other end, weights."""
 
 
 class ResidentRelation(nn.Module):
@@ -46,8 +51,9 @@ class ResidentRelation(nn.Module):
         self.register_buffer("weight", None if weight is None else weight[order], persistent=False)
         self._dgl: dgl.DGLGraph | None = None
         self._csr: dict[tuple[torch.dtype, bool, bool], Tensor] = {}
-        self._by_source: tuple[Tensor, Tensor] | None = None
-        self._in_degrees: Tensor | None = None
+        self._index: dict[bool, tuple[Tensor, Tensor, Tensor | None]] = {}
+        self._arrays: dict[bool, IndexArrays] = {}
+        self._degrees: dict[bool, Tensor] = {}
 
     @property
     def num_edges(self) -> int:
@@ -64,21 +70,45 @@ class ResidentRelation(nn.Module):
             )
         return self._dgl
 
-    @property
-    def edges_by_source(self) -> tuple[Tensor, Tensor]:
-        """[N + 1] starts and [E] edges: those out of node u are ``edges[starts[u]:starts[u + 1]]``."""
-        if self._by_source is None:
-            starts = torch.zeros(self.num_src + 1, dtype=torch.int64, device=self.src.device)
-            starts[1:] = torch.cumsum(torch.bincount(self.src, minlength=self.num_src), 0)
-            self._by_source = starts, torch.argsort(self.src, stable=True)
-        return self._by_source
+    def index_tensors(self, *, transposed: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The in-edges of every destination node, or the out-edges of every source node if ``transposed``.
+
+        Returns:
+            [M + 1] int64 starts (node v has the edges ``starts[v]:starts[v + 1]``), [E] int64 nodes at the other end,
+            and [E] fixed weights or None, both in that order.
+        """
+        if transposed not in self._index:
+            if transposed:
+                order = torch.argsort(self.src, stable=True)
+                nodes, weight = self.dst[order], None if self.weight is None else self.weight[order]
+            else:
+                nodes, weight = self.src, self.weight
+            degrees = self.out_degrees if transposed else self.in_degrees
+            self._index[transposed] = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]), nodes, weight
+        return self._index[transposed]
+
+    def index_arrays(self, *, transposed: bool) -> IndexArrays:
+        """The same on the host, with nodes in the smallest type that holds them: they are read once per product."""
+        if transposed not in self._arrays:
+            starts, nodes, weight = self.index_tensors(transposed=transposed)
+            number = self.num_dst if transposed else self.num_src
+            small = nodes.cpu().numpy().astype(np.uint16 if number <= 1 << 16 else np.int32)
+            self._arrays[transposed] = starts.cpu().numpy(), small, None if weight is None else weight.cpu().numpy()
+        return self._arrays[transposed]
 
     @property
     def in_degrees(self) -> Tensor:
         """[M] int64 number of in-edges in the wild type."""
-        if self._in_degrees is None:
-            self._in_degrees = torch.bincount(self.dst, minlength=self.num_dst)
-        return self._in_degrees
+        if False not in self._degrees:
+            self._degrees[False] = torch.bincount(self.dst, minlength=self.num_dst)
+        return self._degrees[False]
+
+    @property
+    def out_degrees(self) -> Tensor:
+        """[N] int64 number of out-edges in the wild type."""
+        if True not in self._degrees:
+            self._degrees[True] = torch.bincount(self.src, minlength=self.num_src)
+        return self._degrees[True]
 
     def csr(self, dtype: torch.dtype, *, weighted: bool, transposed: bool) -> Tensor:
         """The adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix; made once per form.
@@ -94,22 +124,21 @@ class ResidentRelation(nn.Module):
         return self._csr[key]
 
     def _make_csr(self, dtype: torch.dtype, weighted: bool, transposed: bool) -> Tensor:
-        rows, columns = (self.src, self.dst) if transposed else (self.dst, self.src)
+        starts, columns, weight = self.index_tensors(transposed=transposed)
         shape = (self.num_src, self.num_dst) if transposed else (self.num_dst, self.num_src)
-        order = torch.argsort(rows, stable=True)
-        starts = torch.zeros(shape[0] + 1, dtype=torch.int64, device=rows.device)
-        starts[1:] = torch.cumsum(torch.bincount(rows, minlength=shape[0]), 0)
-        if weighted and self.weight is not None:
-            values = self.weight.to(dtype)[order]
+        if weighted and weight is not None:
+            values = weight.to(dtype)
         else:
-            values = torch.ones(len(rows), dtype=dtype, device=rows.device)
+            values = torch.ones(len(columns), dtype=dtype, device=columns.device)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-            return torch.sparse_csr_tensor(starts, columns[order], values, shape, check_invariants=False)
+            return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         # Buffers move or change dtype: what was derived from them is made anew when next asked for.
-        self._dgl, self._csr, self._by_source, self._in_degrees = None, {}, None, None
+        self._dgl = None
+        for derived in (self._csr, self._index, self._arrays, self._degrees):
+            derived.clear()
         return super()._apply(fn, recurse)
 
 

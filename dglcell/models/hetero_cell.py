@@ -130,6 +130,7 @@ class HeteroCell(nn.Module):
             activation=config.activation,
             dropout=config.dropout,
             residual=config.residual,
+            recompute=config.recompute,
         )
 
     def _make_local_head(self) -> HyperSAGNN:

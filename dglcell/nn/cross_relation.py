@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from dglcell.perturbation.states import States, sum_states
-
-
-def _mean(outputs: list[States]) -> States:
-    return sum_states(outputs).map(lambda total: total / len(outputs))
+from dglcell.perturbation.states import Addend, States, sum_states, sum_updates
 
 
-CROSS_RELATION: dict[str, Callable[[list[States]], States]] = {"sum": sum_states, "mean": _mean}
+def _sum(addends: Sequence[Addend], residual: Sequence[States]) -> States:
+    return sum_updates([*addends, *((None, [x]) for x in residual)])
 
 
-def combine_relations(outputs: list[States], how: str) -> States:
-    """Sum or mean over relations, row by row.
+def _mean(addends: Sequence[Addend], residual: Sequence[States]) -> States:
+    mean = sum_updates(addends).map(lambda total: total / len(addends))
+    return sum_states([mean, *residual])
+
+
+CROSS_RELATION: dict[str, Callable[[Sequence[Addend], Sequence[States]], States]] = {"sum": _sum, "mean": _mean}
+
+
+def combine_relations(addends: Sequence[Addend], how: str, residual: Sequence[States] = ()) -> States:
+    """Sum or mean over relations, row by row, plus a residual.
 
     Args:
-        outputs: R states [N, B, H] of the same nodes.
+        addends: for each of R relations, new states [N, B, H] of the same nodes as a row-wise function.
         how: a key of ``CROSS_RELATION``.
+        residual: states to add.
     """
-    return CROSS_RELATION[how](outputs)
+    return CROSS_RELATION[how](addends, residual)

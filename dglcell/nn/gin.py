@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from dglcell.graph.schema import Relation
 from dglcell.nn.mlp import mlp
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.states import States, combine_states
+from dglcell.perturbation.states import States
 
 
 class GINConv(nn.Module):
@@ -36,11 +36,11 @@ class GINConv(nn.Module):
         self.epsilon = nn.Parameter(torch.zeros(1))
         self.mlp = mlp([width] + [hidden] * (layers - 1) + [width], activation, dropout)
 
-    def forward(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """New states of the destination nodes."""
-        received = perturbed.aggregate(self.relation, source, "sum")
-        return combine_states(self._update, [destination, received])
+    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
+        """Sums over surviving in-edges."""
+        return perturbed.aggregate(self.relation, source, "sum")
 
-    def _update(self, x: Tensor, received: Tensor) -> Tensor:
+    def update(self, x: Tensor, received: Tensor) -> Tensor:
+        """New rows from those of the destination nodes and what they receive."""
         out: Tensor = self.mlp(torch.addcmul(received, x, 1 + self.epsilon))
         return out

@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from dglcell.graph.schema import Relation
 from dglcell.nn.cross_relation import combine_relations
 from dglcell.nn.registry import make_activation, make_norm
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.states import States, sum_states
+from dglcell.perturbation.row_wise import RowWise
+from dglcell.perturbation.states import Addend, States
+
+
+class Conv(Protocol):
+    """What a convolution over one relation offers: all that looks at edges apart from all that looks at rows."""
+
+    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
+        """What the destination nodes receive along the surviving edges."""
+
+    def update(self, x: Tensor, received: Tensor) -> Tensor:
+        """New rows [K, H] from those of the destination nodes and what they receive."""
 
 
 class RelationConv(nn.Module):
     """A convolution over one relation followed by norm, activation and dropout."""
 
-    def __init__(self, conv: nn.Module, width: int, norm: str, activation: str, dropout: float) -> None:
+    def __init__(
+        self, conv: nn.Module, width: int, norm: str, activation: str, dropout: float, recompute: bool
+    ) -> None:
         super().__init__()
         self.conv = conv
         self.after = nn.Sequential(make_norm(norm, width), make_activation(activation), nn.Dropout(dropout))
+        self.recompute = recompute
 
-    def forward(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """New states of the destination nodes."""
-        out: States = self.conv(perturbed, source, destination)
-        return out.map(self.after)
+    def addend(self, perturbed: PerturbedCell, source: States, destination: States) -> Addend:
+        """The new states of the destination nodes, as a row-wise function of theirs and of what they receive."""
+        conv = cast(Conv, self.conv)
+
+        def update(x: Tensor, received: Tensor) -> Tensor:
+            out: Tensor = self.after(conv.update(x, received))
+            return out
+
+        received = conv.receive(perturbed, source, destination)
+        return RowWise(update, self, self.recompute), [destination, received]
 
 
 class HeteroLayer(nn.Module):
@@ -39,6 +60,7 @@ class HeteroLayer(nn.Module):
         aggregation: cross-relation ``sum`` or ``mean``.
         norm, activation, dropout: after every convolution.
         residual: add the layer's input.
+        recompute: keep little for the backward pass, see ``RowWise``.
     """
 
     def __init__(
@@ -52,25 +74,27 @@ class HeteroLayer(nn.Module):
         activation: str,
         dropout: float,
         residual: bool,
+        recompute: bool = True,
     ) -> None:
         super().__init__()
         self.relations = relations
         self.aggregation, self.residual = aggregation, residual
-        self.convs = nn.ModuleList(RelationConv(make_conv(r), width, norm, activation, dropout) for r in relations)
+        self.convs = nn.ModuleList(
+            RelationConv(make_conv(r), width, norm, activation, dropout, recompute) for r in relations
+        )
 
     def forward(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, States]:
         """New states by node type."""
-        received: dict[str, list[States]] = {}
+        addends: dict[str, list[Addend]] = {}
         for relation, conv in zip(self.relations, self.convs, strict=True):
             source_type, _, destination_type = relation
-            out = conv(perturbed, states[source_type], states[destination_type])
-            received.setdefault(destination_type, []).append(out)
+            assert isinstance(conv, RelationConv)
+            addend = conv.addend(perturbed, states[source_type], states[destination_type])
+            addends.setdefault(destination_type, []).append(addend)
         new = dict(states)
-        for node_type, outputs in received.items():
-            combined = combine_relations(outputs, self.aggregation)
-            if self.residual:
-                combined = sum_states([states[node_type], combined])
-            new[node_type] = combined
+        for node_type, parts in addends.items():
+            residual = [states[node_type]] if self.residual else []
+            new[node_type] = combine_relations(parts, self.aggregation, residual)
         return new
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from dglcell.graph.schema import Relation
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.states import States, combine_states
+from dglcell.perturbation.states import States
 
 
 class SAGEConv(nn.Module):
@@ -30,11 +30,11 @@ class SAGEConv(nn.Module):
         self.neighbours = nn.Linear(width, width)
         self.itself = nn.Linear(width, width, bias=False)
 
-    def forward(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """New states of the destination nodes."""
-        received = perturbed.aggregate(self.relation, source, "mean")
-        return combine_states(self._update, [destination, received])
+    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
+        """Means over surviving in-edges."""
+        return perturbed.aggregate(self.relation, source, "mean")
 
-    def _update(self, x: Tensor, received: Tensor) -> Tensor:
+    def update(self, x: Tensor, received: Tensor) -> Tensor:
+        """New rows from those of the destination nodes and what they receive."""
         out: Tensor = self.itself(x) + self.neighbours(received)
         return out

@@ -3,108 +3,188 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import Relation
+from dglcell.kernels.rows import Pairs, add_rows, pull, push, sum_strains
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.row_index import RowIndex, union
 from dglcell.perturbation.states import DenseStates, SharedStates, States
 
-DENSE_SHARE = 0.25
-"""Changed edges, as a share of E · B, from which a dense product is cheaper than corrections."""
+DENSE_SHARE = 0.9
+"""Changed rows, as a share of M · B, from which dense states are cheaper than a list of rows."""
+
+PUSH_COST = 2.0
+"""What an edge costs when sources add to their targets, relative to targets that gather from their sources."""
 
 
-@dataclass(frozen=True)
-class Corrections:
-    """The edges along which strains differ from the wild type.
+@dataclass(frozen=True, eq=False)
+class Change:
+    """By how much the messages of some (source, strain) pairs differ from the wild type's.
 
     Attributes:
-        sources: D (source, strain) pairs whose message is not the wild type's.
-        targets: K (destination, strain) pairs that receive something else than in the wild type, or are lost.
-        edge: [T] edge of the relation, for every changed message.
-        source: [T] its position in ``sources``.
-        target: [T] its position in ``targets``.
+        states: that it belongs to.
+        index: D pairs: changed rows and lost nodes.
+        change_DH: [D + 1, H], what the pair sends minus what the wild type does; the last row is zero.
     """
 
-    sources: RowIndex
-    targets: RowIndex
-    edge: Tensor
-    source: Tensor
-    target: Tensor
+    states: SharedStates
+    index: RowIndex
+    change_DH: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """The (destination, strain) pairs that receive something else than in the wild type, or are lost.
+
+    Attributes:
+        index: K pairs.
+        lost_mask_BM: [B, M] which pairs are lost; all of them are in ``index``.
+        scale_K1: [K, 1] for a mean one over the number of surviving in-edges, zero for lost pairs; None for a sum.
+        scale_M1: [M, 1] the same for the wild type.
+    """
+
+    index: RowIndex
+    lost_mask_BM: Tensor
+    scale_K1: Tensor | None = None
+    scale_M1: Tensor | None = None
+
+    @cached_property
+    def lost(self) -> Tensor:
+        """Positions of the lost pairs in ``index``."""
+        return self.index.table.flatten()[self.lost_mask_BM.flatten()].long()
 
 
 class Difference:
     """``y = A · base``, corrected along the edges of deleted and changed rows; exact for sums and means.
 
-    Rows are corrected while few edges have changed; beyond ``DENSE_SHARE`` the states are made dense and node masks
-    take over. Sizes of the corrections depend on the genotypes, so that on a GPU each aggregation waits once for the
-    device.
+    Beyond ``DENSE_SHARE`` the states are made dense and node masks take over. How many rows change depends on the
+    genotypes, so that on a GPU each aggregation waits for the device.
     """
 
     def __init__(self, cell: ResidentCell, keep: dict[str, Tensor], kernel: str = "auto") -> None:
         self.cell, self.keep, self.kernel = cell, keep, kernel
         self.dense = NodeMask(cell, keep, kernel)
         self.lost = {node_type: RowIndex.where(~mask) for node_type, mask in keep.items()}
+        self._changes: dict[str, Change] = {}
+        self._dense_states: dict[str, tuple[SharedStates, DenseStates]] = {}
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         """See ``PerturbedCell.aggregate``."""
-        if isinstance(states, SharedStates):
-            corrections = self._corrections(relation, states.index)
-            if corrections is not None:
-                return self._corrected(relation, states, corrections, reduce)
-            states = DenseStates(states.dense())
-        return self.dense.aggregate(relation, states, reduce)
-
-    def _corrections(self, relation: Relation, changed: RowIndex | None) -> Corrections | None:
-        """What differs, or None where a dense product is cheaper."""
-        edges = self.cell[relation]
-        lost = self.lost[relation[0]]
-        sources = lost if changed is None else union([changed, lost])
-        starts, order = edges.edges_by_source
-        first, counts = starts[sources.nodes], starts.diff()[sources.nodes]
-        total = int(counts.sum())
-        if total > DENSE_SHARE * edges.num_edges * lost.num_strains:
-            return None
-        source = torch.repeat_interleave(torch.arange(len(sources), device=counts.device), counts)
-        within = torch.arange(total, device=counts.device) - (counts.cumsum(0) - counts)[source]
-        edge = order[first[source] + within]
-        keys = edges.dst[edge] * lost.num_strains + sources.strains[source]
-        targets, target = _distinct(keys, self.lost[relation[2]], edges.num_dst)
-        return Corrections(sources, targets, edge, source, target)
-
-    def _corrected(self, relation: Relation, states: SharedStates, c: Corrections, reduce: str) -> States:
+        if not isinstance(states, SharedStates):
+            return self.dense.aggregate(relation, states, reduce)
+        change = self._change(relation[0], states)
+        targets = self._targets(relation, change.index, reduce, states.x_XH.dtype)
+        if len(targets.index) > DENSE_SHARE * targets.index.mask_BN.numel():
+            return self.dense.aggregate(relation, self._made_dense(relation[0], states), reduce)
         edges = self.cell[relation]
         base_MH = spmm(edges, states.base_NH, kernel=self.kernel)
-        kept_D1 = self._kept(relation[0], c.sources)
-        change_DH = states.at(c.sources) * kept_D1 - states.base_NH.index_select(0, c.sources.nodes)
-        change_TH = change_DH.index_select(0, c.source)
-        if edges.weight is not None:
-            change_TH = change_TH * edges.weight.to(change_TH.dtype)[c.edge].unsqueeze(1)
-        rows_KH = base_MH.index_select(0, c.targets.nodes).index_add(0, c.target, change_TH)
-        if reduce == "mean":
-            degree_M1 = edges.in_degrees.unsqueeze(1)
-            lost_T1 = (~kept_D1).long().index_select(0, c.source)
-            degree_K1 = degree_M1.index_select(0, c.targets.nodes).index_add(0, c.target, lost_T1, alpha=-1)
-            base_MH, rows_KH = base_MH / degree_M1.clamp(min=1), rows_KH / degree_K1.clamp(min=1)
-        return SharedStates(base_MH, rows_KH * self._kept(relation[2], c.targets), c.targets)
+        y_XH: Tensor = _CorrectedSums.apply(base_MH, change.change_DH, edges, change.index, targets)
+        return SharedStates(y_XH, targets.index)
 
-    def _kept(self, node_type: str, index: RowIndex) -> Tensor:
-        """[K, 1] bool."""
-        return self.keep[node_type].flatten()[index.keys].unsqueeze(1)
+    def _made_dense(self, node_type: str, states: SharedStates) -> DenseStates:
+        """Once for all relations out of a node type."""
+        known = self._dense_states.get(node_type)
+        if known is None or known[0] is not states:
+            known = self._dense_states[node_type] = states, DenseStates(states.dense())
+        return known[1]
+
+    def _change(self, node_type: str, states: SharedStates) -> Change:
+        """Computed once for all relations out of a node type."""
+        known = self._changes.get(node_type)
+        if known is None or known.states is not states:
+            lost = self.lost[node_type]
+            index = lost if states.index is None else union([states.index, lost])
+            here = states.positions(index)
+            kept_K1 = ~lost.mask_BN.flatten()[index.keys].unsqueeze(1)
+            known = Change(states, index, _Changes.apply(states.x_XH, here, index.nodes, kept_K1))
+            self._changes[node_type] = known
+        return known
+
+    def _reached(self, relation: Relation, sources: RowIndex) -> RowIndex:
+        """Everything an edge out of the sources leads to, and the lost nodes."""
+        sources_NB = sources.mask_BN.T.to(torch.float32)
+        reached_MB = spmm(self.cell[relation], sources_NB, weighted=False, kernel=self.kernel) > 0.5
+        return RowIndex(reached_MB.T | self.lost[relation[2]].mask_BN)
+
+    def _targets(self, relation: Relation, sources: RowIndex, reduce: str, dtype: torch.dtype) -> Targets:
+        index, lost_mask_BM = self._reached(relation, sources), self.lost[relation[2]].mask_BN
+        if reduce == "sum":
+            return Targets(index, lost_mask_BM)
+        scale_K1 = self.dense.mean_scale(relation, dtype).T.reshape(-1)[index.keys].unsqueeze(1)
+        scale_M1 = 1 / self.cell[relation].in_degrees.clamp(min=1).to(dtype).unsqueeze(1)
+        return Targets(index, lost_mask_BM, scale_K1, scale_M1)
 
 
-def _distinct(keys: Tensor, lost: RowIndex, num_nodes: int) -> tuple[RowIndex, Tensor]:
-    """The distinct pairs among ``keys`` and the lost nodes, and where each key is among them."""
-    space = num_nodes * lost.num_strains
-    if len(keys) * 16 < space:
-        distinct, position = torch.unique(torch.cat([keys, lost.keys]), return_inverse=True)
-        return RowIndex(distinct, lost.num_strains), position[: len(keys)]
-    # Many keys: marking a table is faster than sorting.
-    marked = torch.zeros(space, dtype=torch.bool, device=keys.device)
-    marked[keys] = True
-    marked[lost.keys] = True
-    return RowIndex(marked.nonzero().squeeze(1), lost.num_strains), (marked.cumsum(0) - 1)[keys]
+class _Changes(torch.autograd.Function):
+    """What changed and lost pairs send, minus what the wild type sends; and a row of zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, x_XH: Tensor, here: Tensor, nodes: Tensor, kept_K1: Tensor) -> Tensor:
+        ctx.save_for_backward(here, nodes, kept_K1)
+        ctx.shape = x_XH.shape
+        out = x_XH.new_zeros(len(here) + 1, x_XH.shape[1])
+        out[:-1] = x_XH.index_select(0, here).mul_(kept_K1).sub_(x_XH.index_select(0, nodes))
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        here, nodes, kept_K1 = ctx.saved_tensors
+        out = grad.new_zeros(ctx.shape)
+        add_rows(out, here, grad[:-1] * kept_K1)
+        add_rows(out, nodes, -grad[:-1])
+        return out, None, None, None
+
+
+class _CorrectedSums(torch.autograd.Function):
+    """The wild type's sums, then those of the targets: the wild type's plus the changes along their in-edges."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, base_MH: Tensor, change_DH: Tensor, edges: ResidentRelation, sources: RowIndex, targets: Targets
+    ) -> Tensor:
+        ctx.edges, ctx.sources, ctx.targets = edges, sources, targets
+        # Sums are taken in single precision at least; under autocast a product may come in less.
+        dtype = torch.promote_types(torch.promote_types(base_MH.dtype, change_DH.dtype), torch.float32)
+        base_MH, change_DH = base_MH.to(dtype), change_DH.to(dtype)
+        M, index = len(base_MH), targets.index
+        out_XH = base_MH.new_empty(M + len(index), base_MH.shape[1])
+        out_XH[:M] = base_MH if targets.scale_M1 is None else base_MH * targets.scale_M1
+        rows_KH = out_XH[M:]
+        torch.index_select(base_MH, 0, index.nodes, out=rows_KH)
+        changed = edges.out_degrees[sources.nodes].sum()
+        if PUSH_COST * changed < edges.in_degrees[index.nodes].sum():
+            push(edges, _pairs(sources), index.table, change_DH, rows_KH, reverse=False)
+        else:
+            pull(edges, _pairs(index), sources.table, change_DH, rows_KH, reverse=False)
+        if targets.scale_M1 is None:
+            rows_KH[targets.lost] = 0
+        else:
+            rows_KH *= targets.scale_K1
+        return out_XH
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_XH: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        edges, sources, targets = ctx.edges, ctx.sources, ctx.targets
+        M, index = edges.num_dst, targets.index
+        if targets.scale_M1 is not None:
+            grad_XH = grad_XH * torch.cat([targets.scale_M1, targets.scale_K1])
+        table = (index.table + M).masked_fill_(targets.lost_mask_BM, -1)
+        base_MH = grad_XH[:M].clone()
+        sum_strains(table.masked_fill(~index.mask_BN, -1), grad_XH, base_MH)
+        change_DH = grad_XH.new_zeros(len(sources) + 1, grad_XH.shape[1])
+        pull(edges, _pairs(sources), table, grad_XH.contiguous(), change_DH[:-1], reverse=True)
+        return base_MH, change_DH, None, None, None
+
+
+def _pairs(index: RowIndex) -> Pairs:
+    return Pairs(index.nodes, index.strains)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
@@ -16,22 +17,29 @@ class NodeMask:
     def __init__(self, cell: ResidentCell, keep: dict[str, Tensor], kernel: str = "auto") -> None:
         self.cell, self.keep, self.kernel = cell, keep, kernel
         self._mean_scales: dict[tuple[Relation, object], Tensor] = {}
+        self._sent: dict[str, tuple[States, Tensor]] = {}
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         """See ``PerturbedCell.aggregate``."""
         edges = self.cell[relation]
-        keep_NB = self.keep[relation[0]]
-        x_NBH = states.dense() * keep_NB.unsqueeze(-1)
+        x_NBH = self._kept(relation[0], states)
         width = x_NBH.shape[-1]
         y_MC = spmm(edges, x_NBH.reshape(edges.num_src, -1), kernel=self.kernel)
-        scale_MB = self._mean_scale(relation, y_MC) if reduce == "mean" else self.keep[relation[2]]
+        scale_MB = self.mean_scale(relation, y_MC.dtype) if reduce == "mean" else self.keep[relation[2]]
         return DenseStates(y_MC.view(edges.num_dst, -1, width) * scale_MB.unsqueeze(-1))
 
-    def _mean_scale(self, relation: Relation, like: Tensor) -> Tensor:
+    def _kept(self, node_type: str, states: States) -> Tensor:
+        """[N, B, H] states with those of lost nodes set to zero; once for all relations out of a node type."""
+        known = self._sent.get(node_type)
+        if known is None or known[0] is not states:
+            known = self._sent[node_type] = states, states.dense() * self.keep[node_type].unsqueeze(-1)
+        return known[1]
+
+    def mean_scale(self, relation: Relation, dtype: torch.dtype) -> Tensor:
         """[M, B] keep(v) over the number of surviving in-edges; computed once per relation."""
-        key = (relation, like.dtype)
+        key = (relation, dtype)
         if key not in self._mean_scales:
-            keep_NB = self.keep[relation[0]].to(like.dtype)
+            keep_NB = self.keep[relation[0]].to(dtype)
             degree_MB = spmm(self.cell[relation], keep_NB, weighted=False, kernel=self.kernel)
             self._mean_scales[key] = self.keep[relation[2]] / degree_MB.clamp(min=1)
         return self._mean_scales[key]

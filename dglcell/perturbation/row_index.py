@@ -12,48 +12,60 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class RowIndex:
-    """K different (node, strain) pairs of one node type, ordered by node, then strain.
+    """K different (node, strain) pairs of one node type, ordered by strain, then node.
+
+    Strain by strain, because a strain's rows then lie side by side: products over one strain's graph stay in the
+    cache.
 
     Attributes:
-        keys: [K] int64 ``node · B + strain``, ascending.
-        num_strains: B.
+        mask_BN: [B, N] bool, which pairs.
     """
 
-    keys: Tensor
-    num_strains: int
+    mask_BN: Tensor
 
     @classmethod
     def where(cls, mask_NB: Tensor) -> RowIndex:
         """The pairs for which a [N, B] mask is true."""
-        return cls(mask_NB.flatten().nonzero().squeeze(1), mask_NB.shape[1])
+        return cls(mask_NB.T.contiguous())
+
+    @classmethod
+    def none(cls, like: RowIndex) -> RowIndex:
+        """No pair at all."""
+        return cls(torch.zeros_like(like.mask_BN))
+
+    @property
+    def num_strains(self) -> int:
+        """B."""
+        return self.mask_BN.shape[0]
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.mask_BN.shape[1]
+
+    @cached_property
+    def keys(self) -> Tensor:
+        """[K] int64 ``strain · N + node``, ascending."""
+        return self.mask_BN.flatten().nonzero().squeeze(1)
 
     def __len__(self) -> int:
         return len(self.keys)
 
     @cached_property
-    def nodes(self) -> Tensor:
-        """[K] int64."""
-        return self.keys.div(self.num_strains, rounding_mode="floor")
-
-    @cached_property
     def strains(self) -> Tensor:
         """[K] int64."""
-        return self.keys - self.nodes * self.num_strains
+        return self.keys.div(self.num_nodes, rounding_mode="floor")
 
-    def of(self, nodes: Tensor, strain: int) -> RowIndex:
-        """Pairs of any nodes with one strain, in the order given."""
-        return RowIndex(nodes * self.num_strains + strain, self.num_strains)
+    @cached_property
+    def nodes(self) -> Tensor:
+        """[K] int64."""
+        return self.keys - self.strains * self.num_nodes
 
-    def find(self, other: RowIndex) -> tuple[Tensor, Tensor]:
-        """Where the pairs of ``other`` are in this index.
-
-        Returns:
-            [K'] bool whether they are, and [K'] their positions (anything in range where they are not).
-        """
-        if len(self) == 0:
-            return torch.zeros_like(other.keys, dtype=torch.bool), torch.zeros_like(other.keys)
-        position = torch.searchsorted(self.keys, other.keys).clamp(max=len(self) - 1)
-        return self.keys[position] == other.keys, position
+    @cached_property
+    def table(self) -> Tensor:
+        """[B, N] int32 position of every pair, K for those that are not here."""
+        position = self.mask_BN.flatten().cumsum(0, dtype=torch.int32).sub_(1).view_as(self.mask_BN)
+        return position.masked_fill_(~self.mask_BN, len(self))
 
 
 def union(indices: Sequence[RowIndex]) -> RowIndex:
@@ -61,4 +73,7 @@ def union(indices: Sequence[RowIndex]) -> RowIndex:
     different = list({id(index): index for index in indices}.values())
     if len(different) == 1:
         return different[0]
-    return RowIndex(torch.unique(torch.cat([index.keys for index in different])), different[0].num_strains)
+    mask_BN = different[0].mask_BN.clone()
+    for index in different[1:]:
+        mask_BN |= index.mask_BN
+    return RowIndex(mask_BN)

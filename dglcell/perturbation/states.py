@@ -1,7 +1,7 @@
 """Node states of every strain: what travels through the network.
 
-Layers are written against ``States`` and ``combine_states`` only, so that a strategy is free to keep states dense or
-as what all strains share plus the rows in which they differ.
+Layers are written against ``States``, ``combine_states`` and ``sum_states`` only, so that a strategy is free to keep
+states dense or as what all strains share plus the rows in which they differ.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dglcell.perturbation.row_blocks import Shape
 from dglcell.perturbation.row_index import RowIndex, union
+from dglcell.perturbation.row_wise import Rows, RowWise, Term, add_by, sum_terms
 
 
 class States(ABC):
@@ -22,10 +24,10 @@ class States(ABC):
     @staticmethod
     def shared(x_NH: Tensor) -> States:
         """States that all strains have in common, as before the first aggregation."""
-        return SharedStates(x_NH, x_NH.new_empty(0, x_NH.shape[1]), None)
+        return SharedStates(x_NH, None)
 
     @abstractmethod
-    def map(self, function: Callable[[Tensor], Tensor]) -> States:
+    def map(self, function: RowWise | Callable[[Tensor], Tensor]) -> States:
         """Apply a row-wise function (linear, norm, activation): [..., H] → [..., H']."""
 
     @abstractmethod
@@ -57,7 +59,7 @@ class States(ABC):
         """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DenseStates(States):
     """Every row of every strain.
 
@@ -67,9 +69,9 @@ class DenseStates(States):
 
     x_NBH: Tensor
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> States:
+    def map(self, function: RowWise | Callable[[Tensor], Tensor]) -> States:
         """See ``States.map``."""
-        return DenseStates(function(self.x_NBH))
+        return combine_states(function, [self])
 
     def dense(self) -> Tensor:
         """See ``States.dense``."""
@@ -89,51 +91,60 @@ class DenseStates(States):
         return (share_NB.unsqueeze(-1) * self.x_NBH).sum(0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SharedStates(States):
     """What all strains share, and the rows in which a strain differs.
 
     Attributes:
-        base_NH: [N, H] states of the wild type.
-        rows_KH: [K, H] states of the (node, strain) pairs of ``index``.
+        x_XH: [N + K, H] states of the wild type's N nodes, then of the K (node, strain) pairs of ``index``.
         index: the pairs; None where no row differs (K = 0).
     """
 
-    base_NH: Tensor
-    rows_KH: Tensor
+    x_XH: Tensor
     index: RowIndex | None
 
-    def map(self, function: Callable[[Tensor], Tensor]) -> States:
+    @property
+    def base_NH(self) -> Tensor:
+        """[N, H] states of the wild type."""
+        return self.x_XH if self.index is None else self.x_XH[: self.index.num_nodes]
+
+    @property
+    def rows_KH(self) -> Tensor:
+        """[K, H] states of the pairs that differ."""
+        return self.x_XH[len(self.base_NH) :]
+
+    def map(self, function: RowWise | Callable[[Tensor], Tensor]) -> States:
         """See ``States.map``."""
-        if self.index is None:
-            base_NH = function(self.base_NH)
-            return SharedStates(base_NH, base_NH.new_empty(0, base_NH.shape[1]), None)
-        both = function(torch.cat([self.base_NH, self.rows_KH]))
-        base_NH, rows_KH = both.split([len(self.base_NH), len(self.rows_KH)])
-        return SharedStates(base_NH, rows_KH, self.index)
+        return combine_states(function, [self])
 
     def dense(self) -> Tensor:
         """See ``States.dense``."""
         if self.index is None:
-            return self.base_NH.unsqueeze(1)
-        N, H = self.base_NH.shape
-        x_NBH = self.base_NH.unsqueeze(1).expand(N, self.index.num_strains, H)
-        return x_NBH.reshape(-1, H).index_copy(0, self.index.keys, self.rows_KH).view(N, -1, H)
+            return self.x_XH.unsqueeze(1)
+        every = RowIndex(torch.ones_like(self.index.mask_BN))
+        positions = self.positions(every).view_as(every.mask_BN).T.flatten()
+        return Rows(self.x_XH, positions).all().view(self.index.num_nodes, self.index.num_strains, -1)
 
     def rows(self, nodes: Tensor, strain: int) -> Tensor:
         """See ``States.rows``."""
         if self.index is None:
-            return self.base_NH[nodes]
-        return self.at(self.index.of(nodes.flatten(), strain)).view(*nodes.shape, self.base_NH.shape[1])
+            return self.x_XH[nodes]
+        position = self.index.table[strain].long()[nodes]
+        return self.x_XH[torch.where(position < len(self.index), position + self.index.num_nodes, nodes)]
 
-    def at(self, index: RowIndex) -> Tensor:
-        """[K', H] states of other (node, strain) pairs: changed rows where there are, else the base."""
+    def at(self, index: RowIndex | None) -> Rows:
+        """The wild type's rows, then those of other pairs: changed ones where there are, else the wild type's."""
+        if index is None or index is self.index:
+            return Rows(self.x_XH)
+        everyone = torch.arange(index.num_nodes, device=index.mask_BN.device)
+        return Rows(self.x_XH, torch.cat([everyone, self.positions(index)]), shared=index.num_nodes)
+
+    def positions(self, index: RowIndex) -> Tensor:
+        """[K'] rows of ``x_XH`` for the pairs of ``index``."""
         if self.index is None:
-            return self.base_NH.index_select(0, index.nodes)
-        if index is self.index:
-            return self.rows_KH
-        position = torch.where(*self.index.find(index), index.nodes + len(self.rows_KH))
-        return torch.cat([self.rows_KH, self.base_NH]).index_select(0, position)
+            return index.nodes
+        position = self.index.table.flatten()[index.keys].long()
+        return torch.where(position < len(self.index), position + index.num_nodes, index.nodes)
 
     def softmax_pool(self, gate: States, keep_NB: Tensor) -> Tensor:
         """See ``States.softmax_pool``: the base once for all strains, corrected by the rows that differ.
@@ -145,9 +156,9 @@ class SharedStates(States):
         pooled_BH = _shared_sums(share_NB, self.base_NH)
         if self.index is None:
             return pooled_BH
-        change_KH = self.rows_KH - self.base_NH.index_select(0, self.index.nodes)
-        share_K1 = share_NB.reshape(-1).index_select(0, self.index.keys).unsqueeze(1)
-        return pooled_BH.index_add(0, self.index.strains, (change_KH * share_K1).to(pooled_BH.dtype))
+        change_KH = self.rows_KH - Rows(self.base_NH, self.index.nodes).all()
+        share_K1 = share_NB.T.reshape(-1).index_select(0, self.index.keys).unsqueeze(1)
+        return add_by(pooled_BH, self.index.strains, change_KH * share_K1)
 
 
 def _shares(gate: States, keep_NB: Tensor) -> Tensor:
@@ -168,46 +179,75 @@ def _shared_sums(share_NB: Tensor, x_NH: Tensor) -> Tensor:
     return first_N1.T @ x_NH + (share_NB - first_N1).T @ x_NH
 
 
-def combine_states(function: Callable[..., Tensor], states: Sequence[States]) -> States:
-    """Apply a row-wise function of several states of the same nodes, e.g. a sum over relations.
+Addend = tuple[RowWise | None, Sequence[States]]
+"""A row-wise function and its arguments; None for one argument as it is."""
+
+
+def combine_states(function: RowWise | Callable[..., Tensor], states: Sequence[States]) -> States:
+    """Apply a row-wise function of several states of the same nodes.
 
     The result is shared where all of them are, over the union of their changed rows; else dense.
+
+    Args:
+        function: a ``RowWise`` is evaluated block by block; any other callable at once.
+        states: its arguments.
     """
+    if isinstance(function, RowWise):
+        return sum_updates([(function, states)])
     shared = [s for s in states if isinstance(s, SharedStates)]
     if len(shared) < len(states):
         return DenseStates(function(*(s.dense() for s in states)))
-    base_NH = function(*(s.base_NH for s in shared))
-    indices = [s.index for s in shared if s.index is not None]
-    if not indices:
-        return SharedStates(base_NH, base_NH.new_empty(0, base_NH.shape[1]), None)
-    index = union(indices)
-    return SharedStates(base_NH, function(*(s.at(index) for s in shared)), index)
+    index = _union(shared)
+    return SharedStates(function(*(s.at(index).all() for s in shared)), index)
 
 
 def sum_states(states: Sequence[States]) -> States:
-    """The sum of several states of the same nodes.
+    """The sum of several states of the same nodes; shared where all of them are."""
+    return states[0] if len(states) == 1 else sum_updates([(None, [s]) for s in states])
 
-    Like ``combine_states`` with an addition, but shared states pay for the rows each of them has, not for the union
-    of all rows once per term.
+
+def sum_updates(addends: Sequence[Addend]) -> States:
+    """The sum of row-wise functions of states of the same nodes; shared where all states are.
+
+    Each function is evaluated only at the rows where one of its own arguments differs from the wild type.
     """
-    shared = [s for s in states if isinstance(s, SharedStates)]
-    indices = [s.index for s in shared if s.index is not None]
-    if len(shared) < len(states) or len(indices) < 2:
-        return combine_states(_add, states)
-    base_NH = _add(*(s.base_NH for s in shared))
+    states = [s for _, arguments in addends for s in arguments]
+    if not all(isinstance(s, SharedStates) for s in states):
+        return _dense_sum(addends)
+    groups = [[s for s in arguments if isinstance(s, SharedStates)] for _, arguments in addends]
+    own = [_union(group) for group in groups]
+    indices = [index for index in own if index is not None]
+    if not indices:
+        num_nodes = len(groups[0][0].x_XH)
+        terms = [
+            Term(function, [s.at(None) for s in group]) for (function, _), group in zip(addends, groups, strict=True)
+        ]
+        return SharedStates(sum_terms(terms, Shape(num_nodes, 0)), None)
     index = union(indices)
-    rows_KH = base_NH.index_select(0, index.nodes)
-    for term in shared:
-        if term.index is not None:
-            _, position = index.find(term.index)
-            change_KH = term.rows_KH - term.base_NH.index_select(0, term.index.nodes)
-            # Under autocast, terms may have other dtypes than their sum.
-            rows_KH = rows_KH.index_add(0, position, change_KH.to(rows_KH.dtype))
-    return SharedStates(base_NH, rows_KH, index)
+    terms = []
+    for (function, _), group, mine in zip(addends, groups, own, strict=True):
+        if mine is None:
+            mine = RowIndex.none(index)
+        whole = len(mine) == len(index)
+        place = None if whole else index.table.flatten()[mine.keys].long()
+        terms.append(Term(function, [s.at(mine) for s in group], place))
+    return SharedStates(sum_terms(terms, Shape(index.num_nodes, len(index), index.nodes)), index)
 
 
-def _add(*terms: Tensor) -> Tensor:
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+def _dense_sum(addends: Sequence[Addend]) -> States:
+    tensors = [[s.dense() for s in arguments] for _, arguments in addends]
+    flat = [x for group in tensors for x in group]
+    N, B = len(flat[0]), max(x.shape[1] for x in flat)
+    spread = torch.arange(N, device=flat[0].device).repeat_interleave(B, output_size=N * B)
+
+    def rows(x_NBH: Tensor) -> Rows:
+        # States that all strains share are not multiplied.
+        return Rows(x_NBH.reshape(-1, x_NBH.shape[-1]), *(() if x_NBH.shape[1] == B else (spread, N)))
+
+    terms = [Term(function, [rows(x) for x in group]) for (function, _), group in zip(addends, tensors, strict=True)]
+    return DenseStates(sum_terms(terms, Shape(0, N * B)).view(N, B, -1))
+
+
+def _union(states: Sequence[SharedStates]) -> RowIndex | None:
+    indices = [s.index for s in states if s.index is not None]
+    return union(indices) if indices else None

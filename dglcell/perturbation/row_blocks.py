@@ -1,0 +1,352 @@
+"""A sum of row-wise functions as one differentiable operation: in blocks that fit the cache, over all threads.
+
+Every thread works on blocks of its own with operators that use one thread: small operators scale badly when each is
+cut among threads. For the backward pass either each block's graph is kept, or the inputs alone, from which the block
+is computed once more.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from dglcell.kernels.rows import add_rows, add_split
+from dglcell.kernels.threads import run_tasks
+
+BLOCK_BYTES = {"cpu": 1 << 20, "cuda": 1 << 28}
+"""Size of one input's block: small enough for the cache of a CPU, large enough to fill a GPU."""
+
+SHARES = {"cpu": 8, "cuda": 1}
+"""Into how many shares the rows are dealt. Fixed, so that the result is the same for any number of threads."""
+
+ROWS_PER_SHARE = 1024
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows of a sum: N base rows, then K pairs.
+
+    Attributes:
+        base: N; 0 where every row stands for itself.
+        pairs: K.
+        nodes: [K] int64 base row of every pair; None where N is 0.
+    """
+
+    base: int
+    pairs: int
+    nodes: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument of a function: see ``dglcell.perturbation.row_wise.Rows``, with its table given by position."""
+
+    table: int
+    index: Tensor | None
+    shared: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A term of the sum: see ``dglcell.perturbation.row_wise.Term``."""
+
+    function: Callable[..., Tensor] | None
+    inputs: Sequence[Input]
+    parameters: Sequence[nn.Parameter]
+    place: Tensor | None
+
+    def evaluate(self, inputs: Sequence[Tensor]) -> Tensor:
+        """The term's rows."""
+        return inputs[0] if self.function is None else self.function(*inputs)
+
+    def pairs_between(self, first: int, last: int) -> tuple[int, int]:
+        """Which of its pairs are between two of the sum's."""
+        if self.place is None:
+            return first, last
+        low, high = torch.searchsorted(self.place, torch.tensor([first, last], device=self.place.device)).tolist()
+        return low, high
+
+
+Graph = tuple[list[Tensor], Tensor]
+"""Inputs of a block that are leaves, and its rows."""
+
+
+def sum_parts(parts: Sequence[Part], tables: Sequence[Tensor], shape: Shape, *, recompute: bool) -> Tensor:
+    """[N + K, H] sum of the parts.
+
+    Args:
+        parts: what is summed.
+        tables: that their inputs are rows of.
+        shape: of the result.
+        recompute: keep the tables alone for the backward pass.
+    """
+    parameters = list({id(p): p for part in parts for p in part.parameters}.values())
+    keep = torch.is_grad_enabled() and not recompute
+    out: Tensor = _SumParts.apply(parts, shape, keep, len(tables), *tables, *parameters)
+    return out
+
+
+class _SumParts(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, parts: Sequence[Part], shape: Shape, keep: bool, number: int, *tensors: Tensor) -> Tensor:
+        ctx.parts, ctx.shape, ctx.number = parts, shape, number
+        ctx.autocast = _autocast_now(tensors[0].device.type)
+        ctx.graphs = {} if keep else None
+        ctx.save_for_backward(*tensors[:number])
+        needed = ctx.needs_input_grad[4 : 4 + number]
+        return _Forward(parts, tensors[:number], shape, ctx.autocast, needed, ctx.graphs).run()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        needed = ctx.needs_input_grad[4 : 4 + ctx.number]
+        backward = _Backward(
+            ctx.parts, ctx.saved_tensors, ctx.shape, ctx.autocast, needed, ctx.graphs, grad.contiguous()
+        )
+        backward.run()
+        return (None, None, None, None, *backward.of_tables, *backward.of_parameters)
+
+
+@dataclass
+class _Blocks:
+    """What both directions share: how rows are dealt and cut."""
+
+    parts: Sequence[Part]
+    tables: Sequence[Tensor]
+    shape: Shape
+    autocast: tuple[str, torch.dtype, bool]
+    needed: Sequence[bool]
+    graphs: dict[tuple[int, int], Graph] | None
+
+    @property
+    def device(self) -> torch.device:
+        return self.tables[0].device
+
+    def rows_of(self, source: Input, span: slice) -> Tensor:
+        """Rows of an argument."""
+        table = self.tables[source.table]
+        return table[span] if source.index is None else table.index_select(0, source.index[span])
+
+    def graph(self, part: Part, span: slice) -> Graph:
+        """A block with its graph."""
+        inputs = [
+            self.rows_of(source, span).detach().requires_grad_(self.needed[source.table]) for source in part.inputs
+        ]
+        with torch.enable_grad():
+            return inputs, part.evaluate(inputs)
+
+    def shares(self, number: int) -> list[tuple[int, int]]:
+        """So many rows, dealt."""
+        shares = max(1, min(SHARES.get(self.device.type, 1), number // ROWS_PER_SHARE))
+        cuts = [number * i // shares for i in range(shares + 1)]
+        return list(itertools.pairwise(cuts))
+
+    def blocks(self, first: int, last: int) -> Iterator[slice]:
+        """The rows of a share, cut."""
+        row_bytes = max(table.shape[1] * table.element_size() for table in self.tables)
+        limit = max(1, BLOCK_BYTES.get(self.device.type, 1 << 28) // row_bytes)
+        number = -(-(last - first) // limit)
+        for i in range(number):
+            yield slice(first + (last - first) * i // number, first + (last - first) * (i + 1) // number)
+
+    def over_shares(self, work: Callable[[int, int, int], None], number: int) -> None:
+        """Call ``work(share, first, last)`` for all shares of so many rows, over all threads."""
+        threads = torch.get_num_threads()
+        state = torch.is_grad_enabled()
+
+        def alone(share: int, first: int, last: int) -> None:
+            torch.set_num_threads(1)
+            with torch.set_grad_enabled(state), _autocast(self.autocast):
+                work(share, first, last)
+
+        shares = [(i, *bounds) for i, bounds in enumerate(self.shares(number))]
+        if self.device.type != "cpu" or len(shares) == 1 or threads == 1:
+            with _autocast(self.autocast):
+                for bounds in shares:
+                    work(*bounds)
+            return
+        try:
+            run_tasks(alone, shares)
+        finally:
+            torch.set_num_threads(threads)
+
+
+class _Forward(_Blocks):
+    """The sum: base rows first, then pairs; a term that does not have a pair gives its base row there."""
+
+    out: Tensor
+    base_of: dict[int, Tensor]
+
+    def run(self) -> Tensor:
+        """[N + K, H]."""
+        probe = [part.evaluate([self.rows_of(i, slice(0, 0)) for i in part.inputs]) for part in self.parts]
+        dtype = probe[0].dtype
+        for empty in probe[1:]:
+            dtype = torch.promote_types(dtype, empty.dtype)
+        width = probe[0].shape[1]
+        self.out = probe[0].new_empty(self.shape.base + self.shape.pairs, width, dtype=dtype)
+        self.base_of = {
+            i: self.out.new_empty(self.shape.base, width) for i, part in enumerate(self.parts) if part.place is not None
+        }
+        self.over_shares(self._base, self.shape.base)
+        self.over_shares(self._pairs, self.shape.pairs)
+        return self.out
+
+    def _rows(self, number: int, span: slice) -> Tensor:
+        """A block of a part; its graph is kept where that is wanted."""
+        part = self.parts[number]
+        if self.graphs is None or part.function is None:
+            return part.evaluate([self.rows_of(source, span) for source in part.inputs])
+        graph = self.graphs[number, span.start] = self.graph(part, span)
+        return graph[1].detach()
+
+    def _base(self, share: int, first: int, last: int) -> None:
+        for span in self.blocks(first, last):
+            for i in range(len(self.parts)):
+                rows = self._rows(i, span)
+                if i in self.base_of:
+                    self.base_of[i][span] = rows
+                if i == 0:
+                    self.out[span] = rows
+                else:
+                    self.out[span] += rows
+
+    def _pairs(self, share: int, first: int, last: int) -> None:
+        N, out = self.shape.base, self.out[self.shape.base + first : self.shape.base + last]
+        for i, part in enumerate(self.parts):
+            if i == 0 and part.place is not None:
+                out.zero_()
+            low, high = part.pairs_between(first, last)
+            for span in self.blocks(low, high):
+                rows = self._rows(i, slice(N + span.start, N + span.stop))
+                if part.place is not None:
+                    add_rows(out, part.place[span] - first, rows, threads=1)
+                elif i == 0:
+                    out[span.start - first : span.stop - first] = rows
+                else:
+                    out[span.start - first : span.stop - first] += rows
+            if part.place is not None:
+                assert self.shape.nodes is not None
+                missing = _missing(part.place[low:high] - first, last - first)
+                base = self.base_of[i].index_select(0, self.shape.nodes[first + missing])
+                add_rows(out, missing, base, threads=1)
+
+
+@dataclass
+class _Backward(_Blocks):
+    """Gradients of the tables and parameters."""
+
+    grad: Tensor
+    of_tables: list[Tensor | None] = field(init=False)
+    of_parameters: list[Tensor] = field(init=False)
+
+    def run(self) -> None:
+        """Fill ``of_tables`` and ``of_parameters``."""
+        self.of_tables = [
+            torch.zeros_like(t, memory_format=torch.contiguous_format) if needed else None
+            for t, needed in zip(self.tables, self.needed, strict=True)
+        ]
+        parameters = list({id(p): p for part in self.parts for p in part.parameters}.values())
+        self._position = {id(p): i for i, p in enumerate(parameters)}
+        N = self.shape.base
+        self._base_grads = self._grads_of_base()
+        self._total = [torch.zeros_like(p) for p in parameters]
+        for work, number in ((self._pairs, self.shape.pairs), (self._base, N)):
+            shares = len(self.shares(number))
+            self._of_share = [[torch.zeros_like(p) for p in parameters] for _ in range(shares)]
+            self._shared = [self._shared_rows() for _ in range(shares)]
+            self.over_shares(work, number)
+            for share in range(shares):
+                for total, one in zip(self._total, self._of_share[share], strict=True):
+                    total += one
+                for table, rows in self._shared[share].items():
+                    of_table = self.of_tables[table]
+                    assert of_table is not None
+                    of_table[: len(rows)] += rows
+        self.of_parameters = self._total
+
+    def _shared_rows(self) -> dict[int, Tensor]:
+        """A share's own sums for rows that several shares add to."""
+        shared: dict[int, int] = {}
+        for part in self.parts:
+            for source in part.inputs:
+                if source.index is not None and self.needed[source.table]:
+                    shared[source.table] = max(source.shared, shared.get(source.table, 0))
+        return {table: torch.zeros_like(self.tables[table][:number]) for table, number in shared.items()}
+
+    def _grads_of_base(self) -> list[Tensor]:
+        """For every term, the gradient of its base rows: theirs, and that of the pairs which stand in for them."""
+        N = self.shape.base
+        own = self.grad[:N]
+        grads = []
+        for part in self.parts:
+            if part.place is None:
+                grads.append(own)
+                continue
+            assert self.shape.nodes is not None
+            missing = _missing(part.place, self.shape.pairs)
+            grads.append(own.clone())
+            add_rows(grads[-1], self.shape.nodes[missing], self.grad.index_select(0, missing + N))
+        return grads
+
+    def _pairs(self, share: int, first: int, last: int) -> None:
+        N = self.shape.base
+        for i, part in enumerate(self.parts):
+            for span in self.blocks(*part.pairs_between(first, last)):
+                if part.place is None:
+                    grad = self.grad[N + span.start : N + span.stop]
+                else:
+                    grad = self.grad.index_select(0, part.place[span] + N)
+                self._block(share, i, slice(N + span.start, N + span.stop), grad)
+
+    def _base(self, share: int, first: int, last: int) -> None:
+        for span in self.blocks(first, last):
+            for i, grad in enumerate(self._base_grads):
+                self._block(share, i, span, grad[span])
+
+    def _block(self, share: int, number: int, span: slice, grad: Tensor) -> None:
+        part = self.parts[number]
+        if part.function is None:
+            self._add(share, part.inputs[0], span, grad)
+            return
+        inputs, rows = self.graph(part, span) if self.graphs is None else self.graphs.pop((number, span.start))
+        leaves = [x for x in inputs if x.requires_grad]
+        found = iter(torch.autograd.grad(rows, [*leaves, *part.parameters], grad.to(rows.dtype)))
+        for source, x in zip(part.inputs, inputs, strict=True):
+            if x.requires_grad:
+                self._add(share, source, span, next(found))
+        for parameter, value in zip(part.parameters, found, strict=True):
+            self._of_share[share][self._position[id(parameter)]] += value
+
+    def _add(self, share: int, source: Input, span: slice, value: Tensor) -> None:
+        of_table = self.of_tables[source.table]
+        if of_table is None:
+            return
+        if source.index is None:
+            of_table[span] += value
+        else:
+            shared = self._shared[share][source.table]
+            add_split(shared, of_table, source.index[span], value)
+
+
+def _missing(place: Tensor, number: int) -> Tensor:
+    """Positions below ``number`` that are not among ``place``."""
+    absent = torch.ones(number, dtype=torch.bool, device=place.device)
+    absent[place] = False
+    return absent.nonzero().squeeze(1)
+
+
+def _autocast_now(device_type: str) -> tuple[str, torch.dtype, bool]:
+    return device_type, torch.get_autocast_dtype(device_type), torch.is_autocast_enabled(device_type)
+
+
+def _autocast(state: tuple[str, torch.dtype, bool]) -> AbstractContextManager[Any]:
+    device_type, dtype, enabled = state
+    return torch.autocast(device_type, dtype=dtype, enabled=enabled)

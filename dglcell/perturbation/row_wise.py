@@ -1,0 +1,168 @@
+"""Row-wise functions, evaluated block by block: what lies between input and output stays in the cache.
+
+Out come sums of several such functions, because that is what a layer is: one update for every relation, and a residual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from dglcell.kernels.rows import add_rows
+from dglcell.perturbation.row_blocks import Input, Part, Shape, sum_parts
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a table, in any order.
+
+    Attributes:
+        table: [S, H].
+        index: [K] int64 which rows; None for all of them as they are.
+        shared: how many of the table's first rows may occur several times in ``index``; those after them at most once.
+    """
+
+    table: Tensor
+    index: Tensor | None = None
+    shared: int = 0
+
+    def __len__(self) -> int:
+        return len(self.table) if self.index is None else len(self.index)
+
+    def all(self) -> Tensor:
+        """[K, H], differentiable."""
+        return self.table if self.index is None else _TakeRows.apply(self.table, self.index)
+
+    def block(self, span: slice) -> Tensor:
+        """Some of them."""
+        return self.table[span] if self.index is None else self.table.index_select(0, self.index[span])
+
+
+@dataclass(frozen=True)
+class RowWise:
+    """A function of rows, and the module whose parameters it uses.
+
+    Attributes:
+        function: tensors [K, …] → [K, H']; row k of the result depends on rows k of the inputs alone.
+        module: owner of all parameters that the function reads.
+        recompute: keep the inputs alone for the backward pass and compute what lies between once more.
+    """
+
+    function: Callable[..., Tensor]
+    module: nn.Module
+    recompute: bool = True
+
+    @property
+    def random(self) -> bool:
+        """Whether it would give something else when computed once more, or in another order."""
+        return any(isinstance(m, nn.Dropout) and m.training and m.p > 0 for m in self.module.modules())
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Those that are trained."""
+        return [p for p in self.module.parameters() if p.requires_grad]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One function of a sum.
+
+    Attributes:
+        update: the function; None for the sum's input as it is (a residual).
+        inputs: its arguments: N base rows, then K' pairs.
+        place: [K'] ascending positions of its pairs among those of the sum; None where they are the same. At other
+            pairs of the sum the term is what it is at their base row.
+    """
+
+    update: RowWise | None
+    inputs: Sequence[Rows]
+    place: Tensor | None = None
+
+
+def sum_terms(terms: Sequence[Term], shape: Shape) -> Tensor:
+    """[N + K, H] sum of row-wise functions, in blocks; of whole tensors where one of them is random."""
+    updates = [term.update for term in terms if term.update is not None]
+    if any(update.random for update in updates):
+        return _sum_at_once(terms, shape)
+    tables, parts = _inputs_of(terms)
+    return sum_parts(parts, tables, shape, recompute=any(update.recompute for update in updates))
+
+
+def _sum_at_once(terms: Sequence[Term], shape: Shape) -> Tensor:
+    """The same with whole tensors, all of which autograd keeps."""
+    total: Tensor | None = None
+    for term in terms:
+        inputs = [rows.all() for rows in term.inputs]
+        part = inputs[0] if term.update is None else term.update.function(*inputs)
+        if term.place is not None:
+            assert shape.nodes is not None
+            row = torch.cat([torch.arange(shape.base, device=part.device), shape.nodes])
+            row[shape.base + term.place] = torch.arange(shape.base, len(part), device=part.device)
+            part = _TakeRows.apply(part, row)
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def _inputs_of(terms: Sequence[Term]) -> tuple[list[Tensor], list[Part]]:
+    """The tables, each once, and the terms with their inputs as positions among the tables."""
+    tables = {id(rows.table): rows.table for term in terms for rows in term.inputs}
+    slot = {key: i for i, key in enumerate(tables)}
+    parts = [
+        Part(
+            None if term.update is None else term.update.function,
+            [Input(slot[id(rows.table)], rows.index, rows.shared) for rows in term.inputs],
+            [] if term.update is None else term.update.parameters,
+            term.place,
+        )
+        for term in terms
+    ]
+    return list(tables.values()), parts
+
+
+class _TakeRows(torch.autograd.Function):
+    """``table[index]``, with a backward pass that adds in order."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.shape = table.shape
+        return table.index_select(0, index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        out = grad.new_zeros(ctx.shape)
+        add_rows(out, ctx.saved_tensors[0], grad)
+        return out, None
+
+
+def add_by(start_BH: Tensor, groups: Tensor, values_KH: Tensor) -> Tensor:
+    """[B, H] ``start`` plus the sums of the values that belong to each of its rows.
+
+    Args:
+        start_BH: [B, H].
+        groups: [K] int64 row of ``start``.
+        values_KH: [K, H].
+    """
+    out: Tensor = _AddBy.apply(start_BH, groups, values_KH)
+    return out
+
+
+class _AddBy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, start: Tensor, groups: Tensor, values: Tensor) -> Tensor:
+        ctx.save_for_backward(groups)
+        out = start.clone(memory_format=torch.contiguous_format)
+        add_rows(out, groups, values)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor]:
+        return grad, None, grad.index_select(0, ctx.saved_tensors[0])
