@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import dgl
 import torch
@@ -11,6 +12,21 @@ from torch import Tensor, nn
 
 from dglcell.errors import GraphError, listing
 from dglcell.graph.schema import Relation
+
+
+@dataclass(frozen=True)
+class CompactEdges:
+    """Edges ordered by row in the smallest integers that hold them, so that loops over them read little memory.
+
+    Attributes:
+        starts: [M + 1] int64; the edges of row v are ``starts[v]:starts[v + 1]``.
+        neighbours: [E] the node at the other end, uint16 while there are at most 65,536 of them, else int32.
+        weights: [E] in the same order, or None.
+    """
+
+    starts: Tensor
+    neighbours: Tensor
+    weights: Tensor | None = None
 
 
 class ResidentRelation(nn.Module):
@@ -46,6 +62,8 @@ class ResidentRelation(nn.Module):
         self.register_buffer("weight", None if weight is None else weight[order], persistent=False)
         self._dgl: dgl.DGLGraph | None = None
         self._csr: dict[tuple[torch.dtype, bool, bool], Tensor] = {}
+        self._compact: dict[tuple[torch.dtype | None, bool], CompactEdges] = {}
+        self._dense: dict[tuple[torch.dtype, bool], Tensor] = {}
         self._by_source: tuple[Tensor, Tensor] | None = None
         self._in_degrees: Tensor | None = None
 
@@ -107,9 +125,60 @@ class ResidentRelation(nn.Module):
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
             return torch.sparse_csr_tensor(starts, columns[order], values, shape, check_invariants=False)
 
+    def compact(self, weights_dtype: torch.dtype | None, *, transposed: bool) -> CompactEdges:
+        """The edges by destination (or by source) in small types; made once per form.
+
+        Args:
+            weights_dtype: of the fixed edge weights; None leaves them out.
+            transposed: rows are sources.
+        """
+        key = (weights_dtype, transposed)
+        if key not in self._compact:
+            self._compact[key] = self._make_compact(weights_dtype, transposed)
+        return self._compact[key]
+
+    def _make_compact(self, weights_dtype: torch.dtype | None, transposed: bool) -> CompactEdges:
+        if weights_dtype is not None and self.weight is not None:
+            plain = self.compact(None, transposed=transposed)
+            weights = self.weight[self.edges_by_source[1]] if transposed else self.weight
+            return CompactEdges(plain.starts, plain.neighbours, weights.to(weights_dtype))
+        if transposed:
+            starts, order = self.edges_by_source
+            neighbours, nodes = self.dst[order], self.num_dst
+        else:
+            starts = torch.zeros(self.num_dst + 1, dtype=torch.int64, device=self.dst.device)
+            starts[1:] = torch.cumsum(self.in_degrees, 0)
+            neighbours, nodes = self.src, self.num_src
+        return CompactEdges(starts, neighbours.to(torch.uint16 if nodes <= 1 << 16 else torch.int32))
+
+    def dense(self, dtype: torch.dtype, *, weighted: bool) -> Tensor:
+        """The adjacency [num_dst, num_src] as a dense matrix, multi-edges added up; made once per form.
+
+        Args:
+            dtype: of the entries; a half precision that cannot hold all of them exactly is replaced by float32.
+            weighted: fixed edge weights as entries, else ones.
+        """
+        key = (dtype, weighted)
+        if key not in self._dense:
+            self._dense[key] = self._make_dense(dtype, weighted)
+        return self._dense[key]
+
+    def _make_dense(self, dtype: torch.dtype, weighted: bool) -> Tensor:
+        matrix = torch.zeros(
+            self.num_dst * self.num_src, dtype=torch.promote_types(dtype, torch.float32), device=self.src.device
+        )
+        if weighted and self.weight is not None:
+            values = self.weight.to(matrix.dtype)
+        else:
+            values = matrix.new_ones(()).expand(self.num_edges)
+        matrix = matrix.index_add_(0, self.dst * self.num_src + self.src, values).view(self.num_dst, self.num_src)
+        exact = matrix.to(dtype)
+        return exact if torch.equal(exact.to(matrix.dtype), matrix) else matrix
+
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         # Buffers move or change dtype: what was derived from them is made anew when next asked for.
-        self._dgl, self._csr, self._by_source, self._in_degrees = None, {}, None, None
+        self._dgl, self._by_source, self._in_degrees = None, None, None
+        self._csr, self._compact, self._dense = {}, {}, {}
         return super()._apply(fn, recurse)
 
 

@@ -12,12 +12,20 @@ from torch import Tensor
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.csr import spmm_csr
+from dglcell.kernels.dense import spmm_dense
 from dglcell.kernels.dgl_spmm import spmm_dgl
 from dglcell.kernels.reference import spmm_reference
+from dglcell.kernels.tiled import spmm_tiled
 
 Kernel = Callable[[ResidentRelation, Tensor, bool], Tensor]
 
-KERNELS: dict[str, Kernel] = {"reference": spmm_reference, "dgl": spmm_dgl, "csr": spmm_csr}
+KERNELS: dict[str, Kernel] = {
+    "reference": spmm_reference,
+    "dgl": spmm_dgl,
+    "csr": spmm_csr,
+    "tiled": spmm_tiled,
+    "dense": spmm_dense,
+}
 
 
 @cache
@@ -32,20 +40,34 @@ def dgl_runs_on(device_type: str) -> bool:
     return True
 
 
+def runs_on(kernel: str, device_type: str) -> bool:
+    """Whether ``kernel`` can be used on ``device_type``."""
+    if kernel == "dgl":
+        return dgl_runs_on(device_type)
+    return kernel != "tiled" or device_type == "cpu"
+
+
 def check_kernel(kernel: str, device_type: str) -> None:
     """Refuse a kernel that does not exist or does not run on this device.
 
     Raises:
-        ConfigError: no kernel has this name.
+        ConfigError: no kernel has this name, or this one is for another device.
         MissingDependencyError: this DGL build lacks the device.
     """
     if kernel != "auto" and kernel not in KERNELS:
         raise ConfigError("unknown kernel", got=kernel, expected=", ".join(["auto", *KERNELS]), do="set `kernel:`")
-    if kernel == "dgl" and not dgl_runs_on(device_type):
+    if kernel == "auto" or runs_on(kernel, device_type):
+        return
+    if kernel == "dgl":
         raise MissingDependencyError(
             f"kernel 'dgl' asked for, but DGL {dgl.__version__} was built without {device_type} support",
             do="install DGL's CUDA wheel (https://www.dgl.ai/pages/start.html), or set `kernel: csr` or `kernel: auto`",
         )
+    raise ConfigError(
+        f"kernel {kernel!r} does not run on {device_type}",
+        expected=", ".join(["auto", *(name for name in KERNELS if runs_on(name, device_type))]),
+        do="set `kernel: auto`, or run on a CPU",
+    )
 
 
 def choose_kernel(relation: ResidentRelation, device_type: str, weighted: bool) -> str:
