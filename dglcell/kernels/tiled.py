@@ -20,6 +20,7 @@ from dglcell.kernels.product import constant_product
 from dglcell.kernels.threads import run_tasks
 
 TILE_ROW_BYTES = 256
+PADDING = 16
 # A copied row must be read a few times to be worth the copy.
 READS_OF_A_TILE = 4
 # Additions below which waking another thread takes longer than the work.
@@ -79,18 +80,19 @@ def _sum_part(
     # Imported here: numba is slow to import, and commands that compute nothing should not wait for it.
     from dglcell.kernels import tiled_numba as compiled
 
-    starts = starts[rows.start : rows.stop + 1]
+    starts, y = starts[rows.start : rows.stop + 1], y[rows]
     width = columns.stop - columns.start
+    # Padded to whole vector registers.
+    padded = -(-width // PADDING) * PADDING
     if x.dtype == np.uint16:
-        tile = np.empty((len(x), width), np.float32)
-        sums = np.empty((len(starts) - 1, width), np.float32)
+        tile, sums = np.empty((len(x), padded), np.float32), np.empty((len(y), padded), np.float32)
         compiled.pack_bfloat16(x, columns.start, tile.view(np.uint32))
-        compiled.sum_rows(tile.reshape(-1), width, 0, width, starts, neighbours, weights, sums, 0)
-        compiled.unpack_bfloat16(sums.view(np.uint32), columns.start, y[rows])
-    elif width < x.shape[1] and starts[-1] - starts[0] >= READS_OF_A_TILE * len(x):
-        tile = np.empty((len(x), width), x.dtype)
-        compiled.pack(x, columns.start, tile)
-        compiled.sum_rows(tile.reshape(-1), width, 0, width, starts, neighbours, weights, y[rows], columns.start)
+        compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, sums, 0)
+        compiled.unpack_bfloat16(sums.view(np.uint32), columns.start, y)
+    elif padded == x.shape[1] or starts[-1] - starts[0] < READS_OF_A_TILE * len(x):
+        source = x.reshape(-1)
+        compiled.sum_rows(source, x.shape[1], columns.start, width, starts, neighbours, weights, y, columns.start)
     else:
-        flat = x.reshape(-1)
-        compiled.sum_rows(flat, x.shape[1], columns.start, width, starts, neighbours, weights, y[rows], columns.start)
+        tile = np.empty((len(x), padded), x.dtype)
+        compiled.pack(x, columns.start, tile)
+        compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, y, columns.start)
