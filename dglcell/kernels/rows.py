@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -174,16 +173,13 @@ def _run(
     *,
     transposed: bool,
 ) -> None:
-    starts, neighbours, weights = relation.index_arrays(transposed=transposed)
-    values = None if weights is None else weights.astype(_dtype_of(source), copy=False)
-    shared = (starts, neighbours, values, pairs.nodes.numpy(), pairs.strains.numpy(), table.numpy())
+    edges = relation.compact(source.dtype, transposed=transposed)
+    weights = None if edges.weights is None else edges.weights.numpy()
+    starts, neighbours = edges.starts.numpy(), edges.neighbours.numpy()
+    shared = (starts, neighbours, weights, pairs.nodes.numpy(), pairs.strains.numpy(), table.numpy())
     rows = (source.detach().contiguous().numpy(), out.numpy())
     tasks = [(*shared, *rows, first, last) for first, last in itertools.pairwise(bounds) if last > first]
     run_tasks(function, tasks)  # type: ignore[arg-type]
-
-
-def _dtype_of(x: Tensor) -> type:
-    return np.float64 if x.dtype == torch.float64 else np.float32
 
 
 def _balanced(degrees_K: Tensor) -> list[int]:
