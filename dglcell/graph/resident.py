@@ -47,6 +47,7 @@ class ResidentRelation(nn.Module):
         self._dgl: dgl.DGLGraph | None = None
         self._csr: dict[tuple[torch.dtype, bool, bool], Tensor] = {}
         self._by_source: tuple[Tensor, Tensor] | None = None
+        self._by_pair: tuple[Tensor, Tensor] | None = None
         self._in_degrees: Tensor | None = None
 
     @property
@@ -72,6 +73,14 @@ class ResidentRelation(nn.Module):
             starts[1:] = torch.cumsum(torch.bincount(self.src, minlength=self.num_src), 0)
             self._by_source = starts, torch.argsort(self.src, stable=True)
         return self._by_source
+
+    @property
+    def edges_by_pair(self) -> tuple[Tensor, Tensor]:
+        """[E] ``destination · N + source`` of all edges, ascending, and [E] the edges in that order."""
+        if self._by_pair is None:
+            keys, order = torch.sort(self.dst * self.num_src + self.src, stable=True)
+            self._by_pair = keys, order
+        return self._by_pair
 
     @property
     def in_degrees(self) -> Tensor:
@@ -109,7 +118,8 @@ class ResidentRelation(nn.Module):
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         # Buffers move or change dtype: what was derived from them is made anew when next asked for.
-        self._dgl, self._csr, self._by_source, self._in_degrees = None, {}, None, None
+        self._dgl, self._csr, self._in_degrees = None, {}, None
+        self._by_source, self._by_pair = None, None
         return super()._apply(fn, recurse)
 
 

@@ -18,6 +18,7 @@ from dglcell.nn.mlp import mlp
 from dglcell.nn.pooling import AttentionPooling
 from dglcell.nn.registry import make_activation, make_norm
 from dglcell.nn.sage import SAGEConv
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import States
@@ -160,13 +161,19 @@ class HeteroCell(nn.Module):
         out: Tensor = self.preprocessors[node_type](x_NH)
         return out
 
-    def forward(self, genotypes: GenotypeBatch) -> Prediction:
+    def forward(self, genotypes: GenotypeBatch, edges: EdgePerturbations | None = None) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model.
 
         No step of it synchronises with the host or loops over strains (but for the strategy ``edge_subgraph``,
         which does both).
+
+        Args:
+            genotypes: deleted genes.
+            edges: changed edges of the same strains, for the strategies of ``EDGE_STRATEGIES``.
         """
-        perturbed = perturb(self.cell, genotypes.with_wild_type(), self.config.strategy, self.config.kernel)
+        changed = None if edges is None else edges.with_wild_type()
+        config = self.config
+        perturbed = perturb(self.cell, genotypes.with_wild_type(), config.strategy, config.kernel, changed)
         states = self.encode(perturbed)
         pooled = torch.cat([self._pool(t, states[t], perturbed.keep[t]) for t in self.config.pool], dim=-1)
         difference = pooled[:1] - pooled[1:]

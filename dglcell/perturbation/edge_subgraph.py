@@ -9,27 +9,43 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.states import DenseStates, States
 
 
 class EdgeSubgraph:
     """One heterograph per strain; lost nodes keep a row, their edges are gone."""
 
-    def __init__(self, cell: ResidentCell, keep: dict[str, Tensor]) -> None:
+    def __init__(
+        self, cell: ResidentCell, keep: dict[str, Tensor], perturbations: EdgePerturbations | None = None
+    ) -> None:
         self.cell, self.keep = cell, keep
+        self.perturbations = {} if perturbations is None else perturbations.relations
         wild_type = cell.heterograph()
         num_strains = next(iter(keep.values())).shape[1]
-        self.graphs = [
-            dgl.edge_subgraph(wild_type, self._surviving(strain), relabel_nodes=False) for strain in range(num_strains)
-        ]
+        self.graphs = [self._reduced(wild_type, strain) for strain in range(num_strains)]
 
-    def _surviving(self, strain: int) -> dict[Relation, Tensor]:
-        surviving = {}
-        for relation in self.cell.relations:
-            edges = self.cell[relation]
-            alive = self.keep[relation[0]][edges.src, strain] & self.keep[relation[2]][edges.dst, strain]
-            surviving[relation] = alive.nonzero().squeeze(1)
-        return surviving
+    def _reduced(self, wild_type: dgl.DGLGraph, strain: int) -> dgl.DGLGraph:
+        """The graph of one strain, with its own edge weights."""
+        surviving = {relation: self._surviving(relation, strain) for relation in self.cell.relations}
+        graph = dgl.edge_subgraph(wild_type, surviving, relabel_nodes=False)
+        for relation, changes in self.perturbations.items():
+            mine = changes.strains == strain
+            if len(changes.edges):
+                edges = self.cell[relation]
+                weight = changes.weights.new_ones(edges.num_edges) if edges.weight is None else edges.weight
+                weight = weight.to(changes.weights.dtype).index_put((changes.edges[mine],), changes.weights[mine])
+                graph.edges[relation].data["weight"] = weight[surviving[relation]]
+        return graph
+
+    def _surviving(self, relation: Relation, strain: int) -> Tensor:
+        """Positions of the edges that the strain has, ascending."""
+        edges = self.cell[relation]
+        alive = self.keep[relation[0]][edges.src, strain] & self.keep[relation[2]][edges.dst, strain]
+        if relation in self.perturbations:
+            changes = self.perturbations[relation]
+            alive[changes.removed_edges[changes.removed_strains == strain]] = False
+        return alive.nonzero().squeeze(1)
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         """See ``PerturbedCell.aggregate``."""
