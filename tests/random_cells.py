@@ -48,7 +48,7 @@ class RandomCell:
         keep = {t: np.ones(n, dtype=bool) for t, n in self.sizes.items()}
         for gene in strain:
             keep["gene"][gene] = False
-        for gene, reaction in zip(*self.edges["gene", "catalyses", "reaction"], strict=True):
+        for gene, reaction in zip(*self.edges.get(("gene", "catalyses", "reaction"), ((), ())), strict=True):
             if gene in strain:
                 keep["reaction"][reaction] = False
         return keep

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.errors import GraphError, listing
+from dglcell.graph.rectangles import Rectangle, rectangles
 from dglcell.graph.schema import Relation
 
 
@@ -49,6 +50,8 @@ class ResidentRelation(nn.Module):
         self._by_source: tuple[Tensor, Tensor] | None = None
         self._by_pair: tuple[Tensor, Tensor] | None = None
         self._in_degrees: Tensor | None = None
+        self._in_starts: Tensor | None = None
+        self._by_in_degree: tuple[Tensor, list[Rectangle]] | None = None
 
     @property
     def num_edges(self) -> int:
@@ -89,6 +92,22 @@ class ResidentRelation(nn.Module):
             self._in_degrees = torch.bincount(self.dst, minlength=self.num_dst)
         return self._in_degrees
 
+    @property
+    def in_starts(self) -> Tensor:
+        """[M + 1] int64: the edges into node v are ``in_starts[v]`` … ``in_starts[v + 1] - 1``."""
+        if self._in_starts is None:
+            self._in_starts = torch.zeros(self.num_dst + 1, dtype=torch.int64, device=self.dst.device)
+            self._in_starts[1:] = self.in_degrees.cumsum(0)
+        return self._in_starts
+
+    @property
+    def by_in_degree(self) -> tuple[Tensor, list[Rectangle]]:
+        """[M] destination nodes by descending in-degree, and how their in-edges fit into rectangles."""
+        if self._by_in_degree is None:
+            degrees, nodes = torch.sort(self.in_degrees, descending=True, stable=True)
+            self._by_in_degree = nodes, rectangles(degrees.cpu().numpy())
+        return self._by_in_degree
+
     def csr(self, dtype: torch.dtype, *, weighted: bool, transposed: bool) -> Tensor:
         """The adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix; made once per form.
 
@@ -118,8 +137,8 @@ class ResidentRelation(nn.Module):
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         # Buffers move or change dtype: what was derived from them is made anew when next asked for.
-        self._dgl, self._csr, self._in_degrees = None, {}, None
-        self._by_source, self._by_pair = None, None
+        self._dgl, self._csr = None, {}
+        self._by_source, self._by_pair, self._in_degrees, self._in_starts, self._by_in_degree = (None,) * 5
         return super()._apply(fn, recurse)
 
 

@@ -11,6 +11,7 @@ from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import HeteroCellConfig
+from dglcell.nn.gatv2 import GATv2Conv
 from dglcell.nn.gin import GINConv
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.nn.hyper_sagnn import HyperSAGNN
@@ -113,6 +114,9 @@ class HeteroCell(nn.Module):
         def make_conv(relation: Relation) -> nn.Module:
             if config.conv == "sage":
                 return SAGEConv(relation, config.hidden)
+            if config.conv == "gatv2":
+                weighted = self.cell[relation].weight is not None
+                return GATv2Conv(relation, config.hidden, config.conv_heads, weighted=weighted)
             return GINConv(
                 relation,
                 config.hidden,

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
+from dglcell.kernels.attention import GATv2Score
 from dglcell.kernels.spmm import spmm
+from dglcell.perturbation.difference_attention import shared_attention
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.row_index import RowIndex, union
 from dglcell.perturbation.states import DenseStates, SharedStates, States
@@ -58,6 +60,15 @@ class Difference:
                 return self._corrected(relation, states, corrections, reduce)
             states = DenseStates(states.dense())
         return self.dense.aggregate(relation, states, reduce)
+
+    def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
+        """See ``PerturbedCell.attend``."""
+        if isinstance(keys, SharedStates) and isinstance(queries, SharedStates):
+            keep = self.keep[relation[0]], self.keep[relation[2]]
+            attended = shared_attention(self.cell[relation], keep, keys, queries, score, self.kernel)
+            if attended is not None:
+                return attended
+        return self.dense.attend(relation, keys, queries, score)
 
     def _corrections(self, relation: Relation, changed: RowIndex | None) -> Corrections | None:
         """What differs, or None where a dense product is cheaper."""

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dglcell.errors import GenotypeError, listing
+from dglcell.errors import ConfigError, GenotypeError, listing
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import Relation
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.kernels.attention import GATv2Score
 
 Node = int | str
 Removal = tuple[int, Relation, Node, Node]
@@ -123,6 +124,21 @@ class EdgePerturbations:
     def to(self, device: torch.device | str) -> EdgePerturbations:
         """The same on ``device``."""
         return replace(self, relations={relation: c.map(device) for relation, c in self.relations.items()})
+
+
+def check_weights_matter(changes: EdgeChanges | None, relation: Relation, score: GATv2Score) -> None:
+    """Refuse weights of single edges where attention would not see them.
+
+    Raises:
+        ConfigError: there are some, and the score has no edge vector.
+    """
+    if changes is not None and len(changes.edges) and score.edge_vector is None:
+        raise ConfigError(
+            f"relation '{relation[1]}': the attention does not depend on edge weights, but strains change some",
+            got=f"weights of {len(changes.edges):,} edges",
+            expected="removed edges only, or an edge vector in the score",
+            do="set `model.conv: gin` or `model.conv: sage`",
+        )
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dgl
 import dgl.function as fn
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
-from dglcell.perturbation.edge_perturbation import EdgePerturbations
+from dglcell.kernels.attention import GATv2Score
+from dglcell.perturbation.edge_perturbation import EdgePerturbations, check_weights_matter
 from dglcell.perturbation.states import DenseStates, States
 
 
@@ -66,3 +68,26 @@ class EdgeSubgraph:
                 message = fn.copy_u("x", "m")
             graph.update_all(message, {"sum": fn.sum, "mean": fn.mean}[reduce]("m", "y"))
             return graph.dstdata["y"]
+
+    def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
+        """See ``PerturbedCell.attend``."""
+        check_weights_matter(self.perturbations.get(relation), relation, score)
+        key_columns, query_columns = (x.dense().expand(-1, len(self.graphs), -1).unbind(1) for x in (keys, queries))
+        rows = [
+            self._attend_one(graph[relation], key_NH, query_MH, score)
+            for graph, key_NH, query_MH in zip(self.graphs, key_columns, query_columns, strict=True)
+        ]
+        return DenseStates(torch.stack(rows, dim=1))
+
+    @staticmethod
+    def _attend_one(graph: dgl.DGLGraph, key_NH: Tensor, query_MH: Tensor, score: GATv2Score) -> Tensor:
+        if graph.num_edges() == 0:
+            return torch.zeros_like(query_MH)
+        sum_EH = dgl.ops.u_add_v(graph, key_NH.contiguous(), query_MH.contiguous())
+        if score.edge_vector is not None:
+            weight_E1 = graph.edata["weight"].to(sum_EH.dtype).unsqueeze(1) if "weight" in graph.edata else 1
+            sum_EH = sum_EH + weight_E1 * score.edge_vector
+        hidden_EAD = F.leaky_relu(sum_EH, score.slope).unflatten(1, score.vector.shape)
+        share_EA1 = dgl.ops.edge_softmax(graph, (hidden_EAD * score.vector).sum(-1, keepdim=True))
+        value_NAD = key_NH.unflatten(1, score.vector.shape).contiguous()
+        return dgl.ops.u_mul_e_sum(graph, value_NAD, share_EA1).flatten(1)

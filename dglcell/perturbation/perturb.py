@@ -10,6 +10,7 @@ from torch import Tensor
 from dglcell.errors import ConfigError, GenotypeError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
+from dglcell.kernels.attention import GATv2Score
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.edge_mask import EdgeMask
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
@@ -44,6 +45,19 @@ class PerturbedCell(Protocol):
             relation: which edges.
             states: of the source nodes.
             reduce: ``sum`` or ``mean``.
+        """
+
+    def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
+        """GATv2 attention of every destination node to its surviving in-edges, in every strain.
+
+        The softmax is over the surviving edges only; a node without any, and a lost node, receive zero. For the
+        maths see ``dglcell.kernels.attention.gatv2``.
+
+        Args:
+            relation: which edges.
+            keys: of the source nodes, H wide; also what is averaged.
+            queries: of the destination nodes, H wide.
+            score: of a pair, with heads side by side in H.
         """
 
 

@@ -172,6 +172,7 @@ def checked_step(task: StrainTask, strains: int) -> int:
     [
         {"conv": "gin", "combination": "gated", "dropout": 0.1},
         {"conv": "sage", "cross_relation": "mean"},
+        {"conv": "gatv2"},
         {"kernel": "csr"},
         {"kernel": "reference", "norm": "rms"},
         {"local_head": False, "combination": "none", "metabolism": False, "pool": ["gene"]},
@@ -284,6 +285,7 @@ def test_a_loop_over_strains_that_is_put_in_is_found(resident: ResidentCell) -> 
     assert checked_step(task, 3) < checked_step(task, 16)
 
 
-def test_the_strategies_that_loop_or_wait_are_told_apart(resident: ResidentCell) -> None:
+@pytest.mark.parametrize("config", [{"strategy": "edge_subgraph"}, {"strategy": "difference", "conv": "gatv2"}])
+def test_the_strategies_that_loop_or_wait_are_told_apart(resident: ResidentCell, config: dict[str, Any]) -> None:
     with pytest.raises(SyncError):
-        checked_step(make_task(resident, strategy="edge_subgraph", layers=1), 4)
+        checked_step(make_task(resident, layers=1, **config), 4)
