@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-PADDED_SHARE = 0.25
+PADDED_SHARE = 0.2
 """Of a rectangle's cells, the share that may be padding."""
-PADDED_CELLS = 1 / 64
+PADDED_CELLS = 1 / 256
 """Cells of padding that a rectangle may have in any case, as a share of all cells: few rectangles for little data."""
 
 

@@ -14,8 +14,8 @@ from torch.autograd.function import once_differentiable
 from dglcell.graph.rectangles import Rectangle
 from dglcell.graph.resident import ResidentRelation
 
-BLOCK_BYTES = 4 * 2**20
-"""Size of the largest tensors of a block."""
+BLOCK_BYTES = {"cpu": 2**21, "cuda": 2**29}
+"""Size of the largest tensors of a block, by device: in cache on a CPU, few launches on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ def gatv2(
         [M, B, H]; zero for lost nodes and those without surviving in-edges.
     """
 
+    weighted, limit = score.edge_vector is not None, block_rows(keys_NBH)
+
     def blocks() -> Iterator[Block]:
-        row_bytes = keys_NBH.shape[-1] * compute_dtype(keys_NBH).itemsize
-        weighted = score.edge_vector is not None
         nodes, shapes = edges.by_in_degree
-        for rows, width, columns in cut(shapes, keep[0].shape[1], row_bytes):
+        for rows, width, columns in cut(shapes, keep[0].shape[1], limit):
             node = nodes[rows]
             edge, present = in_edges(edges, node, width)
             source = edges.src[edge]
@@ -104,24 +104,28 @@ def edge_weights(edges: ResidentRelation, edge: Tensor) -> Tensor:
     return torch.ones((), device=edge.device).expand(edge.shape) if edges.weight is None else edges.weight[edge]
 
 
-def cut(shapes: list[Rectangle], num_strains: int, row_bytes: int) -> Iterator[tuple[slice, int, slice]]:
-    """Cut rectangles so that rows × width × strains × ``row_bytes`` stays below ``BLOCK_BYTES``.
+def block_rows(x: Tensor) -> int:
+    """How many rows as wide as those of ``x`` a block may have."""
+    row_bytes = x.shape[-1] * compute_dtype(x).itemsize
+    return BLOCK_BYTES.get(x.device.type, BLOCK_BYTES["cpu"]) // row_bytes
 
-    A node with so many in-edges that they are too large even alone is computed a few strains at a time.
+
+def cut(shapes: list[Rectangle], num_strains: int, limit: int) -> Iterator[tuple[slice, int, slice]]:
+    """Cut rectangles so that rows × width × strains is no more than ``limit``.
+
+    A node with so many in-edges that they are too many even alone is computed a few strains at a time; those of one
+    node in one strain are never cut.
 
     Yields:
         Rows, width, strains.
     """
     for shape in shapes:
-        strains = min(num_strains, max(1, BLOCK_BYTES // (shape.width * row_bytes)))
-        step = max(1, BLOCK_BYTES // (shape.width * strains * row_bytes))
+        strains = min(num_strains, max(1, limit // shape.width))
+        step = max(1, limit // (shape.width * strains))
         for row in range(shape.first, shape.last, step):
+            rows = slice(row, min(row + step, shape.last))
             for strain in range(0, num_strains, strains):
-                yield (
-                    slice(row, min(row + step, shape.last)),
-                    shape.width,
-                    slice(strain, min(strain + strains, num_strains)),
-                )
+                yield rows, shape.width, slice(strain, min(strain + strains, num_strains))
 
 
 def attend_blocks(keys: Tensor, queries: Tensor, score: GATv2Score, blocks: Blocks) -> Tensor:
@@ -195,14 +199,18 @@ class _Pairs:
     def __init__(self, keys: Tensor, queries: Tensor, vector: Tensor, edge_vector: Tensor | None, slope: float) -> None:
         self.keys, self.queries, self.slope = keys, queries, slope
         self.dtype = compute_dtype(keys)
-        self.heads = len(vector)
-        # [H, A]: one matrix product computes the logits of all heads.
-        self.vectors = torch.block_diag(*vector.to(self.dtype).unsqueeze(-1))
+        self.vector = vector.to(self.dtype)
         self.edge_vector = None if edge_vector is None else edge_vector.to(self.dtype)
 
     def split(self, x: Tensor) -> Tensor:
         """[…, H] as [..., A, H / A]."""
-        return x.view(*x.shape[:-1], self.heads, -1)
+        return x.unflatten(-1, self.vector.shape)
+
+    def dot(self, x: Tensor, vector: Tensor) -> Tensor:
+        """[…, A] products of [..., H] with every head's vector."""
+        # A matrix-vector product per head: several times faster than reducing products, or one product for all heads.
+        heads = zip(x.flatten(0, -2).split(vector.shape[1], dim=1), vector, strict=True)
+        return torch.stack([part @ a for part, a in heads], dim=1).view(*x.shape[:-1], -1)
 
     def shares(self, block: Block) -> tuple[Tensor, Tensor, Tensor]:
         """[n, K, b, H] keys, [n, K, b, H] outputs of LeakyReLU, and [n, K, b, A] softmaxes."""
@@ -213,7 +221,7 @@ class _Pairs:
         F.leaky_relu_(hidden, self.slope)
         gone = ~block.alive.unsqueeze(-1)
         # A finite floor keeps queries without any key free of NaN; then all slots have a share, which is taken away.
-        logits = (hidden @ self.vectors).masked_fill_(gone, torch.finfo(self.dtype).min)
+        logits = self.dot(hidden, self.vector).masked_fill_(gone, torch.finfo(self.dtype).min)
         return key, hidden, torch.softmax(logits, dim=1).masked_fill_(gone, 0)
 
     def gather(self, x: Tensor, block: Block, rows: Tensor) -> Tensor:
@@ -229,25 +237,21 @@ class _Gradients:
         self.keys = torch.zeros(pairs.keys.shape, dtype=pairs.dtype, device=pairs.keys.device)
         self.queries = torch.zeros(pairs.queries.shape, dtype=pairs.dtype, device=pairs.keys.device)
         self.edge_vector = self.keys.new_zeros(self.keys.shape[-1])
-        self._vectors = torch.zeros_like(pairs.vectors)
-
-    @property
-    def vector(self) -> Tensor:
-        """[A, H / A]."""
-        return self._vectors.unflatten(0, (self.pairs.heads, -1)).diagonal(dim1=0, dim2=2).T
+        self.vector = torch.zeros_like(pairs.vector)
 
     def add(self, block: Block, grad: Tensor) -> None:
         """Add those of one block, given the gradient [m, B, H] of the result."""
         pairs = self.pairs
         key, hidden, share = pairs.shares(block)
-        upstream = pairs.split(pairs.gather(grad, block, block.queries).unsqueeze(1))
-        d_share = (pairs.split(key) * upstream).sum(-1)
-        d_logit = share * (d_share - (share * d_share).sum(1, keepdim=True))
-        self._vectors += hidden.flatten(0, 2).T @ d_logit.flatten(0, 2)
-        d_sum = torch.ops.aten.leaky_relu_backward(d_logit @ pairs.vectors.T, hidden, pairs.slope, True)
+        upstream = pairs.gather(grad, block, block.queries).unsqueeze(1)
+        d_share = pairs.dot(key.mul_(upstream), torch.ones_like(pairs.vector))
+        d_logit = (share * (d_share - (share * d_share).sum(1, keepdim=True))).unsqueeze(-1)
+        self.vector += torch.mul(pairs.split(hidden), d_logit, out=pairs.split(key)).sum((0, 1, 2))
+        d_hidden = torch.mul(d_logit, pairs.vector, out=pairs.split(key)).flatten(-2)
+        d_sum = torch.ops.aten.leaky_relu_backward(d_hidden, hidden, pairs.slope, True)
         self.queries[:, block.columns].index_copy_(0, block.queries, d_sum.sum(1))
         if block.weight is not None:
             weighted = block.weight.to(pairs.dtype).flatten() @ d_sum.flatten(0, 1).flatten(1)
             self.edge_vector += weighted.view(-1, d_sum.shape[-1]).sum(0)
-        pairs.split(d_sum).addcmul_(share.unsqueeze(-1), upstream)
+        pairs.split(d_sum).addcmul_(share.unsqueeze(-1), pairs.split(upstream))
         self.keys[:, block.columns].index_add_(0, block.keys.flatten(), d_sum.flatten(0, 1))

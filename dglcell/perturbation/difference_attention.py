@@ -13,7 +13,7 @@ from dglcell.kernels.attention import (
     Block,
     GATv2Score,
     attend_blocks,
-    compute_dtype,
+    block_rows,
     cut,
     edge_weights,
     gatv2,
@@ -91,16 +91,16 @@ def _attend_pairs(
     degrees, order = torch.sort(edges.in_degrees[pairs.nodes], descending=True, stable=True)
     shapes = rectangles(degrees.cpu().numpy())
     position_NB = _positions(keys, keep[0])
-    row_bytes = queries_KH.shape[1] * compute_dtype(keys.base_NH).itemsize
+    weighted, limit = score.edge_vector is not None, block_rows(keys.base_NH)
 
     def blocks() -> Iterator[Block]:
-        for rows, width, columns in cut(shapes, 1, row_bytes):
+        for rows, width, columns in cut(shapes, 1, limit):
             row = order[rows]
             node, strain = pairs.nodes[row], pairs.strains[row].unsqueeze(1)
             edge, present = in_edges(edges, node, width)
             source = edges.src[edge]
             alive = keep[0][source, strain] & keep[1][node.unsqueeze(1), strain] & present
-            weight = None if score.edge_vector is None else edge_weights(edges, edge)
+            weight = edge_weights(edges, edge) if weighted else None
             yield Block(row, position_NB[source, strain], alive.unsqueeze(-1), weight, columns)
 
     keys_RH = torch.cat([keys.base_NH, keys.rows_KH])

@@ -19,7 +19,8 @@ from dglcell.perturbation.states import DenseStates, States
 class EdgeMask:
     """Masked weights [E, B, 1] in ``edata``, messages ``u_mul_e``: any edge of any strain can have its own weight.
 
-    Where edge perturbations are given and few (``CORRECTED_SHARE``), the same is computed without [E, B] tensors.
+    Where edge perturbations are given and few (``CORRECTED_SHARE``), sums and means are computed without [E, B]
+    tensors. Attention takes [E, B, H].
     """
 
     def __init__(
