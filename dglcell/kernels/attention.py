@@ -1,4 +1,7 @@
-"""GATv2 attention in blocks: no tensor as large as edges × strains, and blocks recomputed in the backward pass."""
+"""GATv2 attention without a tensor as large as edges × strains: in blocks recomputed in the backward pass.
+
+Blocks run on any device; where there are compiled loops, those take their place.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,13 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.graph.rectangles import Rectangle
 from dglcell.graph.resident import ResidentRelation
+from dglcell.kernels.attention_cpu import gatv2_cpu
 
 BLOCK_BYTES = {"cpu": 2**21, "cuda": 2**29}
 """Size of the largest tensors of a block, by device: in cache on a CPU, few launches on a GPU."""
+
+COMPILED_DEVICES = ("cpu",)
+"""Where compiled loops take the place of blocks."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,8 @@ def gatv2(
         [M, B, H]; zero for lost nodes and those without surviving in-edges.
     """
 
+    if keys_NBH.device.type in COMPILED_DEVICES:
+        return gatv2_cpu(edges, keys_NBH, queries_MBH, keep, score.vector, score.edge_vector, score.slope)
     weighted, limit = score.edge_vector is not None, block_rows(keys_NBH)
 
     def blocks() -> Iterator[Block]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -30,7 +32,8 @@ from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, ra
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
 HEADS, DEPTH = 2, 3
 PHYSICAL = ("gene", "physical", "gene")
-BUDGETS = st.sampled_from([1, 500, 10**6])
+BUDGETS = st.sampled_from([None, 1, 500, 10**6])
+"""Bytes of a block; None for compiled loops."""
 
 
 @dataclass
@@ -100,6 +103,16 @@ def gradients(y: Tensor, leaves: list[Tensor]) -> list[Tensor]:
     return list(torch.autograd.grad(y, leaves, upstream, allow_unused=True, materialize_grads=True))
 
 
+@contextmanager
+def blocks_of(budget: int | None) -> Iterator[None]:
+    """Attention in blocks as on a GPU, or as by default on a CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        if budget is not None:
+            patch.setattr(attention, "COMPILED_DEVICES", ())
+            patch.setitem(attention.BLOCK_BYTES, "cpu", budget)
+        yield
+
+
 def agree(got: list[Tensor], expected: list[Tensor], where: str) -> None:
     for x, y in zip(got, expected, strict=True):
         torch.testing.assert_close(x, y, msg=lambda text: f"{where}: {text}", **TOLERANCE)
@@ -107,11 +120,12 @@ def agree(got: list[Tensor], expected: list[Tensor], where: str) -> None:
 
 @settings(max_examples=30)
 @given(data=st.data(), cell=random_cells(), shared=st.booleans(), slope=st.sampled_from([0.0, 0.2]), budget=BUDGETS)
-def test_attention_equals_the_reduced_graph(data, cell: RandomCell, shared: bool, slope: float, budget: int) -> None:
+def test_attention_equals_the_reduced_graph(
+    data, cell: RandomCell, shared: bool, slope: float, budget: int | None
+) -> None:
     strains = data.draw(genotypes_of(cell))
     batch = GenotypeBatch.from_lists(strains)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(attention.BLOCK_BYTES, "cpu", budget)
+    with blocks_of(budget):
         for relation in cell.edges:
             case = Case.random(cell, relation, 1 if shared else len(strains), slope)
             expected, oracle = dense_attend(cell, relation, strains, case), None
@@ -140,7 +154,7 @@ def shared_states(draw: st.DrawFn, nodes: int, strains: int) -> SharedStates:
 
 @settings(max_examples=60)
 @given(data=st.data(), cell=random_cells(), dense_share=st.sampled_from([0.0, 0.3, 1e9]), budget=BUDGETS)
-def test_shared_states_attend_as_dense_ones(data, cell: RandomCell, dense_share: float, budget: int) -> None:
+def test_shared_states_attend_as_dense_ones(data, cell: RandomCell, dense_share: float, budget: int | None) -> None:
     strains = data.draw(genotypes_of(cell))
     batch, relation = GenotypeBatch.from_lists(strains), data.draw(st.sampled_from(sorted(cell.edges)))
     states = [data.draw(shared_states(cell.sizes[t], len(strains))) for t in (relation[0], relation[2])]
@@ -153,8 +167,7 @@ def test_shared_states_attend_as_dense_ones(data, cell: RandomCell, dense_share:
 
     dense = [DenseStates(s.dense().expand(-1, len(strains), -1)) for s in states]
     expected = outcome(perturb(cell.resident, batch, "edge_subgraph"), *dense)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(attention.BLOCK_BYTES, "cpu", budget)
+    with blocks_of(budget), pytest.MonkeyPatch.context() as patch:
         patch.setattr(difference_attention, "DENSE_SHARE", dense_share)
         agree(outcome(perturb(cell.resident, batch, "difference"), *states), expected, "difference")
 
@@ -235,17 +248,16 @@ class LargestResult(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("strategy", ["node_mask", "difference"])
-def test_no_tensor_is_as_large_as_edges_times_strains(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("strategy", "budget"), [("node_mask", None), ("node_mask", 2**12), ("difference", 2**12)])
+def test_no_tensor_is_as_large_as_edges_times_strains(strategy: str, budget: int | None) -> None:
     genes, strains, width = 60, 16, 4
     resident, generator = hub(genes, own=30).resident.float(), torch.Generator().manual_seed(0)
     E = resident[PHYSICAL].num_edges
-    monkeypatch.setitem(attention.BLOCK_BYTES, "cpu", 2**12)
     perturbed = perturb(resident, GenotypeBatch.from_lists([[b] for b in range(strains)]), strategy)
     x = torch.randn(genes, 1 if strategy == "difference" else strains, width, generator=generator, requires_grad=True)
     states = States.shared(x.squeeze(1)) if strategy == "difference" else DenseStates(x)
     score = GATv2Score(torch.randn(2, 2, generator=generator, requires_grad=True))
-    with LargestResult() as results:
+    with blocks_of(budget), LargestResult() as results:
         perturbed.attend(PHYSICAL, states, states, score).dense().square().sum().backward()
     # States themselves are as large as nodes × strains × width.
     assert genes * strains * width <= results.largest < E * strains / 4
@@ -262,28 +274,32 @@ def test_a_block_holds_no_more_than_its_limit() -> None:
     assert sum(n * b for n, _, b in blocks) == int((edges.in_degrees > 0).sum()) * 32
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_large_scores_stay_finite(strategy: str) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "budget"), [*((strategy, None) for strategy in STRATEGIES), ("node_mask", 100), ("difference", 100)]
+)
+def test_large_scores_stay_finite(strategy: str, budget: int | None) -> None:
     cell, batch = ring(5), GenotypeBatch.from_lists([[], [2]])
     source = np.concatenate([np.arange(5), np.arange(5)])
     cell.edges[PHYSICAL] = (source, np.concatenate([(np.arange(5) + 1) % 5, np.arange(5)]))
     x = (1e4 * torch.arange(-2.0, 3.0)).view(5, 1, 1).requires_grad_()
     score = GATv2Score(torch.full((1, 1), 1e3, requires_grad=True))
     states = DenseStates(x)
-    y = perturb(cell.resident.float(), batch, strategy).attend(PHYSICAL, states, states, score).dense()
-    (gradient,) = torch.autograd.grad(y.sum(), x)
+    with blocks_of(budget):
+        y = perturb(cell.resident.float(), batch, strategy).attend(PHYSICAL, states, states, score).dense()
+        (gradient,) = torch.autograd.grad(y.sum(), x)
     assert y.isfinite().all()
     assert gradient.isfinite().all()
     assert y[4].flatten().tolist() == [2e4, 2e4]
     assert y[2:4, 1].flatten().tolist() == [0.0, 1e4]
 
 
-def test_half_precision_under_autocast() -> None:
+@pytest.mark.parametrize("budget", [None, 1000])
+def test_half_precision_under_autocast(budget: int | None) -> None:
     cell = hub(12, own=2)
     batch, case = GenotypeBatch.from_lists([[], [3]]), Case.random(cell, PHYSICAL, 2, 0.2)
     keys, queries = (x.detach().bfloat16().requires_grad_() for x in (case.keys, case.queries))
     score = GATv2Score(case.vector.detach().float().requires_grad_())
-    with torch.autocast("cpu", torch.bfloat16):
+    with blocks_of(budget), torch.autocast("cpu", torch.bfloat16):
         perturbed = perturb(cell.resident.float(), batch)
         y = perturbed.attend(PHYSICAL, DenseStates(keys), DenseStates(queries), score).dense()
     assert y.dtype == torch.bfloat16

@@ -21,6 +21,7 @@ from dglcell.data.transform import Normaliser
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.vocabulary import NameReport
+from dglcell.kernels import attention
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.mlp import mlp
@@ -97,6 +98,12 @@ def no_sync(exempt: set[int] | None = None) -> Iterator[RefuseOperators]:
     operators = RefuseOperators(exempt or set())
     with operators, RefuseMethods(exempt or set()):
         yield operators
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention in blocks, not in loops over strains that only a CPU runs."""
+    monkeypatch.setattr(attention, "COMPILED_DEVICES", ())
 
 
 @pytest.fixture(scope="module")
