@@ -23,7 +23,7 @@ from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import SharedStates
 
-DENSE_SHARE = 0.5
+DENSE_SHARE = 0.25
 """In-edges of touched pairs, as a share of E · B, from which attending everywhere is cheaper."""
 
 
