@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.errors import GraphError, listing
+from dglcell.graph.rectangles import Rectangle, rectangles
 from dglcell.graph.schema import Relation
 
 
@@ -66,6 +67,8 @@ class ResidentRelation(nn.Module):
         self._compact: dict[tuple[torch.dtype | None, bool], CompactEdges] = {}
         self._dense: dict[tuple[torch.dtype, bool], Tensor] = {}
         self._degrees: dict[bool, Tensor] = {}
+        self._by_pair: tuple[Tensor, Tensor] | None = None
+        self._by_in_degree: tuple[Tensor, list[Rectangle]] | None = None
 
     @property
     def num_edges(self) -> int:
@@ -100,6 +103,14 @@ class ResidentRelation(nn.Module):
         return self._index[transposed]
 
     @property
+    def edges_by_pair(self) -> tuple[Tensor, Tensor]:
+        """[E] ``destination · N + source`` of all edges, ascending, and [E] the edges in that order."""
+        if self._by_pair is None:
+            keys, order = torch.sort(self.dst * self.num_src + self.src, stable=True)
+            self._by_pair = keys, order
+        return self._by_pair
+
+    @property
     def in_degrees(self) -> Tensor:
         """[M] int64 number of in-edges in the wild type."""
         if False not in self._degrees:
@@ -112,6 +123,19 @@ class ResidentRelation(nn.Module):
         if True not in self._degrees:
             self._degrees[True] = torch.bincount(self.src, minlength=self.num_src)
         return self._degrees[True]
+
+    @property
+    def in_starts(self) -> Tensor:
+        """[M + 1] int64: the edges into node v are ``in_starts[v]`` … ``in_starts[v + 1] - 1``."""
+        return self.index_tensors(transposed=False)[0]
+
+    @property
+    def by_in_degree(self) -> tuple[Tensor, list[Rectangle]]:
+        """[M] destination nodes by descending in-degree, and how their in-edges fit into rectangles."""
+        if self._by_in_degree is None:
+            degrees, nodes = torch.sort(self.in_degrees, descending=True, stable=True)
+            self._by_in_degree = nodes, rectangles(degrees.cpu().numpy())
+        return self._by_in_degree
 
     def csr(self, dtype: torch.dtype, *, weighted: bool, transposed: bool) -> Tensor:
         """The adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix; made once per form.
@@ -183,7 +207,7 @@ class ResidentRelation(nn.Module):
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         # Buffers move or change dtype: what was derived from them is made anew when next asked for.
-        self._dgl = None
+        self._dgl, self._by_pair, self._by_in_degree = None, None, None
         for derived in (self._csr, self._index, self._compact, self._dense, self._degrees):
             derived.clear()
         return super()._apply(fn, recurse)

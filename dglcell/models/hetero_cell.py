@@ -11,6 +11,7 @@ from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import HeteroCellConfig
+from dglcell.nn.gatv2 import GATv2Conv
 from dglcell.nn.gin import GINConv
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.nn.hyper_sagnn import HyperSAGNN
@@ -18,6 +19,7 @@ from dglcell.nn.mlp import mlp
 from dglcell.nn.pooling import AttentionPooling
 from dglcell.nn.registry import make_activation, make_norm
 from dglcell.nn.sage import SAGEConv
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import States
@@ -112,6 +114,9 @@ class HeteroCell(nn.Module):
         def make_conv(relation: Relation) -> nn.Module:
             if config.conv == "sage":
                 return SAGEConv(relation, config.hidden)
+            if config.conv == "gatv2":
+                weighted = self.cell[relation].weight is not None
+                return GATv2Conv(relation, config.hidden, config.conv_heads, weighted=weighted)
             return GINConv(
                 relation,
                 config.hidden,
@@ -161,13 +166,19 @@ class HeteroCell(nn.Module):
         out: Tensor = self.preprocessors[node_type](x_NH)
         return out
 
-    def forward(self, genotypes: GenotypeBatch) -> Prediction:
+    def forward(self, genotypes: GenotypeBatch, edges: EdgePerturbations | None = None) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model.
 
         No step of it synchronises with the host or loops over strains (but for the strategy ``edge_subgraph``,
         which does both).
+
+        Args:
+            genotypes: deleted genes.
+            edges: changed edges of the same strains, for the strategies of ``EDGE_STRATEGIES``.
         """
-        perturbed = perturb(self.cell, genotypes.with_wild_type(), self.config.strategy, self.config.kernel)
+        changed = None if edges is None else edges.with_wild_type()
+        config = self.config
+        perturbed = perturb(self.cell, genotypes.with_wild_type(), config.strategy, config.kernel, changed)
         states = self.encode(perturbed)
         pooled = torch.cat([self._pool(t, states[t], perturbed.keep[t]) for t in self.config.pool], dim=-1)
         difference = pooled[:1] - pooled[1:]

@@ -12,8 +12,10 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import Relation
+from dglcell.kernels.attention import GATv2Score
 from dglcell.kernels.rows import Pairs, add_rows, pull, push, sum_strains
 from dglcell.kernels.spmm import spmm
+from dglcell.perturbation.difference_attention import shared_attention
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.row_index import RowIndex, union
 from dglcell.perturbation.states import DenseStates, SharedStates, States
@@ -88,6 +90,15 @@ class Difference:
         base_MH = spmm(edges, states.base_NH, kernel=self.kernel)
         y_XH: Tensor = _CorrectedSums.apply(base_MH, change.change_DH, edges, change.index, targets)
         return SharedStates(y_XH, targets.index)
+
+    def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
+        """See ``PerturbedCell.attend``."""
+        if isinstance(keys, SharedStates) and isinstance(queries, SharedStates):
+            keep = self.keep[relation[0]], self.keep[relation[2]]
+            attended = shared_attention(self.cell[relation], keep, keys, queries, score, self.kernel)
+            if attended is not None:
+                return attended
+        return self.dense.attend(relation, keys, queries, score)
 
     def _made_dense(self, node_type: str, states: SharedStates) -> DenseStates:
         """Once for all relations out of a node type."""

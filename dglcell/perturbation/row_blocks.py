@@ -318,16 +318,18 @@ class _Backward(_Blocks):
             return
         inputs, rows = self.graph(part, span) if self.graphs is None else self.graphs.pop((number, span.start))
         leaves = [x for x in inputs if x.requires_grad]
-        found = iter(torch.autograd.grad(rows, [*leaves, *part.parameters], grad.to(rows.dtype)))
+        wanted = [*leaves, *part.parameters]
+        found = iter(torch.autograd.grad(rows, wanted, grad.to(rows.dtype), allow_unused=True))
         for source, x in zip(part.inputs, inputs, strict=True):
             if x.requires_grad:
                 self._add(share, source, span, next(found))
         for parameter, value in zip(part.parameters, found, strict=True):
-            self._of_share[share][self._position[id(parameter)]] += value
+            if value is not None:
+                self._of_share[share][self._position[id(parameter)]] += value
 
-    def _add(self, share: int, source: Input, span: slice, value: Tensor) -> None:
+    def _add(self, share: int, source: Input, span: slice, value: Tensor | None) -> None:
         of_table = self.of_tables[source.table]
-        if of_table is None:
+        if of_table is None or value is None:
             return
         if source.index is None:
             of_table[span] += value

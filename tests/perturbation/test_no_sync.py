@@ -21,6 +21,7 @@ from dglcell.data.transform import Normaliser
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.vocabulary import NameReport
+from dglcell.kernels import attention
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.mlp import mlp
@@ -99,6 +100,12 @@ def no_sync(exempt: set[int] | None = None) -> Iterator[RefuseOperators]:
         yield operators
 
 
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention in blocks, not in loops over strains that only a CPU runs."""
+    monkeypatch.setattr(attention, "COMPILED_DEVICES", ())
+
+
 @pytest.fixture(scope="module")
 def resident() -> ResidentCell:
     """The E. coli core cell with metabolism and two gene-gene relations."""
@@ -172,6 +179,7 @@ def checked_step(task: StrainTask, strains: int) -> int:
     [
         {"conv": "gin", "combination": "gated", "dropout": 0.1},
         {"conv": "sage", "cross_relation": "mean"},
+        {"conv": "gatv2"},
         {"kernel": "csr"},
         {"kernel": "reference", "norm": "rms"},
         {"local_head": False, "combination": "none", "metabolism": False, "pool": ["gene"]},
@@ -284,6 +292,7 @@ def test_a_loop_over_strains_that_is_put_in_is_found(resident: ResidentCell) -> 
     assert checked_step(task, 3) < checked_step(task, 16)
 
 
-def test_the_strategies_that_loop_or_wait_are_told_apart(resident: ResidentCell) -> None:
+@pytest.mark.parametrize("config", [{"strategy": "edge_subgraph"}, {"strategy": "difference", "conv": "gatv2"}])
+def test_the_strategies_that_loop_or_wait_are_told_apart(resident: ResidentCell, config: dict[str, Any]) -> None:
     with pytest.raises(SyncError):
-        checked_step(make_task(resident, strategy="edge_subgraph", layers=1), 4)
+        checked_step(make_task(resident, layers=1, **config), 4)
