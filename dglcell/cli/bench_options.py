@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 BENCH_HELP = "time a training step of this package and of what came before, after checking that they agree"
 
 BENCH_EPILOG = """\
-All methods run in this process on the same cell graph, strains and weights; before anything is timed, their
-predictions and all gradients are compared in float64. Ratios are to `pyg_replicated`: PyTorch Geometric on B copies of
-the cell graph with a mask on every edge, which needs `pip install dglcell[bench]`.
+All methods run on the same cell graph, strains and weights, on a CPU each in a fork of this one process; before
+anything is timed, their predictions and all gradients are compared in float64. Ratios are to `pyg_replicated`: PyTorch
+Geometric on B copies of the cell graph with a mask on every edge, which needs `pip install dglcell[bench]`.
 
   dglcell bench                                    headline: a generated cell graph of yeast size
   dglcell bench --graph real --raw DIR             public yeast networks
@@ -61,6 +61,7 @@ def add_bench_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--memory-limit", type=positive_float, metavar="GB", help="per method (default: what is free)")
     how.add_argument("--output", type=Path, metavar="JSON", help="write environment and rows here, row by row")
     how.add_argument("--resume", action="store_true", help="keep the rows that --output has already")
+    how.add_argument("--in-process", action="store_true", help="no forks; the first crash is the end")
 
 
 def bench_options(options: argparse.Namespace) -> BenchOptions:

@@ -141,7 +141,11 @@ def bench(options: argparse.Namespace) -> None:
     from dglcell.cli.bench_options import bench_options
 
     asked = bench_options(options)
-    options.config = options.experiment or options.config
+    if options.config is None:
+        options.config = options.experiment
+    elif options.experiment is not None:
+        # With `--config` all positional arguments are overrides.
+        options.overrides = [str(options.experiment), *options.overrides]
     config = _load(options) if options.config else None
     from dglcell.profiling.bench.command import bench as run
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
-
-import torch
 
 from dglcell.config import Config
 from dglcell.files import write_json
 from dglcell.profiling.bench.agreement import check_methods
-from dglcell.profiling.bench.ceilings import Ceilings, measure_ceilings
+from dglcell.profiling.bench.conditions import Conditions, conditions
 from dglcell.profiling.bench.machine import describe_machine
-from dglcell.profiling.bench.memory import MemoryLimit
 from dglcell.profiling.bench.methods import BASE, choose_methods, methods
 from dglcell.profiling.bench.methods.method import MethodSpec
 from dglcell.profiling.bench.options import BenchOptions
@@ -51,24 +49,19 @@ def bench(options: BenchOptions, config: Config | None = None) -> str:
     options.validate()
     check_device(options.device)
     plan = _plan(options, config)
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    limit = MemoryLimit(options.memory_limit)
+    given = conditions(options)
     subject = experiment_subject(config, options.command) if config else random_subject(options)
-    ceilings = measure_ceilings(options.device, options.dtype, budget=min(1.0, options.seconds_per_row))
-    about = describe_machine(options.command, options.device, subject.cell, subject.title, ceilings)
+    about = describe_machine(options.command, subject.cell, subject.title, given)
     log.info("%s: %s edges", subject.title, f"{subject.cell.graph.num_edges():,}")
     if options.products:
-        return _products(options, [setting for setting, _ in plan], subject, ceilings, limit, about)
+        return _products(subject, [setting for setting, _ in plan], given, about, options.output)
     results = Results(about, options.output)
     if options.resume:
         results.resume()
     specs = {spec.name: spec for _, members in plan for spec in members}
-    convs = dict.fromkeys(setting.conv for setting, _ in plan)
-    small = [subject.small(conv) for conv in convs]
-    about["largest_difference"] = check_methods(small, list(specs.values()), options.device)
-    runner = Runner(results, subject.workload, ceilings, options.seconds_per_row, limit)
-    runner.run(plan)
+    small = [subject.small(conv) for conv in dict.fromkeys(setting.conv for setting, _ in plan)]
+    about["largest_difference"] = given.isolation(lambda: check_methods(small, list(specs.values()), options.device))
+    Runner(results, subject.workload, given).run(plan)
     return format_table(results.rows)
 
 
@@ -98,24 +91,11 @@ def _methods_for(setting: Setting, options: BenchOptions) -> list[MethodSpec]:
 
 
 def _products(
-    options: BenchOptions,
-    plan: Sequence[Setting],
-    subject: Subject,
-    ceilings: Ceilings,
-    limit: MemoryLimit,
-    about: dict[str, Any],
+    subject: Subject, plan: Sequence[Setting], given: Conditions, about: dict[str, Any], output: Path | None
 ) -> str:
     rows: list[ProductRow] = []
-    for row in product_rows(
-        subject.cell,
-        [(setting.batch, setting.hidden) for setting in plan],
-        device=options.device,
-        dtype=options.dtype,
-        ceilings=ceilings,
-        budget=options.seconds_per_row,
-        limit=limit,
-    ):
+    for row in product_rows(subject.cell, [(setting.batch, setting.hidden) for setting in plan], given):
         rows.append(row)
-        if options.output is not None:
-            write_json(options.output, {"environment": about, "products": [dataclasses.asdict(r) for r in rows]})
+        if output is not None:
+            write_json(output, {"environment": about, "products": [dataclasses.asdict(r) for r in rows]})
     return format_products(rows)

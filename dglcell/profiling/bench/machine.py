@@ -11,35 +11,35 @@ from typing import Any
 import torch
 
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.profiling.bench.ceilings import Ceilings
+from dglcell.profiling.bench.conditions import Conditions
 from dglcell.profiling.bench.memory import available_memory
 from dglcell.training.environment import environment, version_of
 
 
-def describe_machine(command: str, device: str, cell: CellGraph, graph: str, ceilings: Ceilings) -> dict[str, Any]:
+def describe_machine(command: str, cell: CellGraph, title: str, given: Conditions) -> dict[str, Any]:
     """Versions, device, memory, cell graph and ceilings, as plain containers.
 
     Args:
         command: as typed.
-        device: that steps run on.
         cell: the cell graph.
-        graph: where it came from, in words.
-        ceilings: of this machine.
+        title: where it came from.
+        given: device, threads and ceilings.
     """
     about = environment(command)
     about["packages"]["torch_geometric"] = version_of("torch_geometric")
     degrees = {r[1]: _largest_degree(cell, r) for r in cell.relations if r[0] == r[2]}
     return {
         **about,
-        "device": torch.cuda.get_device_name() if torch.device(device).type == "cuda" else "cpu",
+        "threads": given.threads,
+        "device": torch.cuda.get_device_name() if torch.device(given.device).type == "cuda" else "cpu",
         "processor": processor_name(),
         "memory_available_bytes": available_memory(),
-        "cell": graph,
+        "cell": title,
         "cell_sha256": cell.sha256,
         "nodes": {node_type: cell.graph.num_nodes(node_type) for node_type in cell.graph.ntypes},
         "relations": {r[1]: cell.graph.num_edges(r) for r in cell.relations},
         "largest_degrees": degrees,
-        "ceilings": dataclasses.asdict(ceilings),
+        "ceilings": dataclasses.asdict(given.ceilings),
     }
 
 

@@ -152,8 +152,8 @@ class MemoryLimit:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that an allocation failed: Python's, torch's, CUDA's, DGL's or MKL's."""
+    """Whether an exception says that an allocation failed: Python's, torch's, CUDA's, DGL's, MKL's or oneDNN's."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    signs = ("can't allocate memory", "Cannot allocate memory", "ALLOC_FAILED", "bad_alloc")
+    signs = ("can't allocate memory", "Cannot allocate memory", "ALLOC_FAILED", "bad_alloc", "create a primitive")
     return any(sign in str(error) for sign in signs)

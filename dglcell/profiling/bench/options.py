@@ -22,6 +22,7 @@ class BenchOptions:
         seed: of graph, strains and weights.
         memory_limit: bytes; None for what is available.
         resume: keep the rows that ``output`` has.
+        in_process: run everything in this process instead of in forks of it.
     """
 
     command: str
@@ -46,6 +47,7 @@ class BenchOptions:
     memory_limit: int | None = None
     output: Path | None = None
     resume: bool = False
+    in_process: bool = False
 
     def validate(self) -> None:
         """Refuse options that contradict each other.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import dgl
 import torch
@@ -15,9 +17,10 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import WEIGHT
 from dglcell.kernels.spmm import KERNELS, check_kernel, spmm
-from dglcell.profiling.bench.ceilings import Ceilings
 from dglcell.profiling.bench.clock import clock
-from dglcell.profiling.bench.memory import MemoryLimit, is_out_of_memory, measured_memory, release
+from dglcell.profiling.bench.conditions import Conditions
+from dglcell.profiling.bench.isolate import DiedError
+from dglcell.profiling.bench.memory import is_out_of_memory, measured_memory, release
 from dglcell.profiling.bench.row import OK, OUT_OF_MEMORY, RUNNING
 
 TOLERANCE = 1e-10
@@ -55,42 +58,32 @@ class ProductRow:
     status: str = RUNNING
 
 
-def product_rows(
-    cell: CellGraph,
-    shapes: Sequence[tuple[int, int]],
-    *,
-    device: str,
-    dtype: str,
-    ceilings: Ceilings,
-    budget: float,
-    limit: MemoryLimit,
-) -> Iterator[ProductRow]:
+def product_rows(cell: CellGraph, shapes: Sequence[tuple[int, int]], given: Conditions) -> Iterator[ProductRow]:
     """Check that kernels agree, then time each; the largest shapes first, as for steps.
 
     Args:
         cell: all of whose relations are multiplied with.
         shapes: (B, H).
-        device, dtype: of the states.
-        ceilings: of this machine.
-        budget: seconds per row, half of them for each direction.
-        limit: of memory.
+        given: device, precision, budget (half of it for each direction) and limits.
 
     Raises:
         RuntimeError: a kernel differs from the reference.
     """
-    cells = {weighted: _resident(cell, weighted).to(device) for weighted in (False, True)}
-    for kernel in KERNELS:
-        for weighted, resident in cells.items():
-            check_product(resident, kernel, weighted)
-    size = torch.finfo(getattr(torch, dtype)).bits // 8
+    cells = {weighted: _resident(cell, weighted).to(given.device) for weighted in (False, True)}
+    given.isolation(lambda: check_products(cells))
+    size = torch.finfo(getattr(torch, given.dtype)).bits // 8
     edges = cell.graph.num_edges()
-    for batch, hidden in sorted(set(shapes), key=lambda shape: -shape[0] * shape[1]):
-        for weighted, resident in cells.items():
-            for kernel in ("auto", *KERNELS):
-                columns = batch * hidden
-                row = ProductRow(kernel, weighted, device, dtype, batch, hidden, columns, edges, edges * columns * size)
-                _measure(row, resident, ceilings, budget, limit)
-                yield row
+    shapes = sorted(set(shapes), key=lambda shape: -shape[0] * shape[1])
+    for (batch, hidden), weighted, kernel in itertools.product(shapes, cells, ("auto", *KERNELS)):
+        columns = batch * hidden
+        gathered = edges * columns * size
+        row = ProductRow(kernel, weighted, given.device, given.dtype, batch, hidden, columns, edges, gathered)
+        try:
+            row = given.isolation(partial(_measure, row, cells[weighted], given))
+        except DiedError as error:
+            row.status = OUT_OF_MEMORY if error.killed else f"crashed: {error}"
+        log.info("  %s", format_product(row))
+        yield row
 
 
 def _resident(cell: CellGraph, weighted: bool) -> ResidentCell:
@@ -102,6 +95,17 @@ def _resident(cell: CellGraph, weighted: bool) -> ResidentCell:
         if weighted:
             graph.edges[relation].data[WEIGHT] = torch.rand(graph.num_edges(relation), generator=generator)
     return ResidentCell(graph)
+
+
+def check_products(cells: Mapping[bool, ResidentCell]) -> None:
+    """Compare all kernels with the reference, with and without weights.
+
+    Raises:
+        RuntimeError: one differs.
+    """
+    for weighted, cell in cells.items():
+        for kernel in KERNELS:
+            check_product(cell, kernel, weighted)
 
 
 def check_product(cell: ResidentCell, kernel: str, weighted: bool) -> None:
@@ -134,14 +138,15 @@ def check_product(cell: ResidentCell, kernel: str, weighted: bool) -> None:
             raise RuntimeError(f"kernel '{kernel}' differs from the reference by {difference:.1e} on {relation}")
 
 
-def _measure(row: ProductRow, cell: ResidentCell, ceilings: Ceilings, budget: float, limit: MemoryLimit) -> None:
-    """Fill in the row."""
+def _measure(row: ProductRow, cell: ResidentCell, given: Conditions) -> ProductRow:
+    """The row filled in."""
+    budget = given.seconds_per_row / 2
     try:
         check_kernel(row.kernel, row.device)
-        with measured_memory(row.device) as peak, limit.on(row.device):
+        with measured_memory(row.device) as peak, given.limit.on(row.device):
             forward, both = _passes(row, cell)
-            row.forward_seconds = clock(forward, budget / 2, row.device).median
-            row.forward_backward_seconds = clock(both, budget / 2, row.device).median
+            row.forward_seconds = clock(forward, budget, row.device).median
+            row.forward_backward_seconds = clock(both, budget, row.device).median
     except MissingDependencyError as error:
         row.status = f"missing: {str(error).splitlines()[0]}"
     except (RuntimeError, MemoryError, dgl.DGLError) as error:
@@ -151,10 +156,10 @@ def _measure(row: ProductRow, cell: ResidentCell, ceilings: Ceilings, budget: fl
     else:
         row.status, row.peak_memory_bytes = OK, peak.bytes
         row.gathered_bytes_per_second = row.gathered_bytes / row.forward_seconds
-        row.share_of_copy_bandwidth = row.gathered_bytes_per_second / ceilings.copy_bytes_per_second
+        row.share_of_copy_bandwidth = row.gathered_bytes_per_second / given.ceilings.copy_bytes_per_second
     finally:
         release(row.device)
-        log.info("  %s", format_product(row))
+    return row
 
 
 def _passes(row: ProductRow, cell: ResidentCell) -> tuple[Callable[[], None], Callable[[], None]]:

@@ -20,13 +20,13 @@ NETWORKS = {
     "string_physical": NetworkConfig(
         path="networks/string_v12_0_physical_links_full.txt.gz",
         columns=["protein1", "protein2"],
-        separator="space",
+        separator=" ",
         strip_prefix="4932.",
     ),
     "action": NetworkConfig(
         path="networks/string_v11_0_actions.txt.gz",
         columns=["item_id_a", "item_id_b"],
-        separator="tab",
+        separator="\t",
         relation_column="mode",
         strip_prefix="4932.",
     ),

@@ -113,9 +113,10 @@ class Results:
         self.rows.append(row)
         self.write()
 
-    def drop(self, row: BenchRow) -> None:
-        """Forget a row that was interrupted."""
-        self.rows.remove(row)
+    def end(self, row: BenchRow, found: BenchRow | None) -> None:
+        """Put ``found`` in the place of a row that has begun, or forget that it did."""
+        place = self.rows.index(row)
+        self.rows[place : place + 1] = [] if found is None else [found]
         self.write()
 
     def write(self) -> None:
