@@ -19,8 +19,8 @@ lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(INSTALLED)  ## time the strategies against each other
-	$(BIN)/dglcell bench conf/quickstart.yaml
+bench: $(INSTALLED)  ## time training steps against the methods that came before, on a cell graph of yeast size
+	$(BIN)/dglcell bench
 
 install: $(INSTALLED)
 
@@ -29,7 +29,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,data,plot]" --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,data,plot,bench]" --group dev
 	touch $(INSTALLED)
 
 clean:
