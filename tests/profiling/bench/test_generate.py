@@ -57,6 +57,19 @@ def test_hubs_are_about_as_large_as_published(cell: CellGraph) -> None:
             assert int(regulators.sum()) <= size.regulators
 
 
+def test_networks_share_as_many_pairs_as_published(cell: CellGraph) -> None:
+    def pairs(name: str) -> np.ndarray:
+        edges = cell.edges(gene_relation(name))
+        low, high = np.sort(np.stack([edges.src, edges.dst])[:, edges.src != edges.dst], axis=0)
+        return np.unique(low * GENES + high)
+
+    coexpression, experimental = pairs("coexpression"), pairs("experimental")
+    common = len(np.intersect1d(coexpression, experimental))
+    assert common / len(np.union1d(coexpression, experimental)) == pytest.approx(0.44, abs=0.01)
+    every = np.unique(np.concatenate([pairs(size.name) for size in PUBLISHED]))
+    assert len(every) == pytest.approx(1_514_071, rel=0.05)
+
+
 def test_seeds_decide_and_scale_keeps_density() -> None:
     one, same, other = (generated_cell(seed=seed, scale=0.1) for seed in (0, 0, 1))
     assert one.sha256 == same.sha256 != other.sha256
