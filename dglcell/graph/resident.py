@@ -39,6 +39,7 @@ class ResidentRelation(nn.Module):
         weight: [E] float, fixed edge weights, or None.
         num_src: number of source nodes.
         num_dst: number of destination nodes.
+        preferred: number of columns → the kernel that ``kernel: auto`` takes for products of about so many.
     """
 
     src: Tensor
@@ -58,6 +59,7 @@ class ResidentRelation(nn.Module):
         order = torch.argsort(dst, stable=True)
         self.relation = relation
         self.num_src, self.num_dst = num_src, num_dst
+        self.preferred: dict[int, str] = {}
         self.register_buffer("src", src[order].long(), persistent=False)
         self.register_buffer("dst", dst[order].long(), persistent=False)
         self.register_buffer("weight", None if weight is None else weight[order], persistent=False)

@@ -42,8 +42,11 @@ class HeteroCellConfig:
     local_heads: int = 8
     local_gain: float = 1.0  # initial share of the attention; from 0.01 interactions are learnt slowly
     combination: str = "mean"  # mean | gated | none, of global and local prediction
-    strategy: str = "node_mask"  # how the strains' graphs are expressed
-    kernel: str = "auto"  # how sparse products are computed
+    strategy: str = (
+        "auto"  # how the strains' graphs are expressed: auto | difference | node_mask | edge_mask | edge_subgraph
+    )
+    kernel: str = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | reference
+    choices: str | None = None  # choices.json of a run, for what `auto` takes; found by a short calibration where null
     recompute: bool = True  # keep little between forward and backward pass: half the memory, about as fast on a CPU
 
     def validate(self) -> None:
@@ -67,7 +70,7 @@ class HeteroCellConfig:
         for key, allowed in (
             ("conv", CONVS),
             ("combination", COMBINATIONS),
-            ("strategy", tuple(STRATEGIES)),
+            ("strategy", ("auto", *STRATEGIES)),
             ("cross_relation", tuple(CROSS_RELATION)),
             ("kernel", ("auto", *KERNELS)),
         ):

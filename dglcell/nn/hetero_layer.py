@@ -38,14 +38,17 @@ class RelationConv(nn.Module):
 
     def addend(self, perturbed: PerturbedCell, source: States, destination: States) -> Addend:
         """The new states of the destination nodes, as a row-wise function of theirs and of what they receive."""
-        conv = cast(Conv, self.conv)
+        received = cast(Conv, self.conv).receive(perturbed, source, destination)
+        return self.row_wise(), [destination, received]
+
+    def row_wise(self) -> RowWise:
+        """New rows from those of the destination nodes and what they receive."""
 
         def update(x: Tensor, received: Tensor) -> Tensor:
-            out: Tensor = self.after(conv.update(x, received))
+            out: Tensor = self.after(cast(Conv, self.conv).update(x, received))
             return out
 
-        received = conv.receive(perturbed, source, destination)
-        return RowWise(update, self, self.recompute), [destination, received]
+        return RowWise(update, self, self.recompute)
 
 
 class HeteroLayer(nn.Module):

@@ -15,13 +15,11 @@ from dglcell.graph.schema import Relation
 from dglcell.kernels.attention import GATv2Score
 from dglcell.kernels.rows import Pairs, add_rows, pull, push, sum_strains
 from dglcell.kernels.spmm import spmm
+from dglcell.perturbation.choices import DENSE_SHARE
 from dglcell.perturbation.difference_attention import shared_attention
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.row_index import RowIndex, union
 from dglcell.perturbation.states import DenseStates, SharedStates, States
-
-DENSE_SHARE = 0.9
-"""Changed rows, as a share of M · B, from which dense states are cheaper than a list of rows."""
 
 PUSH_COST = 2.0
 """What an edge costs when sources add to their targets, relative to targets that gather from their sources."""
@@ -67,12 +65,14 @@ class Targets:
 class Difference:
     """``y = A · base``, corrected along the edges of deleted and changed rows; exact for sums and means.
 
-    Beyond ``DENSE_SHARE`` the states are made dense and node masks take over. How many rows change depends on the
-    genotypes, so that on a GPU each aggregation waits for the device.
+    Beyond ``dense_share`` of changed rows the states are made dense and node masks take over. How many rows change
+    depends on the genotypes, so that on a GPU each aggregation waits for the device.
     """
 
-    def __init__(self, cell: ResidentCell, keep: dict[str, Tensor], kernel: str = "auto") -> None:
-        self.cell, self.keep, self.kernel = cell, keep, kernel
+    def __init__(
+        self, cell: ResidentCell, keep: dict[str, Tensor], kernel: str = "auto", dense_share: float = DENSE_SHARE
+    ) -> None:
+        self.cell, self.keep, self.kernel, self.dense_share = cell, keep, kernel, dense_share
         self.dense = NodeMask(cell, keep, kernel)
         self.lost = {node_type: RowIndex.where(~mask) for node_type, mask in keep.items()}
         self._changes: dict[str, Change] = {}
@@ -84,7 +84,7 @@ class Difference:
             return self.dense.aggregate(relation, states, reduce)
         change = self._change(relation[0], states)
         targets = self._targets(relation, change.index, reduce, states.x_XH.dtype)
-        if len(targets.index) > DENSE_SHARE * targets.index.mask_BN.numel():
+        if len(targets.index) > self.dense_share * targets.index.mask_BN.numel():
             return self.dense.aggregate(relation, self._made_dense(relation[0], states), reduce)
         edges = self.cell[relation]
         base_MH = spmm(edges, states.base_NH, kernel=self.kernel)
@@ -179,6 +179,7 @@ class _CorrectedSums(torch.autograd.Function):
         if targets.scale_M1 is None:
             rows_KH[targets.lost] = 0
         else:
+            assert targets.scale_K1 is not None
             rows_KH *= targets.scale_K1
         return out_XH
 

@@ -11,6 +11,7 @@ from dglcell.errors import ConfigError, GenotypeError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.kernels.attention import GATv2Score
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.edge_mask import EdgeMask
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
@@ -21,6 +22,7 @@ from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.states import States
 
 STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
+"""Ways to express the strains' graphs; ``auto`` takes one of them."""
 
 EDGE_STRATEGIES = ("edge_mask", "edge_subgraph")
 """Those that can express perturbations of single edges."""
@@ -67,8 +69,9 @@ def check_strategy(strategy: str) -> None:
     Raises:
         ConfigError: naming those there are.
     """
-    if strategy not in STRATEGIES:
-        raise ConfigError("unknown strategy", got=strategy, expected=", ".join(STRATEGIES), do="set `model.strategy`")
+    if strategy not in ("auto", *STRATEGIES):
+        expected = ", ".join(("auto", *STRATEGIES))
+        raise ConfigError("unknown strategy", got=strategy, expected=expected, do="set `model.strategy`")
 
 
 def perturb(
@@ -77,22 +80,27 @@ def perturb(
     strategy: str = "node_mask",
     kernel: str = "auto",
     edges: EdgePerturbations | None = None,
+    choices: Choices | None = None,
 ) -> PerturbedCell:
     """The graph of every strain of a batch.
 
     Args:
         cell: the wild-type cell.
         genotypes: B strains on the same device.
-        strategy: a key of ``STRATEGIES``.
+        strategy: one of ``STRATEGIES``, or ``auto``.
         kernel: how ``node_mask`` and ``difference``, and ``edge_mask`` with ``edges``, compute their products, see
             ``dglcell.kernels.spmm``.
         edges: changed edges of the same strains; optional.
+        choices: what ``auto`` takes; the device's defaults where None. With ``edges`` it takes ``edge_mask``.
 
     Raises:
         ConfigError: unknown strategy, or one that cannot express changed edges.
         GenotypeError: ``edges`` are of another number of strains.
     """
     check_strategy(strategy)
+    choices = choices or Choices.default(genotypes.genes.device.type)
+    if strategy == "auto":
+        strategy = choices.strategy if edges is None else "edge_mask"
     if edges is not None:
         _check_edges(edges, genotypes, strategy)
     keep = keep_masks(cell, genotypes)
@@ -100,7 +108,7 @@ def perturb(
         "edge_subgraph": lambda: EdgeSubgraph(cell, keep, edges),
         "edge_mask": lambda: EdgeMask(cell, keep, kernel, edges),
         "node_mask": lambda: NodeMask(cell, keep, kernel),
-        "difference": lambda: Difference(cell, keep, kernel),
+        "difference": lambda: Difference(cell, keep, kernel, choices.dense_share),
     }
     return makers[strategy]()
 
