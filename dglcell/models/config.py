@@ -42,9 +42,7 @@ class HeteroCellConfig:
     local_heads: int = 8
     local_gain: float = 1.0  # initial share of the attention; from 0.01 interactions are learnt slowly
     combination: str = "mean"  # mean | gated | none, of global and local prediction
-    strategy: str = (
-        "auto"  # how the strains' graphs are expressed: auto | difference | node_mask | edge_mask | edge_subgraph
-    )
+    strategy: str = "auto"  # auto | difference | node_mask | edge_mask | edge_subgraph, for the strains' graphs
     kernel: str = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | reference
     choices: str | None = None  # choices.json of a run, for what `auto` takes; found by a short calibration where null
     recompute: bool = True  # keep little between forward and backward pass: half the memory, about as fast on a CPU

@@ -108,9 +108,7 @@ def describe(model: HeteroCell, genotypes: GenotypeBatch) -> dict[str, Any]:
         "device": f"{device.type}: {name}",
         "threads": torch.get_num_threads(),
         "versions": [dglcell.__version__, torch.__version__],
-        "relations": [
-            ["/".join(e.relation), e.num_src, e.num_dst, e.num_edges, e.weight is not None] for e in relations
-        ],
+        "relations": sizes,
         "model": [config.conv, config.hidden, config.layers, config.gin_layers, config.norm, config.kernel],
         "strains": genotypes.num_strains,
         "dtype": str(next(model.parameters()).dtype),

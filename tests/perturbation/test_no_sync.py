@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,9 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dglcell.data.dataset import StrainBatch, StrainDataset
 from dglcell.data.transform import Normaliser
 from dglcell.graph.cell import CellConfig, build_cell
-from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.vocabulary import NameReport
-from dglcell.kernels import attention
+from dglcell.kernels import attention, spmm
+from dglcell.kernels.spmm import choose_kernel
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.mlp import mlp
@@ -102,8 +104,13 @@ def no_sync(exempt: set[int] | None = None) -> Iterator[RefuseOperators]:
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attention in blocks, not in loops over strains that only a CPU runs."""
+    """``auto`` takes what it takes on a GPU; attention in blocks: kernels for CPUs read the memory of tensors."""
     monkeypatch.setattr(attention, "COMPILED_DEVICES", ())
+    monkeypatch.setattr(spmm, "choose_kernel", partial(choose_on, "cuda"))
+
+
+def choose_on(device_type: str, relation: ResidentRelation, _: str, columns: int) -> str:
+    return choose_kernel(relation, device_type, columns)
 
 
 @pytest.fixture(scope="module")
