@@ -13,10 +13,11 @@ from torch._dynamo.exc import TorchDynamoException
 
 from dglcell.errors import MissingDependencyError
 from dglcell.graph.schema import GENE
+from dglcell.memory import return_freed_memory
 from dglcell.profiling.bench.ceilings import ideal_seconds
 from dglcell.profiling.bench.clock import Timing, clock
 from dglcell.profiling.bench.conditions import Conditions
-from dglcell.profiling.bench.isolate import DiedError
+from dglcell.profiling.bench.isolate import DiedError, Forked
 from dglcell.profiling.bench.memory import is_out_of_memory, measured_memory, release
 from dglcell.profiling.bench.methods.method import MethodSpec, UnsupportedError, training_step
 from dglcell.profiling.bench.row import OK, OUT_OF_MEMORY, BenchRow, Results
@@ -70,6 +71,8 @@ class Runner:
     def _measure(self, row: BenchRow, spec: MethodSpec, setting: Setting, workload: Workload) -> BenchRow:
         """The row filled in; whatever keeps a method from running is its result."""
         status = ""
+        if spec.stock_memory and isinstance(self.given.isolation, Forked):
+            return_freed_memory()
         try:
             with measured_memory(setting.device) as peak, self.given.limit.on(setting.device):
                 timing = self._time(spec, setting, workload)

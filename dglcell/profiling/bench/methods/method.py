@@ -49,6 +49,8 @@ class MethodSpec:
         kernel: of this package's methods.
         same_predictions: it computes what the others compute; DANGO is another model.
         compiled: its first step compiles.
+        stock_memory: run with the C library's own ways of giving memory back, as a user would who does not know
+            ``dglcell.memory``; only in a fork.
     """
 
     name: str
@@ -57,6 +59,7 @@ class MethodSpec:
     kernel: str | None = None
     same_predictions: bool = True
     compiled: bool = False
+    stock_memory: bool = False
 
 
 def training_step(method: Method, workload: Workload, dtype: str) -> Callable[[], None]:

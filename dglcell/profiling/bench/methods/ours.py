@@ -9,6 +9,7 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.profiling.bench.methods.method import Method
 from dglcell.profiling.bench.workload import Workload
+from dglcell.training.calibrate import choose
 
 
 class Ours(Method):
@@ -27,10 +28,13 @@ class Ours(Method):
 
 
 def build_ours(workload: Workload, device: str, *, strategy: str, kernel: str) -> Ours:
-    """The model on ``device``.
+    """The model on ``device``; for ``auto`` after the calibration that a run makes before its first step.
 
     Raises:
         MissingDependencyError: the kernel does not run on this device.
     """
     check_kernel(kernel, device)
-    return Ours(workload.weights(strategy, kernel)).to(device)
+    model = workload.weights(strategy, kernel).to(device)
+    if strategy == "auto":
+        model.choose(choose(model, workload.genotypes.to(device)).choices)
+    return Ours(model)
