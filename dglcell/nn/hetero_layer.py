@@ -8,6 +8,7 @@ from typing import Protocol, cast
 from torch import Tensor, nn
 
 from dglcell.graph.schema import Relation
+from dglcell.kernels.update import Network, Update
 from dglcell.nn.cross_relation import combine_relations
 from dglcell.nn.registry import make_activation, make_norm
 from dglcell.perturbation.perturb import PerturbedCell
@@ -23,6 +24,9 @@ class Conv(Protocol):
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """New rows [K, H] from those of the destination nodes and what they receive."""
+
+    def network(self) -> Network:
+        """What ``update`` computes, for compiled code."""
 
 
 class RelationConv(nn.Module):
@@ -45,7 +49,8 @@ class RelationConv(nn.Module):
             return out
 
         received = conv.receive(perturbed, source, destination)
-        return RowWise(update, self, self.recompute), [destination, received]
+        compiled = Update.of(conv.network(), self.after[0], self.after[1])
+        return RowWise(update, self, self.recompute, compiled), [destination, received]
 
 
 class HeteroLayer(nn.Module):
