@@ -62,6 +62,10 @@ class GATv2Conv(nn.Module):
         """What a node received, shifted; its own state has taken part in the scores."""
         return received + self.bias
 
+    def network(self) -> None:
+        """The update is too simple for compiled code to save anything."""
+        return None
+
 
 def check_heads(width: int, heads: int) -> None:
     """Refuse a number of heads that cannot share the width evenly.

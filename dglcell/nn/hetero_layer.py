@@ -8,6 +8,7 @@ from typing import Protocol, cast
 from torch import Tensor, nn
 
 from dglcell.graph.schema import Relation
+from dglcell.kernels.update import Network, Update
 from dglcell.nn.cross_relation import combine_relations
 from dglcell.nn.registry import make_activation, make_norm
 from dglcell.perturbation.perturb import PerturbedCell
@@ -23,6 +24,9 @@ class Conv(Protocol):
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """New rows [K, H] from those of the destination nodes and what they receive."""
+
+    def network(self) -> Network | None:
+        """What ``update`` computes, for compiled code; None where that would save nothing."""
 
 
 class RelationConv(nn.Module):
@@ -48,7 +52,9 @@ class RelationConv(nn.Module):
             out: Tensor = self.after(cast(Conv, self.conv).update(x, received))
             return out
 
-        return RowWise(update, self, self.recompute)
+        network = cast(Conv, self.conv).network()
+        compiled = None if network is None else Update.of(network, self.after[0], self.after[1])
+        return RowWise(update, self, self.recompute, compiled)
 
 
 class HeteroLayer(nn.Module):

@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.kernels.rows import add_rows, add_split
 from dglcell.kernels.threads import run_tasks
+from dglcell.kernels.update import Into, Taken, Update
 
 BLOCK_BYTES = {"cpu": 1 << 20, "cuda": 1 << 28}
 """Size of one input's block: small enough for the cache of a CPU, large enough to fill a GPU."""
@@ -61,6 +62,7 @@ class Part:
     inputs: Sequence[Input]
     parameters: Sequence[nn.Parameter]
     place: Tensor | None
+    compiled: Update | None = None
 
     def evaluate(self, inputs: Sequence[Tensor]) -> Tensor:
         """The term's rows."""
@@ -100,15 +102,16 @@ class _SumParts(torch.autograd.Function):
         ctx.autocast = _autocast_now(tensors[0].device.type)
         ctx.graphs = {} if keep else None
         ctx.save_for_backward(*tensors[:number])
+        ctx.updates = _compiled_updates(parts, tensors[:number], ctx.autocast)
         needed = ctx.needs_input_grad[4 : 4 + number]
-        return _Forward(parts, tensors[:number], shape, ctx.autocast, needed, ctx.graphs).run()
+        return _Forward(parts, tensors[:number], shape, ctx.autocast, needed, ctx.updates, ctx.graphs).run()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         needed = ctx.needs_input_grad[4 : 4 + ctx.number]
         backward = _Backward(
-            ctx.parts, ctx.saved_tensors, ctx.shape, ctx.autocast, needed, ctx.graphs, grad.contiguous()
+            ctx.parts, ctx.saved_tensors, ctx.shape, ctx.autocast, needed, ctx.updates, ctx.graphs, grad.contiguous()
         )
         backward.run()
         return (None, None, None, None, *backward.of_tables, *backward.of_parameters)
@@ -123,11 +126,27 @@ class _Blocks:
     shape: Shape
     autocast: tuple[str, torch.dtype, bool]
     needed: Sequence[bool]
+    updates: Sequence[Update | None]
     graphs: dict[tuple[int, int], Graph] | None
+
+    def __post_init__(self) -> None:
+        dtype = self.tables[0].dtype
+        self.packed = [None if update is None else update.pack(dtype) for update in self.updates]
 
     @property
     def device(self) -> torch.device:
         return self.tables[0].device
+
+    def taken(self, part: Part, span: slice) -> list[Taken]:
+        """Rows of the arguments, for a compiled update."""
+        return [
+            Taken(
+                self.tables[i.table],
+                None if i.index is None else i.index[span],
+                0 if i.index is not None else span.start,
+            )
+            for i in part.inputs
+        ]
 
     def rows_of(self, source: Input, span: slice) -> Tensor:
         """Rows of an argument."""
@@ -167,7 +186,7 @@ class _Blocks:
                 work(share, first, last)
 
         shares = [(i, *bounds) for i, bounds in enumerate(self.shares(number))]
-        if self.device.type != "cpu" or len(shares) == 1 or threads == 1:
+        if self.device.type != "cpu" or threads == 1:
             with _autocast(self.autocast):
                 for bounds in shares:
                     work(*bounds)
@@ -207,12 +226,29 @@ class _Forward(_Blocks):
         graph = self.graphs[number, span.start] = self.graph(part, span)
         return graph[1].detach()
 
+    def _put(self, number: int, span: slice, out: Tensor, place: Tensor | None = None, *, fresh: bool = False) -> None:
+        """Add a block of a part to ``out``, or where that is fresh, write it: row by row, or to given places."""
+        update, packed = self.updates[number], self.packed[number]
+        if update is not None and packed is not None:
+            inputs = self.taken(self.parts[number], span)
+            update.forward(packed, inputs, span.stop - span.start, Taken(out, place), add=not fresh)
+            return
+        rows = self._rows(number, span)
+        if place is not None:
+            add_rows(out, place, rows, threads=1)
+        elif fresh:
+            out.copy_(rows)
+        else:
+            out += rows
+
     def _base(self, share: int, first: int, last: int) -> None:
         for span in self.blocks(first, last):
             for i in range(len(self.parts)):
-                rows = self._rows(i, span)
-                if i in self.base_of:
-                    self.base_of[i][span] = rows
+                if i not in self.base_of:
+                    self._put(i, span, self.out[span], fresh=i == 0)
+                    continue
+                rows = self.base_of[i][span]
+                self._put(i, span, rows, fresh=True)
                 if i == 0:
                     self.out[span] = rows
                 else:
@@ -225,13 +261,11 @@ class _Forward(_Blocks):
                 out.zero_()
             low, high = part.pairs_between(first, last)
             for span in self.blocks(low, high):
-                rows = self._rows(i, slice(N + span.start, N + span.stop))
+                rows = slice(N + span.start, N + span.stop)
                 if part.place is not None:
-                    add_rows(out, part.place[span] - first, rows, threads=1)
-                elif i == 0:
-                    out[span.start - first : span.stop - first] = rows
+                    self._put(i, rows, out, part.place[span] - first)
                 else:
-                    out[span.start - first : span.stop - first] += rows
+                    self._put(i, rows, out[span.start - first : span.stop - first], fresh=i == 0)
             if part.place is not None:
                 assert self.shape.nodes is not None
                 missing = _missing(part.place[low:high] - first, last - first)
@@ -300,19 +334,28 @@ class _Backward(_Blocks):
         N = self.shape.base
         for i, part in enumerate(self.parts):
             for span in self.blocks(*part.pairs_between(first, last)):
+                rows = slice(N + span.start, N + span.stop)
                 if part.place is None:
-                    grad = self.grad[N + span.start : N + span.stop]
+                    self._block(share, i, rows, Taken(self.grad[rows]))
                 else:
-                    grad = self.grad.index_select(0, part.place[span] + N)
-                self._block(share, i, slice(N + span.start, N + span.stop), grad)
+                    self._block(share, i, rows, Taken(self.grad, part.place[span], N))
 
     def _base(self, share: int, first: int, last: int) -> None:
         for span in self.blocks(first, last):
             for i, grad in enumerate(self._base_grads):
-                self._block(share, i, span, grad[span])
+                self._block(share, i, span, Taken(grad[span]))
 
-    def _block(self, share: int, number: int, span: slice, grad: Tensor) -> None:
-        part = self.parts[number]
+    def _block(self, share: int, number: int, span: slice, of_rows: Taken) -> None:
+        part, update, packed = self.parts[number], self.updates[number], self.packed[number]
+        if update is not None and packed is not None:
+            inputs, into = self.taken(part, span), [self._into(share, source, span) for source in part.inputs]
+            for parameter, value in update.backward(packed, inputs, span.stop - span.start, of_rows, into):
+                if parameter.requires_grad:
+                    self._of_share[share][self._position[id(parameter)]] += value
+            return
+        grad = of_rows.table
+        if of_rows.index is not None:
+            grad = grad.index_select(0, of_rows.index + of_rows.shift)
         if part.function is None:
             self._add(share, part.inputs[0], span, grad)
             return
@@ -326,6 +369,14 @@ class _Backward(_Blocks):
         for parameter, value in zip(part.parameters, found, strict=True):
             if value is not None:
                 self._of_share[share][self._position[id(parameter)]] += value
+
+    def _into(self, share: int, source: Input, span: slice) -> Into:
+        of_table = self.of_tables[source.table]
+        if of_table is None:
+            return Into(None)
+        if source.index is None:
+            return Into(of_table[span])
+        return Into(of_table, source.index[span], self._shared[share][source.table])
 
     def _add(self, share: int, source: Input, span: slice, value: Tensor | None) -> None:
         of_table = self.of_tables[source.table]
@@ -343,6 +394,19 @@ def _missing(place: Tensor, number: int) -> Tensor:
     absent = torch.ones(number, dtype=torch.bool, device=place.device)
     absent[place] = False
     return absent.nonzero().squeeze(1)
+
+
+def _compiled_updates(
+    parts: Sequence[Part], tables: Sequence[Tensor], autocast: tuple[str, torch.dtype, bool]
+) -> list[Update | None]:
+    """The compiled updates that can be used."""
+    even = not autocast[2] and all(t.dtype == tables[0].dtype and t.is_contiguous() for t in tables)
+    return [
+        part.compiled
+        if even and part.compiled is not None and part.compiled.applies([tables[i.table] for i in part.inputs])
+        else None
+        for part in parts
+    ]
 
 
 def _autocast_now(device_type: str) -> tuple[str, torch.dtype, bool]:

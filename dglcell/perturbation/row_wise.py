@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from dglcell.kernels.rows import add_rows
+from dglcell.kernels.update import Update
 from dglcell.perturbation.row_blocks import Input, Part, Shape, sum_parts
 
 
@@ -51,11 +52,13 @@ class RowWise:
         function: tensors [K, …] → [K, H']; row k of the result depends on rows k of the inputs alone.
         module: owner of all parameters that the function reads.
         recompute: keep the inputs alone for the backward pass and compute what lies between once more.
+        compiled: the same function of two inputs, used where it can be; it always computes once more.
     """
 
     function: Callable[..., Tensor]
     module: nn.Module
     recompute: bool = True
+    compiled: Update | None = None
 
     @property
     def random(self) -> bool:
@@ -119,6 +122,7 @@ def _inputs_of(terms: Sequence[Term]) -> tuple[list[Tensor], list[Part]]:
             [Input(slot[id(rows.table)], rows.index, rows.shared) for rows in term.inputs],
             [] if term.update is None else term.update.parameters,
             term.place,
+            None if term.update is None else term.update.compiled,
         )
         for term in terms
     ]
