@@ -21,10 +21,11 @@ from dglcell.data.transform import Normaliser
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.vocabulary import NameReport
-from dglcell.kernels import attention
+from dglcell.kernels import attention, rows, spmm
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.mlp import mlp
+from dglcell.perturbation import row_blocks
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
 from dglcell.training.record import EpochLog
 from dglcell.training.task import StrainTask
@@ -102,8 +103,12 @@ def no_sync(exempt: set[int] | None = None) -> Iterator[RefuseOperators]:
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attention in blocks, not in loops over strains that only a CPU runs."""
-    monkeypatch.setattr(attention, "COMPILED_DEVICES", ())
+    """Plain torch and the kernel of a GPU, one share of rows, and attention in blocks: what only a CPU runs is off."""
+    for module in (attention, rows):
+        monkeypatch.setattr(module, "COMPILED_DEVICES", ())
+    for sizes in (row_blocks.SHARES, row_blocks.BLOCK_BYTES):
+        monkeypatch.setitem(sizes, "cpu", sizes["cuda"])
+    monkeypatch.setattr(spmm, "choose_kernel", lambda *arguments, **options: "csr")
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +186,7 @@ def checked_step(task: StrainTask, strains: int) -> int:
         {"conv": "sage", "cross_relation": "mean"},
         {"conv": "gatv2"},
         {"kernel": "csr"},
-        {"kernel": "reference", "norm": "rms"},
+        {"kernel": "reference", "norm": "rms", "recompute": False},
         {"local_head": False, "combination": "none", "metabolism": False, "pool": ["gene"]},
     ],
     ids=lambda config: ", ".join(f"{k}={v}" for k, v in config.items()),
@@ -292,7 +297,11 @@ def test_a_loop_over_strains_that_is_put_in_is_found(resident: ResidentCell) -> 
     assert checked_step(task, 3) < checked_step(task, 16)
 
 
-@pytest.mark.parametrize("config", [{"strategy": "edge_subgraph"}, {"strategy": "difference", "conv": "gatv2"}])
+@pytest.mark.parametrize(
+    "config",
+    [{"strategy": "edge_subgraph"}, {"strategy": "difference"}, {"strategy": "difference", "conv": "gatv2"}],
+    ids=lambda config: ", ".join(config.values()),
+)
 def test_the_strategies_that_loop_or_wait_are_told_apart(resident: ResidentCell, config: dict[str, Any]) -> None:
     with pytest.raises(SyncError):
         checked_step(make_task(resident, layers=1, **config), 4)
