@@ -18,6 +18,9 @@ from dglcell.kernels.threads import run_tasks
 EDGES_AT_ONCE = 1 << 20
 """Edges that the plain version expands at a time."""
 
+COMPILED_DEVICES = ("cpu",)
+"""Where compiled code runs; plain torch elsewhere."""
+
 TASKS = 16
 """Into how many tasks a product is cut; enough to balance a few threads."""
 
@@ -54,7 +57,7 @@ def pull(
     """
     if len(pairs.nodes) == 0 or relation.num_edges == 0:
         return
-    if out_KH.device.type == "cpu":
+    if _compiled(out_KH):
         degrees = relation.out_degrees if reverse else relation.in_degrees
         bounds = _balanced(degrees.index_select(0, pairs.nodes))
         _run(_kernels(out_KH.shape[1]).pull, relation, pairs, table_BN, source_SH, out_KH, bounds, transposed=reverse)
@@ -82,7 +85,7 @@ def push(
     """
     if len(pairs.nodes) == 0 or relation.num_edges == 0:
         return
-    if out_KH.device.type == "cpu":
+    if _compiled(out_KH):
         # One task for each strain: no two of them write to one row.
         counts = torch.bincount(pairs.strains, minlength=len(table_BM))
         bounds = [0, *counts.cumsum(0).tolist()]
@@ -110,7 +113,7 @@ def add_rows(out_SH: Tensor, rows: Tensor, values_KH: Tensor, *, threads: int | 
     width = out_SH.shape[1]
     arrays = (out_SH.numpy(), rows.numpy(), values_KH.contiguous().to(out_SH.dtype).numpy())
     half = width // 2
-    if threads == 1 or len(rows) < ROWS_WORTH_THREADS or not _has_own_code(half):
+    if threads == 1 or len(rows) < ROWS_WORTH_THREADS or 2 * half != width or not _has_own_code(half):
         _kernels(width).add_rows(*arrays, 0)
     else:
         run_tasks(_kernels(half).add_rows, [(*arrays, 0), (*arrays, half)])
@@ -120,9 +123,12 @@ def add_split(shared_NH: Tensor, out_SH: Tensor, rows: Tensor, values_KH: Tensor
     """``add_rows`` with one thread, where rows below N belong to ``shared`` instead of ``out``."""
     if not _compiled(out_SH):
         N = len(shared_NH)
+        if N == 0:
+            add_rows(out_SH, rows, values_KH)
+            return
         low = (rows < N).unsqueeze(1)
         out_SH.index_add_(0, rows, torch.where(low, 0, values_KH).to(out_SH.dtype))
-        shared_NH.index_add_(0, rows.clamp(max=max(N - 1, 0)), torch.where(low, values_KH, 0).to(out_SH.dtype))
+        shared_NH.index_add_(0, rows.clamp(max=N - 1), torch.where(low, values_KH, 0).to(out_SH.dtype))
         return
     values = values_KH.contiguous().to(out_SH.dtype).numpy()
     _kernels(out_SH.shape[1]).add_split(shared_NH.numpy(), out_SH.numpy(), rows.numpy(), values)
@@ -147,7 +153,7 @@ def sum_strains(table_BN: Tensor, source_SH: Tensor, out_NH: Tensor) -> None:
 
 
 def _compiled(out: Tensor) -> bool:
-    return out.device.type == "cpu" and out.dtype in (torch.float32, torch.float64)
+    return out.device.type in COMPILED_DEVICES and out.dtype in (torch.float32, torch.float64)
 
 
 def _has_own_code(width: int) -> bool:

@@ -176,7 +176,7 @@ class _CorrectedSums(torch.autograd.Function):
             push(edges, _pairs(sources), index.table, change_DH, rows_KH, reverse=False)
         else:
             pull(edges, _pairs(index), sources.table, change_DH, rows_KH, reverse=False)
-        if targets.scale_M1 is None:
+        if targets.scale_K1 is None:
             rows_KH[targets.lost] = 0
         else:
             assert targets.scale_K1 is not None

@@ -205,7 +205,8 @@ class _Forward(_Blocks):
 
     def run(self) -> Tensor:
         """[N + K, H]."""
-        probe = [part.evaluate([self.rows_of(i, slice(0, 0)) for i in part.inputs]) for part in self.parts]
+        with _autocast(self.autocast):
+            probe = [part.evaluate([self.rows_of(i, slice(0, 0)) for i in part.inputs]) for part in self.parts]
         dtype = probe[0].dtype
         for empty in probe[1:]:
             dtype = torch.promote_types(dtype, empty.dtype)
@@ -360,6 +361,8 @@ class _Backward(_Blocks):
             self._add(share, part.inputs[0], span, grad)
             return
         inputs, rows = self.graph(part, span) if self.graphs is None else self.graphs.pop((number, span.start))
+        if not rows.requires_grad:
+            return
         leaves = [x for x in inputs if x.requires_grad]
         wanted = [*leaves, *part.parameters]
         found = iter(torch.autograd.grad(rows, wanted, grad.to(rows.dtype), allow_unused=True))
@@ -415,4 +418,5 @@ def _autocast_now(device_type: str) -> tuple[str, torch.dtype, bool]:
 
 def _autocast(state: tuple[str, torch.dtype, bool]) -> AbstractContextManager[Any]:
     device_type, dtype, enabled = state
-    return torch.autocast(device_type, dtype=dtype, enabled=enabled)
+    # Weights that were rounded where gradients are off must not be taken from the cache where they are on.
+    return torch.autocast(device_type, dtype=dtype, enabled=enabled, cache_enabled=False)

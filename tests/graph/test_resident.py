@@ -28,12 +28,29 @@ def test_edges_are_ordered_by_destination_and_complete() -> None:
     assert cell.num_nodes == {"gene": 3, "metabolite": 2, "reaction": 1}
 
 
-def test_edges_by_source() -> None:
+def test_edges_by_node_at_either_end() -> None:
     physical = small_cell()["gene", "physical", "gene"]
-    starts, order = physical.edges_by_source
-    for node in range(3):
-        assert (physical.src[order[starts[node] : starts[node + 1]]] == node).all()
-    assert sorted(order.tolist()) == [0, 1, 2]
+    starts, sources, weight = physical.index_tensors(transposed=False)
+    assert starts.tolist() == [0, 2, 2, 3]
+    assert [sorted(sources[starts[v] : starts[v + 1]].tolist()) for v in range(3)] == [[1, 2], [], [0]]
+    assert weight is None
+    starts, destinations, weight = physical.index_tensors(transposed=True)
+    assert [sorted(destinations[starts[u] : starts[u + 1]].tolist()) for u in range(3)] == [[2], [0], [0]]
+    assert weight is None
+    assert physical.out_degrees.tolist() == [1, 1, 1]
+
+
+def test_weights_follow_their_edges_to_either_end() -> None:
+    relation = weighted_relation()
+    edges = sorted(zip(relation.src.tolist(), relation.dst.tolist(), relation.weight.tolist(), strict=True))
+    for transposed in (False, True):
+        starts, nodes, weight = relation.index_tensors(transposed=transposed)
+        rows = torch.arange(3).repeat_interleave(starts.diff())
+        ends = (rows, nodes) if transposed else (nodes, rows)
+        assert weight is not None
+        assert sorted(zip(*(x.tolist() for x in (*ends, weight)), strict=True)) == edges
+    assert relation.in_degrees.tolist() == [1, 3, 0]
+    assert relation.out_degrees.tolist() == [1, 1, 2]
 
 
 def test_the_heterograph_comes_back() -> None:
@@ -106,6 +123,9 @@ def test_a_dense_adjacency_that_half_precision_would_round_stays_in_float32(
 def test_derived_forms_are_made_anew_after_a_change_of_dtype() -> None:
     relation = weighted_relation()
     before = relation.compact(torch.float32, transposed=False), relation.dense(torch.float32, weighted=True)
+    index = relation.index_tensors(transposed=True)
     relation.double()
+    assert relation.index_tensors(transposed=True)[2].dtype == torch.float64
+    assert index[2].dtype == torch.float32
     assert relation.compact(torch.float32, transposed=False) is not before[0]
     assert relation.dense(torch.float32, weighted=True) is not before[1]
