@@ -159,24 +159,35 @@ def activate_with_slopes(kind, values, slopes):  # type: ignore[no-untyped-def]
     Args:
         kind: as for ``activate``.
         values: [n].
-        slopes: [n], written; may be ``values``, which then end as the slopes.
+        slopes: [n], written; apart from ``values``, or the loops would not be vectorised.
     """
     zero, one = values.dtype.type(0), values.dtype.type(1)
-    if kind == IDENTITY:
-        for i in range(len(values)):
-            slopes[i] = one
-    elif kind == RELU:
-        for i in range(len(values)):
-            v = values[i]
-            values[i] = zero if v <= zero else v
-            slopes[i] = zero if v <= zero else one
-    elif kind == GELU:
+    if kind == GELU:
         for i in range(len(values)):
             value, slope = gelu(values[i])
             values[i] = value
             slopes[i] = slope
-    else:
+    elif kind == SILU:
         for i in range(len(values)):
             value, slope = silu(values[i])
             values[i] = value
             slopes[i] = slope
+    else:
+        for i in range(len(values)):
+            slopes[i] = zero if kind == RELU and values[i] <= zero else one
+        activate(kind, values)
+
+
+@inlined
+def to_slopes(kind, values):  # type: ignore[no-untyped-def]
+    """Replace values by the activation's slopes there."""
+    zero, one = values.dtype.type(0), values.dtype.type(1)
+    if kind == GELU:
+        for i in range(len(values)):
+            values[i] = gelu(values[i])[1]
+    elif kind == SILU:
+        for i in range(len(values)):
+            values[i] = silu(values[i])[1]
+    else:
+        for i in range(len(values)):
+            values[i] = zero if kind == RELU and values[i] <= zero else one

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 
 from dglcell.kernels.blas_numba import gemm
-from dglcell.kernels.math_numba import activate, activate_with_slopes, inlined
+from dglcell.kernels.math_numba import activate, activate_with_slopes, inlined, to_slopes
 
 jit = numba.njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
 reduction = numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
@@ -34,7 +34,7 @@ Taken = namedtuple("Taken", "table rows first")
 """Rows ``rows[i] + first`` of a table; ``i + first`` where ``rows`` is empty."""
 
 Into = namedtuple("Into", "shared own rows first")
-"""Where gradients of taken rows are added: rows below ``len(shared)`` there, others in ``own``; nowhere if it is empty."""
+"""Where gradients of taken rows are added: rows below ``len(shared)`` to it, others to ``own``; none if it is empty."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _linear(blas, flat, layer, inputs, out, width):  # type: ignore[no-untyped-d
     for i in range(n):
         for k in range(width):
             out[i, k] = bias[k]
-    gemm(blas, False, True, n, layer[1], layer[0], inputs, flat[layer[2] :], out)
+    gemm(blas, False, True, True, n, layer[1], layer[0], inputs, flat[layer[2] :], out)
 
 
 @inlined
@@ -135,11 +135,15 @@ def _unweigh(form, flat, of_flat, grad, start, z, slopes, out, width):  # type: 
     sums = np.zeros((2, width), flat.dtype)
     for i in range(len(z)):
         p = _row(grad.rows, start + i, grad.first)
+        # One loop for each result: the compiler gives up on loops over more arrays, as any of them might overlap.
         for k in range(width):
-            g = grad.table[p, k] * slopes[i, k]
-            sums[0, k] += g * z[i, k]
-            sums[1, k] += g
-            out[i, k] = g * weight[k]
+            out[i, k] = grad.table[p, k] * slopes[i, k]
+        for k in range(width):
+            sums[0, k] += out[i, k] * z[i, k]
+        for k in range(width):
+            sums[1, k] += out[i, k]
+        for k in range(width):
+            out[i, k] *= weight[k]
     for j in range(2):
         for k in range(width):
             of_flat[form.norm_at + j * width + k] += sums[j, k]
@@ -257,18 +261,17 @@ def _make(fixed: int) -> Kernels:
             if form.norm != NO_NORM:
                 _normalise(form, flat, a, scales, last)
             _weigh(form, flat, a, u, last)
-            activate_with_slopes(form.outer, u.reshape(n * last), u.reshape(n * last))
+            to_slopes(form.outer, u.reshape(n * last))
             _unweigh(form, flat, of_flat, grad, start, a, u, g, last)
             if form.norm != NO_NORM:
                 _unnormalise(form, a, scales, g, last)
             for j in range(depth - 1, -1, -1):
                 entry, width = layers[j, 0], fixed or layers[j, 1]
                 _add_columns(g, of_flat, layers[j, 3], width)
-                gemm(blas, True, False, width, entry, n, g, scratch[j], of_flat[layers[j, 2] :])
+                gemm(blas, True, False, True, width, entry, n, g, scratch[j], of_flat[layers[j, 2] :])
                 other = 2 * depth + (depth - 1 - j) % 2
                 down = scratch[other, : n * entry]
-                down[:] = flat.dtype.type(0)
-                gemm(blas, False, False, n, entry, width, g, flat[layers[j, 2] :], down)
+                gemm(blas, False, False, False, n, entry, width, g, flat[layers[j, 2] :], down)
                 if j > 0:
                     slopes = scratch[depth + j, : n * entry]
                     for i in range(n * entry):
