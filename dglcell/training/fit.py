@@ -39,7 +39,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
     model = HeteroCell(ResidentCell(prepared.cell.graph), config.model, len(dataset.phenotypes), prepared.features)
-    strains_per_step = config.data.batch_size * settings.devices * settings.num_nodes
+    strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(len(prepared.parts["train"]) / strains_per_step)
     return StrainTask(
         model,
@@ -67,8 +67,8 @@ def fit(
     data = StrainDataModule(
         prepared.dataset,
         prepared.parts,
-        batch_size=config.data.batch_size,
-        eval_batch_size=config.data.eval_batch_size or config.data.batch_size,
+        batch_size=config.data.training_batch,
+        eval_batch_size=config.data.evaluation_batch,
         seed=config.seed,
     )
     with warnings.catch_warnings(), tracked(config, directory) as logger:
