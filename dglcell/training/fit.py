@@ -43,7 +43,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     model = HeteroCell(ResidentCell(prepared.cell.graph), config.model, len(dataset.phenotypes), prepared.features)
     if "auto" in (config.model.strategy, config.model.kernel):
         model.choose(find_choices(config, prepared, directory, model))
-    strains_per_step = config.data.batch_size * settings.devices * settings.num_nodes
+    strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(len(prepared.parts["train"]) / strains_per_step)
     return StrainTask(
         model,
@@ -65,7 +65,7 @@ def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, mo
     Every rank reads what the first one wrote, so that all compute alike.
     """
     if is_rank_zero() and not (directory.last.exists() and directory.choices.exists()):
-        train = prepared.parts["train"][: config.data.batch_size]
+        train = prepared.parts["train"][: config.data.training_batch]
         batch = prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
         device = torch.device(device_of(config.trainer.accelerator))
         file = None if config.model.choices is None else Path(config.model.choices)
@@ -89,8 +89,8 @@ def fit(
     data = StrainDataModule(
         prepared.dataset,
         prepared.parts,
-        batch_size=config.data.batch_size,
-        eval_batch_size=config.data.eval_batch_size or config.data.batch_size,
+        batch_size=config.data.training_batch,
+        eval_batch_size=config.data.evaluation_batch,
         seed=config.seed,
     )
     with warnings.catch_warnings(), tracked(config, directory) as logger:

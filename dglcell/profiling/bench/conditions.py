@@ -9,7 +9,7 @@ import torch
 
 from dglcell.profiling.bench.ceilings import Ceilings, measure_ceilings
 from dglcell.profiling.bench.isolate import Forked, Isolation, in_this_process
-from dglcell.profiling.bench.memory import MemoryLimit
+from dglcell.profiling.bench.memory_limit import MemoryLimit
 from dglcell.profiling.bench.options import BenchOptions
 
 

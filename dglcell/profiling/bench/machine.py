@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.memory_use import available_memory
 from dglcell.profiling.bench.conditions import Conditions
-from dglcell.profiling.bench.memory import available_memory
 from dglcell.training.environment import environment, version_of
 
 

@@ -17,10 +17,10 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import WEIGHT
 from dglcell.kernels.spmm import KERNELS, check_kernel, spmm
+from dglcell.memory_use import is_out_of_memory, measured_memory, release
 from dglcell.profiling.bench.clock import clock
 from dglcell.profiling.bench.conditions import Conditions
 from dglcell.profiling.bench.isolate import DiedError
-from dglcell.profiling.bench.memory import is_out_of_memory, measured_memory, release
 from dglcell.profiling.bench.row import OK, OUT_OF_MEMORY, RUNNING
 
 TOLERANCE = 1e-10

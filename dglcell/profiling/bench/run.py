@@ -14,11 +14,11 @@ from torch._dynamo.exc import TorchDynamoException
 from dglcell.errors import MissingDependencyError
 from dglcell.graph.schema import GENE
 from dglcell.memory import return_freed_memory
+from dglcell.memory_use import is_out_of_memory, measured_memory, release
 from dglcell.profiling.bench.ceilings import ideal_seconds
 from dglcell.profiling.bench.clock import Timing, clock
 from dglcell.profiling.bench.conditions import Conditions
 from dglcell.profiling.bench.isolate import DiedError, Forked
-from dglcell.profiling.bench.memory import is_out_of_memory, measured_memory, release
 from dglcell.profiling.bench.methods.method import MethodSpec, UnsupportedError, training_step
 from dglcell.profiling.bench.row import OK, OUT_OF_MEMORY, BenchRow, Results
 from dglcell.profiling.bench.setting import Setting

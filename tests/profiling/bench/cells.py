@@ -9,7 +9,7 @@ from dglcell.profiling.bench.ceilings import Ceilings
 from dglcell.profiling.bench.conditions import Conditions
 from dglcell.profiling.bench.generate import generated_cell
 from dglcell.profiling.bench.isolate import in_this_process
-from dglcell.profiling.bench.memory import MemoryLimit
+from dglcell.profiling.bench.memory_limit import MemoryLimit
 from dglcell.profiling.bench.setting import Setting
 from dglcell.profiling.bench.subject import hub_workload
 from dglcell.profiling.bench.workload import Workload
