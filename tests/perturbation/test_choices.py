@@ -64,7 +64,9 @@ def test_a_pinned_strategy_does_not_follow_the_choice(cell: ResidentCell) -> Non
 
 
 def test_what_is_no_choice_is_refused() -> None:
-    with pytest.raises(CheckpointError, match=r"'x.json' does not hold choices of strategy and kernels\n  got:      Key"):
+    with pytest.raises(
+        CheckpointError, match=r"'x.json' does not hold choices of strategy and kernels\n  got:      Key"
+    ):
         Choices.from_dict({"strategy": "difference"}, "x.json")
 
 
