@@ -54,7 +54,7 @@ def pull(
     """
     if len(pairs.nodes) == 0 or relation.num_edges == 0:
         return
-    if out_KH.device.type == "cpu":
+    if _compiled(out_KH):
         degrees = relation.out_degrees if reverse else relation.in_degrees
         bounds = _balanced(degrees.index_select(0, pairs.nodes))
         _run(_kernels(out_KH.shape[1]).pull, relation, pairs, table_BN, source_SH, out_KH, bounds, transposed=reverse)
@@ -82,7 +82,7 @@ def push(
     """
     if len(pairs.nodes) == 0 or relation.num_edges == 0:
         return
-    if out_KH.device.type == "cpu":
+    if _compiled(out_KH):
         # One task for each strain: no two of them write to one row.
         counts = torch.bincount(pairs.strains, minlength=len(table_BM))
         bounds = [0, *counts.cumsum(0).tolist()]
