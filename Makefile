@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-slow lint bench install clean
+.PHONY: demo test test-slow test-gpu lint bench install clean
 
 demo: $(INSTALLED)  ## compute a deletion screen, train on it, compare with null models, draw
 	$(BIN)/dglcell train conf/quickstart.yaml
@@ -13,6 +13,9 @@ test: $(INSTALLED)  ## everything but the slow tests
 
 test-slow: $(INSTALLED)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(PYTEST_OPTIONS)
+
+test-gpu: $(INSTALLED)  ## those for a GPU; without one, along a GPU's paths on the CPU where that is possible
+	$(BIN)/python -m pytest tests/gpu $(PYTEST_OPTIONS)
 
 lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -154,12 +154,13 @@ def test_a_continued_run_keeps_its_number(tiny: Tiny, tmp_path: Path, monkeypatc
         tiny.train(tmp_path, "data.batch_size=99")
 
 
-def test_the_command_line_says_what_was_found(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_says_what_was_found(tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="dglcell")
     overrides = tiny.overrides(tmp_path, *BARE, "data.batch_size=auto", "trainer.epochs=1")
     assert main(["train", str(tiny.file), *overrides]) == 0
-    said = capsys.readouterr().err
-    found = re.search(r"data.batch_size: auto: (\d+) \(strains/s: 16 → [\d,]+(, 32 → [\d,]+)?; \d+ MiB\)", said)
-    assert found, said
+    pattern = r"data.batch_size: auto: (\d+) \(strains/s: 16 → [\d,]+(, 32 → [\d,]+)?; \d+ MiB\)"
+    found = re.search(pattern, caplog.text)
+    assert found, caplog.text
     directory = RunDirectory(tmp_path / "tiny" / "seed-0")
     assert written_size(directory) == int(found.group(1))
     assert main(["evaluate", str(directory.path)]) == 0
