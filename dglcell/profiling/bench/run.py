@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import dgl
 import torch
@@ -36,11 +36,13 @@ class Runner:
         results: where rows go.
         workload: setting → what is computed.
         given: device, budget, limits, and where methods run.
+        faults: methods that are not timed, and why.
     """
 
     results: Results
     workload: Callable[[Setting], Workload]
     given: Conditions
+    faults: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, plan: Sequence[tuple[Setting, Sequence[MethodSpec]]]) -> None:
         """Every method of every setting that has no row yet."""
@@ -70,6 +72,8 @@ class Runner:
 
     def _measure(self, row: BenchRow, spec: MethodSpec, setting: Setting, workload: Workload) -> BenchRow:
         """The row filled in; whatever keeps a method from running is its result."""
+        if spec.name in self.faults:
+            return dataclasses.replace(row, status=f"error: {self.faults[spec.name]}")
         status = ""
         if spec.stock_memory and isinstance(self.given.isolation, Forked):
             return_freed_memory()

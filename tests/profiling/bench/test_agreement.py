@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.profiling.bench.agreement import TOLERANCE, check_agreement, check_methods
+from dglcell.profiling.bench.agreement import TOLERANCE, Agreement, check_agreement, check_methods
 from dglcell.profiling.bench.methods import choose_methods, methods
 from dglcell.profiling.bench.methods.method import Method, MethodSpec
 from dglcell.profiling.bench.workload import Workload
@@ -24,7 +24,21 @@ def test_predictions_and_all_gradients_agree_in_every_method(conv: str) -> None:
 
 
 def test_dango_is_compared_with_nothing() -> None:
-    assert check_methods([small_workload()], choose_methods(["dango", "node_mask"]), "cpu") == 0.0
+    assert check_methods([small_workload()], choose_methods(["dango", "node_mask"]), "cpu") == Agreement(0.0, {})
+
+
+def test_a_compiler_that_miscompiles_is_a_fault_and_not_the_end() -> None:
+    node_mask = choose_methods(["node_mask"])[0]
+
+    def build(workload: Workload, device: str) -> Method:
+        method = node_mask.build(workload, device)
+        method.register_forward_hook(lambda _module, _inputs, out: out * 2)
+        return method
+
+    compiled = MethodSpec("miscompiled", build, compiled=True)
+    found = check_methods([small_workload()], [node_mask, compiled], "cpu")
+    assert list(found.faults) == ["miscompiled"]
+    assert found.faults["miscompiled"].startswith("miscompiled and node_mask:auto disagree: predictions differ by")
 
 
 def test_a_forgotten_mask_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +49,7 @@ def test_a_forgotten_mask_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         return x_j
 
     monkeypatch.setattr(MaskedConv, "message", message)
-    with pytest.raises(RuntimeError, match="pyg_replicated and node_mask:auto disagree: predictions differs by"):
+    with pytest.raises(RuntimeError, match="pyg_replicated and node_mask:auto disagree: predictions differ by"):
         check_agreement(workload, choose_methods(["node_mask", "pyg_replicated"]), "cpu")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,12 @@ def test_failures_become_rows(runner: Runner) -> None:
     assert ok.share_of_ideal > 0
     assert (ok.strategy, ok.kernel, ok.method) == ("node_mask", "auto", "node_mask:auto")
     assert all(row.seconds_per_step is None for row in runner.results.rows[:3])
+
+
+def test_methods_with_a_fault_are_not_run(runner: Runner) -> None:
+    faulty = dataclasses.replace(runner, faults={"node_mask:auto": "it is wrong"})
+    faulty.run([(SETTING, choose_methods(["node_mask"]))])
+    assert [row.status for row in runner.results.rows] == ["error: it is wrong"]
 
 
 def test_what_is_there_is_not_run_again(runner: Runner) -> None:

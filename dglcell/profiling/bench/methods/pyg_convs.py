@@ -127,14 +127,12 @@ class Replicated:
             mask = keep[src] & keep[dst]
             degree = torch.zeros(len(keep), device=keep.device).index_add_(0, dst, mask.float())
             self.inputs[relation] = torch.stack([src, dst]), mask, degree.clamp(min=1).unsqueeze(1)
-        self.gene = torch.arange(N, device=keep.device).repeat(self.num_strains)
         self.kept = keep.nonzero().squeeze(1)
         self.strain_of_kept = self.kept.div(N, rounding_mode="floor")
 
     def spread(self, x_NH: Tensor) -> Tensor:
         """[B · N, H] the same states for every strain."""
-        # torch.compile 2.13 gets the gradient of `repeat` wrong on a CPU where it fuses it with scattered messages.
-        return x_NH.index_select(0, self.gene)
+        return x_NH.repeat(self.num_strains, 1)
 
     def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of kept genes and the strain of each, in order of strains."""
