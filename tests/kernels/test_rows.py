@@ -200,7 +200,8 @@ def test_strains_are_summed(seed: int, width: int) -> None:
     torch.testing.assert_close(out, expected, **EXACT)
 
 
-def test_results_are_the_same_for_any_number_of_threads() -> None:
+def test_results_are_the_same_for_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "EDGES_AT_ONCE", 10_000)
     generator = torch.Generator().manual_seed(0)
     N, B, E, width = 300, 6, 5000, 64
     ends = torch.randint(0, N, (2, E), generator=generator)
