@@ -7,11 +7,12 @@ from typing import Protocol
 
 from torch import Tensor
 
-from dglcell.errors import ConfigError, GenotypeError
+from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.kernels.attention import GATv2Score
 from dglcell.perturbation.choices import Choices
+from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.edge_mask import EdgeMask
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
@@ -26,6 +27,9 @@ STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
 
 EDGE_STRATEGIES = ("edge_mask", "edge_subgraph")
 """Those that can express perturbations of single edges."""
+
+DGL_STRATEGIES = ("edge_subgraph", "edge_mask")
+"""Those that leave products to DGL, whose build must support the device."""
 
 REDUCES = ("sum", "mean")
 
@@ -74,6 +78,20 @@ def check_strategy(strategy: str) -> None:
         raise ConfigError("unknown strategy", got=strategy, expected=expected, do="set `model.strategy`")
 
 
+def check_strategy_device(strategy: str, device_type: str) -> None:
+    """Refuse a strategy that this DGL build cannot compute on a device.
+
+    Raises:
+        MissingDependencyError: naming those that it can.
+    """
+    if strategy in DGL_STRATEGIES and not dgl_runs_on(device_type):
+        raise MissingDependencyError(
+            f"strategy '{strategy}' asked for, but DGL was built without {device_type} support",
+            expected=", ".join(s for s in STRATEGIES if s not in DGL_STRATEGIES),
+            do="install DGL's CUDA wheel (https://www.dgl.ai/pages/start.html), or set `model.strategy: node_mask`",
+        )
+
+
 def perturb(
     cell: ResidentCell,
     genotypes: GenotypeBatch,
@@ -95,12 +113,14 @@ def perturb(
 
     Raises:
         ConfigError: unknown strategy, or one that cannot express changed edges.
+        MissingDependencyError: this DGL build lacks the device, and the strategy needs it.
         GenotypeError: ``edges`` are of another number of strains.
     """
     check_strategy(strategy)
     choices = choices or Choices.default(genotypes.genes.device.type)
     if strategy == "auto":
         strategy = choices.strategy if edges is None else "edge_mask"
+    check_strategy_device(strategy, genotypes.genes.device.type)
     if edges is not None:
         _check_edges(edges, genotypes, strategy)
     keep = keep_masks(cell, genotypes)

@@ -10,11 +10,10 @@ from torch.overrides import TorchFunctionMode
 
 from dglcell.kernels import attention, rows, spmm
 from dglcell.kernels.spmm import dgl_runs_on
-from dglcell.perturbation.perturb import STRATEGIES
+from dglcell.perturbation.perturb import DGL_STRATEGIES, STRATEGIES
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
-DGL_STRATEGIES = ("edge_subgraph", "edge_mask")
 MAKERS = ("arange", "empty", "eye", "full", "linspace", "ones", "rand", "randn", "randperm", "tensor", "zeros")
 
 

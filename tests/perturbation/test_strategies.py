@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import REDUCES, STRATEGIES, perturb
+from dglcell.perturbation.perturb import DGL_STRATEGIES, REDUCES, STRATEGIES, check_strategy_device, perturb
 from dglcell.perturbation.states import DenseStates
 from tests.random_cells import RandomCell, genotypes_of, random_cells
 
@@ -78,3 +78,14 @@ def test_pooling_leaves_out_lost_nodes(data, cell: RandomCell) -> None:
 def test_unknown_strategy_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"unknown strategy\n  got:      nodemask\n  expected: .*node_mask"):
         perturb(None, GenotypeBatch.from_lists([[0]]), "nodemask")  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine on which DGL has no GPU")
+def test_strategies_that_need_dgl_on_the_device_are_refused_without_it() -> None:
+    for strategy in STRATEGIES:
+        check_strategy_device(strategy, "cpu")
+        if strategy in DGL_STRATEGIES:
+            with pytest.raises(MissingDependencyError, match=r"cuda support\n  expected: node_mask, difference"):
+                check_strategy_device(strategy, "cuda")
+        else:
+            check_strategy_device(strategy, "cuda")
