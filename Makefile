@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-slow lint bench install clean
+.PHONY: demo test test-slow test-gpu lint bench install clean
 
 demo: $(INSTALLED)  ## compute a deletion screen, train on it, compare with null models, draw
 	$(BIN)/dglcell train conf/quickstart.yaml
@@ -14,13 +14,16 @@ test: $(INSTALLED)  ## everything but the slow tests
 test-slow: $(INSTALLED)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(PYTEST_OPTIONS)
 
+test-gpu: $(INSTALLED)  ## those for a GPU; without one, along a GPU's paths on the CPU where that is possible
+	$(BIN)/python -m pytest tests/gpu $(PYTEST_OPTIONS)
+
 lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(INSTALLED)  ## time the strategies against each other
-	$(BIN)/dglcell bench conf/quickstart.yaml
+bench: $(INSTALLED)  ## time training steps against the methods that came before, on a cell graph of yeast size
+	$(BIN)/dglcell bench
 
 install: $(INSTALLED)
 
@@ -29,7 +32,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,data,plot]" --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,data,plot,bench]" --group dev
 	touch $(INSTALLED)
 
 clean:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dglcell.data.sources import SourceConfig
@@ -16,6 +16,7 @@ from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig
 
 WANDB_MODES = ("disabled", "offline", "online")
 CHECKPOINTS = ("best_loss", "best_pearson", "last")
+AUTO = "auto"
 
 
 @dataclass
@@ -35,7 +36,7 @@ class DataConfig:
     store: str | None = None  # path of the store; inside `paths.data`, named by source and options, where null
     phenotypes: list[str] | None = None  # which are predicted; all where null
     unknown_genes: str = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
-    batch_size: int = 128  # strains per step and device
+    batch_size: int | str = 128  # strains per step and device; auto: measured when the run starts, then kept
     eval_batch_size: int | None = None  # the same in evaluation; batch_size where null
 
     def validate(self) -> None:
@@ -44,11 +45,24 @@ class DataConfig:
             raise ConfigError(
                 "`data.unknown_genes` is unknown", got=self.unknown_genes, expected=" or ".join(UNKNOWN_POLICIES)
             )
+        if isinstance(self.batch_size, str) and self.batch_size != AUTO:
+            raise ConfigError("`data.batch_size` is no number", got=self.batch_size, expected="1 or more, or auto")
         for key in ("batch_size", "eval_batch_size"):
             size = getattr(self, key)
-            if size is not None and size < 1:
+            if isinstance(size, int) and size < 1:
                 raise ConfigError(f"`data.{key}` is too small", got=size, expected="1 or more")
         self.source.validate()
+
+    @property
+    def training_batch(self) -> int:
+        """`batch_size`, once it is a number."""
+        assert isinstance(self.batch_size, int)
+        return self.batch_size
+
+    @property
+    def evaluation_batch(self) -> int:
+        """`eval_batch_size`, or what it follows."""
+        return self.eval_batch_size or self.training_batch
 
 
 @dataclass
@@ -151,6 +165,12 @@ class Config:
             section.validate()
         MaskedLoss(self.loss)
         self._validate_names()
+        if self.data.batch_size == AUTO and self.trainer.devices * self.trainer.num_nodes > 1:
+            raise ConfigError(
+                "`data.batch_size: auto` works with a single device only",
+                got=f"`trainer.devices: {self.trainer.devices}`, `trainer.num_nodes: {self.trainer.num_nodes}`",
+                do="give a number; a run on one such device finds a good one",
+            )
         if self.model.layers and not (self.model.metabolism or self.cell.networks or self.cell.derived):
             raise ConfigError(
                 "no relation is left for the model",
@@ -168,6 +188,10 @@ class Config:
                 got=self.experiment.name,
                 expected="a name, or names separated by `/`",
             )
+
+    def with_batch_size(self, batch_size: int) -> Config:
+        """The same with a number for `data.batch_size`."""
+        return replace(self, data=replace(self.data, batch_size=batch_size))
 
     @property
     def run_directory(self) -> Path:

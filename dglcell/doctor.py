@@ -12,7 +12,7 @@ import torch
 
 from dglcell.files import RAW_VARIABLE
 from dglcell.graph.resident import ResidentRelation
-from dglcell.kernels.spmm import KERNELS, dgl_runs_on, spmm
+from dglcell.kernels.spmm import KERNELS, dgl_runs_on, runs_on, spmm
 
 EXTRAS = {
     "train": ("pytorch-lightning", "wandb"),
@@ -65,7 +65,7 @@ def format_findings(findings: list[Finding]) -> str:
 
 def _packages() -> list[Finding]:
     findings = []
-    for name in ("torch", "dgl", "lmdb", "omegaconf"):
+    for name in ("torch", "dgl", "numba", "lmdb", "omegaconf"):
         findings.append(Finding(name, importlib.metadata.version(name), ok=True))
     for extra, names in EXTRAS.items():
         for name in names:
@@ -99,9 +99,14 @@ def _kernel(name: str, device: str) -> Finding:
         return Finding(
             what, f"this DGL build has no {device} support", ok=False, do="install DGL's CUDA wheel, or use csr"
         )
+    if not runs_on(name, device):
+        return Finding(what, "is for CPUs only")
     ends = torch.tensor([0, 1]), torch.tensor([1, 1])
     relation = ResidentRelation(("gene", "probe", "gene"), *ends, num_src=2, num_dst=2).to(device)
-    result = spmm(relation, torch.eye(2, device=device), kernel=name).cpu()
+    try:
+        result = spmm(relation, torch.eye(2, device=device), kernel=name).cpu()
+    except ImportError as error:  # e.g. a numpy that is too new for numba
+        return Finding(what, str(error), ok=False, do="install what is missing, or use another kernel")
     right = torch.equal(result, torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
     return Finding(what, "gives the right sums" if right else f"WRONG: {result.tolist()}", ok=right)
 

@@ -6,7 +6,7 @@ import ctypes
 import sys
 
 # Parameters of mallopt(3).
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 LARGEST_INT = 2**31 - 1
 
 
@@ -19,9 +19,22 @@ def keep_freed_memory() -> bool:
     Returns:
         whether the C library took the advice; others than glibc are left as they are.
     """
+    return _advise((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, LARGEST_INT))
+
+
+def return_freed_memory() -> bool:
+    """Take the advice back, for comparison: what glibc's own thresholds come to after a few large tensors.
+
+    Returns:
+        whether the C library took it.
+    """
+    return _advise((M_MMAP_MAX, 1 << 16), (M_MMAP_THRESHOLD, 32 << 20), (M_TRIM_THRESHOLD, 64 << 20))
+
+
+def _advise(*settings: tuple[int, int]) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):
         return False
-    return bool(library.mallopt(M_MMAP_MAX, 0)) and bool(library.mallopt(M_TRIM_THRESHOLD, LARGEST_INT))
+    return all([bool(library.mallopt(*setting)) for setting in settings])

@@ -21,6 +21,9 @@ EDGES = {
 }
 WEIGHTED = ("converts", "converted_by")
 
+Changes = dict[tuple[int, int], float | None]
+"""(source, destination) → the weight that a strain gives the edge, or None where it removes the edge."""
+
 
 @dataclass
 class RandomCell:
@@ -45,22 +48,33 @@ class RandomCell:
         keep = {t: np.ones(n, dtype=bool) for t, n in self.sizes.items()}
         for gene in strain:
             keep["gene"][gene] = False
-        for gene, reaction in zip(*self.edges["gene", "catalyses", "reaction"], strict=True):
+        for gene, reaction in zip(*self.edges.get(("gene", "catalyses", "reaction"), ((), ())), strict=True):
             if gene in strain:
                 keep["reaction"][reaction] = False
         return keep
 
-    def adjacency(self, relation: tuple[str, str, str], strain: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Dense [M, N] weighted adjacency and [M] in-degree of the physically reduced graph, edge by edge."""
+    def surviving(
+        self, relation: tuple[str, str, str], strain: list[int], changes: Changes | None = None
+    ) -> list[tuple[int, int, float]]:
+        """(source, destination, weight) of the edges of the physically reduced graph, one by one."""
         keep = self.keep(strain)
-        source, destination = relation[0], relation[2]
-        matrix = np.zeros((self.sizes[destination], self.sizes[source]))
-        degree = np.zeros(self.sizes[destination])
         weights = self.weights.get(relation, np.ones(len(self.edges[relation][0])))
+        edges = []
         for u, v, w in zip(*self.edges[relation], weights, strict=True):
-            if keep[source][u] and keep[destination][v]:
-                matrix[v, u] += w
-                degree[v] += 1
+            weight = (changes or {}).get((int(u), int(v)), w)
+            if keep[relation[0]][u] and keep[relation[2]][v] and weight is not None:
+                edges.append((int(u), int(v), float(weight)))
+        return edges
+
+    def adjacency(
+        self, relation: tuple[str, str, str], strain: list[int], changes: Changes | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Dense [M, N] weighted adjacency and [M] in-degree of the physically reduced graph."""
+        matrix = np.zeros((self.sizes[relation[2]], self.sizes[relation[0]]))
+        degree = np.zeros(self.sizes[relation[2]])
+        for u, v, w in self.surviving(relation, strain, changes):
+            matrix[v, u] += w
+            degree[v] += 1
         return matrix, degree
 
 
@@ -97,3 +111,16 @@ def genotypes_of(draw: st.DrawFn, cell: RandomCell) -> list[list[int]]:
     if draw(st.booleans()) and strains[0]:
         strains[0] = [*strains[0], strains[0][0]]  # the same gene twice
     return strains
+
+
+@st.composite
+def changes_of(draw: st.DrawFn, cell: RandomCell, strains: int) -> dict[tuple[str, str, str], list[Changes]]:
+    """Some removed and reweighted edges: relation → one dictionary per strain."""
+    weight = st.one_of(st.none(), st.sampled_from([0.0, 1.0, -1.5, 0.3, 7.0]))
+    chosen = {}
+    for relation, (u, v) in cell.edges.items():
+        pairs = sorted(set(zip(u.tolist(), v.tolist(), strict=True)))
+        if pairs:
+            one = st.dictionaries(st.sampled_from(pairs), weight, max_size=4)
+            chosen[relation] = draw(st.lists(one, min_size=strains, max_size=strains))
+    return chosen

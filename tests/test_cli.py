@@ -305,7 +305,7 @@ def test_batch_sizes_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             main(["predict", "run", "a.csv", "-o", "b.csv", "--batch-size", wrong])
         assert f"'{wrong}' is not a number of 1 or more" in capsys.readouterr().err
-        for option in ("--batch", "--steps"):
+        for option in ("--batch", "--threads"):
             with pytest.raises(SystemExit):
                 main(["bench", "tiny.yaml", option, wrong])
             assert f"argument {option}: '{wrong}' is not" in capsys.readouterr().err

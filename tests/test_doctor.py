@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,15 @@ def test_everything_required_works_here(monkeypatch: pytest.MonkeyPatch, tmp_pat
         assert (finding.state, finding.ok) == ("gives the right sums", True)
     assert findings["raw files"].state == str(tmp_path)
     assert findings["raw files"].ok
+
+
+def test_a_package_that_a_kernel_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "dglcell.kernels.tiled_numba", raising=False)
+    monkeypatch.delattr("dglcell.kernels.tiled_numba", raising=False)
+    monkeypatch.setitem(sys.modules, "numba", None)  # its import fails
+    finding = {finding.what: finding for finding in examine()}["kernel tiled on cpu"]
+    assert finding.ok is False
+    assert "numba" in finding.state
 
 
 def test_a_missing_raw_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

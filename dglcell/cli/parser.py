@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from dglcell import __version__
 from dglcell.cli import verbs
+from dglcell.cli.arguments import add_raw, positive
+from dglcell.cli.bench_options import BENCH_EPILOG, BENCH_HELP, add_bench_options
 
 if TYPE_CHECKING:
     Group = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -64,10 +66,6 @@ def _group(group: Group, name: str, text: str) -> Group:
     return group.add_parser(name, help=text).add_subparsers(title="verbs", metavar="VERB", required=True)
 
 
-def _add_raw(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--raw", metavar="DIR", help="folder of raw files (default: $DGLCELL_RAW)")
-
-
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory, as `train` printed it")
     parser.add_argument("--checkpoint", help="best_loss, best_pearson, last, or a path (default: as configured)")
@@ -76,7 +74,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 def _add_configuration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, metavar="FILE", help="experiment, e.g. conf/quickstart.yaml")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="e.g. model.hidden=32 seed=1")
-    _add_raw(parser)
+    add_raw(parser)
 
 
 def _add_train(group: Group) -> None:
@@ -109,15 +107,9 @@ def _add_predict(group: Group) -> None:
     parser.add_argument("genotypes", type=Path, metavar="CSV", help="table of genotypes")
     parser.add_argument("--output", "-o", type=Path, required=True, metavar="CSV", help="where predictions go")
     parser.add_argument(
-        "--batch-size", type=_positive, default=256, metavar="N", help="strains per forward pass (default: 256)"
+        "--batch-size", type=positive, default=256, metavar="N", help="strains per forward pass (default: 256)"
     )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
-
-
-def _positive(text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 1 or more")
-    return int(text)
 
 
 def _add_data(group: Group) -> None:
@@ -132,7 +124,7 @@ def _add_data(group: Group) -> None:
         _verb(data, name, run, text).add_argument("store", type=Path, metavar="STORE")
     listing = _verb(data, "list", verbs.data_list, "list data sources, and the stores of a folder")
     listing.add_argument("folder", nargs="?", type=Path, default=Path("data"), help="of stores (default: data)")
-    _add_raw(listing)
+    add_raw(listing)
 
 
 def _add_graph(group: Group) -> None:
@@ -142,7 +134,7 @@ def _add_graph(group: Group) -> None:
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="of an experiment, e.g. cell.metabolism=false"
     )
-    _add_raw(parser)
+    add_raw(parser)
     parser.add_argument("--names", action="store_true", help="also print all gene names")
 
 
@@ -153,14 +145,4 @@ def _add_config(group: Group) -> None:
 
 
 def _add_bench(group: Group) -> None:
-    parser = _verb(
-        group,
-        "bench",
-        verbs.bench,
-        "time a training step under every strategy, after checking that they agree",
-        "All run in this process on the same strains and weights; ratios are to `edge_subgraph`.",
-    )
-    _add_configuration(parser)
-    parser.add_argument("--batch", type=_positive, default=32, metavar="N", help="strains per step (default: 32)")
-    parser.add_argument("--steps", type=_positive, default=5, metavar="N", help="timed steps (default: 5)")
-    parser.add_argument("--output", type=Path, metavar="JSON", help="also write environment and rows here")
+    add_bench_options(_verb(group, "bench", verbs.bench, BENCH_HELP, BENCH_EPILOG))

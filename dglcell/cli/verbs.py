@@ -138,20 +138,18 @@ def config_validate(options: argparse.Namespace) -> None:
 
 def bench(options: argparse.Namespace) -> None:
     """``dglcell bench``."""
-    import dataclasses
+    from dglcell.cli.bench_options import bench_options
 
-    config = _load(options)
-    from dglcell.files import write_json
-    from dglcell.profiling.bench import bench as run
-    from dglcell.profiling.bench import format_bench
-    from dglcell.training.environment import environment
-    from dglcell.training.prepare import prepare
+    asked = bench_options(options)
+    if options.config is None:
+        options.config = options.experiment
+    elif options.experiment is not None:
+        # With `--config` all positional arguments are overrides.
+        options.overrides = [str(options.experiment), *options.overrides]
+    config = _load(options) if options.config else None
+    from dglcell.profiling.bench.command import bench as run
 
-    rows = run(config, prepare(config, command=options.command), batch=options.batch, steps=options.steps)
-    print(format_bench(rows))
-    if options.output:
-        about = environment(options.command)
-        write_json(options.output, {"environment": about, "rows": [dataclasses.asdict(row) for row in rows]})
+    print(run(asked, config))
 
 
 def doctor(options: argparse.Namespace) -> None:

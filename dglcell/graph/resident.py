@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import dgl
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dglcell.errors import GraphError, listing
+from dglcell.graph.rectangles import Rectangle, rectangles
 from dglcell.graph.schema import Relation
 
-IndexArrays = tuple[NDArray[np.int64], NDArray[np.integer], NDArray[np.floating] | None]
-"""Starts, nodes at the other end, weights."""
+
+@dataclass(frozen=True)
+class CompactEdges:
+    """Edges ordered by row in the smallest integers that hold them, so that loops over them read little memory.
+
+    Attributes:
+        starts: [M + 1] int64; the edges of row v are ``starts[v]:starts[v + 1]``.
+        neighbours: [E] the node at the other end, uint16 while there are at most 65,536 of them, else int32.
+        weights: [E] in the same order, or None.
+    """
+
+    starts: Tensor
+    neighbours: Tensor
+    weights: Tensor | None = None
 
 
 class ResidentRelation(nn.Module):
@@ -27,6 +39,7 @@ class ResidentRelation(nn.Module):
         weight: [E] float, fixed edge weights, or None.
         num_src: number of source nodes.
         num_dst: number of destination nodes.
+        preferred: number of columns → the kernel that ``kernel: auto`` takes for products of about so many.
     """
 
     src: Tensor
@@ -46,14 +59,18 @@ class ResidentRelation(nn.Module):
         order = torch.argsort(dst, stable=True)
         self.relation = relation
         self.num_src, self.num_dst = num_src, num_dst
+        self.preferred: dict[int, str] = {}
         self.register_buffer("src", src[order].long(), persistent=False)
         self.register_buffer("dst", dst[order].long(), persistent=False)
         self.register_buffer("weight", None if weight is None else weight[order], persistent=False)
         self._dgl: dgl.DGLGraph | None = None
         self._csr: dict[tuple[torch.dtype, bool, bool], Tensor] = {}
         self._index: dict[bool, tuple[Tensor, Tensor, Tensor | None]] = {}
-        self._arrays: dict[bool, IndexArrays] = {}
+        self._compact: dict[tuple[torch.dtype | None, bool], CompactEdges] = {}
+        self._dense: dict[tuple[torch.dtype, bool], Tensor] = {}
         self._degrees: dict[bool, Tensor] = {}
+        self._by_pair: tuple[Tensor, Tensor] | None = None
+        self._by_in_degree: tuple[Tensor, list[Rectangle]] | None = None
 
     @property
     def num_edges(self) -> int:
@@ -87,14 +104,13 @@ class ResidentRelation(nn.Module):
             self._index[transposed] = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]), nodes, weight
         return self._index[transposed]
 
-    def index_arrays(self, *, transposed: bool) -> IndexArrays:
-        """The same on the host, with nodes in the smallest type that holds them: they are read once per product."""
-        if transposed not in self._arrays:
-            starts, nodes, weight = self.index_tensors(transposed=transposed)
-            number = self.num_dst if transposed else self.num_src
-            small = nodes.cpu().numpy().astype(np.uint16 if number <= 1 << 16 else np.int32)
-            self._arrays[transposed] = starts.cpu().numpy(), small, None if weight is None else weight.cpu().numpy()
-        return self._arrays[transposed]
+    @property
+    def edges_by_pair(self) -> tuple[Tensor, Tensor]:
+        """[E] ``destination · N + source`` of all edges, ascending, and [E] the edges in that order."""
+        if self._by_pair is None:
+            keys, order = torch.sort(self.dst * self.num_src + self.src, stable=True)
+            self._by_pair = keys, order
+        return self._by_pair
 
     @property
     def in_degrees(self) -> Tensor:
@@ -109,6 +125,19 @@ class ResidentRelation(nn.Module):
         if True not in self._degrees:
             self._degrees[True] = torch.bincount(self.src, minlength=self.num_src)
         return self._degrees[True]
+
+    @property
+    def in_starts(self) -> Tensor:
+        """[M + 1] int64: the edges into node v are ``in_starts[v]`` … ``in_starts[v + 1] - 1``."""
+        return self.index_tensors(transposed=False)[0]
+
+    @property
+    def by_in_degree(self) -> tuple[Tensor, list[Rectangle]]:
+        """[M] destination nodes by descending in-degree, and how their in-edges fit into rectangles."""
+        if self._by_in_degree is None:
+            degrees, nodes = torch.sort(self.in_degrees, descending=True, stable=True)
+            self._by_in_degree = nodes, rectangles(degrees.cpu().numpy())
+        return self._by_in_degree
 
     def csr(self, dtype: torch.dtype, *, weighted: bool, transposed: bool) -> Tensor:
         """The adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix; made once per form.
@@ -134,10 +163,54 @@ class ResidentRelation(nn.Module):
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
             return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
 
+    def compact(self, weights_dtype: torch.dtype | None, *, transposed: bool) -> CompactEdges:
+        """The edges by destination (or by source) in small types; made once per form.
+
+        Args:
+            weights_dtype: of the fixed edge weights; None leaves them out.
+            transposed: rows are sources.
+        """
+        key = (weights_dtype, transposed)
+        if key not in self._compact:
+            self._compact[key] = self._make_compact(weights_dtype, transposed)
+        return self._compact[key]
+
+    def _make_compact(self, weights_dtype: torch.dtype | None, transposed: bool) -> CompactEdges:
+        starts, nodes, weight = self.index_tensors(transposed=transposed)
+        if weights_dtype is not None and weight is not None:
+            plain = self.compact(None, transposed=transposed)
+            return CompactEdges(plain.starts, plain.neighbours, weight.to(weights_dtype))
+        number = self.num_dst if transposed else self.num_src
+        return CompactEdges(starts, nodes.to(torch.uint16 if number <= 1 << 16 else torch.int32))
+
+    def dense(self, dtype: torch.dtype, *, weighted: bool) -> Tensor:
+        """The adjacency [num_dst, num_src] as a dense matrix, multi-edges added up; made once per form.
+
+        Args:
+            dtype: of the entries; a half precision that cannot hold all of them exactly is replaced by float32.
+            weighted: fixed edge weights as entries, else ones.
+        """
+        key = (dtype, weighted)
+        if key not in self._dense:
+            self._dense[key] = self._make_dense(dtype, weighted)
+        return self._dense[key]
+
+    def _make_dense(self, dtype: torch.dtype, weighted: bool) -> Tensor:
+        matrix = torch.zeros(
+            self.num_dst * self.num_src, dtype=torch.promote_types(dtype, torch.float32), device=self.src.device
+        )
+        if weighted and self.weight is not None:
+            values = self.weight.to(matrix.dtype)
+        else:
+            values = matrix.new_ones(()).expand(self.num_edges)
+        matrix = matrix.index_add_(0, self.dst * self.num_src + self.src, values).view(self.num_dst, self.num_src)
+        exact = matrix.to(dtype)
+        return exact if torch.equal(exact.to(matrix.dtype), matrix) else matrix
+
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         # Buffers move or change dtype: what was derived from them is made anew when next asked for.
-        self._dgl = None
-        for derived in (self._csr, self._index, self._arrays, self._degrees):
+        self._dgl, self._by_pair, self._by_in_degree = None, None, None
+        for derived in (self._csr, self._index, self._compact, self._dense, self._degrees):
             derived.clear()
         return super()._apply(fn, recurse)
 

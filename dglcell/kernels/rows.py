@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +17,9 @@ from dglcell.kernels.threads import run_tasks
 
 EDGES_AT_ONCE = 1 << 20
 """Edges that the plain version expands at a time."""
+
+COMPILED_DEVICES = ("cpu",)
+"""Where compiled code runs; plain torch elsewhere."""
 
 TASKS = 16
 """Into how many tasks a product is cut; enough to balance a few threads."""
@@ -55,7 +57,7 @@ def pull(
     """
     if len(pairs.nodes) == 0 or relation.num_edges == 0:
         return
-    if out_KH.device.type == "cpu":
+    if _compiled(out_KH):
         degrees = relation.out_degrees if reverse else relation.in_degrees
         bounds = _balanced(degrees.index_select(0, pairs.nodes))
         _run(_kernels(out_KH.shape[1]).pull, relation, pairs, table_BN, source_SH, out_KH, bounds, transposed=reverse)
@@ -83,7 +85,7 @@ def push(
     """
     if len(pairs.nodes) == 0 or relation.num_edges == 0:
         return
-    if out_KH.device.type == "cpu":
+    if _compiled(out_KH):
         # One task for each strain: no two of them write to one row.
         counts = torch.bincount(pairs.strains, minlength=len(table_BM))
         bounds = [0, *counts.cumsum(0).tolist()]
@@ -111,7 +113,7 @@ def add_rows(out_SH: Tensor, rows: Tensor, values_KH: Tensor, *, threads: int | 
     width = out_SH.shape[1]
     arrays = (out_SH.numpy(), rows.numpy(), values_KH.contiguous().to(out_SH.dtype).numpy())
     half = width // 2
-    if threads == 1 or len(rows) < ROWS_WORTH_THREADS or not _has_own_code(half):
+    if threads == 1 or len(rows) < ROWS_WORTH_THREADS or 2 * half != width or not _has_own_code(half):
         _kernels(width).add_rows(*arrays, 0)
     else:
         run_tasks(_kernels(half).add_rows, [(*arrays, 0), (*arrays, half)])
@@ -121,9 +123,12 @@ def add_split(shared_NH: Tensor, out_SH: Tensor, rows: Tensor, values_KH: Tensor
     """``add_rows`` with one thread, where rows below N belong to ``shared`` instead of ``out``."""
     if not _compiled(out_SH):
         N = len(shared_NH)
+        if N == 0:
+            add_rows(out_SH, rows, values_KH)
+            return
         low = (rows < N).unsqueeze(1)
         out_SH.index_add_(0, rows, torch.where(low, 0, values_KH).to(out_SH.dtype))
-        shared_NH.index_add_(0, rows.clamp(max=max(N - 1, 0)), torch.where(low, values_KH, 0).to(out_SH.dtype))
+        shared_NH.index_add_(0, rows.clamp(max=N - 1), torch.where(low, values_KH, 0).to(out_SH.dtype))
         return
     values = values_KH.contiguous().to(out_SH.dtype).numpy()
     _kernels(out_SH.shape[1]).add_split(shared_NH.numpy(), out_SH.numpy(), rows.numpy(), values)
@@ -148,7 +153,7 @@ def sum_strains(table_BN: Tensor, source_SH: Tensor, out_NH: Tensor) -> None:
 
 
 def _compiled(out: Tensor) -> bool:
-    return out.device.type == "cpu" and out.dtype in (torch.float32, torch.float64)
+    return out.device.type in COMPILED_DEVICES and out.dtype in (torch.float32, torch.float64)
 
 
 def _has_own_code(width: int) -> bool:
@@ -174,16 +179,13 @@ def _run(
     *,
     transposed: bool,
 ) -> None:
-    starts, neighbours, weights = relation.index_arrays(transposed=transposed)
-    values = None if weights is None else weights.astype(_dtype_of(source), copy=False)
-    shared = (starts, neighbours, values, pairs.nodes.numpy(), pairs.strains.numpy(), table.numpy())
+    edges = relation.compact(source.dtype, transposed=transposed)
+    weights = None if edges.weights is None else edges.weights.numpy()
+    starts, neighbours = edges.starts.numpy(), edges.neighbours.numpy()
+    shared = (starts, neighbours, weights, pairs.nodes.numpy(), pairs.strains.numpy(), table.numpy())
     rows = (source.detach().contiguous().numpy(), out.numpy())
     tasks = [(*shared, *rows, first, last) for first, last in itertools.pairwise(bounds) if last > first]
     run_tasks(function, tasks)  # type: ignore[arg-type]
-
-
-def _dtype_of(x: Tensor) -> type:
-    return np.float64 if x.dtype == torch.float64 else np.float32
 
 
 def _balanced(degrees_K: Tensor) -> list[int]:

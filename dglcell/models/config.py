@@ -8,10 +8,11 @@ from dglcell.errors import ConfigError
 from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.kernels.spmm import KERNELS
 from dglcell.nn.cross_relation import CROSS_RELATION
+from dglcell.nn.gatv2 import check_heads
 from dglcell.nn.registry import make_activation, make_norm
 from dglcell.perturbation.perturb import STRATEGIES
 
-CONVS = ("gin", "sage")
+CONVS = ("gin", "sage", "gatv2")
 COMBINATIONS = ("mean", "gated", "none")
 
 
@@ -21,9 +22,10 @@ class HeteroCellConfig:
 
     hidden: int = 64  # H, width of every state
     layers: int = 3  # L, rounds of message passing
-    conv: str = "gin"  # gin | sage, for every relation
+    conv: str = "gin"  # gin | sage | gatv2, for every relation
     gin_layers: int = 2  # Linear layers of a GIN's MLP
     gin_hidden: int | None = None  # width inside a GIN's MLP; H where null
+    conv_heads: int = 4  # heads of gatv2; must divide H
     cross_relation: str = "sum"  # sum | mean over the relations into a node
     residual: bool = True  # add the input of every layer to its output
     norm: str = "layer"  # layer | rms | none, per node
@@ -40,8 +42,9 @@ class HeteroCellConfig:
     local_heads: int = 8
     local_gain: float = 1.0  # initial share of the attention; from 0.01 interactions are learnt slowly
     combination: str = "mean"  # mean | gated | none, of global and local prediction
-    strategy: str = "node_mask"  # how the strains' graphs are expressed
-    kernel: str = "auto"  # how sparse products are computed
+    strategy: str = "auto"  # auto | difference | node_mask | edge_mask | edge_subgraph, for the strains' graphs
+    kernel: str = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | reference
+    choices: str | None = None  # choices.json of a run, for what `auto` takes; found by a short calibration where null
     recompute: bool = True  # keep little between forward and backward pass: half the memory, about as fast on a CPU
 
     def validate(self) -> None:
@@ -65,12 +68,14 @@ class HeteroCellConfig:
         for key, allowed in (
             ("conv", CONVS),
             ("combination", COMBINATIONS),
-            ("strategy", tuple(STRATEGIES)),
+            ("strategy", ("auto", *STRATEGIES)),
             ("cross_relation", tuple(CROSS_RELATION)),
             ("kernel", ("auto", *KERNELS)),
         ):
             if getattr(self, key) not in allowed:
                 raise ConfigError(f"`model.{key}` is unknown", got=getattr(self, key), expected=", ".join(allowed))
+        if self.conv == "gatv2":
+            check_heads(self.hidden, self.conv_heads)
         make_norm(self.norm, 1)
         make_activation(self.activation)
         if not self.pool or set(self.pool) - set(NODE_TYPES):

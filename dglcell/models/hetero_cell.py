@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import HeteroCellConfig
+from dglcell.nn.gatv2 import GATv2Conv
 from dglcell.nn.gin import GINConv
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.nn.hyper_sagnn import HyperSAGNN
@@ -18,6 +20,8 @@ from dglcell.nn.mlp import mlp
 from dglcell.nn.pooling import AttentionPooling
 from dglcell.nn.registry import make_activation, make_norm
 from dglcell.nn.sage import SAGEConv
+from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import States
@@ -75,8 +79,9 @@ class HeteroCell(nn.Module):
     ) -> None:
         super().__init__()
         self.cell, self.config, self.outputs = cell, config, outputs
+        self.choices: Choices | None = None
         relations = choose_relations(cell, config)
-        plan = live_relations(relations, config.layers, set(config.pool) | {GENE})
+        self.plan = plan = live_relations(relations, config.layers, set(config.pool) | {GENE})
         read = set(config.pool) | {GENE} | {t for layer in plan for r in layer for t in (r[0], r[2])}
         self.node_types = [t for t in cell.num_nodes if t in read]
         width = config.hidden
@@ -112,6 +117,9 @@ class HeteroCell(nn.Module):
         def make_conv(relation: Relation) -> nn.Module:
             if config.conv == "sage":
                 return SAGEConv(relation, config.hidden)
+            if config.conv == "gatv2":
+                weighted = self.cell[relation].weight is not None
+                return GATv2Conv(relation, config.hidden, config.conv_heads, weighted=weighted)
             return GINConv(
                 relation,
                 config.hidden,
@@ -145,6 +153,11 @@ class HeteroCell(nn.Module):
             dropout=config.dropout,
         )
 
+    def choose(self, choices: Choices) -> None:
+        """Let ``strategy: auto`` and ``kernel: auto`` follow ``choices``."""
+        self.choices = choices
+        choices.apply(self.cell)
+
     def encode(self, perturbed: PerturbedCell) -> dict[str, States]:
         """Node states of every strain after L rounds: node type → [N, B, H]."""
         states = {t: States.shared(self._inputs(t)) for t in self.node_types}
@@ -161,13 +174,22 @@ class HeteroCell(nn.Module):
         out: Tensor = self.preprocessors[node_type](x_NH)
         return out
 
-    def forward(self, genotypes: GenotypeBatch) -> Prediction:
+    def forward(self, genotypes: GenotypeBatch, edges: EdgePerturbations | None = None) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model.
 
         No step of it synchronises with the host or loops over strains (but for the strategy ``edge_subgraph``,
         which does both).
+
+        Args:
+            genotypes: deleted genes.
+            edges: changed edges of the same strains, for the strategies of ``EDGE_STRATEGIES``.
         """
-        perturbed = perturb(self.cell, genotypes.with_wild_type(), self.config.strategy, self.config.kernel)
+        changed = None if edges is None else edges.with_wild_type()
+        config = self.config
+        choices = self.choices or Choices.default(genotypes.genes.device.type)
+        if config.dropout and choices.strategy == "difference":
+            choices = dataclasses.replace(choices, strategy="node_mask")
+        perturbed = perturb(self.cell, genotypes.with_wild_type(), config.strategy, config.kernel, changed, choices)
         states = self.encode(perturbed)
         pooled = torch.cat([self._pool(t, states[t], perturbed.keep[t]) for t in self.config.pool], dim=-1)
         difference = pooled[:1] - pooled[1:]

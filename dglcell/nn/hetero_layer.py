@@ -25,8 +25,8 @@ class Conv(Protocol):
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """New rows [K, H] from those of the destination nodes and what they receive."""
 
-    def network(self) -> Network:
-        """What ``update`` computes, for compiled code."""
+    def network(self) -> Network | None:
+        """What ``update`` computes, for compiled code; None where that would save nothing."""
 
 
 class RelationConv(nn.Module):
@@ -42,15 +42,19 @@ class RelationConv(nn.Module):
 
     def addend(self, perturbed: PerturbedCell, source: States, destination: States) -> Addend:
         """The new states of the destination nodes, as a row-wise function of theirs and of what they receive."""
-        conv = cast(Conv, self.conv)
+        received = cast(Conv, self.conv).receive(perturbed, source, destination)
+        return self.row_wise(), [destination, received]
+
+    def row_wise(self) -> RowWise:
+        """New rows from those of the destination nodes and what they receive."""
 
         def update(x: Tensor, received: Tensor) -> Tensor:
-            out: Tensor = self.after(conv.update(x, received))
+            out: Tensor = self.after(cast(Conv, self.conv).update(x, received))
             return out
 
-        received = conv.receive(perturbed, source, destination)
-        compiled = Update.of(conv.network(), self.after[0], self.after[1])
-        return RowWise(update, self, self.recompute, compiled), [destination, received]
+        network = cast(Conv, self.conv).network()
+        compiled = None if network is None else Update.of(network, self.after[0], self.after[1])
+        return RowWise(update, self, self.recompute, compiled)
 
 
 class HeteroLayer(nn.Module):

@@ -12,14 +12,14 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import Relation
+from dglcell.kernels.attention import GATv2Score
 from dglcell.kernels.rows import Pairs, add_rows, pull, push, sum_strains
 from dglcell.kernels.spmm import spmm
+from dglcell.perturbation.choices import DENSE_SHARE
+from dglcell.perturbation.difference_attention import shared_attention
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.row_index import RowIndex, union
 from dglcell.perturbation.states import DenseStates, SharedStates, States
-
-DENSE_SHARE = 0.9
-"""Changed rows, as a share of M · B, from which dense states are cheaper than a list of rows."""
 
 PUSH_COST = 2.0
 """What an edge costs when sources add to their targets, relative to targets that gather from their sources."""
@@ -65,12 +65,14 @@ class Targets:
 class Difference:
     """``y = A · base``, corrected along the edges of deleted and changed rows; exact for sums and means.
 
-    Beyond ``DENSE_SHARE`` the states are made dense and node masks take over. How many rows change depends on the
-    genotypes, so that on a GPU each aggregation waits for the device.
+    Beyond ``dense_share`` of changed rows the states are made dense and node masks take over. How many rows change
+    depends on the genotypes, so that on a GPU each aggregation waits for the device.
     """
 
-    def __init__(self, cell: ResidentCell, keep: dict[str, Tensor], kernel: str = "auto") -> None:
-        self.cell, self.keep, self.kernel = cell, keep, kernel
+    def __init__(
+        self, cell: ResidentCell, keep: dict[str, Tensor], kernel: str = "auto", dense_share: float = DENSE_SHARE
+    ) -> None:
+        self.cell, self.keep, self.kernel, self.dense_share = cell, keep, kernel, dense_share
         self.dense = NodeMask(cell, keep, kernel)
         self.lost = {node_type: RowIndex.where(~mask) for node_type, mask in keep.items()}
         self._changes: dict[str, Change] = {}
@@ -82,12 +84,21 @@ class Difference:
             return self.dense.aggregate(relation, states, reduce)
         change = self._change(relation[0], states)
         targets = self._targets(relation, change.index, reduce, states.x_XH.dtype)
-        if len(targets.index) > DENSE_SHARE * targets.index.mask_BN.numel():
+        if len(targets.index) > self.dense_share * targets.index.mask_BN.numel():
             return self.dense.aggregate(relation, self._made_dense(relation[0], states), reduce)
         edges = self.cell[relation]
         base_MH = spmm(edges, states.base_NH, kernel=self.kernel)
         y_XH: Tensor = _CorrectedSums.apply(base_MH, change.change_DH, edges, change.index, targets)
         return SharedStates(y_XH, targets.index)
+
+    def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
+        """See ``PerturbedCell.attend``."""
+        if isinstance(keys, SharedStates) and isinstance(queries, SharedStates):
+            keep = self.keep[relation[0]], self.keep[relation[2]]
+            attended = shared_attention(self.cell[relation], keep, keys, queries, score, self.kernel)
+            if attended is not None:
+                return attended
+        return self.dense.attend(relation, keys, queries, score)
 
     def _made_dense(self, node_type: str, states: SharedStates) -> DenseStates:
         """Once for all relations out of a node type."""
@@ -165,9 +176,10 @@ class _CorrectedSums(torch.autograd.Function):
             push(edges, _pairs(sources), index.table, change_DH, rows_KH, reverse=False)
         else:
             pull(edges, _pairs(index), sources.table, change_DH, rows_KH, reverse=False)
-        if targets.scale_M1 is None:
+        if targets.scale_K1 is None:
             rows_KH[targets.lost] = 0
         else:
+            assert targets.scale_K1 is not None
             rows_KH *= targets.scale_K1
         return out_XH
 

@@ -5,31 +5,49 @@ from __future__ import annotations
 import dgl
 import dgl.function as fn
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
+from dglcell.kernels.attention import GATv2Score
+from dglcell.perturbation.edge_perturbation import EdgePerturbations, check_weights_matter
 from dglcell.perturbation.states import DenseStates, States
 
 
 class EdgeSubgraph:
     """One heterograph per strain; lost nodes keep a row, their edges are gone."""
 
-    def __init__(self, cell: ResidentCell, keep: dict[str, Tensor]) -> None:
+    def __init__(
+        self, cell: ResidentCell, keep: dict[str, Tensor], perturbations: EdgePerturbations | None = None
+    ) -> None:
         self.cell, self.keep = cell, keep
+        self.perturbations = {} if perturbations is None else perturbations.relations
         wild_type = cell.heterograph()
         num_strains = next(iter(keep.values())).shape[1]
-        self.graphs = [
-            dgl.edge_subgraph(wild_type, self._surviving(strain), relabel_nodes=False) for strain in range(num_strains)
-        ]
+        self.graphs = [self._reduced(wild_type, strain) for strain in range(num_strains)]
 
-    def _surviving(self, strain: int) -> dict[Relation, Tensor]:
-        surviving = {}
-        for relation in self.cell.relations:
-            edges = self.cell[relation]
-            alive = self.keep[relation[0]][edges.src, strain] & self.keep[relation[2]][edges.dst, strain]
-            surviving[relation] = alive.nonzero().squeeze(1)
-        return surviving
+    def _reduced(self, wild_type: dgl.DGLGraph, strain: int) -> dgl.DGLGraph:
+        """The graph of one strain, with its own edge weights."""
+        surviving = {relation: self._surviving(relation, strain) for relation in self.cell.relations}
+        graph = dgl.edge_subgraph(wild_type, surviving, relabel_nodes=False)
+        for relation, changes in self.perturbations.items():
+            mine = changes.strains == strain
+            if len(changes.edges):
+                edges = self.cell[relation]
+                weight = changes.weights.new_ones(edges.num_edges) if edges.weight is None else edges.weight
+                weight = weight.to(changes.weights.dtype).index_put((changes.edges[mine],), changes.weights[mine])
+                graph.edges[relation].data["weight"] = weight[surviving[relation]]
+        return graph
+
+    def _surviving(self, relation: Relation, strain: int) -> Tensor:
+        """Positions of the edges that the strain has, ascending."""
+        edges = self.cell[relation]
+        alive = self.keep[relation[0]][edges.src, strain] & self.keep[relation[2]][edges.dst, strain]
+        if relation in self.perturbations:
+            changes = self.perturbations[relation]
+            alive[changes.removed_edges[changes.removed_strains == strain]] = False
+        return alive.nonzero().squeeze(1)
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         """See ``PerturbedCell.aggregate``."""
@@ -50,3 +68,26 @@ class EdgeSubgraph:
                 message = fn.copy_u("x", "m")
             graph.update_all(message, {"sum": fn.sum, "mean": fn.mean}[reduce]("m", "y"))
             return graph.dstdata["y"]
+
+    def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
+        """See ``PerturbedCell.attend``."""
+        check_weights_matter(self.perturbations.get(relation), relation, score)
+        key_columns, query_columns = (x.dense().expand(-1, len(self.graphs), -1).unbind(1) for x in (keys, queries))
+        rows = [
+            self._attend_one(graph[relation], key_NH, query_MH, score)
+            for graph, key_NH, query_MH in zip(self.graphs, key_columns, query_columns, strict=True)
+        ]
+        return DenseStates(torch.stack(rows, dim=1))
+
+    @staticmethod
+    def _attend_one(graph: dgl.DGLGraph, key_NH: Tensor, query_MH: Tensor, score: GATv2Score) -> Tensor:
+        if graph.num_edges() == 0:
+            return torch.zeros_like(query_MH)
+        sum_EH = dgl.ops.u_add_v(graph, key_NH.contiguous(), query_MH.contiguous())
+        if score.edge_vector is not None:
+            weight_E1 = graph.edata["weight"].to(sum_EH.dtype).unsqueeze(1) if "weight" in graph.edata else 1
+            sum_EH = sum_EH + weight_E1 * score.edge_vector
+        hidden_EAD = F.leaky_relu(sum_EH, score.slope).unflatten(1, score.vector.shape)
+        share_EA1 = dgl.ops.edge_softmax(graph, (hidden_EAD * score.vector).sum(-1, keepdim=True))
+        value_NAD = key_NH.unflatten(1, score.vector.shape).contiguous()
+        return dgl.ops.u_mul_e_sum(graph, value_NAD, share_EA1).flatten(1)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
+from dglcell.kernels.attention import GATv2Score, gatv2
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.states import DenseStates, States
 
@@ -27,6 +28,12 @@ class NodeMask:
         y_MC = spmm(edges, x_NBH.reshape(edges.num_src, -1), kernel=self.kernel)
         scale_MB = self.mean_scale(relation, y_MC.dtype) if reduce == "mean" else self.keep[relation[2]]
         return DenseStates(y_MC.view(edges.num_dst, -1, width) * scale_MB.unsqueeze(-1))
+
+    def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
+        """See ``PerturbedCell.attend``."""
+        keep = self.keep[relation[0]], self.keep[relation[2]]
+        keys_NBH, queries_MBH = (x.dense().expand(-1, keep[0].shape[1], -1) for x in (keys, queries))
+        return DenseStates(gatv2(self.cell[relation], keys_NBH, queries_MBH, keep, score))
 
     def _kept(self, node_type: str, states: States) -> Tensor:
         """[N, B, H] states with those of lost nodes set to zero; once for all relations out of a node type."""

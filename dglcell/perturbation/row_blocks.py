@@ -153,12 +153,12 @@ class Blocks:
 
         def alone(share: int, first: int, last: int) -> None:
             torch.set_num_threads(1)
-            with torch.set_grad_enabled(state), _autocast(self.autocast):
+            with torch.set_grad_enabled(state), autocast_as(self.autocast):
                 work(share, first, last)
 
         shares = [(i, *bounds) for i, bounds in enumerate(self.shares(number))]
         if self.device.type != "cpu" or threads == 1:
-            with _autocast(self.autocast):
+            with autocast_as(self.autocast):
                 for bounds in shares:
                     work(*bounds)
             return
@@ -185,6 +185,7 @@ def autocast_now(device_type: str) -> tuple[str, torch.dtype, bool]:
     return device_type, torch.get_autocast_dtype(device_type), torch.is_autocast_enabled(device_type)
 
 
-def _autocast(state: tuple[str, torch.dtype, bool]) -> AbstractContextManager[Any]:
+def autocast_as(state: tuple[str, torch.dtype, bool]) -> AbstractContextManager[Any]:
     device_type, dtype, enabled = state
-    return torch.autocast(device_type, dtype=dtype, enabled=enabled)
+    # Weights that were rounded where gradients are off must not be taken from the cache where they are on.
+    return torch.autocast(device_type, dtype=dtype, enabled=enabled, cache_enabled=False)

@@ -6,7 +6,7 @@ more; compiled updates always do the latter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.kernels.rows import add_rows, add_split
 from dglcell.kernels.update import Into, Taken
-from dglcell.perturbation.row_blocks import Blocks, Input, Part, Shape, autocast_now, compiled_updates
+from dglcell.perturbation.row_blocks import Blocks, Input, Part, Shape, autocast_as, autocast_now, compiled_updates
 
 
 def sum_parts(parts: Sequence[Part], tables: Sequence[Tensor], shape: Shape, *, recompute: bool) -> Tensor:
@@ -64,7 +64,8 @@ class _Forward(Blocks):
 
     def run(self) -> Tensor:
         """[N + K, H]."""
-        probe = [part.evaluate([self.rows_of(i, slice(0, 0)) for i in part.inputs]) for part in self.parts]
+        with autocast_as(self.autocast):
+            probe = [part.evaluate([self.rows_of(i, slice(0, 0)) for i in part.inputs]) for part in self.parts]
         dtype = probe[0].dtype
         for empty in probe[1:]:
             dtype = torch.promote_types(dtype, empty.dtype)
@@ -208,7 +209,9 @@ class _Backward(Blocks):
         part, update, packed = self.parts[number], self.updates[number], self.packed[number]
         if update is not None and packed is not None:
             into = [self._into(share, source, span) for source in part.inputs]
-            found = update.backward(packed, self.taken(part, span), span.stop - span.start, of_rows, into)
+            found: Iterable[tuple[Tensor, Tensor]] = update.backward(
+                packed, self.taken(part, span), span.stop - span.start, of_rows, into
+            )
         else:
             grad = of_rows.table
             if of_rows.index is not None:
@@ -221,16 +224,19 @@ class _Backward(Blocks):
             if parameter.requires_grad:
                 self._of_share[share][self._position[id(parameter)]] += value
 
-    def _through_graph(self, share: int, number: int, span: slice, grad: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _through_graph(self, share: int, number: int, span: slice, grad: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
         """Add the gradients of a block's inputs by its graph, and give those of the parameters."""
         part = self.parts[number]
         inputs, rows = self.graph(part, span) if self.graphs is None else self.graphs.pop((number, span.start))
+        if not rows.requires_grad:
+            return []
         leaves = [x for x in inputs if x.requires_grad]
-        values = iter(torch.autograd.grad(rows, [*leaves, *part.parameters], grad.to(rows.dtype)))
+        wanted = [*leaves, *part.parameters]
+        values = iter(torch.autograd.grad(rows, wanted, grad.to(rows.dtype), allow_unused=True))
         for source, x in zip(part.inputs, inputs, strict=True):
             if x.requires_grad:
                 self._add(share, source, span, next(values))
-        return zip(part.parameters, values, strict=True)
+        return [(p, value) for p, value in zip(part.parameters, values, strict=True) if value is not None]
 
     def _into(self, share: int, source: Input, span: slice) -> Into:
         of_table = self.of_tables[source.table]
@@ -240,9 +246,9 @@ class _Backward(Blocks):
             return Into(of_table[span])
         return Into(of_table, source.index[span], self._shared[share][source.table])
 
-    def _add(self, share: int, source: Input, span: slice, value: Tensor) -> None:
+    def _add(self, share: int, source: Input, span: slice, value: Tensor | None) -> None:
         of_table = self.of_tables[source.table]
-        if of_table is None:
+        if of_table is None or value is None:
             return
         if source.index is None:
             of_table[span] += value

@@ -26,23 +26,17 @@ class Rows:
     Attributes:
         table: [S, H].
         index: [K] int64 which rows; None for all of them as they are.
-        shared: how many of the table's first rows may occur several times in ``index``; those after them at most once.
+        shared: how many of the table's first rows may occur anywhere, and several times, in ``index``. Each of those
+            after them belongs to one row of a sum: no two rows of it may have it, in one term or in several.
     """
 
     table: Tensor
     index: Tensor | None = None
     shared: int = 0
 
-    def __len__(self) -> int:
-        return len(self.table) if self.index is None else len(self.index)
-
     def all(self) -> Tensor:
         """[K, H], differentiable."""
         return self.table if self.index is None else _TakeRows.apply(self.table, self.index)
-
-    def block(self, span: slice) -> Tensor:
-        """Some of them."""
-        return self.table[span] if self.index is None else self.table.index_select(0, self.index[span])
 
 
 @dataclass(frozen=True)

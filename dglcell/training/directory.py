@@ -30,6 +30,11 @@ class RunDirectory:
         return self.path / "environment.json"
 
     @property
+    def choices(self) -> Path:
+        """What `auto` takes, and why."""
+        return self.path / "choices.json"
+
+    @property
     def split(self) -> Path:
         """The split, with its hash."""
         return self.path / "split.npz"

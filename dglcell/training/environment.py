@@ -31,13 +31,15 @@ def environment(command: str) -> dict[str, Any]:
 
 def package_versions() -> dict[str, str | None]:
     """Installed versions; None where a package is missing."""
-    versions: dict[str, str | None] = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
-    return versions
+    return {name: version_of(name) for name in PACKAGES}
+
+
+def version_of(package: str) -> str | None:
+    """The installed version of one package; None where it is missing."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

@@ -19,13 +19,15 @@ from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.models.hetero_cell import HeteroCell
+from dglcell.perturbation.choices import Choices
+from dglcell.training.calibrate import choose, read_choices, write_choices
 from dglcell.training.checkpoint import describe_run
 from dglcell.training.device import device_of
 from dglcell.training.directory import RunDirectory
 from dglcell.training.optimizers import count_steps
 from dglcell.training.prepare import Prepared
 from dglcell.training.progress import EpochBar
-from dglcell.training.ranks import leave_group
+from dglcell.training.ranks import is_rank_zero, leave_group, wait_for
 from dglcell.training.record import EpochLog
 from dglcell.training.task import StrainTask
 from dglcell.training.tracking import tracked
@@ -39,7 +41,9 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
     model = HeteroCell(ResidentCell(prepared.cell.graph), config.model, len(dataset.phenotypes), prepared.features)
-    strains_per_step = config.data.batch_size * settings.devices * settings.num_nodes
+    if "auto" in (config.model.strategy, config.model.kernel):
+        model.choose(find_choices(config, prepared, directory, model))
+    strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(len(prepared.parts["train"]) / strains_per_step)
     return StrainTask(
         model,
@@ -55,6 +59,24 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     )
 
 
+def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, model: HeteroCell) -> Choices:
+    """What `auto` takes: a continued run's choices again, else those of `model.choices`, else new ones.
+
+    Every rank reads what the first one wrote, so that all compute alike.
+    """
+    if is_rank_zero() and not (directory.last.exists() and directory.choices.exists()):
+        train = prepared.parts["train"][: config.data.training_batch]
+        batch = prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
+        device = torch.device(device_of(config.trainer.accelerator))
+        file = None if config.model.choices is None else Path(config.model.choices)
+        found = choose(model.to(device), batch.to(device), file=file)
+        model.to("cpu")
+        directory.path.mkdir(parents=True, exist_ok=True)
+        write_choices(directory.choices, found)
+    wait_for(directory.choices)
+    return read_choices(directory.choices).choices
+
+
 def fit(
     config: Config,
     trainer: pl.Trainer,
@@ -67,8 +89,8 @@ def fit(
     data = StrainDataModule(
         prepared.dataset,
         prepared.parts,
-        batch_size=config.data.batch_size,
-        eval_batch_size=config.data.eval_batch_size or config.data.batch_size,
+        batch_size=config.data.training_batch,
+        eval_batch_size=config.data.evaluation_batch,
         seed=config.seed,
     )
     with warnings.catch_warnings(), tracked(config, directory) as logger:

@@ -70,7 +70,7 @@ def evaluate_parts(
         the rows of the table, and the model's predictions [n, T] by part.
     """
     trained.model.to(device_here(config.trainer.accelerator))
-    batch_size = config.data.eval_batch_size or config.data.batch_size
+    batch_size = config.data.evaluation_batch
     rows, predictions = [], {}
     for part in EVALUATED:
         strains = prepared.parts[part]

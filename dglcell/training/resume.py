@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from dglcell.config import Config
+from dglcell.config import AUTO, Config
 from dglcell.config_io import read_yaml, to_yaml
 from dglcell.data.split import Split
 from dglcell.errors import CheckpointError, ConfigError, listing
@@ -94,6 +94,18 @@ def starting_point(checkpoint: Path | None, config: Config) -> tuple[int, bool]:
     return epoch, False
 
 
+def settle(config: Config, checkpoint: Path | None) -> Config:
+    """Replace `data.batch_size: auto` by what was found when the run that is continued began.
+
+    Raises:
+        CheckpointError: the checkpoint is torn.
+    """
+    if checkpoint is None or config.data.batch_size != AUTO:
+        return config
+    about = OmegaConf.create(read_checkpoint(checkpoint)["dglcell"]["config"])
+    return config.with_batch_size(int(about.data.batch_size))
+
+
 def check_continues(content: dict[str, Any], path: Path, config: Config, cell: CellGraph, split: Split) -> None:
     """Refuse to continue a checkpoint with other settings, another cell graph or another split.
 
@@ -128,6 +140,8 @@ def refuse_changes(old: DictConfig, config: Config, *, where: str) -> None:
     """
     before = _flat(OmegaConf.to_container(old))
     after = _flat(OmegaConf.to_container(OmegaConf.create(to_yaml(config))))
+    if config.data.batch_size == AUTO:
+        after["data.batch_size"] = before.get("data.batch_size")
     changed = [
         f"{key}: {before.get(key)} → {after.get(key)}"
         for key in sorted(before.keys() | after.keys())

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import pytorch_lightning as pl
 import torch
 
-from dglcell.config import Config
+from dglcell.config import AUTO, Config
 from dglcell.config_io import to_yaml
 from dglcell.files import atomic_file, write_json
 from dglcell.models.hetero_cell import count_parameters
+from dglcell.training.batch_size import find_batch_size
 from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
 from dglcell.training.environment import environment
@@ -20,7 +21,7 @@ from dglcell.training.metrics import ResultRow
 from dglcell.training.prepare import Prepared, prepare_run
 from dglcell.training.ranks import is_rank_zero
 from dglcell.training.report import report
-from dglcell.training.resume import check_continues, resume_from, starting_point
+from dglcell.training.resume import check_continues, resume_from, settle, starting_point
 from dglcell.training.task import StrainTask
 
 log = logging.getLogger("dglcell")
@@ -49,6 +50,7 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
         log.setLevel(logging.WARNING)
     checkpoint = resume_from(config)
     start, finished = starting_point(checkpoint, config)
+    config = settle(config, checkpoint)
     directory = RunDirectory(config.run_directory)
     pl.seed_everything(config.seed, verbose=False)
     if config.trainer.threads:
@@ -58,8 +60,10 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
     prepared = prepare_run(config, directory, command, continued=continued)
     if checkpoint is not None:
         check_continues(read_checkpoint(checkpoint), checkpoint, config, prepared.cell, prepared.split)
-    task = make_task(config, prepared, directory)
     trainer = make_trainer(config, directory)
+    if config.data.batch_size == AUTO:
+        config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
+    task = make_task(config, prepared, directory)
     if is_rank_zero():
         write_run_files(config, directory, prepared, task, command)
         if not continued:

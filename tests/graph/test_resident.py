@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dglcell.errors import GraphError
-from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident import ResidentCell, ResidentRelation
 
 
 def small_cell() -> ResidentCell:
@@ -28,12 +28,29 @@ def test_edges_are_ordered_by_destination_and_complete() -> None:
     assert cell.num_nodes == {"gene": 3, "metabolite": 2, "reaction": 1}
 
 
-def test_edges_by_source() -> None:
+def test_edges_by_node_at_either_end() -> None:
     physical = small_cell()["gene", "physical", "gene"]
-    starts, order = physical.edges_by_source
-    for node in range(3):
-        assert (physical.src[order[starts[node] : starts[node + 1]]] == node).all()
-    assert sorted(order.tolist()) == [0, 1, 2]
+    starts, sources, weight = physical.index_tensors(transposed=False)
+    assert starts.tolist() == [0, 2, 2, 3]
+    assert [sorted(sources[starts[v] : starts[v + 1]].tolist()) for v in range(3)] == [[1, 2], [], [0]]
+    assert weight is None
+    starts, destinations, weight = physical.index_tensors(transposed=True)
+    assert [sorted(destinations[starts[u] : starts[u + 1]].tolist()) for u in range(3)] == [[2], [0], [0]]
+    assert weight is None
+    assert physical.out_degrees.tolist() == [1, 1, 1]
+
+
+def test_weights_follow_their_edges_to_either_end() -> None:
+    relation = weighted_relation()
+    edges = sorted(zip(relation.src.tolist(), relation.dst.tolist(), relation.weight.tolist(), strict=True))
+    for transposed in (False, True):
+        starts, nodes, weight = relation.index_tensors(transposed=transposed)
+        rows = torch.arange(3).repeat_interleave(starts.diff())
+        ends = (rows, nodes) if transposed else (nodes, rows)
+        assert weight is not None
+        assert sorted(zip(*(x.tolist() for x in (*ends, weight)), strict=True)) == edges
+    assert relation.in_degrees.tolist() == [1, 3, 0]
+    assert relation.out_degrees.tolist() == [1, 1, 2]
 
 
 def test_the_heterograph_comes_back() -> None:
@@ -54,3 +71,61 @@ def test_buffers_follow_the_dtype_and_are_not_in_checkpoints() -> None:
 def test_an_unknown_relation_is_refused() -> None:
     with pytest.raises(GraphError, match=r"no such relation\n  got:      \('gene', 'genetic', 'gene'\)"):
         small_cell()["gene", "genetic", "gene"]
+
+
+def weighted_relation() -> ResidentRelation:
+    ends = torch.tensor([2, 0, 2, 1]), torch.tensor([1, 1, 0, 1])
+    return ResidentRelation(("a", "b", "c"), *ends, num_src=3, num_dst=3, weight=torch.tensor([1.5, 2.0, 3.0, 4.0]))
+
+
+def test_compact_edges_are_grouped_by_row_with_their_weights() -> None:
+    relation = weighted_relation()
+    by_destination = relation.compact(torch.float64, transposed=False)
+    assert by_destination.starts.tolist() == [0, 1, 4, 4]
+    assert by_destination.neighbours.tolist() == [2, 2, 0, 1]
+    assert by_destination.weights is not None
+    assert by_destination.weights.tolist() == [3.0, 1.5, 2.0, 4.0]
+    assert by_destination.weights.dtype == torch.float64
+    by_source = relation.compact(torch.float32, transposed=True)
+    assert by_source.starts.tolist() == [0, 1, 2, 4]
+    assert by_source.neighbours.tolist() == [1, 1, 0, 1]
+    assert by_source.weights is not None
+    assert by_source.weights.tolist() == [2.0, 4.0, 3.0, 1.5]
+    assert relation.compact(None, transposed=True).weights is None
+    assert relation.compact(None, transposed=True) is relation.compact(None, transposed=True)
+
+
+@pytest.mark.parametrize(("nodes", "dtype"), [(65_536, torch.uint16), (65_537, torch.int32)])
+def test_compact_edges_take_the_smallest_type_that_holds_the_other_end(nodes: int, dtype: torch.dtype) -> None:
+    relation = ResidentRelation(("a", "b", "c"), torch.tensor([nodes - 1]), torch.tensor([1]), nodes, 2)
+    assert relation.compact(None, transposed=False).neighbours.dtype == dtype
+    assert relation.compact(None, transposed=False).neighbours.tolist() == [nodes - 1]
+    assert relation.compact(None, transposed=True).neighbours.dtype == torch.uint16
+
+
+def test_the_dense_adjacency_adds_multi_edges_up() -> None:
+    relation = weighted_relation()
+    assert relation.dense(torch.float32, weighted=True).tolist() == [[0, 0, 3], [2, 4, 1.5], [0, 0, 0]]
+    assert relation.dense(torch.float32, weighted=False).tolist() == [[0, 0, 1], [1, 1, 1], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(("edges", "weight", "exact"), [(256, 1.0, True), (257, 1.0, False), (1, 0.1, False)])
+def test_a_dense_adjacency_that_half_precision_would_round_stays_in_float32(
+    edges: int, weight: float, exact: bool
+) -> None:
+    ends = torch.zeros(edges, dtype=torch.int64), torch.zeros(edges, dtype=torch.int64)
+    relation = ResidentRelation(("a", "b", "c"), *ends, num_src=1, num_dst=1, weight=torch.full((edges,), weight))
+    matrix = relation.dense(torch.bfloat16, weighted=True)
+    assert matrix.dtype == (torch.bfloat16 if exact else torch.float32)
+    assert matrix.item() == torch.tensor(edges * weight).item()
+
+
+def test_derived_forms_are_made_anew_after_a_change_of_dtype() -> None:
+    relation = weighted_relation()
+    before = relation.compact(torch.float32, transposed=False), relation.dense(torch.float32, weighted=True)
+    index = relation.index_tensors(transposed=True)
+    relation.double()
+    assert relation.index_tensors(transposed=True)[2].dtype == torch.float64
+    assert index[2].dtype == torch.float32
+    assert relation.compact(torch.float32, transposed=False) is not before[0]
+    assert relation.dense(torch.float32, weighted=True) is not before[1]

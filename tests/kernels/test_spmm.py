@@ -66,19 +66,29 @@ def test_derived_forms_follow_a_change_of_dtype() -> None:
         torch.testing.assert_close(spmm(relation, x, kernel=kernel), dense.float() @ x, atol=1e-5, rtol=1e-5)
 
 
-def test_auto_takes_dgl_for_plain_and_csr_for_weighted_products() -> None:
-    plain, _ = random_relation(1, weighted=False)
-    weighted, _ = random_relation(1, weighted=True)
-    assert choose_kernel(plain, "cpu", weighted=True) == "dgl"
-    assert choose_kernel(weighted, "cpu", weighted=True) == "csr"
-    assert choose_kernel(weighted, "cpu", weighted=False) == "dgl"
+def test_auto_takes_tiled_on_a_cpu_and_csr_elsewhere() -> None:
+    for weighted in (False, True):
+        relation, _ = random_relation(1, weighted)
+        assert choose_kernel(relation, "cpu", weighted) == "tiled"
+        assert choose_kernel(relation, "cuda", weighted) == "csr"
 
 
 def test_an_unknown_kernel_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"unknown kernel\n  got:      cusparse\n  expected: auto, reference, dgl, csr"
-    ):
+    expected = r"unknown kernel\n  got:      cusparse\n  expected: auto, reference, dgl, csr, tiled, dense\n"
+    with pytest.raises(ConfigError, match=expected):
         check_kernel("cusparse", "cpu")
+
+
+def test_a_kernel_for_cpus_is_refused_elsewhere() -> None:
+    with pytest.raises(ConfigError, match="kernel 'tiled' does not run on cuda") as caught:
+        check_kernel("tiled", "cuda")
+    assert "reference" in str(caught.value)
+    assert "csr, dense\n  do:       set `kernel: auto`, or run on a CPU" in str(caught.value)
+
+
+@pytest.mark.parametrize("kernel", ["auto", *KERNELS])
+def test_every_kernel_runs_on_a_cpu(kernel: str) -> None:
+    check_kernel(kernel, "cpu")
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -34,6 +34,23 @@ class Parameters:
         return _norm(x, self.values[f"{prefix}.weight"], self.values[f"{prefix}.bias"])
 
 
+def attend(p: Parameters, name: str, surviving: list, kept: dict, relation: tuple, x: dict) -> np.ndarray:
+    """GATv2 node by node."""
+    source, _, destination = relation
+    keys, queries = p.linear(f"{name}.keys", x[source]), p.linear(f"{name}.queries", x[destination])
+    vector, edge_vector = p.values[f"{name}.vector"], p.values.get(f"{name}.edge_vector", np.zeros(keys.shape[1]))
+    out = np.zeros(queries.shape)
+    for row, node in enumerate(kept[destination]):
+        incoming = [(u, w) for u, v, w in surviving if v == node]
+        if incoming:
+            mine = keys[np.searchsorted(kept[source], [u for u, _ in incoming])]
+            sums = mine + queries[row] + np.array([w for _, w in incoming])[:, None] * edge_vector
+            hidden = np.where(sums > 0, sums, 0.2 * sums).reshape(len(incoming), *vector.shape)
+            share = np.exp((hidden * vector).sum(-1))
+            out[row] = ((share / share.sum(0))[:, :, None] * mine.reshape(hidden.shape)).sum(0).ravel()
+    return out + p.values[f"{name}.bias"]
+
+
 def encode(model, cell: RandomCell, strain: list[int]) -> dict[str, np.ndarray]:
     """States of the kept nodes after message passing on the graph without the lost ones."""
     p = Parameters(model)
@@ -52,7 +69,9 @@ def encode(model, cell: RandomCell, strain: list[int]) -> dict[str, np.ndarray]:
             matrix, degree = cell.adjacency(relation, strain)
             matrix = matrix[np.ix_(kept[destination], kept[source])]
             received = matrix @ x[source]
-            if model.config.conv == "sage":
+            if model.config.conv == "gatv2":
+                out = attend(p, f"{name}.conv", cell.surviving(relation, strain), kept, relation, x)
+            elif model.config.conv == "sage":
                 received = received / np.maximum(degree[kept[destination]], 1)[:, None]
                 out = p.linear(f"{name}.conv.itself", x[destination]) + p.linear(f"{name}.conv.neighbours", received)
             else:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.config import HeteroCellConfig
+from dglcell.graph.schema import CATALYSED_BY, CONVERTS
+from dglcell.models.config import CONVS, HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell, count_parameters
-from dglcell.perturbation import difference
+from dglcell.perturbation import difference, difference_attention
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import STRATEGIES, perturb
 from tests.models.plain_network import plain_forward
@@ -77,7 +78,7 @@ def outcome(cell: RandomCell, batch: GenotypeBatch, **changes) -> dict[str, torc
 @given(
     data=st.data(),
     cell=random_cells(),
-    conv=st.sampled_from(["gin", "sage"]),
+    conv=st.sampled_from(CONVS),
     cross_relation=st.sampled_from(["sum", "mean"]),
     combination=st.sampled_from(["mean", "gated"]),
     residual=st.booleans(),
@@ -91,6 +92,7 @@ def test_strategies_agree_forward_and_in_every_gradient(data, cell: RandomCell, 
     scale = max(1.0, *(float(x.abs().max()) for x in expected.values()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(difference, "DENSE_SHARE", dense_share)
+        patch.setattr(difference_attention, "DENSE_SHARE", dense_share)
         for strategy in STRATEGIES:
             got = outcome(cell, batch, strategy=strategy, **changes)
             for name in expected:
@@ -99,7 +101,7 @@ def test_strategies_agree_forward_and_in_every_gradient(data, cell: RandomCell, 
 
 
 @settings(max_examples=25, deadline=None)
-@given(data=st.data(), cell=random_cells(), conv=st.sampled_from(["gin", "sage"]))
+@given(data=st.data(), cell=random_cells(), conv=st.sampled_from(CONVS))
 def test_kept_nodes_equal_a_plain_network_on_the_reduced_graph(data, cell: RandomCell, conv: str) -> None:
     strains = data.draw(genotypes_of(cell))
     torch.manual_seed(0)
@@ -107,6 +109,16 @@ def test_kept_nodes_equal_a_plain_network_on_the_reduced_graph(data, cell: Rando
     prediction = model(GenotypeBatch.from_lists(strains))
     expected = np.stack([plain_forward(model, cell, strain) for strain in strains])
     np.testing.assert_allclose(prediction.global_part.detach().numpy(), expected, atol=1e-10, rtol=1e-10)
+
+
+def test_attention_scores_the_weights_of_weighted_relations() -> None:
+    graph = dgl.heterograph(
+        {CONVERTS: ([0], [0]), CATALYSED_BY: ([0], [0])}, {"gene": 1, "reaction": 1, "metabolite": 1}
+    )
+    graph.edges[CONVERTS].data["weight"] = torch.ones(1)
+    model = HeteroCell(ResidentCell(graph), small_config(conv="gatv2", pool=["gene", "metabolite"], layers=1))
+    names = [name for name, _ in model.named_parameters() if name.endswith("edge_vector")]
+    assert [model.layers[0].relations[int(name.split(".")[3])] for name in names] == [CONVERTS]
 
 
 @settings(max_examples=25, deadline=None)
@@ -143,9 +155,10 @@ def test_a_deleted_enzyme_reaches_the_genes_through_metabolism() -> None:
     assert (states[1, 0] - states[1, 1]).abs().max() > 1e-6
 
 
-def test_every_parameter_gets_a_gradient() -> None:
+@pytest.mark.parametrize("conv", CONVS)
+def test_every_parameter_gets_a_gradient(conv: str) -> None:
     cell = nine_network_cell(10)
-    model = HeteroCell(cell, HeteroCellConfig(metabolism=False, combination="gated"))
+    model = HeteroCell(cell, HeteroCellConfig(metabolism=False, combination="gated", conv=conv))
     model(GenotypeBatch.from_lists([[0, 1], [2, 3]])).phenotypes.sum().backward()
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
 
@@ -155,7 +168,8 @@ def test_every_parameter_gets_a_gradient() -> None:
     [
         ({"hidden": 10}, r"`model.local_heads` does not divide `model.hidden`"),
         ({"norm": "graph"}, r"norm 'graph' takes statistics over nodes or strains"),
-        ({"conv": "gcn"}, r"`model.conv` is unknown\n  got:      gcn\n  expected: gin, sage"),
+        ({"conv": "gcn"}, r"`model.conv` is unknown\n  got:      gcn\n  expected: gin, sage, gatv2"),
+        ({"conv": "gatv2", "conv_heads": 5}, r"`model.conv_heads` does not divide `model.hidden`\n  got:      5"),
         ({"dropout": 1.0}, r"`model.dropout` is no probability"),
         ({"combination": "none"}, r"would leave the local head without use"),
         ({"local_head": False, "combination": "gated"}, r"needs the local head"),

@@ -12,10 +12,22 @@ from dglcell.nn.cross_relation import combine_relations
 from dglcell.nn.hetero_layer import live_relations
 from dglcell.nn.mlp import mlp
 from dglcell.nn.registry import NORMS, REFUSED_NORMS, make_activation, make_norm
-from dglcell.perturbation.states import DenseStates
+from dglcell.perturbation.row_wise import RowWise
+from dglcell.perturbation.states import Addend, DenseStates
 
 PHYSICAL = gene_relation("physical")
 ALL = [PHYSICAL, CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY]
+
+
+class Times(nn.Module):
+    """x times a parameter."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(factor))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
 
 
 @pytest.mark.parametrize("name", NORMS)
@@ -55,6 +67,12 @@ def test_only_relations_that_reach_what_is_read_are_computed() -> None:
 
 
 def test_mean_and_sum_over_relations() -> None:
-    outputs = [DenseStates(torch.full((2, 1, 3), value)) for value in (1.0, 2.0, 6.0)]
+    outputs: list[Addend] = [
+        (RowWise(factor, factor), [DenseStates(torch.full((2, 1, 3), value))])
+        for factor, value in zip((Times(2.0), Times(1.0), Times(-1.0)), (0.5, 2.0, -6.0), strict=True)
+    ]
+    residual = DenseStates(torch.full((2, 1, 3), 100.0))
     assert (combine_relations(outputs, "sum").dense() == 9).all()
     assert (combine_relations(outputs, "mean").dense() == 3).all()
+    assert (combine_relations(outputs, "sum", [residual]).dense() == 109).all()
+    assert (combine_relations(outputs, "mean", [residual]).dense() == 103).all()

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-from dglcell.perturbation import difference
+from dglcell.graph.schema import Relation
+from dglcell.kernels import rows
+from dglcell.kernels.spmm import KERNELS
+from dglcell.nn.gin import GINConv
+from dglcell.nn.hetero_layer import HeteroLayer
+from dglcell.nn.sage import SAGEConv
+from dglcell.perturbation import difference, row_blocks
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import REDUCES, perturb
 from dglcell.perturbation.row_index import RowIndex
@@ -19,42 +30,118 @@ from tests.random_cells import RandomCell, genotypes_of, random_cells
 PHYSICAL = ("gene", "physical", "gene")
 
 
-@settings(max_examples=60)
+@st.composite
+def settings_of_the_engine(draw: st.DrawFn) -> dict[str, Any]:
+    """When states are made dense, whether sources push or targets pull, and whether loops are compiled."""
+    return {
+        "dense_share": draw(st.sampled_from([0.0, 0.2, 1e9, 1e9])),
+        "push_cost": draw(st.sampled_from([0.0, 2.0, float("inf")])),
+        "compiled": draw(st.booleans()),
+    }
+
+
+@contextmanager
+def engine(dense_share: float, push_cost: float, compiled: bool) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(difference, "DENSE_SHARE", dense_share)
+        patch.setattr(difference, "PUSH_COST", push_cost)
+        if not compiled:
+            patch.setattr(rows, "COMPILED_DEVICES", ())
+        yield
+
+
+@settings(max_examples=100)
 @given(
     data=st.data(),
     cell=random_cells(),
     reduce=st.sampled_from(REDUCES),
     changed=st.sampled_from([None, 0.0, 0.3, 1.0]),
-    dense_share=st.sampled_from([0.0, 0.2, 1e9]),
+    options=settings_of_the_engine(),
+    kernel=st.sampled_from(["auto", *KERNELS]),
 )
 def test_shared_states_aggregate_as_dense_ones(
-    data, cell: RandomCell, reduce: str, changed: float | None, dense_share: float
+    data, cell: RandomCell, reduce: str, changed: float | None, options: dict[str, Any], kernel: str
 ) -> None:
     strains = data.draw(genotypes_of(cell))
     batch, generator = GenotypeBatch.from_lists(strains), torch.Generator().manual_seed(0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(difference, "DENSE_SHARE", dense_share)
-        for relation in cell.edges:
-            nodes = cell.sizes[relation[0]]
-            mask = torch.rand(nodes, len(strains), generator=generator) < (changed or 0.0)
-            index = None if changed is None else RowIndex.where(mask)
-            base = torch.randn(nodes, WIDTH, dtype=torch.float64, generator=generator, requires_grad=True)
-            rows = torch.randn(len(index or ()), WIDTH, dtype=torch.float64, generator=generator, requires_grad=True)
-            states = SharedStates(base, rows, index)
-            dense = states.dense().expand(-1, len(strains), -1)
-            got = perturb(cell.resident, batch, "difference").aggregate(relation, states, reduce).dense()
+    resident = cell.resident
+    for relation in cell.edges:
+        nodes = cell.sizes[relation[0]]
+        mask = torch.rand(nodes, len(strains), generator=generator) < (changed or 0.0)
+        index = None if changed is None else RowIndex.where(mask)
+        number = nodes + (0 if index is None else len(index))
+        leaf = torch.randn(number, WIDTH, dtype=torch.float64, generator=generator, requires_grad=True)
+        states = SharedStates(leaf, index)
+        dense = states.dense().expand(-1, len(strains), -1)
+        with engine(**options):
+            got = perturb(resident, batch, "difference", kernel).aggregate(relation, states, reduce).dense()
             got = got.expand(-1, len(strains), -1)
             expected = dense_aggregate(cell, relation, strains, dense.detach().numpy(), reduce)
             torch.testing.assert_close(got.detach(), torch.as_tensor(expected), **TOLERANCE)
-            reference = perturb(cell.resident, batch, "edge_subgraph").aggregate(relation, DenseStates(dense), reduce)
-            if got.requires_grad or reference.dense().requires_grad:
-                upstream = torch.randn(got.shape, dtype=torch.float64, generator=generator)
-                for x, y in zip(
-                    _gradients(got, upstream, [base, rows]),
-                    _gradients(reference.dense(), upstream, [base, rows]),
-                    strict=True,
-                ):
-                    torch.testing.assert_close(x, y, **TOLERANCE)
+            reference = perturb(resident, batch, "edge_subgraph").aggregate(relation, DenseStates(dense), reduce)
+            upstream = torch.randn(got.shape, dtype=torch.float64, generator=generator)
+            for x, y in zip(
+                _gradients(got, upstream, [leaf]), _gradients(reference.dense(), upstream, [leaf]), strict=True
+            ):
+                torch.testing.assert_close(x, y, **TOLERANCE)
+
+
+def make_layers(cell: RandomCell, conv: str, aggregation: str, norm: str, recompute: bool) -> nn.ModuleList:
+    """Three layers over all relations, GIN (sums) or SAGE (means)."""
+
+    def make_conv(relation: Relation) -> nn.Module:
+        if conv == "sage":
+            return SAGEConv(relation, WIDTH)
+        return GINConv(relation, WIDTH, hidden=5, layers=2, activation="tanh", dropout=0.0)
+
+    options = {"width": WIDTH, "aggregation": aggregation, "norm": norm, "activation": "gelu", "dropout": 0.0}
+    layers = (HeteroLayer(list(cell.edges), make_conv, **options, residual=True, recompute=recompute) for _ in range(3))
+    return nn.ModuleList(layers).double()
+
+
+@settings(max_examples=40)
+@given(
+    data=st.data(),
+    cell=random_cells(),
+    conv=st.sampled_from(["gin", "sage"]),
+    aggregation=st.sampled_from(["sum", "mean"]),
+    norm=st.sampled_from(["layer", "none"]),
+    recompute=st.booleans(),
+    options=settings_of_the_engine(),
+    block_bytes=st.sampled_from([100, 1 << 20]),
+)
+def test_several_layers_agree_forward_and_in_every_gradient(
+    data,
+    cell: RandomCell,
+    conv: str,
+    aggregation: str,
+    norm: str,
+    recompute: bool,
+    options: dict[str, Any],
+    block_bytes: int,
+) -> None:
+    strains = data.draw(genotypes_of(cell))
+    batch, resident = GenotypeBatch.from_lists(strains), cell.resident
+    layers = make_layers(cell, conv, aggregation, norm, recompute)
+    inputs = {t: torch.randn(n, WIDTH, dtype=torch.float64, requires_grad=True) for t, n in cell.sizes.items()}
+    leaves = [*inputs.values(), *layers.parameters()]
+    upstream = {t: torch.randn(n, len(strains), WIDTH, dtype=torch.float64) for t, n in cell.sizes.items()}
+
+    def results(strategy: str) -> list[torch.Tensor]:
+        perturbed = perturb(resident, batch, strategy)
+        states = {t: States.shared(x) for t, x in inputs.items()}
+        for layer in layers:
+            states = layer(perturbed, states)
+        dense = {t: s.dense().expand(-1, len(strains), -1) for t, s in states.items()}
+        total = torch.stack([(dense[t] * upstream[t]).sum() for t in dense]).sum()
+        return [*(x.detach() for x in dense.values()), *torch.autograd.grad(total, leaves, materialize_grads=True)]
+
+    with engine(**options), pytest.MonkeyPatch.context() as patch:
+        patch.setitem(row_blocks.BLOCK_BYTES, "cpu", block_bytes)
+        patch.setattr(row_blocks, "ROWS_PER_SHARE", 4)
+        got = results("difference")
+    for x, y in zip(got, results("edge_subgraph"), strict=True):
+        assert (x - y).abs().max() <= 1e-10 * max(1.0, float(y.abs().max()))
 
 
 def _gradients(y: torch.Tensor, upstream: torch.Tensor, leaves: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -74,8 +161,8 @@ def test_only_the_rows_next_to_a_deletion_are_stored() -> None:
     first = perturbed.aggregate(PHYSICAL, States.shared(torch.ones(20, 1, dtype=torch.float64)))
     assert isinstance(first, SharedStates)
     assert first.index is not None
-    pairs = list(zip(first.index.nodes.tolist(), first.index.strains.tolist(), strict=True))
-    assert pairs == [(3, 1), (3, 2), (4, 1), (4, 2), (7, 2), (8, 2)]
+    pairs = list(zip(first.index.strains.tolist(), first.index.nodes.tolist(), strict=True))
+    assert pairs == [(1, 3), (1, 4), (2, 3), (2, 4), (2, 7), (2, 8)]
     assert not first.rows_KH.any()
     second = perturbed.aggregate(PHYSICAL, first)
     assert isinstance(second, SharedStates)

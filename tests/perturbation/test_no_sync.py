@@ -21,9 +21,11 @@ from dglcell.data.transform import Normaliser
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.vocabulary import NameReport
+from dglcell.kernels import attention, rows, spmm, update
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.mlp import mlp
+from dglcell.perturbation import row_blocks
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
 from dglcell.training.record import EpochLog
 from dglcell.training.task import StrainTask
@@ -99,6 +101,16 @@ def no_sync(exempt: set[int] | None = None) -> Iterator[RefuseOperators]:
         yield operators
 
 
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain torch and the kernel of a GPU, one share of rows, and attention in blocks: what only a CPU runs is off."""
+    for module in (attention, rows, update):
+        monkeypatch.setattr(module, "COMPILED_DEVICES", ())
+    for sizes in (row_blocks.SHARES, row_blocks.BLOCK_BYTES):
+        monkeypatch.setitem(sizes, "cpu", sizes["cuda"])
+    monkeypatch.setattr(spmm, "choose_kernel", lambda *arguments, **options: "csr")
+
+
 @pytest.fixture(scope="module")
 def resident() -> ResidentCell:
     """The E. coli core cell with metabolism and two gene-gene relations."""
@@ -172,8 +184,9 @@ def checked_step(task: StrainTask, strains: int) -> int:
     [
         {"conv": "gin", "combination": "gated", "dropout": 0.1},
         {"conv": "sage", "cross_relation": "mean"},
+        {"conv": "gatv2"},
         {"kernel": "csr"},
-        {"kernel": "reference", "norm": "rms"},
+        {"kernel": "reference", "norm": "rms", "recompute": False},
         {"local_head": False, "combination": "none", "metabolism": False, "pool": ["gene"]},
     ],
     ids=lambda config: ", ".join(f"{k}={v}" for k, v in config.items()),
@@ -284,6 +297,11 @@ def test_a_loop_over_strains_that_is_put_in_is_found(resident: ResidentCell) -> 
     assert checked_step(task, 3) < checked_step(task, 16)
 
 
-def test_the_strategies_that_loop_or_wait_are_told_apart(resident: ResidentCell) -> None:
+@pytest.mark.parametrize(
+    "config",
+    [{"strategy": "edge_subgraph"}, {"strategy": "difference"}, {"strategy": "difference", "conv": "gatv2"}],
+    ids=lambda config: ", ".join(config.values()),
+)
+def test_the_strategies_that_loop_or_wait_are_told_apart(resident: ResidentCell, config: dict[str, Any]) -> None:
     with pytest.raises(SyncError):
-        checked_step(make_task(resident, strategy="edge_subgraph", layers=1), 4)
+        checked_step(make_task(resident, layers=1, **config), 4)

@@ -6,9 +6,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from dglcell.perturbation.row_index import RowIndex
-from dglcell.perturbation.states import DenseStates, SharedStates, States, combine_states, sum_states
+from dglcell.perturbation.row_wise import RowWise
+from dglcell.perturbation.states import DenseStates, SharedStates, States, combine_states, sum_states, sum_updates
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}
 
@@ -22,21 +24,39 @@ def pairs_of_states(draw: st.DrawFn, count: int = 2) -> tuple[list[SharedStates]
     for _ in range(count):
         changed = torch.rand(nodes, strains, generator=generator) < draw(st.sampled_from([0.0, 0.3, 1.0]))
         index = RowIndex.where(changed) if draw(st.booleans()) or changed.any() else None
-        base = torch.randn(nodes, width, dtype=torch.float64, generator=generator)
-        rows = torch.randn(len(index) if index else 0, width, dtype=torch.float64, generator=generator)
-        states.append(SharedStates(base.requires_grad_(), rows.requires_grad_(), index))
+        number = nodes + (0 if index is None else len(index))
+        x = torch.randn(number, width, dtype=torch.float64, generator=generator)
+        states.append(SharedStates(x.requires_grad_(), index))
     keep = torch.rand(nodes, strains, generator=generator) < draw(st.sampled_from([0.0, 0.7, 1.0]))
     return states, keep
 
 
+class Product(nn.Module):
+    """A function of two rows, with parameters."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width, dtype=torch.float64)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(x) * y)
+
+
 def as_dense(states: SharedStates, strains: int) -> DenseStates:
-    return DenseStates(states.dense().expand(-1, strains, -1))
+    """What the states stand for, by plain indexing."""
+    columns = [states.base_NH] * strains
+    if states.index is not None:
+        columns = [
+            states.base_NH.index_put((states.index.nodes[mine],), states.rows_KH[mine])
+            for mine in (states.index.strains == strain for strain in range(strains))
+        ]
+    return DenseStates(torch.stack(columns, dim=1))
 
 
 def agree(states: list[SharedStates], one: torch.Tensor, other: torch.Tensor) -> None:
-    """Both results are equal, and so are their gradients in every base and row."""
+    """Both results are equal, and so are their gradients in every base row and changed row."""
     torch.testing.assert_close(one, other, **EXACT)
-    leaves = [leaf for s in states for leaf in (s.base_NH, s.rows_KH)]
+    leaves = [s.x_XH for s in states]
     upstream = torch.randn_like(one)
     got = torch.autograd.grad(one, leaves, upstream, allow_unused=True, materialize_grads=True)
     expected = torch.autograd.grad(other, leaves, upstream, allow_unused=True, materialize_grads=True)
@@ -55,10 +75,33 @@ def test_map_combine_and_sum(case) -> None:
     def whole(result: States) -> torch.Tensor:
         return result.dense().expand(-1, strains, -1)
 
+    agree(states, whole(states[0]), dense()[0].dense())
     agree(states, whole(states[0].map(torch.tanh)), dense()[0].map(torch.tanh).dense())
     agree(states, whole(combine_states(torch.mul, states)), combine_states(torch.mul, dense()).dense())
     agree(states, whole(sum_states(states)), sum_states(dense()).dense())
     agree(states, whole(sum_states([states[0], dense()[1]])), sum_states(dense()).dense())
+
+
+@given(case=pairs_of_states(count=3), recompute=st.booleans())
+def test_updates_of_different_rows_are_summed(case, recompute: bool) -> None:
+    """One function of two states, another of one of them and a third, and a residual."""
+    states, keep = case
+    strains, one, other = keep.shape[1], Product(states[0].x_XH.shape[1]), Product(states[0].x_XH.shape[1])
+
+    def total(x: States, y: States, z: States) -> torch.Tensor:
+        addends = [
+            (RowWise(one, one, recompute), [x, y]),
+            (RowWise(other, other, recompute), [z, y]),
+            (None, [x]),
+        ]
+        return sum_updates(addends).dense().expand(-1, strains, -1)
+
+    def plain() -> torch.Tensor:
+        x, y, z = (as_dense(s, strains).x_NBH for s in states)
+        return one(x, y) + other(z, y) + x
+
+    agree(states, total(*states), plain())
+    agree(states, total(states[0], *(as_dense(s, strains) for s in states[1:])), plain())
 
 
 @given(case=pairs_of_states(count=1), data=st.data())
@@ -97,12 +140,12 @@ def test_pooling_is_right_where_a_lost_node_had_nearly_all_of_the_softmax(spread
 
 
 def test_a_sum_takes_terms_of_other_precisions() -> None:
-    states = [
-        SharedStates(
-            torch.ones(3, 2, dtype=dtype), torch.full((1, 2), 5.0, dtype=dtype), RowIndex(torch.tensor([key]), 2)
-        )
-        for dtype, key in ((torch.float32, 0), (torch.bfloat16, 3))
-    ]
+    states: list[States] = []
+    for dtype, strain, node in ((torch.float32, 0, 0), (torch.bfloat16, 1, 1)):
+        mask_BN = torch.zeros(2, 3, dtype=torch.bool)
+        mask_BN[strain, node] = True
+        x = torch.tensor([[1.0], [1.0], [1.0], [5.0]], dtype=dtype).expand(-1, 2)
+        states.append(SharedStates(x, RowIndex(mask_BN)))
     total = sum_states(states).dense()
     assert total.dtype == torch.float32
     assert total[:, :, 0].tolist() == [[6, 2], [2, 6], [2, 2]]

@@ -1,0 +1,36 @@
+"""Arguments that several verbs share."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_raw(parser: argparse.ArgumentParser) -> None:
+    """``--raw``."""
+    parser.add_argument("--raw", metavar="DIR", help="folder of raw files (default: $DGLCELL_RAW)")
+
+
+def positive(text: str) -> int:
+    """An integer of 1 or more.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 1 or more")
+    return int(text)
+
+
+def positive_float(text: str) -> float:
+    """A number above 0.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
+    return number

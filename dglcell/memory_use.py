@@ -1,0 +1,127 @@
+"""How much memory something takes, and how much there is."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import re
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+PROCESS = Path("/proc/self")
+
+
+@dataclass
+class Peak:
+    """Largest rise of memory, in bytes; None where it could not be measured."""
+
+    bytes: int | None = None
+
+
+def release(device: str) -> None:
+    """Give memory that nothing uses back to the system."""
+    gc.collect()
+    if torch.device(device).type == "cuda":
+        torch.cuda.empty_cache()
+    if sys.platform.startswith("linux"):
+        library = ctypes.CDLL(None)
+        if hasattr(library, "malloc_trim"):
+            library.malloc_trim(0)
+
+
+@contextmanager
+def measured_memory(device: str) -> Iterator[Peak]:
+    """Measure what happens inside: the rise of the resident set above what it is now, or of the GPU's allocations.
+
+    The kernel's high-water mark is set back first. Where that is not possible the mark of the whole life of the
+    process is used, which is an upper bound.
+    """
+    release(device)
+    peak = Peak()
+    if torch.device(device).type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        try:
+            yield peak
+        finally:
+            peak.bytes = torch.cuda.max_memory_allocated() - before
+        return
+    _reset_high_water()
+    before = status("VmRSS") or 0
+    try:
+        yield peak
+    finally:
+        high = status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak.bytes = max(0, high - before)
+
+
+def _reset_high_water() -> None:
+    try:
+        (PROCESS / "clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def status(key: str) -> int | None:
+    """A figure of this process in bytes, e.g. ``VmRSS``; None where there is no /proc."""
+    return _kilobytes(PROCESS / "status", key)
+
+
+def _kilobytes(path: Path, key: str) -> int | None:
+    try:
+        found = re.search(rf"^{key}:\s+(\d+) kB", path.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found.group(1)) * 1024 if found else None
+
+
+def available_memory() -> int | None:
+    """Bytes that this process could still get: of the machine, and of its control group where that has a limit."""
+    free = [_kilobytes(Path("/proc/meminfo"), "MemAvailable"), *_group_rooms()]
+    known = [value for value in free if value is not None]
+    return min(known) if known else None
+
+
+def _group_rooms() -> Iterator[int | None]:
+    """What is left to every control group that this process is in, as SLURM and containers set them."""
+    try:
+        lines = (PROCESS / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if number == "0":
+            root, limit, usage, cache = Path("/sys/fs/cgroup"), "memory.max", "memory.current", "file"
+        elif "memory" in controllers.split(","):
+            root, limit = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+            usage, cache = "memory.usage_in_bytes", "total_cache"
+        else:
+            continue
+        folder = root / path.lstrip("/")
+        for group in (folder, *folder.parents):
+            if group.is_relative_to(root):
+                yield _room(group, limit, usage, cache)
+
+
+def _room(group: Path, limit: str, usage: str, cache: str) -> int | None:
+    """Limit less usage; files in the page cache do not count."""
+    try:
+        most, used = (group / limit).read_text().strip(), int((group / usage).read_text())
+        cached = re.search(rf"^{cache} (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
+    except (OSError, ValueError):
+        return None
+    return int(most) - used + (int(cached.group(1)) if cached else 0) if most.isdecimal() else None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that an allocation failed: Python's, torch's, CUDA's, DGL's, MKL's or oneDNN's."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    signs = ("can't allocate memory", "Cannot allocate memory", "ALLOC_FAILED", "bad_alloc", "create a primitive")
+    return any(sign in str(error) for sign in signs)

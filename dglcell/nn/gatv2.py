@@ -1,0 +1,82 @@
+"""Graph attention (GATv2) over the surviving edges of one relation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dglcell.errors import ConfigError
+from dglcell.graph.schema import Relation
+from dglcell.kernels.attention import GATv2Score
+from dglcell.perturbation.perturb import PerturbedCell
+from dglcell.perturbation.row_wise import RowWise
+from dglcell.perturbation.states import States
+
+
+class GATv2Conv(nn.Module):
+    r"""GATv2 (Brody, Alon & Yahav 2022, *How attentive are graph attention networks?*, eq. 7), heads side by side.
+
+    .. math::
+        e_{uv} = a^\top \mathrm{LeakyReLU}(W_l h_u + W_r h_v + w_{uv}\,c), \quad
+        h'_v = \sum_{u \to v \text{ survives}} \operatorname{softmax}_u(e_{uv})\; W_l h_u + b
+
+    A node attends to itself only where the relation has a self-loop; otherwise its own state gets into the result by
+    the residual of the layer.
+
+    Args:
+        relation: whose edges are used; source and destination types may differ.
+        width: H of input and output.
+        heads: must divide H.
+        weighted: whether the fixed weights w of the relation take part in the score.
+        slope: of LeakyReLU for negative numbers.
+
+    Shapes:
+        source states [N, B, H], destination states [M, B, H] → [M, B, H].
+
+    Raises:
+        ConfigError: the heads do not divide the width.
+    """
+
+    def __init__(
+        self, relation: Relation, width: int, heads: int, *, weighted: bool = False, slope: float = 0.2
+    ) -> None:
+        super().__init__()
+        check_heads(width, heads)
+        self.relation, self.slope = relation, slope
+        self.keys = nn.Linear(width, width)
+        self.queries = nn.Linear(width, width)
+        self.vector = nn.Parameter(torch.empty(heads, width // heads))
+        self.edge_vector = nn.Parameter(torch.empty(width)) if weighted else None
+        self.bias = nn.Parameter(torch.zeros(width))
+        nn.init.normal_(self.vector, std=(width // heads) ** -0.5)
+        if self.edge_vector is not None:
+            nn.init.normal_(self.edge_vector, std=width**-0.5)
+
+    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
+        """Attention over surviving in-edges."""
+        score = GATv2Score(self.vector, self.edge_vector, self.slope)
+        keys, queries = RowWise(self.keys, self.keys), RowWise(self.queries, self.queries)
+        return perturbed.attend(self.relation, source.map(keys), destination.map(queries), score)
+
+    def update(self, x: Tensor, received: Tensor) -> Tensor:
+        """What a node received, shifted; its own state has taken part in the scores."""
+        return received + self.bias
+
+    def network(self) -> None:
+        """The update is too simple for compiled code to save anything."""
+        return None
+
+
+def check_heads(width: int, heads: int) -> None:
+    """Refuse a number of heads that cannot share the width evenly.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    if heads < 1 or width % heads:
+        raise ConfigError(
+            "`model.conv_heads` does not divide `model.hidden`",
+            got=heads,
+            expected=f"a divisor of {width}",
+            do="set `model.conv_heads` or `model.hidden`",
+        )

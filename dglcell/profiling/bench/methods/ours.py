@@ -1,0 +1,40 @@
+"""This package's model under each of its strategies and kernels."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from dglcell.kernels.spmm import check_kernel
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.profiling.bench.methods.method import Method
+from dglcell.profiling.bench.workload import Workload
+from dglcell.training.calibrate import choose
+
+
+class Ours(Method):
+    """``HeteroCell`` as it is trained."""
+
+    weights: HeteroCell
+
+    def __init__(self, weights: HeteroCell) -> None:
+        super().__init__()
+        self.weights = weights
+
+    def forward(self, genotypes: GenotypeBatch) -> Tensor:
+        """[B, T] predictions."""
+        out: Tensor = self.weights(genotypes).phenotypes
+        return out
+
+
+def build_ours(workload: Workload, device: str, *, strategy: str, kernel: str) -> Ours:
+    """The model on ``device``; for ``auto`` after the calibration that a run makes before its first step.
+
+    Raises:
+        MissingDependencyError: the kernel does not run on this device.
+    """
+    check_kernel(kernel, device)
+    model = workload.weights(strategy, kernel).to(device)
+    if strategy == "auto":
+        model.choose(choose(model, workload.genotypes.to(device)).choices)
+    return Ours(model)

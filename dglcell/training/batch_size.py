@@ -1,0 +1,206 @@
+"""`data.batch_size: auto`: the smallest batch with which training steps are about as fast as they get."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from dglcell.config import Config
+from dglcell.data.dataset import StrainDataset
+from dglcell.errors import ConfigError
+from dglcell.memory_use import available_memory, is_out_of_memory, measured_memory, release
+from dglcell.training.directory import RunDirectory
+from dglcell.training.fit import make_task, quieten
+from dglcell.training.prepare import Prepared
+from dglcell.training.task import StrainTask
+
+SMALLEST, LARGEST = 16, 1024
+PART_OF_EPOCH = 4
+"""An epoch keeps at least so many steps."""
+WORTHWHILE = 1.05
+"""By how much strains per second must grow for a larger batch to be preferred."""
+MEMORY_SHARE = 0.6
+"""Of the available memory, at most; evaluation, optimisers and other batches need some as well."""
+SECONDS = 60.0
+TIMED_STEPS = 2
+
+log = logging.getLogger("dglcell")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What training steps with one batch size took.
+
+    Attributes:
+        batch_size: B.
+        seconds: of one step.
+        bytes: rise of memory during the steps; None where it could not be measured.
+    """
+
+    batch_size: int
+    seconds: float
+    bytes: int | None
+
+    @property
+    def rate(self) -> float:
+        """Strains per second."""
+        return self.batch_size / self.seconds
+
+    def fits(self, available: int | None, times: int = 1) -> bool:
+        """Whether a batch so many times as large takes no more than ``MEMORY_SHARE`` of the available bytes."""
+        return self.bytes is None or available is None or times * self.bytes <= MEMORY_SHARE * available
+
+
+def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory, trainer: pl.Trainer) -> int:
+    """Measure training steps on this machine and choose B; weights and random streams of the run are not touched.
+
+    Args:
+        config: with any batch size.
+        prepared: cell graph and strains.
+        directory: of the run; nothing is written.
+        trainer: decides device and precision.
+
+    Raises:
+        ConfigError: not even the smallest batch fits into memory.
+    """
+    device, strains = trainer.strategy.root_device, prepared.parts["train"]
+    sizes = candidates(len(strains))
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), warnings.catch_warnings():
+        quieten()
+        # A model of its own: the run's is made afterwards, from the seed.
+        task = make_task(config.with_batch_size(sizes[0]), prepared, directory)
+        trainer.precision_plugin.convert_module(task)
+        steps = _Steps(task.to(device), trainer, prepared.dataset, strains[_order(len(strains), config.seed)])
+        trials = search(sizes, partial(measure, steps, device), available(device), time.monotonic)
+    del task, steps
+    release(str(device))
+    chosen = choose(trials, available(device))
+    rates = ", ".join(f"{trial.batch_size} → {trial.rate:,.0f}" for trial in trials)
+    log.info("data.batch_size: auto: %d (strains/s: %s; %s)", chosen.batch_size, rates, _memory_text(chosen))
+    return chosen.batch_size
+
+
+def candidates(strains: int) -> list[int]:
+    """Powers of two, ascending, for a training part of so many strains."""
+    largest = max(1, min(LARGEST, strains // PART_OF_EPOCH))
+    powers = [1 << exponent for exponent in range(largest.bit_length())]
+    return [size for size in powers if size >= SMALLEST] or powers[-1:]
+
+
+def search(
+    sizes: Sequence[int], measure: Callable[[int], Trial | None], room: int | None, clock: Callable[[], float]
+) -> list[Trial]:
+    """Try one size after the other while that is worth it.
+
+    It ends where strains per second have not grown by ``WORTHWHILE``, where the next size is expected to take more
+    than ``MEMORY_SHARE`` of the memory or to outlast ``SECONDS``, or where memory did run out.
+
+    Args:
+        sizes: ascending.
+        measure: size → trial; None where memory ran out.
+        room: bytes available.
+        clock: seconds.
+    """
+    trials: list[Trial] = []
+    start = began = clock()
+    for size in sizes:
+        last, took, began = (trials[-1] if trials else None), clock() - began, clock()
+        if last is not None:
+            growth = size // last.batch_size
+            if not last.fits(room, growth) or began - start + growth * took > SECONDS:
+                break
+        trial = measure(size)
+        if trial is None:
+            break
+        trials.append(trial)
+        if last is not None and trial.rate < WORTHWHILE * last.rate:
+            break
+    return trials
+
+
+def choose(trials: Sequence[Trial], room: int | None) -> Trial:
+    """The fastest that fits; the smallest of those about as fast.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if not trials:
+        raise ConfigError(
+            "`data.batch_size: auto`: memory ran out with the smallest batch",
+            do="give a smaller number, or lower `model.hidden` or `model.layers`",
+        )
+    fitting = [trial for trial in trials if trial.fits(room)] or list(trials[:1])
+    fastest = max(trial.rate for trial in fitting)
+    return min((t for t in fitting if WORTHWHILE * t.rate >= fastest), key=lambda trial: trial.batch_size)
+
+
+def available(device: torch.device) -> int | None:
+    """Bytes that can still be had on a device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return available_memory()
+
+
+@dataclass
+class _Steps:
+    """Training steps of a task that nobody else uses."""
+
+    task: StrainTask
+    trainer: pl.Trainer
+    dataset: StrainDataset
+    strains: Tensor
+
+    def __post_init__(self) -> None:
+        self.counts = self.dataset.offsets.diff()
+        self.resident = self.dataset.to(self.task.device)
+
+    def step(self, size: int) -> None:
+        """Forward, loss and backward of the first strains."""
+        strains = self.strains[:size]
+        batch = self.resident.gather(strains.to(self.resident.device), int(self.counts[strains].sum()))
+        self.task.zero_grad()
+        # Forgets the predictions of the step before.
+        self.task.on_train_epoch_start()
+        with self.trainer.precision_plugin.train_step_context():
+            loss = self.task.training_step(batch, 0)
+        loss.backward()
+
+
+def measure(steps: _Steps, device: torch.device, size: int) -> Trial | None:
+    """A warm-up and a few timed steps; None where memory runs out."""
+    try:
+        # The first one also compiles and fills caches.
+        steps.step(size)
+        with measured_memory(str(device)) as peak:
+            seconds = min(_seconds(steps, device, size) for _ in range(TIMED_STEPS))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+    return Trial(size, seconds, peak.bytes)
+
+
+def _seconds(steps: _Steps, device: torch.device, size: int) -> float:
+    """Of one step, until the device has done it."""
+    began = time.perf_counter()
+    steps.step(size)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began
+
+
+def _order(strains: int, seed: int) -> Tensor:
+    """A shuffled order, from a generator of its own."""
+    return torch.randperm(strains, generator=torch.Generator().manual_seed(seed))
+
+
+def _memory_text(trial: Trial) -> str:
+    return "memory not measured" if trial.bytes is None else f"{trial.bytes / 2**20:,.0f} MiB"

@@ -1,0 +1,40 @@
+"""Where the tests of this folder run: on a GPU, and on a CPU along the paths that a GPU takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from dglcell.kernels import attention, rows, spmm
+from dglcell.kernels.spmm import dgl_runs_on
+from dglcell.perturbation.perturb import STRATEGIES
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+DGL_STRATEGIES = ("edge_subgraph", "edge_mask")
+MAKERS = ("arange", "empty", "eye", "full", "linspace", "ones", "rand", "randn", "randperm", "tensor", "zeros")
+
+
+class ExplicitDevices(TorchFunctionMode):
+    """Refuse tensors that are made without saying where: on a GPU they would be on the host."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in MAKERS and func is getattr(torch, func.__name__) and "device" not in kwargs:
+            raise AssertionError(f"torch.{func.__name__} without a device")
+        return func(*args, **kwargs)
+
+
+def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
+    """Plain torch in place of compiled loops, and the kernel that `auto` takes on a GPU."""
+    patch.setattr(attention, "COMPILED_DEVICES", ())
+    patch.setattr(rows, "_compiled", lambda out: False)
+    patch.setattr(spmm, "choose_kernel", lambda relation, device_type, weighted: "csr")
+
+
+def strategies_on(device: str) -> list[str]:
+    """Strategies that run there: some need DGL's own build for the device."""
+    return [s for s in STRATEGIES if s not in DGL_STRATEGIES or dgl_runs_on(device)]

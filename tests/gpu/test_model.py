@@ -1,0 +1,150 @@
+"""Training steps of the whole model: equal to those on a CPU, without waiting, without leaks, the same every time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.resident import ResidentCell
+from dglcell.models.config import CONVS
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.training.optimizers import OptimizerConfig, make_optimizer
+from dglcell.training.task import StrainTask
+from tests.gpu.cells import STRAINS, make_cell
+from tests.gpu.devices import ExplicitDevices, needs_gpu, strategies_on
+from tests.models.test_hetero_cell import randomise, small_config
+from tests.perturbation.test_no_sync import make_dataset, make_task, step
+
+
+@pytest.fixture(scope="module")
+def resident() -> ResidentCell:
+    """The E. coli core cell with metabolism and two gene-gene relations."""
+    cell = build_cell(CellConfig(model="textbook", derived=["shares_complex", "metabolic_neighbour"]))
+    return ResidentCell(cell.graph)
+
+
+def results(model: HeteroCell, device: str) -> dict[str, Tensor]:
+    """Predictions and all gradients of a copy of the model, on the host."""
+    model, genotypes = copy.deepcopy(model).to(device), GenotypeBatch.from_lists(STRAINS).to(device)
+    with ExplicitDevices():
+        prediction = model(genotypes).phenotypes
+        prediction.square().sum().backward()
+    gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
+    return {name: x.detach().cpu() for name, x in ({"prediction": prediction} | gradients).items()}
+
+
+@pytest.mark.parametrize("strategy", ["edge_subgraph", "edge_mask", "node_mask", "difference"])
+@pytest.mark.parametrize("conv", CONVS)
+def test_a_step_equals_that_of_a_cpu(device: str, conv: str, strategy: str) -> None:
+    if strategy not in strategies_on(device):
+        pytest.skip(f"this DGL build has no {device} kernels")
+    torch.manual_seed(0)
+    models = [
+        randomise(HeteroCell(make_cell().resident, small_config(conv=conv, strategy=s), outputs=2).double())
+        for s in ("edge_subgraph", strategy)
+    ]
+    models[1].load_state_dict(models[0].state_dict())
+    expected, got = results(models[0], "cpu"), results(models[1], device)
+    scale = max(1.0, *(float(x.abs().max()) for x in expected.values()))
+    for name, value in expected.items():
+        assert float((got[name] - value).abs().max()) <= 1e-10 * scale, name
+
+
+class Training:
+    """A task on a device and its strains there."""
+
+    def __init__(self, resident: ResidentCell, device: str, strains: int = 12, **config: Any) -> None:
+        torch.manual_seed(0)
+        self.task: StrainTask = make_task(copy.deepcopy(resident), **config).to(device)
+        self.optimizer = make_optimizer(OptimizerConfig(), self.task.model.parameters())
+        dataset = make_dataset(strains)
+        self.num_genes, self.dataset = len(dataset.genes), dataset.to(device)
+        self.numbers = torch.arange(strains, device=device)
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            step(self.task, self.optimizer, self.dataset.gather(self.numbers, self.num_genes))
+
+
+@contextmanager
+def deterministic(on: bool) -> Iterator[None]:
+    """As Lightning sets it for a run."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(on, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+@contextmanager
+def waiting_is_an_error() -> Iterator[None]:
+    """Let CUDA operations that make the host wait fail."""
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@needs_gpu
+@pytest.mark.parametrize("exact", [False, True], ids=["", "deterministic"])
+@pytest.mark.parametrize("conv", CONVS)
+def test_a_step_under_node_mask_never_waits(resident: ResidentCell, conv: str, exact: bool) -> None:
+    training = Training(resident, "cuda", conv=conv, dropout=0.1)
+    with deterministic(exact):
+        training.run(2)
+        with waiting_is_an_error():
+            training.run(1)
+
+
+@needs_gpu
+def test_only_difference_waits_for_sizes(resident: ResidentCell) -> None:
+    training = Training(resident, "cuda", strategy="difference")
+    training.run(2)
+    with pytest.raises(RuntimeError, match="synchronizing CUDA operation"), waiting_is_an_error():
+        training.run(1)
+
+
+@needs_gpu
+@pytest.mark.parametrize("strategy", ["node_mask", "difference"])
+@pytest.mark.parametrize("conv", CONVS)
+def test_memory_does_not_grow(resident: ResidentCell, conv: str, strategy: str) -> None:
+    training = Training(resident, "cuda", conv=conv, strategy=strategy)
+
+    def allocated() -> int:
+        training.task.on_train_epoch_start()  # forgets the epoch's predictions
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated()
+
+    training.run(5)
+    before = allocated()
+    training.run(100)
+    assert allocated() == before
+
+
+@pytest.mark.filterwarnings("ignore:.*deterministic:UserWarning")
+@pytest.mark.parametrize("strategy", ["node_mask", "difference"])
+@pytest.mark.parametrize("conv", CONVS)
+def test_the_same_seed_gives_the_same_weights(
+    device: str, resident: ResidentCell, conv: str, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    dropout = 0.1 if strategy == "node_mask" else 0.0
+    config = {"conv": conv, "strategy": strategy, "dropout": dropout, "layers": 1, "strains": 4}
+    with deterministic(True):
+        first, second = (Training(resident, device, **config) for _ in range(2))
+        for training in (first, second):
+            torch.manual_seed(1)
+            training.run(2)
+    weights = second.task.state_dict()
+    assert all(torch.equal(x, weights[name]) for name, x in first.task.state_dict().items())

@@ -1,0 +1,201 @@
+"""Blocks, tiles, threads, small integers and half precision of the ``tiled`` kernel; sums against a dense product."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dglcell.graph.resident import ResidentRelation
+from dglcell.kernels import tiled
+from dglcell.kernels.spmm import spmm
+from dglcell.kernels.tiled import spmm_tiled
+
+
+@pytest.fixture(autouse=True)
+def same_threads_afterwards() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def skewed_relation(num_src: int, num_dst: int, edges: int, weighted: bool) -> ResidentRelation:
+    """A relation in which one node receives half of the edges and the last one none."""
+    rng = np.random.default_rng(0)
+    dst = np.where(rng.random(edges) < 0.5, 0, rng.integers(0, num_dst - 1, edges))
+    weight = torch.as_tensor(rng.normal(size=edges)) if weighted else None
+    src = torch.as_tensor(rng.integers(0, num_src, edges))
+    return ResidentRelation(("gene", "random", "gene"), src, torch.as_tensor(dst), num_src, num_dst, weight)
+
+
+def dense_matrix(relation: ResidentRelation) -> torch.Tensor:
+    matrix = np.zeros((relation.num_dst, relation.num_src))
+    weight = np.ones(relation.num_edges) if relation.weight is None else relation.weight.numpy()
+    np.add.at(matrix, (relation.dst.numpy(), relation.src.numpy()), weight)
+    return torch.as_tensor(matrix)
+
+
+# The last but one is wide enough for several blocks without tiles, the last outgrows the cache and has many edges.
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("num_src", "num_dst", "edges", "columns"),
+    [
+        (50, 40, 600, 1),
+        (50, 40, 600, 64),
+        (50, 40, 9000, 131),
+        (9, 5, 30, 3000),
+        (30, 20, 99, 2064),
+        (64, 66, 2200, 17024),
+    ],
+)
+def test_all_shapes_equal_the_dense_product(
+    num_src: int, num_dst: int, edges: int, columns: int, weighted: bool, threads: int
+) -> None:
+    torch.set_num_threads(threads)
+    relation = skewed_relation(num_src, num_dst, edges, weighted)
+    matrix = dense_matrix(relation)
+    x = torch.randn(num_src, columns, dtype=torch.float64, requires_grad=True)
+    y = spmm_tiled(relation, x, weighted)
+    assert (y[-1] == 0).all()
+    torch.testing.assert_close(y.detach(), matrix @ x.detach(), atol=1e-11, rtol=1e-12)
+    upstream = torch.randn_like(y)
+    y.backward(upstream)
+    torch.testing.assert_close(x.grad, matrix.T @ upstream, atol=1e-11, rtol=1e-12)
+
+
+def test_the_largest_shape_is_copied_to_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward give the same without tiles, by the bit."""
+    relation = skewed_relation(64, 66, 2200, weighted=True)
+    x = torch.randn(64, 17024, dtype=torch.float64)
+    assert x.nbytes > tiled.CACHED_BYTES
+    assert relation.num_edges >= tiled.READS_OF_A_TILE * max(relation.num_src, relation.num_dst)
+    in_tiles = spmm_tiled(relation, x, weighted=True)
+    monkeypatch.setattr(tiled, "CACHED_BYTES", x.nbytes)
+    assert torch.equal(spmm_tiled(relation, x, weighted=True), in_tiles)
+
+
+@given(
+    degrees=st.lists(st.integers(0, 1000), max_size=20),
+    columns=st.integers(1, 300),
+    width=st.sampled_from([32, 64]),
+    threads=st.integers(1, 9),
+)
+def test_the_parts_cover_the_result_once(degrees: list[int], columns: int, width: int, threads: int) -> None:
+    covered = np.zeros((len(degrees), columns), dtype=int)
+    for block, rows in tiled._parts(np.cumsum([0, *degrees]), columns, width, threads):
+        covered[rows, block] += 1
+    assert (covered == 1).all()
+
+
+def test_few_columns_are_shared_among_threads_by_edges() -> None:
+    starts = np.cumsum([0, 5000, *[10] * 500])
+    parts = tiled._parts(starts, 64, 64, threads=2)
+    # Four even shares of 2,500, but for the first row, which is not divided.
+    shares = [int(starts[rows.stop] - starts[rows.start]) for _, rows in parts]
+    assert shares == [5000, *[pytest.approx(share, abs=30) for share in (230, 2390, 2380)]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("columns", [64, 100])
+def test_the_bits_do_not_depend_on_the_number_of_threads(dtype: torch.dtype, columns: int) -> None:
+    relation = skewed_relation(300, 200, 20_000, weighted=True).to(dtype)
+    x = torch.randn(300, columns).to(dtype)
+    results = []
+    for threads in (1, 2, 3, 2, 1):
+        torch.set_num_threads(threads)
+        results.append(spmm_tiled(relation, x, weighted=True))
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def test_more_than_65536_nodes() -> None:
+    src, dst = torch.tensor([0, 65_535, 65_536, 69_999]), torch.tensor([65_537, 2, 69_998, 2])
+    relation = ResidentRelation(("gene", "wide", "gene"), src, dst, 70_000, 70_001)
+    x = torch.randn(70_000, 3, dtype=torch.float64, requires_grad=True)
+    y = spmm_tiled(relation, x, weighted=False)
+    expected = torch.zeros(70_001, 3, dtype=torch.float64).index_add(0, dst, x.detach()[src])
+    assert torch.equal(y, expected)
+    upstream = torch.randn_like(y)
+    y.backward(upstream)
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.zeros_like(x).index_add(0, src, upstream[dst]))
+
+
+def test_float32_sums_are_accurate() -> None:
+    relation = skewed_relation(300, 200, 20_000, weighted=True)
+    x = torch.randn(300, 70)
+    y = spmm_tiled(relation.float(), x, weighted=True)
+    assert y.dtype == torch.float32
+    torch.testing.assert_close(y.double(), dense_matrix(relation) @ x.double(), atol=5e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("columns", [1, 64, 100])
+def test_half_precision_is_the_float32_sum_rounded_once(dtype: torch.dtype, columns: int) -> None:
+    relation = skewed_relation(50, 40, 3000, weighted=True).float()
+    x = torch.randn(50, columns).to(dtype)
+    assert torch.equal(spmm_tiled(relation, x, weighted=True), spmm_tiled(relation, x.float(), weighted=True).to(dtype))
+
+
+def test_bfloat16_is_rounded_as_torch_does() -> None:
+    """One edge each, doubled: halfway cases, subnormal, largest, infinite and not-a-number sums of two."""
+    relation = ResidentRelation(("a", "b", "c"), torch.tensor([0, 1]), torch.tensor([0, 0]), 2, 1)
+    values = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(torch.bfloat16)
+    x = torch.stack([values, values[torch.randperm(1 << 16)]])
+    expected = (x[0].float() + x[1].float()).bfloat16()
+    assert torch.equal(spmm_tiled(relation, x, weighted=False).nan_to_num(7.0), expected.nan_to_num(7.0)[None])
+    assert torch.equal(spmm_tiled(relation, x, weighted=False).isnan(), expected.isnan()[None])
+
+
+def test_memory_order_and_gradients_asked_for_do_not_matter() -> None:
+    relation = skewed_relation(50, 40, 600, weighted=True)
+    x = torch.randn(70, 50, dtype=torch.float64).T
+    y = spmm_tiled(relation, x, weighted=True)
+    assert not y.requires_grad
+    assert torch.equal(y, spmm_tiled(relation, x.contiguous(), weighted=True))
+    leaf = x.clone().requires_grad_()
+    spmm_tiled(relation, leaf, weighted=True).sum().backward()  # an expanded gradient
+    torch.testing.assert_close(leaf.grad, dense_matrix(relation).sum(0)[:, None].expand(50, 70))
+
+
+@pytest.mark.parametrize("kernel", ["csr", "tiled", "dense"])
+def test_gradcheck(kernel: str) -> None:
+    relation = skewed_relation(6, 5, 20, weighted=True)
+    x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: spmm(relation, x, kernel=kernel), x)
+
+
+def test_a_child_forked_after_use_computes_too() -> None:
+    torch.set_num_threads(2)
+    relation = skewed_relation(300, 200, 20_000, weighted=True).float()
+    x = torch.randn(300, 100)
+    expected = spmm_tiled(relation, x, weighted=True)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if torch.equal(spmm_tiled(relation, x, weighted=True), expected) else 2
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_code_that_cannot_be_cached_is_compiled_all_the_same() -> None:
+    from dglcell.kernels.tiled_numba import _compiled
+
+    namespace: dict[str, object] = {}
+    exec("def double(x): return 2 * x", namespace)  # comes from no file, as in a place where nothing can be written
+    assert _compiled(namespace["double"])(21) == 42
+
+
+def test_the_package_is_imported_without_numba() -> None:
+    script = "import dglcell.cli, dglcell.kernels.spmm, sys; assert 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)

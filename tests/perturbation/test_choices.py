@@ -1,0 +1,75 @@
+"""What ``auto`` stands for, kept and applied."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dglcell.errors import CheckpointError, ConfigError
+from dglcell.graph.resident import ResidentCell
+from dglcell.kernels import spmm as module
+from dglcell.kernels.spmm import choose_kernel
+from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.difference import Difference
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.node_mask import NodeMask
+from dglcell.perturbation.perturb import perturb
+from tests.graph.test_resident import small_cell
+
+PHYSICAL = ("gene", "physical", "gene")
+
+
+@pytest.fixture
+def cell() -> ResidentCell:
+    """Two relations."""
+    return small_cell()
+
+
+def test_choices_survive_a_round_trip() -> None:
+    choices = Choices("difference", 0.7, {"gene/physical/gene": {64: "dgl", 576: "tiled"}})
+    assert Choices.from_dict(choices.to_dict(), "here") == choices
+
+
+def test_the_nearest_number_of_columns_counts(cell: ResidentCell) -> None:
+    Choices("difference", 0.7, {"gene/physical/gene": {64: "dgl", 1024: "csr"}}).apply(cell)
+    kernels = {columns: choose_kernel(cell[PHYSICAL], "cpu", columns) for columns in (1, 64, 255, 257, 10**6)}
+    assert kernels == {1: "dgl", 64: "dgl", 255: "dgl", 257: "csr", 10**6: "csr"}
+    Choices("difference").apply(cell)
+    assert choose_kernel(cell[PHYSICAL], "cpu", 64) == "tiled"
+
+
+def test_a_product_follows_the_choice(cell: ResidentCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+    chosen = dict.fromkeys(module.KERNELS, lambda edges, x, weighted: used.append("other"))
+    chosen["reference"] = lambda edges, x, weighted: used.append("reference")  # type: ignore[assignment,func-returns-value]
+    monkeypatch.setattr(module, "KERNELS", chosen)
+    Choices("difference", 0.7, {"gene/physical/gene": {8: "reference"}}).apply(cell)
+    module.spmm(cell[PHYSICAL], torch.ones(cell[PHYSICAL].num_src, 8))
+    assert used == ["reference"]
+
+
+def test_auto_is_the_strategy_chosen(cell: ResidentCell) -> None:
+    batch = GenotypeBatch.from_lists([[0], []])
+    assert isinstance(perturb(cell, batch, "auto"), Difference)
+    assert isinstance(perturb(cell, batch, "auto", choices=Choices("node_mask")), NodeMask)
+    chosen = perturb(cell, batch, "auto", choices=Choices("difference", dense_share=0.4))
+    assert isinstance(chosen, Difference)
+    assert chosen.dense_share == 0.4
+    assert Choices.default("cuda").strategy == "node_mask"
+
+
+def test_a_pinned_strategy_does_not_follow_the_choice(cell: ResidentCell) -> None:
+    pinned = perturb(cell, GenotypeBatch.from_lists([[0]]), "node_mask", choices=Choices("difference"))
+    assert isinstance(pinned, NodeMask)
+
+
+def test_what_is_no_choice_is_refused() -> None:
+    with pytest.raises(
+        CheckpointError, match=r"'x.json' does not hold choices of strategy and kernels\n  got:      Key"
+    ):
+        Choices.from_dict({"strategy": "difference"}, "x.json")
+
+
+def test_an_unknown_strategy_names_auto_too(cell: ResidentCell) -> None:
+    with pytest.raises(ConfigError, match="expected: auto, edge_subgraph"):
+        perturb(cell, GenotypeBatch.from_lists([[0]]), "fastest")
