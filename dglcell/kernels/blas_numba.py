@@ -31,8 +31,7 @@ def gemm_address(double: bool) -> int:
     return address
 
 
-@intrinsic
-def gemm(
+def _gemm(
     typingctx: Any, address: Any, flip_a: Any, flip_b: Any, add: Any, m: Any, n: Any, k: Any, a: Any, b: Any, c: Any
 ) -> Any:
     """``C = op(A) · op(B)`` for row-major contiguous matrices, op transposing where ``flip_…`` is true.
@@ -80,3 +79,6 @@ def gemm(
         return context.get_dummy_value()
 
     return signature, generate
+
+
+gemm: Any = intrinsic(_gemm)

@@ -50,8 +50,7 @@ _ROUNDER = _F(1.5 * 2**23)
 """Adding it rounds to an integer, which is then in the lowest bits of the sum."""
 
 
-@intrinsic
-def _times_power(typingctx: Any, value: Any, rounded: Any) -> Any:
+def _make_times_power(typingctx: Any, value: Any, rounded: Any) -> Any:
     """``value · 2ⁿ`` for ``rounded = n + _ROUNDER``, by adding n to the exponent's bits."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -60,6 +59,9 @@ def _times_power(typingctx: Any, value: Any, rounded: Any) -> Any:
         return builder.bitcast(builder.add(number, builder.shl(exponent, bits(23))), ir.FloatType())
 
     return types.float32(types.float32, types.float32), generate
+
+
+_times_power: Any = intrinsic(_make_times_power)
 
 
 def exp(x):  # type: ignore[no-untyped-def]
@@ -126,7 +128,7 @@ def _silu(x):  # type: ignore[no-untyped-def]
     return both
 
 
-def _typed(x: Any, *constants: float) -> list[Any]:
+def _typed(x: Any, *constants: Any) -> list[Any]:
     """Constants in the type of x: numba would compute a product with any other in float64."""
     return [(np.float32 if x == types.float32 else np.float64)(c) for c in constants]
 

@@ -32,9 +32,9 @@ class Network:
         activation: between the layers.
     """
 
-    epsilon: nn.Parameter | None
-    weights: Sequence[Sequence[nn.Parameter]]
-    biases: Sequence[nn.Parameter | None]
+    epsilon: Tensor | None
+    weights: Sequence[Sequence[Tensor]]
+    biases: Sequence[Tensor | None]
     activation: nn.Module
 
 
@@ -72,7 +72,7 @@ class Into:
 class _Place:
     """Where a parameter is in the array of all: its offset and, of matrices, the distance of its rows."""
 
-    parameter: nn.Parameter
+    parameter: Tensor
     offset: int
     stride: int
 
@@ -160,7 +160,7 @@ class Update:
 
     def backward(
         self, flat: Tensor, inputs: Sequence[Taken], number: int, grad: Taken, into: Sequence[Into]
-    ) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Add gradients of the inputs' rows, and give those of the parameters.
 
         Args:

@@ -15,7 +15,8 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.kernels.rows import add_rows
 from dglcell.kernels.update import Update
-from dglcell.perturbation.row_blocks import Input, Part, Shape, sum_parts
+from dglcell.perturbation.row_blocks import Input, Part, Shape
+from dglcell.perturbation.row_sums import sum_parts
 
 
 @dataclass(frozen=True)
