@@ -11,8 +11,8 @@ from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.kernels.attention import GATv2Score
-from dglcell.perturbation.choices import Choices
 from dglcell.kernels.spmm import dgl_runs_on
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.edge_mask import EdgeMask
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
