@@ -41,13 +41,15 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
     model = HeteroCell(ResidentCell(prepared.cell.graph), config.model, len(dataset.phenotypes), prepared.features)
+    normaliser = Normaliser.fit(dataset.labels[prepared.parts["train"]], dataset.phenotypes)
+    # After everything that may refuse the data: this writes the first file of the run.
     if "auto" in (config.model.strategy, config.model.kernel):
         model.choose(find_choices(config, prepared, directory, model))
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(len(prepared.parts["train"]) / strains_per_step)
     return StrainTask(
         model,
-        Normaliser.fit(dataset.labels[prepared.parts["train"]], dataset.phenotypes),
+        normaliser,
         dataset.phenotypes,
         loss=config.loss,
         optimizer=config.optimizer,
