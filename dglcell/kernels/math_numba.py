@@ -23,7 +23,7 @@ _F = np.float32
 _ZERO, _HALF, _ONE = _F(0), _F(0.5), _F(1)
 _ROOT_HALF, _DENSITY_AT_0 = _F(math.sqrt(0.5)), _F(1 / math.sqrt(2 * math.pi))
 
-# x · P(x²) / Q(x²), as in Eigen (`generic_fast_erf_float`) and XLA (`ErfImpl32`); 1 to the last digit beyond the limit.
+# x · P(x²) / Q(x²), as in Eigen (`generic_fast_erf_float`) and XLA (`ErfImpl32`); beyond the limit float32 has but 1.
 _ERF_LIMIT = _F(3.832506856900711)
 _P0, _P1, _P2, _P3, _P4 = map(
     _F, (1.128379143519084, 0.18520832239976145, 0.050955695062380861, 0.0034082910107109506, 0.00022905065861350646)
@@ -93,7 +93,7 @@ def _erf(x):  # type: ignore[no-untyped-def]
         s = z * z
         p = (((_P4 * s + _P3) * s + _P2) * s + _P1) * s + _P0
         q = (((((_Q6 * s + _Q5) * s + _Q4) * s + _Q3) * s + _Q2) * s + _Q1) * s + _ONE
-        return z * p / q
+        return _ONE if x > _ERF_LIMIT else (-_ONE if x < -_ERF_LIMIT else z * p / q)
 
     return single if x == types.float32 else lambda x: math.erf(x)
 

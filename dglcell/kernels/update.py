@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-COMPILED_DEVICES = {"cpu"}
+COMPILED_DEVICES: tuple[str, ...] = ("cpu",)
 """Device types on which updates are compiled; without any, torch's operators are used everywhere."""
 
 _EVERY = np.empty(0, np.int64)
@@ -131,7 +131,7 @@ class Update:
         if dtype not in (torch.float32, torch.float64):
             return False
         tensors = [*tables, *(place.parameter for place in self._places)]
-        return all(t.device.type in COMPILED_DEVICES and t.device.type == "cpu" and t.dtype == dtype for t in tensors)
+        return all(t.device.type in COMPILED_DEVICES and t.dtype == dtype for t in tensors)
 
     def pack(self, dtype: torch.dtype) -> Tensor:
         """All parameters as one array."""
