@@ -24,7 +24,7 @@ def methods() -> dict[str, MethodSpec]:
     """All of them, the ones that came before first.
 
     - ``pyg_replicated``: B copies of the graph, a Boolean mask per copied edge, PyG's ``MessagePassing``; with
-      ``_compiled`` under torch.compile.
+      ``_compiled`` its convolutions under torch.compile.
     - ``pyg_node_dim``: one edge list, states [N, B, H]; PyG gathers B · E · H messages.
     - ``pyg_spmm``: the same with ``EdgeIndex``, the best that PyG offers: a sparse product on [N, B · H].
     - ``dgl_edge_subgraph``: DGL, every strain's graph by itself.
