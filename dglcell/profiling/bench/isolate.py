@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -14,6 +16,8 @@ import torch
 from dglcell.errors import DglcellError
 
 T = TypeVar("T")
+
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 class DiedError(RuntimeError):
@@ -85,6 +89,7 @@ class Forked:
         status = 1
         try:
             os.close(read)
+            _die_with_parent()
             torch.set_num_threads(self.threads)
             content = pickle.dumps(_outcome(function))
             with os.fdopen(write, "wb") as pipe:
@@ -93,6 +98,12 @@ class Forked:
         finally:
             # Without the clean-up of the parent's files, threads and buffers.
             os._exit(status)
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process when its parent ends, however that happens."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _outcome(function: Callable[[], object]) -> tuple[BaseException | None, object]:

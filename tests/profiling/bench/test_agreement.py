@@ -23,6 +23,13 @@ def test_predictions_and_all_gradients_agree_in_every_method(conv: str) -> None:
     assert 0 < worst <= TOLERANCE
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("conv", ["gin", "sage"])
+def test_the_compiled_method_agrees_too(conv: str) -> None:
+    specs = choose_methods(["node_mask", "pyg_replicated_compiled"])
+    assert check_methods([small_workload(conv)], specs, "cpu").faults == {}
+
+
 def test_dango_is_compared_with_nothing() -> None:
     assert check_methods([small_workload()], choose_methods(["dango", "node_mask"]), "cpu") == Agreement(0.0, {})
 

@@ -44,7 +44,7 @@ def test_exceptions_come_back_with_where_they_were_raised(forked: Forked) -> Non
     assert "in bug" in caught.value.__notes__[0]
 
 
-@pytest.mark.parametrize(("death", "killed", "said"), [("SIGKILL", True, "SIGKILL"), ("SIGABRT", False, "SIGABRT")])
+@pytest.mark.parametrize(("death", "killed", "said"), [("SIGKILL", True, "SIGKILL"), ("SIGTERM", False, "SIGTERM")])
 def test_a_dead_fork_is_an_exception(forked: Forked, death: str, killed: bool, said: str) -> None:
     with pytest.raises(DiedError, match=said) as caught:
         forked(lambda: os.kill(os.getpid(), getattr(signal, death)))

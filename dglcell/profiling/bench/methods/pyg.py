@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.aggr import AttentionalAggregation
 
 from dglcell.graph.schema import GENE, Relation
@@ -19,9 +20,6 @@ from dglcell.perturbation.knockout import keep_masks
 from dglcell.profiling.bench.methods.method import Method, UnsupportedError
 from dglcell.profiling.bench.methods.pyg_convs import MaskedConv, Replicated, Shared, SharedConv, SpmmConv
 from dglcell.profiling.bench.workload import Workload
-
-COMPILE_OPTIONS: dict[str, dict[str, str | int | bool]] = {"cpu": {"max_fusion_size": 1}, "cuda": {}}
-"""With its own choice of fusions torch.compile 2.13 gets gradients of gathered and scattered states wrong on a CPU."""
 
 FORMS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "replicated": MaskedConv,
@@ -158,8 +156,14 @@ def _layout(weights: HeteroCell, keep_NB: Tensor, form: str) -> Layout:
 
 
 def build_pyg(workload: Workload, device: str, *, form: str, compiled: bool = False) -> PygCell:
-    """The method on ``device``; ``compiled`` has torch.compile take forward and backward."""
+    """The method on ``device``.
+
+    With ``compiled``, torch.compile takes every convolution, forward and backward, for any number of edges: all of them
+    share one compilation. Compiled as a whole, the model would get wrong gradients on a CPU (torch 2.13).
+    """
     method = PygCell(workload.weights().to(device), workload.genotypes, form)
     if compiled:
-        method.compile(options=COMPILE_OPTIONS[torch.device(device).type])
+        for module in method.modules():
+            if isinstance(module, MessagePassing):
+                module.compile(dynamic=True)
     return method
