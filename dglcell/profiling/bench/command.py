@@ -24,22 +24,16 @@ from dglcell.profiling.bench.subject import Subject, experiment_subject, random_
 from dglcell.profiling.bench.table import format_table
 from dglcell.training.device import check_device
 
-<<<<<<< HEAD
-HEADLINE = (
+HEADLINE_LARGE = (
     BASE,
     f"{BASE}_kept_memory",
-    "pyg_node_dim",
+    f"{BASE}_compiled",
     "pyg_spmm",
-    "edge_mask",
     "node_mask",
     "difference",
     "auto",
     "dango",
 )
-HEADLINE_LARGE = (BASE, f"{BASE}_kept_memory", "pyg_spmm", "node_mask", "difference", "auto", "dango")
-=======
-HEADLINE_LARGE = (BASE, f"{BASE}_compiled", "pyg_spmm", "node_mask", "difference", "auto", "dango")
->>>>>>> wip-bench
 """From ``LARGE_BATCH`` on: without what takes minutes per step there, but with what all ratios are to."""
 HEADLINE = (*HEADLINE_LARGE, "pyg_node_dim", "edge_mask")
 LARGE_BATCH = 16

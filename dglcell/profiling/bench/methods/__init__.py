@@ -23,14 +23,10 @@ WITHOUT_KERNEL = {"edge_subgraph": "dgl_edge_subgraph", "edge_mask": "edge_mask"
 def methods() -> dict[str, MethodSpec]:
     """All of them, the ones that came before first.
 
-<<<<<<< HEAD
     - ``pyg_replicated``: B copies of the graph, a Boolean mask per copied edge, PyG's ``MessagePassing``, as its
       users ran it; with ``_kept_memory`` under the memory advice that all other methods get too (``dglcell.memory``:
-      faster, and twice the memory); with ``_compiled`` under torch.compile.
-=======
-    - ``pyg_replicated``: B copies of the graph, a Boolean mask per copied edge, PyG's ``MessagePassing``; with
-      ``_compiled`` its convolutions under torch.compile.
->>>>>>> wip-bench
+      faster, and twice the memory); with ``_compiled`` its convolutions
+      under torch.compile.
     - ``pyg_node_dim``: one edge list, states [N, B, H]; PyG gathers B · E · H messages.
     - ``pyg_spmm``: the same with ``EdgeIndex``, the best that PyG offers: a sparse product on [N, B · H].
     - ``dgl_edge_subgraph``: DGL, every strain's graph by itself.
