@@ -24,7 +24,7 @@ def run(*arguments: object) -> int:
 def test_a_tiny_cell_graph_gives_a_table_and_a_file(tmp_path: Path, capsys) -> None:
     pytest.importorskip("torch_geometric")
     target = tmp_path / "bench.json"
-    methods = ["pyg_replicated", "node_mask", "difference", "dango"]
+    methods = ["pyg_replicated", "node_mask", "dango"]
     asked = [*QUICK, "--batch", 2, "--deletions", 1, 2, "--methods", *methods, "--output", target]
     assert run(*asked) == 0
     printed = capsys.readouterr().out
@@ -36,7 +36,7 @@ def test_a_tiny_cell_graph_gives_a_table_and_a_file(tmp_path: Path, capsys) -> N
     assert about["ceilings"]["copy_bytes_per_second"] > 1e8
     assert 0 <= about["largest_difference"] < 1e-10
     assert {"processor", "memory_available_bytes", "threads", "command", "cell", "device"} <= set(about)
-    assert len(content["rows"]) == 8
+    assert len(content["rows"]) == 6
     for row in content["rows"]:
         assert row["status"] == "ok"
         base = next(r for r in content["rows"] if r["method"] == methods[0] and _same(r, row))
@@ -67,7 +67,7 @@ def test_a_batch_larger_than_the_training_part_is_refused(tiny: Tiny, capsys) ->
 
 def test_too_little_memory_is_a_row(tmp_path: Path) -> None:
     target = tmp_path / "bench.json"
-    asked = ["--scale", 0.2, "--hidden", 64, "--layers", 1, "--batch", 16, "--memory-limit", 0.25, "--threads", 1]
+    asked = ["--scale", 0.15, "--hidden", 64, "--layers", 1, "--batch", 28, "--memory-limit", 0.25, "--threads", 1]
     asked += ["--methods", "node_mask:reference", "difference", "--seconds-per-row", 0.01, "--output", target]
     done = dglcell("bench", *asked, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
