@@ -1,6 +1,7 @@
 # `make demo` and `make test` work from a bare clone: they make .venv and install into it.
 PYTHON ?= python3.11
 BIN := .venv/bin
+PYTEST_OPTIONS ?= -n 2
 INSTALLED := .venv/installed
 
 .PHONY: demo test test-slow test-gpu lint bench install clean
