@@ -149,11 +149,12 @@ class Blocks:
     def over_shares(self, work: Callable[[int, int, int], None], number: int) -> None:
         """Call ``work(share, first, last)`` for all shares of so many rows, over all threads."""
         threads = torch.get_num_threads()
-        state = torch.is_grad_enabled()
+        # Each thread has modes of its own.
+        inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
         def alone(share: int, first: int, last: int) -> None:
             torch.set_num_threads(1)
-            with torch.set_grad_enabled(state), autocast_as(self.autocast):
+            with torch.inference_mode(inference), torch.set_grad_enabled(gradients), autocast_as(self.autocast):
                 work(share, first, last)
 
         shares = [(i, *bounds) for i, bounds in enumerate(self.shares(number))]

@@ -284,3 +284,16 @@ def test_values_are_added_by_group(seed: int, number: int) -> None:
         strict=True,
     ):
         torch.testing.assert_close(x, y, **EXACT)
+
+
+def test_every_thread_works_in_inference_mode_where_the_caller_does() -> None:
+    layer, threads = nn.Linear(4, 4), torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with torch.inference_mode():
+            x = torch.randn(8 * row_blocks.ROWS_PER_SHARE, 4)
+            terms = [Term(None, [Rows(x)]), Term(RowWise(layer, layer), [Rows(x)])]
+            total = sum_terms(terms, Shape(0, len(x)))
+            torch.testing.assert_close(total, x + layer(x))
+    finally:
+        torch.set_num_threads(threads)
