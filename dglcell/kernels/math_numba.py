@@ -64,17 +64,17 @@ def _make_times_power(typingctx: Any, value: Any, rounded: Any) -> Any:
 _times_power: Any = intrinsic(_make_times_power)
 
 
-def exp(x):  # type: ignore[no-untyped-def]
+def exp(x):
     """e to the power x; in float32 0 below -87.3, and e^88.3 above 88.3."""
 
 
-def erf(x):  # type: ignore[no-untyped-def]
+def erf(x):
     """The error function."""
 
 
 @overload(exp, inline="always")
-def _exp(x):  # type: ignore[no-untyped-def]
-    def single(x):  # type: ignore[no-untyped-def]
+def _exp(x):
+    def single(x):
         bounded = _HIGHEST if x > _HIGHEST else (_LOWEST if x < _LOWEST else x)
         rounded = bounded * _LOG2_E + _ROUNDER
         n = rounded - _ROUNDER
@@ -87,8 +87,8 @@ def _exp(x):  # type: ignore[no-untyped-def]
 
 
 @overload(erf, inline="always")
-def _erf(x):  # type: ignore[no-untyped-def]
-    def single(x):  # type: ignore[no-untyped-def]
+def _erf(x):
+    def single(x):
         z = _ERF_LIMIT if x > _ERF_LIMIT else (-_ERF_LIMIT if x < -_ERF_LIMIT else x)
         s = z * z
         p = (((_P4 * s + _P3) * s + _P2) * s + _P1) * s + _P0
@@ -98,19 +98,19 @@ def _erf(x):  # type: ignore[no-untyped-def]
     return single if x == types.float32 else lambda x: math.erf(x)
 
 
-def gelu(x):  # type: ignore[no-untyped-def]
+def gelu(x):
     """``x · Φ(x)`` and its slope ``Φ(x) + x · φ(x)``, Φ and φ the normal distribution and its density."""
 
 
-def silu(x):  # type: ignore[no-untyped-def]
+def silu(x):
     """``x · σ(x)`` and its slope, σ the logistic function."""
 
 
 @overload(gelu, inline="always")
-def _gelu(x):  # type: ignore[no-untyped-def]
+def _gelu(x):
     half, root_half, density_at_0, one = _typed(x, _HALF, math.sqrt(0.5), 1 / math.sqrt(2 * math.pi), _ONE)
 
-    def both(x):  # type: ignore[no-untyped-def]
+    def both(x):
         below = half * (one + erf(x * root_half))
         return x * below, below + x * (density_at_0 * exp(-half * (x * x)))
 
@@ -118,10 +118,10 @@ def _gelu(x):  # type: ignore[no-untyped-def]
 
 
 @overload(silu, inline="always")
-def _silu(x):  # type: ignore[no-untyped-def]
+def _silu(x):
     (one,) = _typed(x, _ONE)
 
-    def both(x):  # type: ignore[no-untyped-def]
+    def both(x):
         logistic = one / (one + exp(-x))
         return x * logistic, logistic * (one + x * (one - logistic))
 
@@ -134,7 +134,7 @@ def _typed(x: Any, *constants: Any) -> list[Any]:
 
 
 @inlined
-def activate(kind, values):  # type: ignore[no-untyped-def]
+def activate(kind, values):
     """Replace values by those of the activation.
 
     Args:
@@ -155,7 +155,7 @@ def activate(kind, values):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def activate_with_slopes(kind, values, slopes):  # type: ignore[no-untyped-def]
+def activate_with_slopes(kind, values, slopes):
     """``activate``, and the activation's slopes there.
 
     Args:
@@ -181,7 +181,7 @@ def activate_with_slopes(kind, values, slopes):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def to_slopes(kind, values):  # type: ignore[no-untyped-def]
+def to_slopes(kind, values):
     """Replace values by the activation's slopes there."""
     zero, one = values.dtype.type(0), values.dtype.type(1)
     if kind == GELU:

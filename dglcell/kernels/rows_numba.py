@@ -40,7 +40,7 @@ def _make(fixed: int) -> Kernels:
     """Functions that see ``fixed`` as a constant; 0 for any width."""
 
     @jit
-    def pull(starts, neighbours, weights, nodes, strains, table, source, out, row, stop):  # type: ignore[no-untyped-def]
+    def pull(starts, neighbours, weights, nodes, strains, table, source, out, row, stop):
         """``out[i] += Σ over edges e of nodes[i] of weights[e] · source[table[strains[i], neighbours[e]]]``.
 
         Negative rows are left out. Eight edges at a time, so that the sum is read and written once for all of them.
@@ -93,7 +93,7 @@ def _make(fixed: int) -> Kernels:
                     edge += 8
 
     @jit
-    def push(starts, neighbours, weights, nodes, strains, table, source, out, row, stop):  # type: ignore[no-untyped-def]
+    def push(starts, neighbours, weights, nodes, strains, table, source, out, row, stop):
         """``out[table[strains[i], neighbours[e]]] += weights[e] · source[i]`` for all edges e of nodes[i].
 
         The transpose of ``pull``; calls that run at once must have different strains.
@@ -119,7 +119,7 @@ def _make(fixed: int) -> Kernels:
                         out[row_there, k] += weights[edge] * source[i, k]
 
     @jit
-    def add_rows(out, rows, values, first):  # type: ignore[no-untyped-def]
+    def add_rows(out, rows, values, first):
         """``out[rows[i], first:first + width] += values[i, first:first + width]``, in order."""
         width = fixed or out.shape[1]
         for i in range(len(rows)):
@@ -128,7 +128,7 @@ def _make(fixed: int) -> Kernels:
                 out[row, first + k] += values[i, first + k]
 
     @jit
-    def add_split(shared, out, rows, values):  # type: ignore[no-untyped-def]
+    def add_split(shared, out, rows, values):
         """``add_rows``, where rows below ``len(shared)`` are those of ``shared``."""
         width = fixed or out.shape[1]
         for i in range(len(rows)):
@@ -141,7 +141,7 @@ def _make(fixed: int) -> Kernels:
                     out[row, k] += values[i, k]
 
     @jit
-    def sum_strains(table, source, out, node, stop):  # type: ignore[no-untyped-def]
+    def sum_strains(table, source, out, node, stop):
         """``out[v] += Σ over strains b of source[table[b, v]]`` for nodes v in [node, stop); negative rows left out."""
         width = fixed or out.shape[1]
         total = np.empty(width, out.dtype)

@@ -52,7 +52,7 @@ def compiled(widths: set[int]) -> Kernels:
 
 
 @reduction
-def _sum(values, i, width):  # type: ignore[no-untyped-def]
+def _sum(values, i, width):
     total = values.dtype.type(0)
     for k in range(width):
         total += values[i, k]
@@ -60,7 +60,7 @@ def _sum(values, i, width):  # type: ignore[no-untyped-def]
 
 
 @reduction
-def _sum_of_squares(values, i, width, centre):  # type: ignore[no-untyped-def]
+def _sum_of_squares(values, i, width, centre):
     total = values.dtype.type(0)
     for k in range(width):
         total += (values[i, k] - centre) * (values[i, k] - centre)
@@ -68,7 +68,7 @@ def _sum_of_squares(values, i, width, centre):  # type: ignore[no-untyped-def]
 
 
 @reduction
-def _dot(a, i, b, j, width):  # type: ignore[no-untyped-def]
+def _dot(a, i, b, j, width):
     total = a.dtype.type(0)
     for k in range(width):
         total += a[i, k] * b[j, k]
@@ -76,12 +76,12 @@ def _dot(a, i, b, j, width):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _row(rows, i, first):  # type: ignore[no-untyped-def]
+def _row(rows, i, first):
     return (rows[i] if len(rows) > 0 else i) + first
 
 
 @inlined
-def _gather(form, flat, x, r, start, out, width):  # type: ignore[no-untyped-def]
+def _gather(form, flat, x, r, start, out, width):
     """[n, W] input of the first layer."""
     scale = flat.dtype.type(1) + flat[0]
     for i in range(len(out)):
@@ -97,7 +97,7 @@ def _gather(form, flat, x, r, start, out, width):  # type: ignore[no-untyped-def
 
 
 @inlined
-def _linear(blas, flat, layer, inputs, out, width):  # type: ignore[no-untyped-def]
+def _linear(blas, flat, layer, inputs, out, width):
     """``out = inputs Wᵀ + b``."""
     n, bias = len(out), flat[layer[3] : layer[3] + width]
     for i in range(n):
@@ -107,7 +107,7 @@ def _linear(blas, flat, layer, inputs, out, width):  # type: ignore[no-untyped-d
 
 
 @inlined
-def _normalise(form, flat, z, scales, width):  # type: ignore[no-untyped-def]
+def _normalise(form, flat, z, scales, width):
     """Replace z by its normalised rows, before weights and biases; keep what they were multiplied with."""
     number, one, eps = flat.dtype.type(width), flat.dtype.type(1), flat[1]
     for i in range(len(z)):
@@ -119,7 +119,7 @@ def _normalise(form, flat, z, scales, width):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _weigh(form, flat, z, out, width):  # type: ignore[no-untyped-def]
+def _weigh(form, flat, z, out, width):
     """``out = z · weight + bias`` of the norm."""
     weight = flat[form.norm_at : form.norm_at + width]
     bias = flat[form.norm_at + width : form.norm_at + 2 * width]
@@ -129,7 +129,7 @@ def _weigh(form, flat, z, out, width):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _unweigh(form, flat, of_flat, grad, start, z, slopes, out, width):  # type: ignore[no-untyped-def]
+def _unweigh(form, flat, of_flat, grad, start, z, slopes, out, width):
     """Gradient of the normalised rows, ``out``; with that of the norm's weights and biases."""
     weight = flat[form.norm_at : form.norm_at + width]
     sums = np.zeros((2, width), flat.dtype)
@@ -150,7 +150,7 @@ def _unweigh(form, flat, of_flat, grad, start, z, slopes, out, width):  # type: 
 
 
 @inlined
-def _unnormalise(form, z, scales, out, width):  # type: ignore[no-untyped-def]
+def _unnormalise(form, z, scales, out, width):
     """Turn the gradient of the normalised rows z into that of the rows before."""
     number = z.dtype.type(width)
     for i in range(len(z)):
@@ -161,7 +161,7 @@ def _unnormalise(form, z, scales, out, width):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _add_columns(grad, of_flat, first, width):  # type: ignore[no-untyped-def]
+def _add_columns(grad, of_flat, first, width):
     """Add the sums of columns: blocks' sums are added, so that rounding errors do not grow with all rows."""
     sums = np.zeros(width, grad.dtype)
     for i in range(len(grad)):
@@ -172,7 +172,7 @@ def _add_columns(grad, of_flat, first, width):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def _scatter(into, start, grad, column, scale, width):  # type: ignore[no-untyped-def]
+def _scatter(into, start, grad, column, scale, width):
     """Add ``scale · grad[:, column:]`` to the rows it belongs to."""
     if len(into.own) > 0:
         for i in range(len(grad)):
@@ -190,7 +190,7 @@ def _make(fixed: int) -> Kernels:
     """Functions that see ``fixed`` as a constant; 0 for any width."""
 
     @jit
-    def forward(blas, form, layers, flat, x, r, number, out, add):  # type: ignore[no-untyped-def]
+    def forward(blas, form, layers, flat, x, r, number, out, add):
         """Rows of the update, written to ``out`` or added to it.
 
         Args:
@@ -231,7 +231,7 @@ def _make(fixed: int) -> Kernels:
                         out.table[p, k] = a[i, k]
 
     @jit
-    def backward(blas, form, layers, flat, x, r, number, grad, of_x, of_r, of_flat):  # type: ignore[no-untyped-def]
+    def backward(blas, form, layers, flat, x, r, number, grad, of_x, of_r, of_flat):
         """Add the gradients of rows and parameters; what lies between is computed once more.
 
         Args:

@@ -179,7 +179,6 @@ class _CorrectedSums(torch.autograd.Function):
         if targets.scale_K1 is None:
             rows_KH[targets.lost] = 0
         else:
-            assert targets.scale_K1 is not None
             rows_KH *= targets.scale_K1
         return out_XH
 
