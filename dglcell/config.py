@@ -10,9 +10,19 @@ from dglcell.data.split import SplitConfig
 from dglcell.errors import ConfigError
 from dglcell.graph.cell import CellConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
-from dglcell.losses.masked import MaskedLoss
+from dglcell.losses.build import LOSSES
+from dglcell.losses.loss import LossConfig
+from dglcell.losses.masked import MaskedConfig
+from dglcell.models.base_config import ModelConfig
+from dglcell.models.build import MODELS
 from dglcell.models.config import HeteroCellConfig
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig
+
+KINDS: dict[str, dict[str, type]] = {
+    "model": {name: kind.config for name, kind in MODELS.items()},
+    "loss": {name: kind.config for name, kind in LOSSES.items()},
+}
+"""Sections whose keys depend on their `name`: section → name → what its keys are."""
 
 WANDB_MODES = ("disabled", "offline", "online")
 CHECKPOINTS = ("best_loss", "best_pearson", "last")
@@ -134,8 +144,8 @@ class Config:
     cell: CellConfig = field(default_factory=CellConfig)
     data: DataConfig = field(default_factory=DataConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
-    model: HeteroCellConfig = field(default_factory=HeteroCellConfig)
-    loss: str = "mse"  # mse | huber | log_cosh, in normalised units
+    model: ModelConfig = field(default_factory=HeteroCellConfig)  # `model.name` says which; see KINDS
+    loss: LossConfig = field(default_factory=MaskedConfig)  # likewise `loss.name`; in normalised units
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
@@ -157,25 +167,36 @@ class Config:
             self.data,
             self.split,
             self.model,
+            self.loss,
             self.optimizer,
             self.scheduler,
             self.trainer,
             self.tracking,
         ):
             section.validate()
-        MaskedLoss(self.loss)
         self._validate_names()
+        self._validate_loss()
         if self.data.batch_size == AUTO and self.trainer.devices * self.trainer.num_nodes > 1:
             raise ConfigError(
                 "`data.batch_size: auto` works with a single device only",
                 got=f"`trainer.devices: {self.trainer.devices}`, `trainer.num_nodes: {self.trainer.num_nodes}`",
                 do="give a number; a run on one such device finds a good one",
             )
-        if self.model.layers and not (self.model.metabolism or self.cell.networks or self.cell.derived):
+        has_relation = self.model.uses_metabolism() or self.cell.networks or self.cell.derived
+        if self.model.needs_relations() and not has_relation:
             raise ConfigError(
                 "no relation is left for the model",
-                got="`model.metabolism: false`, no `cell.networks`, no `cell.derived`",
+                got="no relation with reactions, no `cell.networks`, no `cell.derived`",
                 do="set `model.metabolism: true`, or give networks or derived relations",
+            )
+
+    def _validate_loss(self) -> None:
+        lacking = sorted(self.loss.needs() - self.model.gives())
+        if lacking:
+            raise ConfigError(
+                f"`loss.name: {self.loss.name}` needs what the model does not give: {', '.join(lacking)}",
+                got=f"`model.name: {self.model.name}`, which gives {', '.join(sorted(self.model.gives())) or 'none'}",
+                do="choose another loss or model",
             )
 
     def _validate_names(self) -> None:

@@ -12,8 +12,11 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dglcell.config import Config
+from dglcell.config import KINDS, Config
 from dglcell.errors import ConfigError
+
+DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
+"""Which kind a section is of where it does not say."""
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -43,8 +46,10 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         merged = _merge(where, content, *[_parse_override(override) for override in overrides])
         plain = OmegaConf.to_container(merged, resolve=True)
         assert isinstance(plain, dict)
-        _refuse_unknown_keys(plain, Config, "", where)
-        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), plain))
+        kinds = {section: _kind(plain, section, where) for section in KINDS}
+        _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
+        schema = Config(**{section: kind() for section, kind in kinds.items()})
+        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), plain))
     except OmegaConfBaseException as error:
         raise ConfigError(
             f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
@@ -102,13 +107,44 @@ def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:
 
 
 def _merge(where: str, *layers: DictConfig) -> DictConfig:
-    """Later layers over earlier ones."""
-    try:
-        merged = OmegaConf.merge(*layers)
-    except TypeError as error:
-        raise ConfigError(f"{where}: a key is a list in one place and a mapping in another", got=error) from error
-    assert isinstance(merged, DictConfig)
+    """Later layers over earlier ones; a layer that names another kind of a section starts that section anew."""
+    merged = OmegaConf.create({})
+    for layer in layers:
+        for section in KINDS:
+            _spell_out(layer, section)
+            if _name(layer, section, None) not in (None, _name(merged, section, DEFAULTS[section])):
+                merged.pop(section, None)
+        try:
+            together = OmegaConf.merge(merged, layer)
+        except TypeError as error:
+            raise ConfigError(f"{where}: a key is a list in one place and a mapping in another", got=error) from error
+        assert isinstance(together, DictConfig)
+        merged = together
     return merged
+
+
+def _spell_out(layer: DictConfig, section: str) -> None:
+    """``loss: mse`` is short for ``loss: {name: mse}``."""
+    if isinstance(layer.get(section), str):
+        layer[section] = {"name": layer[section]}
+
+
+def _name(layer: DictConfig, section: str, default: str | None) -> Any:
+    content = layer.get(section)
+    return content.get("name", default) if isinstance(content, DictConfig) else default
+
+
+def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
+    """The dataclass of a section whose keys depend on its name.
+
+    Raises:
+        ConfigError: no kind is called so.
+    """
+    content = plain.get(section)
+    name = content.get("name", DEFAULTS[section]) if isinstance(content, dict) else DEFAULTS[section]
+    if name not in KINDS[section]:
+        raise ConfigError(f"{where}: `{section}.name` is unknown", got=name, expected=", ".join(KINDS[section]))
+    return KINDS[section][name]
 
 
 def _folders(path: Path) -> list[str]:
@@ -117,8 +153,7 @@ def _folders(path: Path) -> list[str]:
     return folders[len(folders) - folders[::-1].index("conf") :] if "conf" in folders else []
 
 
-def _refuse_unknown_keys(content: dict[Any, Any], kind: type, prefix: str, where: str) -> None:
-    hints = get_type_hints(kind)
+def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix: str, where: str) -> None:
     for key, value in content.items():
         full = f"{prefix}{key}"
         if key not in hints:
@@ -147,4 +182,4 @@ def _check_below(value: object, hint: Any, full: str, where: str) -> None:
     for section in sections:
         for below, item in [(f"{full}.{n}", v) for n, v in value.items()] if is_mapping else [(full, value)]:
             if isinstance(item, dict):
-                _refuse_unknown_keys(item, section, f"{below}.", where)
+                _refuse_unknown_keys(item, get_type_hints(section), f"{below}.", where)

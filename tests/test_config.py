@@ -36,7 +36,8 @@ def minimal(tmp_path: Path) -> Path:
         ("data.unknown_genes=keep", "`data.unknown_genes` is unknown"),
         ("data.source.name=colins2007", "no data source is called 'colins2007'"),
         ("tracking.wandb=maybe", "`tracking.wandb` is unknown"),
-        ("loss=rmse", "`loss` is unknown\n  got:      rmse\n  expected: mse, huber, log_cosh"),
+        ("loss=rmse", "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, log_cosh"),
+        ("model=tree", "`model.name` is unknown\n  got:      tree\n  expected: hetero_cell"),
         ("optimizer.name=Adamm", "`optimizer.name` is not in torch.optim"),
         ("optimizer.lr=0", "`optimizer.lr` must be positive"),
         ("scheduler.name=linear", "`scheduler.name` is unknown"),
@@ -66,6 +67,6 @@ def test_configurations_made_in_python_are_checked_too() -> None:
 
 def test_a_model_without_relations_is_refused_before_anything_is_built(minimal: Path) -> None:
     message = refusal(minimal, "model.metabolism=false")
-    assert message.startswith("no relation is left for the model\n  got:      `model.metabolism: false`, no `cell.net")
+    assert message.startswith("no relation is left for the model\n  got:      no relation with reactions, no `cell.net")
     assert load_config(minimal, ["model.metabolism=false", "cell.derived=[isoenzyme]"]).cell.derived == ["isoenzyme"]
     assert load_config(minimal, ["model.metabolism=false", "model.layers=0"]).model.layers == 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 
+from dglcell.config import KINDS
 from dglcell.config_io import load_config, to_yaml
+from dglcell.losses.loss import LossConfig
+from dglcell.losses.masked import MaskedConfig
 from tests.config_files import refusal, write
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -44,6 +48,29 @@ def test_the_last_file_wins_and_overrides_win_over_all(tmp_path: Path) -> None:
     assert config.data.phenotypes == ["x", "y"]
     assert config.split.subset is not None
     assert config.split.subset.size == 10
+
+
+def test_a_name_alone_stands_for_a_section_of_that_kind(tmp_path: Path) -> None:
+    write(tmp_path, "base.yaml", "cell: {model: textbook}\nloss: {name: huber}\nmodel: hetero_cell\n")
+    config = load_config(write(tmp_path, "child.yaml", "extends: base.yaml\nloss: log_cosh\nmodel: {hidden: 16}\n"))
+    assert (config.loss.name, config.model.name, config.model.hidden) == ("log_cosh", "hetero_cell", 16)
+
+
+def test_another_kind_starts_a_section_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass
+    class OtherConfig(LossConfig):
+        name: str = "other"
+        weight: float = 1.0
+
+    monkeypatch.setitem(KINDS["loss"], "other", OtherConfig)
+    write(tmp_path, "base.yaml", "cell: {model: textbook}\nloss: {name: other, weight: 2}\n")
+    same = load_config(write(tmp_path, "same.yaml", "extends: base.yaml\nloss: {name: other}\n"))
+    assert same.loss == OtherConfig(weight=2.0)
+    other = load_config(write(tmp_path, "other.yaml", "extends: base.yaml\nloss: {name: huber}\n"))
+    assert other.loss == MaskedConfig("huber")
+    assert "unknown key `loss.weight`" in refusal(
+        write(tmp_path, "left.yaml", "extends: base.yaml\n"), "loss=mse", "loss.weight=1"
+    )
 
 
 def test_the_name_is_the_file_below_conf(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a configuration can say about the model."""
+"""What a configuration can say about the heterograph model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import GENE, NODE_TYPES
-from dglcell.kernels.spmm import KERNELS
+from dglcell.models.base_config import ModelConfig
 from dglcell.nn.cross_relation import CROSS_RELATION
 from dglcell.nn.gatv2 import check_heads
 from dglcell.nn.registry import make_activation, make_norm
@@ -17,9 +17,10 @@ COMBINATIONS = ("mean", "gated", "none")
 
 
 @dataclass
-class HeteroCellConfig:
+class HeteroCellConfig(ModelConfig):
     """The heterograph model (``dglcell.models.hetero_cell.HeteroCell``)."""
 
+    name: str = "hetero_cell"
     hidden: int = 64  # H, width of every state
     layers: int = 3  # L, rounds of message passing
     conv: str = "gin"  # gin | sage | gatv2, for every relation
@@ -34,7 +35,6 @@ class HeteroCellConfig:
     preprocessor_layers: int = 2  # Linear layers between the embeddings and the first round
     relations: list[str] | None = None  # names of the relations in use; all of the cell graph where null
     metabolism: bool = True  # use the relations with reactions and metabolites
-    features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features
     pool: list[str] = field(default_factory=lambda: [GENE])  # node types that are pooled
     scale_difference: bool = True  # multiply pooled differences by the number of nodes they are means over
     local_head: bool = True  # score the deleted genes' wild-type states by self-attention
@@ -43,7 +43,6 @@ class HeteroCellConfig:
     local_gain: float = 1.0  # initial share of the attention; from 0.01 interactions are learnt slowly
     combination: str = "mean"  # mean | gated | none, of global and local prediction
     strategy: str = "auto"  # auto | difference | node_mask | edge_mask | edge_subgraph, for the strains' graphs
-    kernel: str = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | reference
     choices: str | None = None  # choices.json of a run, for what `auto` takes; found by a short calibration where null
     recompute: bool = True  # keep little between forward and backward pass: half the memory, about as fast on a CPU
 
@@ -53,6 +52,7 @@ class HeteroCellConfig:
         Raises:
             ConfigError: naming the key.
         """
+        super().validate()
         for key, minimum in (
             ("hidden", 1),
             ("layers", 0),
@@ -70,7 +70,6 @@ class HeteroCellConfig:
             ("combination", COMBINATIONS),
             ("strategy", ("auto", *STRATEGIES)),
             ("cross_relation", tuple(CROSS_RELATION)),
-            ("kernel", ("auto", *KERNELS)),
         ):
             if getattr(self, key) not in allowed:
                 raise ConfigError(f"`model.{key}` is unknown", got=getattr(self, key), expected=", ".join(allowed))
@@ -93,6 +92,26 @@ class HeteroCellConfig:
                 do="set `model.dropout: 0`, or `model.strategy: node_mask`",
             )
         self._validate_local_head()
+
+    def gives(self) -> frozenset[str]:
+        """See ``ModelConfig.gives``."""
+        return frozenset({"embedding"})
+
+    def is_calibrated(self) -> bool:
+        """See ``ModelConfig.is_calibrated``."""
+        return "auto" in (self.strategy, self.kernel)
+
+    def about(self) -> str:
+        """See ``ModelConfig.about``."""
+        return f"{self.name}, {self.strategy}"
+
+    def uses_metabolism(self) -> bool:
+        """See ``ModelConfig.uses_metabolism``."""
+        return self.metabolism
+
+    def needs_relations(self) -> bool:
+        """See ``ModelConfig.needs_relations``."""
+        return self.layers > 0
 
     def _validate_local_head(self) -> None:
         if self.local_head and self.hidden % self.local_heads:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import HeteroCellConfig
+from dglcell.models.prediction import Prediction, StrainModel
 from dglcell.nn.gatv2 import GATv2Conv
 from dglcell.nn.gin import GINConv
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
@@ -30,26 +30,7 @@ HEAD_GAIN = 0.01
 """Initial scale of the output layers' weights, relative to Kaiming's."""
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """What the model says about B strains.
-
-    Attributes:
-        phenotypes: [B, T] in normalised units.
-        global_part: [B, T] from the difference of pooled states.
-        local_part: [B, T] from the deleted genes, or None.
-        gates: [B, T, 2] weights of the two, or None.
-        difference: [B, H × number of pooled types], z_p = z_w − z_i.
-    """
-
-    phenotypes: Tensor
-    global_part: Tensor
-    local_part: Tensor | None
-    gates: Tensor | None
-    difference: Tensor
-
-
-class HeteroCell(nn.Module):
+class HeteroCell(StrainModel):
     r"""Predict phenotypes from the cell graph of every strain.
 
     1. Embeddings of all nodes, a preprocessor, then L rounds of message passing over the surviving edges of every
@@ -70,6 +51,8 @@ class HeteroCell(nn.Module):
         features: node type → [N, F] fixed input features, added through a Linear; optional.
     """
 
+    config: HeteroCellConfig
+
     def __init__(
         self,
         cell: ResidentCell,
@@ -78,7 +61,8 @@ class HeteroCell(nn.Module):
         features: dict[str, Tensor] | None = None,
     ) -> None:
         super().__init__()
-        self.cell, self.config, self.outputs = cell, config, outputs
+        self.cell, self.config = cell, config
+        self.outputs = outputs
         self.choices: Choices | None = None
         relations = choose_relations(cell, config)
         self.plan = plan = live_relations(relations, config.layers, set(config.pool) | {GENE})
@@ -195,11 +179,11 @@ class HeteroCell(nn.Module):
         difference = pooled[:1] - pooled[1:]
         global_part: Tensor = self.global_head(difference)
         if self.local_head is None:
-            return Prediction(global_part, global_part, None, None, difference)
+            return Prediction(global_part, difference, {"global": global_part})
         genes_BK, present_BK = genotypes.padded()
         local_part: Tensor = self.local_head(states[GENE].rows(genes_BK, strain=0), present_BK)
         phenotypes, gates = self._combine(global_part, local_part)
-        return Prediction(phenotypes, global_part, local_part, gates, difference)
+        return Prediction(phenotypes, difference, {"global": global_part, "local": local_part}, gates)
 
     def _pool(self, node_type: str, states: States, keep_NB: Tensor) -> Tensor:
         """[B, H] pooled states, times the number of nodes where so configured."""
@@ -270,8 +254,3 @@ def initialise(module: nn.Module) -> None:
             nn.init.zeros_(module.bias)
     elif isinstance(module, nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
-
-
-def count_parameters(model: nn.Module) -> int:
-    """Number of trainable parameters."""
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)

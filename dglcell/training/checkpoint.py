@@ -17,7 +17,8 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.build import make_model
+from dglcell.models.prediction import StrainModel
 from dglcell.training.directory import RunDirectory
 
 SCHEMA_VERSION = 1
@@ -38,7 +39,7 @@ class Trained:
         path: of the checkpoint.
     """
 
-    model: HeteroCell
+    model: StrainModel
     normaliser: Normaliser
     config: Config
     cell: CellGraph
@@ -130,7 +131,7 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     state = content["state_dict"]
     prefix = "model.features."
     features = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-    model = HeteroCell(ResidentCell(cell.graph), config.model, len(about["phenotypes"]), features)
+    model = make_model(config.model, ResidentCell(cell.graph), len(about["phenotypes"]), features)
     normaliser = Normaliser(state["normaliser.mean"], state["normaliser.sd"])
     try:
         model.load_state_dict({k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")})

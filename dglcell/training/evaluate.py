@@ -17,16 +17,14 @@ from dglcell.data.sampler import EpochBatches
 from dglcell.data.transform import Normaliser
 from dglcell.files import atomic_file
 from dglcell.kernels.spmm import check_kernel
-from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.prediction import StrainModel
 from dglcell.training.metrics import ResultRow, regression_metrics
 from dglcell.training.prepare import Prepared
-
-MODEL_NAME = "hetero_cell"
 
 
 @torch.inference_mode()
 def predict_strains(
-    model: HeteroCell, normaliser: Normaliser, dataset: StrainDataset, strains: Tensor, *, batch_size: int
+    model: StrainModel, normaliser: Normaliser, dataset: StrainDataset, strains: Tensor, *, batch_size: int
 ) -> NDArray[np.float32]:
     """[n, T] predictions in original units, in the order of ``strains``.
 
@@ -55,12 +53,12 @@ def predict_strains(
 
 
 def model_rows(
-    part: str, phenotypes: Sequence[str], predicted_ST: NDArray[np.float32], measured_ST: NDArray[np.float32]
+    name: str, part: str, phenotypes: Sequence[str], predicted_ST: NDArray[np.float32], measured_ST: NDArray[np.float32]
 ) -> list[ResultRow]:
-    """Metrics of the model on one part, a row per phenotype."""
+    """Metrics of the model ``name`` on one part, a row per phenotype."""
     return [
-        ResultRow(MODEL_NAME, part, name, regression_metrics(predicted_ST[:, t], measured_ST[:, t]))
-        for t, name in enumerate(phenotypes)
+        ResultRow(name, part, phenotype, regression_metrics(predicted_ST[:, t], measured_ST[:, t]))
+        for t, phenotype in enumerate(phenotypes)
     ]
 
 

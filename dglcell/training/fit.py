@@ -18,6 +18,8 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
+from dglcell.losses.build import make_loss
+from dglcell.models.build import make_model
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.choices import Choices
 from dglcell.training.calibrate import choose, read_choices, write_choices
@@ -40,10 +42,11 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     dataset, settings = prepared.dataset, config.trainer
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
-    model = HeteroCell(ResidentCell(prepared.cell.graph), config.model, len(dataset.phenotypes), prepared.features)
+    model = make_model(config.model, ResidentCell(prepared.cell.graph), len(dataset.phenotypes), prepared.features)
     normaliser = Normaliser.fit(dataset.labels[prepared.parts["train"]], dataset.phenotypes)
     # After everything that may refuse the data: this writes the first file of the run.
-    if "auto" in (config.model.strategy, config.model.kernel):
+    if config.model.is_calibrated():
+        assert isinstance(model, HeteroCell)
         model.choose(find_choices(config, prepared, directory, model))
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(len(prepared.parts["train"]) / strains_per_step)
@@ -51,7 +54,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
         model,
         normaliser,
         dataset.phenotypes,
-        loss=config.loss,
+        loss=make_loss(config.loss, settings.epochs),
         optimizer=config.optimizer,
         scheduler=config.scheduler,
         epochs=settings.epochs,
@@ -70,7 +73,7 @@ def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, mo
         train = prepared.parts["train"][: config.data.training_batch]
         batch = prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
         device = torch.device(device_of(config.trainer.accelerator))
-        file = None if config.model.choices is None else Path(config.model.choices)
+        file = None if model.config.choices is None else Path(model.config.choices)
         found = choose(model.to(device), batch.to(device), file=file)
         model.to("cpu")
         directory.path.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dglcell.config import Config
 from dglcell.files import write_json
-from dglcell.models.hetero_cell import count_parameters
+from dglcell.models.prediction import count_parameters
 from dglcell.plots import EpochRecord, Predictions, ReportData, report_figure
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.device import device_here
@@ -78,7 +78,7 @@ def evaluate_parts(
             trained.model, trained.normaliser, prepared.dataset, strains, batch_size=batch_size
         )
         measured_ST = prepared.dataset.labels[strains].numpy()
-        rows += model_rows(part, prepared.dataset.phenotypes, predictions[part], measured_ST)
+        rows += model_rows(config.model.name, part, prepared.dataset.phenotypes, predictions[part], measured_ST)
     if config.null_models:
         rows += null_rows(prepared, EVALUATED)
     return rows, predictions
@@ -120,7 +120,7 @@ def subtitle(config: Config, directory: RunDirectory, prepared: Prepared, traine
     return [
         f"strains: {sizes} ({config.split.kind} split) · cell: {len(prepared.cell.genes):,} genes, "
         f"{prepared.cell.graph.num_edges():,} edges",
-        f"{count_parameters(trained.model):,} parameters · {config.model.strategy} · seed {config.seed} · "
+        f"{count_parameters(trained.model):,} parameters · {config.model.about()} · seed {config.seed} · "
         f"{len(history)} epochs in {minutes:.1f} min on {about['devices'][0]}",
     ]
 

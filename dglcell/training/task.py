@@ -14,8 +14,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from dglcell.data.dataset import StrainBatch
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
-from dglcell.losses.masked import MaskedLoss
-from dglcell.models.hetero_cell import HeteroCell
+from dglcell.losses.loss import Loss
+from dglcell.models.prediction import Prediction, StrainModel
 from dglcell.training.gather import gather_rows
 from dglcell.training.metrics import regression_metrics
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler
@@ -32,7 +32,7 @@ class StrainTask(pl.LightningModule):
         model: genotypes → predictions in normalised units.
         normaliser: label statistics of the training part.
         phenotypes: T names.
-        loss: a key of ``dglcell.losses.masked.LOSSES``.
+        loss: of predictions in normalised units; its buffers travel with checkpoints.
         optimizer, scheduler: validated.
         epochs: of the whole training.
         steps: optimiser steps of the whole training.
@@ -42,11 +42,11 @@ class StrainTask(pl.LightningModule):
 
     def __init__(
         self,
-        model: HeteroCell,
+        model: StrainModel,
         normaliser: Normaliser,
         phenotypes: tuple[str, ...],
         *,
-        loss: str,
+        loss: Loss,
         optimizer: OptimizerConfig,
         scheduler: SchedulerConfig,
         epochs: int,
@@ -56,7 +56,7 @@ class StrainTask(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.model, self.normaliser, self.phenotypes = model, normaliser, phenotypes
-        self.loss = MaskedLoss(loss)
+        self.loss = loss
         self.optimizer_config, self.scheduler_config = optimizer, scheduler
         self.epochs, self.steps, self.record, self.about = epochs, steps, record, about
         self._seen: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"train": [], "validation": []}
@@ -73,11 +73,12 @@ class StrainTask(pl.LightningModule):
         self._step(batch, "validation")
 
     def _step(self, batch: StrainBatch, part: str) -> Tensor:
-        prediction_BT = self.model(batch.genotypes).phenotypes
-        loss = self.loss(prediction_BT, self.normaliser.normalise(batch.labels))
+        prediction: Prediction = self.model(batch.genotypes)
+        target_BT = self.normaliser.normalise(batch.labels)
+        loss = self.loss(prediction, target_BT, self.current_epoch).total
         present = (~batch.labels.isnan()).sum()
         summed = torch.stack([loss.detach() * present, present])
-        self._seen[part].append((prediction_BT.detach().float(), batch.labels, summed))
+        self._seen[part].append((prediction.phenotypes.detach().float(), batch.labels, summed))
         return loss
 
     def on_train_epoch_start(self) -> None:

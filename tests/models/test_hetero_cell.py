@@ -13,7 +13,8 @@ from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSED_BY, CONVERTS
 from dglcell.models.config import CONVS, HeteroCellConfig
-from dglcell.models.hetero_cell import HeteroCell, count_parameters
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.prediction import count_parameters
 from dglcell.perturbation import difference, difference_attention
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import STRATEGIES, perturb
@@ -108,7 +109,7 @@ def test_kept_nodes_equal_a_plain_network_on_the_reduced_graph(data, cell: Rando
     model = randomise(HeteroCell(cell.resident, small_config(conv=conv), outputs=2).double())
     prediction = model(GenotypeBatch.from_lists(strains))
     expected = np.stack([plain_forward(model, cell, strain) for strain in strains])
-    np.testing.assert_allclose(prediction.global_part.detach().numpy(), expected, atol=1e-10, rtol=1e-10)
+    np.testing.assert_allclose(prediction.parts["global"].detach().numpy(), expected, atol=1e-10, rtol=1e-10)
 
 
 def test_attention_scores_the_weights_of_weighted_relations() -> None:
@@ -134,7 +135,7 @@ def test_a_strain_never_depends_on_its_batch_mates(data, cell: RandomCell) -> No
 
 def test_the_wild_type_differs_from_itself_by_nothing() -> None:
     model = HeteroCell(nine_network_cell(10), HeteroCellConfig(metabolism=False)).double()
-    difference = model(GenotypeBatch.from_lists([[], [3]])).difference
+    difference = model(GenotypeBatch.from_lists([[], [3]])).embedding
     assert difference[0].abs().max() < 1e-12 < difference[1].abs().max()
 
 

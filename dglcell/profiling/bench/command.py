@@ -12,6 +12,7 @@ from dglcell.config import Config
 from dglcell.files import write_json
 from dglcell.profiling.bench.agreement import check_methods
 from dglcell.profiling.bench.conditions import Conditions, conditions
+from dglcell.profiling.bench.experiment import hetero_model
 from dglcell.profiling.bench.machine import describe_machine
 from dglcell.profiling.bench.methods import BASE, choose_methods, methods
 from dglcell.profiling.bench.methods.method import MethodSpec
@@ -77,7 +78,7 @@ def bench(options: BenchOptions, config: Config | None = None) -> str:
 
 def _plan(options: BenchOptions, config: Config | None) -> list[tuple[Setting, Sequence[MethodSpec]]]:
     """Settings, the largest first, and the methods of each."""
-    model = config.model if config else None
+    model = hetero_model(config) if config else None
     every = settings(
         convs=options.conv or (CONVS if options.grid else (model.conv if model else "gin",)),
         batches=options.batch or (GRID_BATCHES if options.grid else (32,) if model else (8, 28)),

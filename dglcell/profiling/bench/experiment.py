@@ -8,6 +8,7 @@ import torch
 
 from dglcell.config import Config
 from dglcell.errors import ConfigError
+from dglcell.models.config import HeteroCellConfig
 from dglcell.profiling.bench.setting import Setting
 from dglcell.profiling.bench.workload import Workload
 from dglcell.training.prepare import Prepared
@@ -32,6 +33,21 @@ def experiment_workload(config: Config, prepared: Prepared, setting: Setting) ->
     labels = data.labels.float()
     targets = (labels - labels.nanmean(0)) / labels.nan_to_num(0.0).std(0, correction=0).clamp(min=1e-6)
     model = dataclasses.replace(
-        config.model, conv=setting.conv, hidden=setting.hidden, layers=setting.layers, dropout=0.0
+        hetero_model(config), conv=setting.conv, hidden=setting.hidden, layers=setting.layers, dropout=0.0
     )
     return Workload(prepared.cell, model, data.genotypes, targets.nan_to_num(0.0), prepared.features, config.seed)
+
+
+def hetero_model(config: Config) -> HeteroCellConfig:
+    """The model of an experiment, for methods that all compute the heterograph model.
+
+    Raises:
+        ConfigError: it is another one.
+    """
+    if not isinstance(config.model, HeteroCellConfig):
+        raise ConfigError(
+            "`dglcell bench` compares ways to compute the heterograph model",
+            got=f"`model.name: {config.model.name}`",
+            expected="`model.name: hetero_cell`",
+        )
+    return config.model

@@ -10,7 +10,7 @@ from dglcell.config import Config
 from dglcell.errors import ConfigError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.profiling.bench.experiment import experiment_workload
+from dglcell.profiling.bench.experiment import experiment_workload, hetero_model
 from dglcell.profiling.bench.generate import generated_cell
 from dglcell.profiling.bench.options import BenchOptions
 from dglcell.profiling.bench.real import real_cell
@@ -72,15 +72,16 @@ def hub_workload(cell: CellGraph, conv: str) -> Workload:
 
 def experiment_subject(config: Config, command: str) -> Subject:
     """An experiment's own cell graph, model and strains."""
+    model = hetero_model(config)
     prepared = prepare(config, command=command)
 
     def workload(setting: Setting) -> Workload:
         return experiment_workload(config, prepared, setting)
 
     def small(conv: str) -> Workload:
-        heads = config.model.local_heads
+        heads = model.local_heads
         hidden = heads * max(1, 8 // heads)
-        layers = min(2, config.model.layers)
+        layers = min(2, model.layers)
         return workload(Setting(conv, batch=3, hidden=hidden, layers=layers, deletions=None))
 
     return Subject(prepared.cell, f"experiment '{config.experiment.name}'", workload, small)

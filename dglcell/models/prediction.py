@@ -1,0 +1,53 @@
+"""What every model is and what it predicts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from dglcell.graph.resident import ResidentCell
+from dglcell.models.base_config import ModelConfig
+from dglcell.perturbation.genotype import GenotypeBatch
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a model says about B strains.
+
+    Attributes:
+        phenotypes: [B, T] in normalised units.
+        embedding: [B, D] of the strains, for losses and plots; None for a model that has none. For ``hetero_cell``
+            it is z_p = z_w − z_i.
+        parts: name → [B, T], what the prediction is combined from, e.g. ``global`` and ``local``.
+        gates: [B, T, len(parts)] weights of the parts in their order, or None.
+        auxiliary: name → scalar that a loss may add, e.g. DANGO's ``reconstruction``.
+    """
+
+    phenotypes: Tensor
+    embedding: Tensor | None = None
+    parts: dict[str, Tensor] = field(default_factory=dict)
+    gates: Tensor | None = None
+    auxiliary: dict[str, Tensor] = field(default_factory=dict)
+
+
+class StrainModel(nn.Module):
+    """A model of strains: integers in, phenotypes out.
+
+    Attributes:
+        cell: the cell graph; part of the module, so it follows it to any device.
+        config: what it was made from.
+    """
+
+    cell: ResidentCell
+    config: ModelConfig
+
+    @abstractmethod
+    def forward(self, genotypes: GenotypeBatch) -> Prediction:
+        """Predict the phenotypes of B strains, on the device of the model."""
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Trainable parameters."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
