@@ -79,11 +79,9 @@ def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]
     if target.exists() and not overwrite:
         raise DataError(f"'{target}' exists already", do="pass `--overwrite` to build it anew")
     target.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{target.name}.partial-{socket.gethostname()}-"
-    for sibling in target.parent.glob(glob.escape(prefix) + "*"):
-        if not _is_running(sibling.name.removeprefix(prefix).partition("-")[0]):
-            shutil.rmtree(sibling, ignore_errors=True)
-    partial = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=target.parent))
+    for sibling in _abandoned(target):
+        shutil.rmtree(sibling, ignore_errors=True)
+    partial = Path(tempfile.mkdtemp(prefix=f"{_partial_prefix(target)}{os.getpid()}-", dir=target.parent))
     try:
         partial.chmod(0o755)
         yield partial
@@ -99,6 +97,17 @@ def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]
         raise
 
 
+def _partial_prefix(target: Path) -> str:
+    return f".{target.name}.partial-{socket.gethostname()}-"
+
+
+def _abandoned(target: Path) -> list[Path]:
+    """Temporary siblings of ``target`` whose processes, on this machine, have ended."""
+    prefix = _partial_prefix(target)
+    siblings = target.parent.glob(glob.escape(prefix) + "*")
+    return [path for path in siblings if not _is_running(path.name.removeprefix(prefix).partition("-")[0])]
+
+
 def _is_running(pid: str) -> bool:
     try:
         os.kill(int(pid), 0)
@@ -111,10 +120,15 @@ def _is_running(pid: str) -> bool:
 
 @contextmanager
 def atomic_file(target: Path) -> Iterator[Path]:
-    """Write a file so that it appears whole or not at all: yields a temporary name, renamed on a clean exit."""
+    """Write a file so that it appears whole or not at all: yields a temporary name, renamed on a clean exit.
+
+    What a killed process left behind is removed by the next write of the same file on that machine.
+    """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    for sibling in _abandoned(target):
+        sibling.unlink(missing_ok=True)
+    partial = target.with_name(f"{_partial_prefix(target)}{os.getpid()}")
     try:
         yield partial
         os.replace(partial, target)
