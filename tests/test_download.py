@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.data import download
-from dglcell.data.download import RemoteFile, fetch, read_record, record_path
+from dglcell import download
+from dglcell.download import RemoteFile, fetch, read_record, record_path
 from dglcell.errors import DataError, MissingDependencyError
 
 CONTENT = b"query\tarray\tepsilon\n" + b"YAL001C\tYBR001C\t-0.1\n" * 5_000
@@ -155,7 +155,7 @@ def test_an_interrupted_download_leaves_no_half_file(
     server: Server, tmp_path: Path, number: signal.Signals, left: int
 ) -> None:
     file = server.file("slow")
-    code = "import sys; from dglcell.data.download import *; fetch(RemoteFile(*sys.argv[1:3]), sys.argv[3])"
+    code = "import sys; from dglcell.download import *; fetch(RemoteFile(*sys.argv[1:3]), sys.argv[3])"
     with subprocess.Popen(
         [sys.executable, "-c", code, file.url, file.name, str(tmp_path)], env=os.environ, stderr=subprocess.DEVNULL
     ) as process:
