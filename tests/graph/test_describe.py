@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.describe import WIDTH, describe
-from dglcell.graph.networks import NetworkConfig
+from dglcell.graph.network_config import NetworkConfig
 
 
 def test_a_small_cell_in_words(write: Callable[[str, str], str]) -> None:

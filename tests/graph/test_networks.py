@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from dglcell.errors import ConfigError, GraphError
+from dglcell.errors import ConfigError, DataError, GraphError
+from dglcell.graph.catalogue import named_table
 from dglcell.graph.edges import Edges
-from dglcell.graph.networks import NetworkConfig, network_edges, read_network
+from dglcell.graph.network_config import NetworkConfig
+from dglcell.graph.networks import network_edges, read_network
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 Write = Callable[[str, str], str]
@@ -21,8 +23,9 @@ def relations(
 ) -> tuple[dict[str, Edges], dict[str, Any]]:
     config = NetworkConfig(path=path, **({"columns": ["a", "b"]} | keys))
     config.validate("cell.networks.net")
-    network = read_network(name, config, aliases or AliasTable.empty(), genes)
-    return network_edges(network, config, genes, symmetrise=True, self_loops=False, key="cell.networks.net")
+    network = read_network(name, named_table(config, "cell.networks.net"), aliases or AliasTable.empty(), genes)
+    choices = {"symmetrise": True, "self_loops": False, "unknown": "refuse"}
+    return network_edges(network, config, genes, **choices, key="cell.networks.net")
 
 
 def named(edges: Edges, genes: Vocabulary = GENES) -> set[tuple[str, str]]:
@@ -154,9 +157,10 @@ def test_wrong_hash(write: Write) -> None:
     path = write("n.csv", "a,b\nYA,YB\n")
     right = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     assert relations(path, sha256=right.upper())
-    message = refused(path, sha256="0" * 64)
-    assert "not the file that the configuration describes" in message
-    assert f"sha256 {right}" in message
+    with pytest.raises(DataError) as caught:
+        relations(path, sha256="0" * 64)
+    assert "n.csv' is not the file it should be" in str(caught.value)
+    assert f"sha256 {right}" in str(caught.value)
 
 
 @pytest.mark.parametrize(("value", "shown"), [("high", "'high'"), ("", "nothing"), ("nan", "'nan'"), ("inf", "'inf'")])
