@@ -30,6 +30,12 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def raw_folder(raw: str | None = None) -> Path | None:
+    """The folder of raw files: ``raw``, or what ``DGLCELL_RAW`` says; None where neither is set."""
+    folder = raw or os.environ.get(RAW_VARIABLE)
+    return Path(folder) if folder else None
+
+
 def find_raw(path: str, raw: str | None = None) -> Path:
     """The file at ``path``: absolute, relative to the working directory, or inside the raw folder.
 
@@ -40,8 +46,8 @@ def find_raw(path: str, raw: str | None = None) -> Path:
     Raises:
         DataError: it is in none of these places.
     """
-    folder = raw or os.environ.get(RAW_VARIABLE)
-    candidates = [Path(path)] + ([Path(folder) / path] if folder else [])
+    folder = raw_folder(raw)
+    candidates = [Path(path)] + ([folder / path] if folder else [])
     for candidate in candidates:
         if candidate.is_file():
             return candidate

@@ -25,9 +25,9 @@ class CellConfig:
     derived: list[str] = field(default_factory=list)  # relations that follow from the model alone
     currency_degree: int = CURRENCY_DEGREE  # metabolites of more reactions make no metabolic neighbours
     currency: list[str] = field(default_factory=list)  # exactly these metabolites do not, if any are listed
-    genes: str = UNION  # of model and networks; or model; a gene set of the catalogue; the path of a list of names
+    genes: str = UNION  # of model and networks; or model; a gene set of the catalogue; path of a list, .gff or .tab
     unknown: str = "refuse"  # names that the genes lack, of the model and of networks that say nothing: refuse, drop
-    aliases: str | None = None  # other names of genes in networks: a gene set of the catalogue, or a table's path
+    aliases: str | None = None  # other names of genes in networks: a gene set of the catalogue; path of a table, .gff…
     symmetrise: bool = True  # undirected networks give both directions of each pair
     self_loops: bool = False  # networks add a self-loop to every gene that has none
 

@@ -105,14 +105,13 @@ def _member(archive: Path, name: str) -> Iterator[IO[bytes]]:
     """A file inside a zip or tar archive, whatever folder of the archive it is in."""
     try:
         if archive.suffix == ".zip":
-            with zipfile.ZipFile(archive) as opened, opened.open(_only(opened.namelist(), name, archive)) as file:
+            with zipfile.ZipFile(archive) as zipped, zipped.open(_only(zipped.namelist(), name, archive)) as file:
                 yield file
         else:
-            with tarfile.open(archive) as opened:
-                file = opened.extractfile(_only(opened.getnames(), name, archive))
-                assert file is not None
-                with file:
-                    yield file
+            with tarfile.open(archive) as tarred:
+                extracted = tarred.extractfile(_only(tarred.getnames(), name, archive))
+                assert extracted is not None
+                yield extracted
     except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
         raise DataError(
             f"'{archive}' is not a whole archive", got=str(error), do="remove it, and fetch it again"

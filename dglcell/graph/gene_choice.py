@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.catalogue import GENE_SETS
 from dglcell.graph.cell_config import MODEL, UNION, CellConfig
-from dglcell.graph.gene_set import GeneSet
+from dglcell.graph.gene_set import GeneSet, read_gff, read_sgd_features
 from dglcell.graph.metabolism import Metabolism
 from dglcell.graph.names import read_aliases, read_gene_list
 from dglcell.graph.networks import Network
 from dglcell.graph.raw_file import RawFile
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
+
+GENOME_READERS: dict[str, Callable[[Path], GeneSet]] = {
+    ".gff": read_gff,
+    ".gff3": read_gff,
+    ".tab": read_sgd_features,
+}
+"""Extension of a file (before ``.gz``) that holds genes with their aliases → how to read it."""
+
+
+def _genome_reader(path: Path) -> Callable[[Path], GeneSet] | None:
+    return GENOME_READERS.get(Path(path.name.removesuffix(".gz")).suffix)
 
 
 @dataclass
@@ -46,7 +59,8 @@ class GeneChoice:
         file = RawFile(name)
         path = file.find(self.raw)
         self.provenance["aliases"] = {"path": name, **file.check(path).provenance()}
-        return read_aliases(path)
+        read = _genome_reader(path)
+        return read(path).aliases if read else read_aliases(path)
 
     def self_evident(self, metabolism: Metabolism | None, aliases: AliasTable) -> Vocabulary:
         """Names that stand for themselves: of the model, of a chosen gene set, and all that have aliases."""
@@ -85,7 +99,8 @@ class GeneChoice:
                 expected=f"union, model, {', '.join(GENE_SETS)}, or the path of a list with one name per line",
             ) from error
         self.provenance["genes"] = {"path": choice, **file.check(path).provenance()}
-        return read_gene_list(path)
+        read = _genome_reader(path)
+        return read(path).genes if read else read_gene_list(path)
 
     def _gene_set(self, name: str, use: str) -> GeneSet:
         source = GENE_SETS[name]
@@ -94,5 +109,10 @@ class GeneChoice:
             self._sets[name] = source.read(path)
         if use not in self.provenance:
             checked = source.file.check(path).provenance()
-            self.provenance[use] = {"source": name, **source.origin.provenance(source.file), **checked}
+            self.provenance[use] = {
+                "source": name,
+                "path": source.file.path,
+                **source.origin.provenance(source.file),
+                **checked,
+            }
         return self._sets[name]

@@ -49,8 +49,9 @@ class Codes:
 
     @classmethod
     def _with_used_names(cls, rows: NDArray[np.int64], names: Sequence[str]) -> Codes:
-        used, inverse = np.unique(rows, return_inverse=True)
-        return cls(inverse.astype(np.int64), tuple(names[i] for i in used))
+        used = np.bincount(rows, minlength=len(names)) > 0
+        position = np.cumsum(used, dtype=np.int64) - 1
+        return cls(position[rows], tuple(names[i] for i in np.flatnonzero(used)))
 
     def code(self, name: str) -> int:
         """The index of ``name``; −1 where no row has it."""

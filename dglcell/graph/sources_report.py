@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import PurePath
+from typing import Any
 
 from dglcell.download import DECLARED, FIRST_USE
 from dglcell.errors import DataError
@@ -49,14 +50,18 @@ def _where(file: RawFile, raw: str | None) -> str:
     return "here"
 
 
-def format_fetched(fetched: Iterable[Fetched]) -> str:
-    """One paragraph per file: where it is, its hash, and what that was compared with."""
-    lines = []
-    for each in fetched:
-        size = Path(each.path).stat().st_size
-        lines.append(f"{each.path}  {size:,} bytes, {'downloaded' if each.downloaded else 'was here'}")
-        lines.append(f"    sha256 {each.checked.sha256}, {TRUST.get(each.checked.trust, each.checked.trust)}")
-    return "\n".join(lines)
+def format_fetched(fetched: Fetched) -> str:
+    """Where a file is, its hash, and what that was compared with."""
+    how = "downloaded" if fetched.downloaded else "was here"
+    return (
+        f"{fetched.path}  {fetched.path.stat().st_size:,} bytes, {how}\n"
+        f"    {format_hash(fetched.checked.sha256, fetched.checked.trust)}"
+    )
+
+
+def format_hash(sha256: str, trust: str, digits: int = 64) -> str:
+    """A hash and what it was compared with."""
+    return f"sha256 {sha256[:digits]} ({TRUST.get(trust, trust)})"
 
 
 def format_addresses(files: Iterable[RawFile]) -> str:
@@ -66,6 +71,30 @@ def format_addresses(files: Iterable[RawFile]) -> str:
         lines.append(file.path + (f"  (in it: {file.member})" if file.member else ""))
         lines.append(f"    {file.url or 'no address'}")
     return "\n".join(lines)
+
+
+def source_lines(provenance: Mapping[str, Any]) -> list[str]:
+    """The files that a cell graph was made of: source, licence, hash and what that was compared with."""
+    parts = [(name, provenance[name]) for name in ("model", "genes", "aliases") if name in provenance]
+    parts += sorted(provenance.get("networks", {}).items())
+    width = max((len(name) for name, _ in parts), default=0)
+    lines = []
+    for name, part in parts:
+        words = [part.get("source") or part.get("name", ""), PurePath(part.get("path", "")).name]
+        about = [
+            ", ".join(filter(None, words)),
+            part.get("licence", ""),
+            format_hash(part["sha256"], part["trust"], 16),
+        ]
+        text = "; ".join(filter(None, about))
+        lines += textwrap.wrap(
+            text,
+            WIDTH,
+            initial_indent=f"  {name:{width}}  ",
+            subsequent_indent=" " * (width + 4),
+            break_on_hyphens=False,
+        )
+    return ["made of", *lines] if lines else []
 
 
 def _wrapped(text: str) -> list[str]:
