@@ -59,14 +59,18 @@ def find_raw(path: str, raw: str | None = None) -> Path:
     )
 
 
-def open_text(path: Path) -> IO[str]:
+def open_text(path: Path, errors: str = "strict") -> IO[str]:
     """A text file in UTF-8, plain or ``.gz``, for reading; line ends are kept, as the csv module wants them.
 
     Reading may raise one of ``DAMAGE``.
+
+    Args:
+        path: the file.
+        errors: what becomes of bytes that are no UTF-8, as `open` has it.
     """
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", newline="", encoding="utf-8-sig")
-    return open(path, newline="", encoding="utf-8-sig")
+        return gzip.open(path, "rt", newline="", encoding="utf-8-sig", errors=errors)
+    return open(path, newline="", encoding="utf-8-sig", errors=errors)
 
 
 @contextmanager

@@ -66,7 +66,12 @@ def fetch_file(file: RawFile, folder: str | Path) -> Fetched:
         path = file.find(str(folder))
     except DataError:
         path = _download(file, Path(folder))
-        return Fetched(file, path, file.check(path), downloaded=True)
+        try:
+            return Fetched(file, path, file.check(path), downloaded=True)
+        except DataError:
+            path.unlink()
+            record_path(path).unlink(missing_ok=True)
+            raise
     return Fetched(file, path, file.check(path), downloaded=False)
 
 

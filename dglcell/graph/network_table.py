@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class Codes:
     def _with_used_names(cls, rows: NDArray[np.int64], names: Sequence[str]) -> Codes:
         used = np.bincount(rows, minlength=len(names)) > 0
         position = np.cumsum(used, dtype=np.int64) - 1
-        return cls(position[rows], tuple(names[i] for i in np.flatnonzero(used)))
+        return cls(position[rows], tuple(itertools.compress(names, used.tolist())))
 
     def code(self, name: str) -> int:
         """The index of ``name``; −1 where no row has it."""
@@ -233,7 +234,7 @@ def first_line(path: Path) -> str:
     Raises:
         GraphError: it is empty.
     """
-    with open_text(path) as file:
+    with open_text(path, errors="replace") as file:
         line = file.readline().rstrip("\r\n")
     if not line:
         raise GraphError(
