@@ -122,7 +122,7 @@ def _edges_compiled(
     ):
         compact = edges.compact(left.dtype if weighted else None, transposed=transposed)
         bounds = _bounds(compact.starts.numpy(), torch.get_num_threads())
-        losses = torch.zeros(len(bounds) - 1, dtype=torch.float64)
+        losses = left.new_zeros(len(bounds) - 1, dtype=torch.float64)
         read = [x.detach().contiguous().numpy() for x in (*ends, compact.starts, compact.neighbours)]
         targets = None if compact.weights is None else compact.weights.numpy()
         arguments = (*read, targets, *(x.numpy() for x in (*written, losses)))

@@ -9,6 +9,8 @@ from torch import Tensor
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.base_config import ModelConfig
 from dglcell.models.config import HeteroCellConfig
+from dglcell.models.dango import Dango
+from dglcell.models.dango_config import DangoConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.prediction import StrainModel
 
@@ -20,7 +22,10 @@ class ModelKind(NamedTuple):
     module: type[StrainModel]
 
 
-MODELS: dict[str, ModelKind] = {"hetero_cell": ModelKind(HeteroCellConfig, HeteroCell)}
+MODELS: dict[str, ModelKind] = {
+    "hetero_cell": ModelKind(HeteroCellConfig, HeteroCell),
+    "dango": ModelKind(DangoConfig, Dango),
+}
 
 
 def make_model(
