@@ -28,7 +28,6 @@ class DangoLossConfig(LossConfig):
     final_alpha: float | None = (
         None  # weight of the reconstruction from then on; the schedule's own (0, 0.5, 0) where null
     )
-    error_scale: float = 1.0  # multiplies errors; the labels' standard deviation gives a loss in their own units
 
     def validate(self) -> None:
         """Check values.
@@ -42,8 +41,6 @@ class DangoLossConfig(LossConfig):
             raise ConfigError("`loss.transition_epoch` is negative", got=self.transition_epoch, expected="0 or more")
         if self.final_alpha is not None and not 0 <= self.final_alpha <= 1:
             raise ConfigError("`loss.final_alpha` is no share", got=self.final_alpha, expected="0 to 1, or null")
-        if self.error_scale <= 0:
-            raise ConfigError("`loss.error_scale` must be positive", got=self.error_scale)
 
     def needs(self) -> frozenset[str]:
         """See ``LossConfig.needs``."""
@@ -61,7 +58,7 @@ class DangoLoss(Loss):
     r"""The sum of reconstruction and interaction, weighted by epoch.
 
     .. math:: \alpha_e \, L_\text{reconstruction} + (1 - \alpha_e)\,
-        \operatorname{mean} \log\cosh\big(s\,(\hat y - y)\big)
+        \operatorname{mean} \log\cosh (\hat y - y)
 
     With T the transition epoch, α is 1 before T and 0 after (``pre_then_post``), or falls from 1 along a line until T,
     to 0.5 (``linear_until_uniform``) or 0 (``linear_until_flipped``).
@@ -80,8 +77,7 @@ class DangoLoss(Loss):
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
         """NaN targets are missing."""
-        scale, alpha = self.config.error_scale, self.config.alpha(epoch)
-        interaction = masked_mean(log_cosh, scale * prediction.phenotypes, scale * target_BT)
+        alpha, interaction = self.config.alpha(epoch), masked_mean(log_cosh, prediction.phenotypes, target_BT)
         if not self.training:
             return LossTerms(interaction, {"interaction": interaction.detach()})
         total = (1 - alpha) * interaction

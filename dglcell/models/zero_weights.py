@@ -28,7 +28,7 @@ def zero_weight(relation: str, given: Mapping[str, float]) -> float:
     """λ of one network.
 
     Args:
-        relation: its name; a channel of STRING is known by the end of it, after an underscore.
+        relation: its name; see ``channel_of``.
         given: relation → λ from the configuration, which comes first.
 
     Raises:
@@ -36,15 +36,21 @@ def zero_weight(relation: str, given: Mapping[str, float]) -> float:
     """
     if relation in given:
         return given[relation]
-    for channel, weight in CHANNEL_ZERO_WEIGHTS.items():
-        if relation == channel or relation.endswith(f"_{channel}"):
-            return weight
+    channel = channel_of(relation)
+    if channel is not None:
+        return CHANNEL_ZERO_WEIGHTS[channel]
     raise ConfigError(
         f"how much do the pairs that are no edges of '{relation}' count when it is reconstructed?",
         got=f"a name that ends in no channel of STRING ({', '.join(CHANNEL_ZERO_WEIGHTS)})",
         expected=f"{UNCERTAIN} for a network that still grows by much, {CERTAIN} for one that hardly does",
         do=f"set `model.zero_weights: {{{relation}: {CERTAIN}}}`, or leave the network out of `model.relations`",
     )
+
+
+def channel_of(relation: str) -> str | None:
+    """The channel of STRING that the name of a network is, or ends in after an underscore; None for other names."""
+    found = (c for c in CHANNEL_ZERO_WEIGHTS if relation == c or relation.endswith(f"_{c}"))
+    return next(found, None)
 
 
 def zero_weight_from_growth(old: tuple[CellGraph, str], new: tuple[CellGraph, str], genes: str = "common") -> float:

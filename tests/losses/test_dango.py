@@ -53,17 +53,16 @@ def make_prediction() -> tuple[Prediction, torch.Tensor, torch.Tensor, list[int]
 TARGET = torch.tensor([[0.5], [torch.nan], [2.0]])
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.1])
 @pytest.mark.parametrize("epoch", [0, 2, 7])
-def test_the_total_is_the_weighted_sum_of_its_terms(epoch: int, scale: float) -> None:
+def test_the_total_is_the_weighted_sum_of_its_terms(epoch: int) -> None:
     prediction, phenotypes, error, _ = make_prediction()
-    config = DangoLossConfig(transition_epoch=4, error_scale=scale)
+    config = DangoLossConfig(transition_epoch=4)
     loss = make_loss(config, epochs=10)
     assert isinstance(loss, DangoLoss)
     result = loss(prediction, TARGET, epoch)
     result.total.backward()
     alpha = config.alpha(epoch)
-    interaction = (math.log(math.cosh(0.5 * scale)) + math.log(math.cosh(2 * scale))) / 2
+    interaction = (math.log(math.cosh(0.5)) + math.log(math.cosh(2))) / 2
     expected = {
         "reconstruction": 4.0,
         "interaction": interaction,
@@ -75,7 +74,7 @@ def test_the_total_is_the_weighted_sum_of_its_terms(epoch: int, scale: float) ->
     assert result.total.item() == pytest.approx(alpha * 4 + (1 - alpha) * interaction, rel=1e-6)
     assert not any(term.requires_grad for term in result.terms.values())
     assert error.grad.item() == pytest.approx(alpha * 4)
-    slopes = [(1 - alpha) * scale * math.tanh(scale * e) / 2 for e in (0.5, 0, -2)]
+    slopes = [(1 - alpha) * math.tanh(e) / 2 for e in (0.5, 0, -2)]
     assert phenotypes.grad.flatten().tolist() == pytest.approx(slopes, rel=1e-5)
 
 
@@ -112,7 +111,6 @@ def test_a_batch_without_labels_still_reconstructs() -> None:
         ),
         ({"transition_epoch": -1}, "`loss.transition_epoch` is negative\n  got:      -1\n  expected: 0 or more"),
         ({"final_alpha": 1.5}, "`loss.final_alpha` is no share\n  got:      1.5\n  expected: 0 to 1, or null"),
-        ({"error_scale": 0.0}, "`loss.error_scale` must be positive\n  got:      0.0"),
     ],
 )
 def test_wrong_values_are_refused_by_key(config: dict, expected: str) -> None:
