@@ -190,7 +190,7 @@ class Config:
             raise ConfigError(
                 "no relation is left for the model",
                 got="no relation with reactions, no `cell.networks`, no `cell.derived`",
-                do="set `model.metabolism: true`, or give networks or derived relations",
+                do="give networks or derived relations, or set `model.metabolism: true` where the model has that key",
             )
 
     def _validate_loss(self) -> None:
