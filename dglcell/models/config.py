@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.models.base_config import ModelConfig
-from dglcell.nn.cross_relation import CROSS_RELATION
+from dglcell.nn.cross_relation import CrossRelation
 from dglcell.nn.gatv2 import check_heads
 from dglcell.nn.registry import make_activation, make_norm
 from dglcell.perturbation.perturb import STRATEGIES
@@ -27,7 +27,11 @@ class HeteroCellConfig(ModelConfig):
     gin_layers: int = 2  # Linear layers of a GIN's MLP
     gin_hidden: int | None = None  # width inside a GIN's MLP; H where null
     conv_heads: int = 4  # heads of gatv2; must divide H
-    cross_relation: str = "sum"  # sum | mean over the relations into a node
+    cross_relation: str = "sum"  # sum | mean | cross_attention | pairwise_interaction, of the relations into a node
+    cross_relation_heads: int = 4  # heads of cross_attention; must divide H
+    cross_relation_hidden: int | None = None  # width inside the MLPs of pairwise_interaction; H / 2 where null
+    cross_relation_layers: int = 2  # Linear layers of these MLPs, 2 or more
+    cross_relation_norm: str = "none"  # layer | rms | none, after the two that are learnt
     residual: bool = True  # add the input of every layer to its output
     norm: str = "layer"  # layer | rms | none, per node
     activation: str = "gelu"
@@ -69,12 +73,12 @@ class HeteroCellConfig(ModelConfig):
             ("conv", CONVS),
             ("combination", COMBINATIONS),
             ("strategy", ("auto", *STRATEGIES)),
-            ("cross_relation", tuple(CROSS_RELATION)),
         ):
             if getattr(self, key) not in allowed:
                 raise ConfigError(f"`model.{key}` is unknown", got=getattr(self, key), expected=", ".join(allowed))
         if self.conv == "gatv2":
             check_heads(self.hidden, self.conv_heads)
+        self.combination_of_relations().check(self.hidden)
         make_norm(self.norm, 1)
         make_activation(self.activation)
         if not self.pool or set(self.pool) - set(NODE_TYPES):
@@ -112,6 +116,18 @@ class HeteroCellConfig(ModelConfig):
     def needs_relations(self) -> bool:
         """See ``ModelConfig.needs_relations``."""
         return self.layers > 0
+
+    def combination_of_relations(self) -> CrossRelation:
+        """The keys that say how relations are combined."""
+        return CrossRelation(
+            self.cross_relation,
+            self.cross_relation_heads,
+            self.cross_relation_hidden,
+            self.cross_relation_layers,
+            self.cross_relation_norm,
+            self.activation,
+            self.dropout,
+        )
 
     def _validate_local_head(self) -> None:
         if self.local_head and self.hidden % self.local_heads:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from dglcell.nn.hyper_sagnn import HyperSAGNN
 from dglcell.nn.mlp import mlp
 from dglcell.nn.pooling import AttentionPooling
 from dglcell.nn.registry import make_activation, make_norm
+from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.nn.sage import SAGEConv
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
@@ -117,7 +119,7 @@ class HeteroCell(StrainModel):
             relations,
             make_conv,
             width=config.hidden,
-            aggregation=config.cross_relation,
+            cross_relation=config.combination_of_relations(),
             norm=config.norm,
             activation=config.activation,
             dropout=config.dropout,
@@ -148,6 +150,25 @@ class HeteroCell(StrainModel):
         for layer in self.layers:
             states = layer(perturbed, states)
         return states
+
+    @torch.no_grad()
+    def relation_weights(self) -> list[RelationWeights]:
+        """How much of each relation every layer's learned combinations take, in the wild type.
+
+        For each layer and node type with a learned combination: none for sums and means, and where but one relation
+        ends in a node type.
+        """
+        training = self.training
+        self.eval()
+        wild_type = GenotypeBatch.from_lists([[]]).to(next(self.parameters()).device)
+        perturbed = perturb(self.cell, wild_type, "node_mask", self.config.kernel)
+        states = {t: States.shared(self._inputs(t)) for t in self.node_types}
+        found = []
+        for number, layer in enumerate(self.layers):
+            found += cast(HeteroLayer, layer).relation_weights(perturbed, states, number)
+            states = layer(perturbed, states)
+        self.train(training)
+        return found
 
     def _inputs(self, node_type: str) -> Tensor:
         embedding = self.embeddings[node_type]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from dglcell.kernels.chain import RowUpdate
 from dglcell.kernels.rows import add_rows
-from dglcell.kernels.update import Update
 from dglcell.perturbation.row_blocks import Input, Part, Shape
 from dglcell.perturbation.row_sums import sum_parts
 
@@ -47,13 +47,15 @@ class RowWise:
         function: tensors [K, …] → [K, H']; row k of the result depends on rows k of the inputs alone.
         module: owner of all parameters that the function reads.
         recompute: keep the inputs alone for the backward pass and compute what lies between once more.
-        compiled: the same function of two inputs, used where it can be; it always computes once more.
+        compiled: the same function, used where it can be; it always computes once more.
+        width: how many numbers of a row lie between input and output at once, where these are more than the input's.
     """
 
     function: Callable[..., Tensor]
     module: nn.Module
     recompute: bool = True
-    compiled: Update | None = None
+    compiled: RowUpdate | None = None
+    width: int = 0
 
     @property
     def random(self) -> bool:
@@ -118,6 +120,7 @@ def _inputs_of(terms: Sequence[Term]) -> tuple[list[Tensor], list[Part]]:
             [] if term.update is None else term.update.parameters,
             term.place,
             None if term.update is None else term.update.compiled,
+            0 if term.update is None else term.update.width,
         )
         for term in terms
     ]
