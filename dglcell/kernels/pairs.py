@@ -1,4 +1,4 @@
-"""Pairwise interaction of relations on rows, compiled: forward, or recomputed and backward.
+"""Pairwise interaction of relations on rows, for compiled code.
 
 A hidden layer for each of some fifty pairs makes small matrices and many activations; with torch's operators half of
 the time goes to moving them about.
@@ -6,15 +6,14 @@ the time goes to moving them about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from dglcell.kernels.chain import add_gradient, put_rows, rows_of
-from dglcell.kernels.update import Into, Taken, activation_code, is_known, on_compiled_device
+from dglcell.kernels.update import activation_code
 
 
 class Affine(NamedTuple):
@@ -25,8 +24,8 @@ class Affine(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PairWeights:
-    """Parameters of P pairs of K relations, H wide, b wide inside, and of the scorer that they share.
+class PairCode:
+    """``dglcell.nn.pairwise_interaction.PairwiseInteraction`` for P pairs, H wide, b wide inside.
 
     Pairs are in the order (0, 0), (0, 1), …, (0, K - 1), (1, 1), …
 
@@ -35,96 +34,49 @@ class PairWeights:
         middle: any number of [P, b, b] and [P, b].
         last: [P, b, H] and [P, H].
         scorer: [b, H] and [b], then [1, b] and [1], as of a Linear.
+        activation: between all of them.
     """
 
     first: Affine
     middle: Sequence[Affine]
     last: Affine
     scorer: tuple[Affine, Affine]
+    activation: nn.Module
 
-    def all(self) -> list[Tensor]:
-        """The parameters, one after the other."""
+    @property
+    def parameters(self) -> list[Tensor]:
+        """See ``dglcell.kernels.mix.MixCode``."""
         return [x for layer in (self.first, *self.middle, self.last, *self.scorer) for x in layer]
 
-
-class PairMix:
-    """``dglcell.nn.pairwise_interaction.PairwiseInteraction``.
-
-    Args:
-        weights: its parameters.
-        activation: in all its MLPs.
-    """
-
-    def __init__(self, weights: PairWeights, activation: nn.Module) -> None:
-        self.weights, self.activation = weights, activation
-
-    @staticmethod
-    def of(weights: PairWeights, activation: nn.Module) -> PairMix | None:
-        """The compiled mixture, or None where there is none for this activation."""
-        return PairMix(weights, activation) if is_known(activation) else None
-
-    def applies(self, tables: Sequence[Tensor]) -> bool:
-        """See ``dglcell.kernels.chain.RowUpdate.applies``."""
-        return on_compiled_device([*tables, *self.weights.all()])
-
     def pack(self, dtype: torch.dtype) -> Any:
-        """The arrays that compiled code reads."""
+        """See ``MixCode.pack``."""
         from dglcell.kernels.pairs_numba import Weights
 
-        w = self._detached()
-        (pairs, _, hidden), (score, score_bias) = w.first.weight.shape, w.scorer[0]
+        (pairs, _, hidden), (score, score_bias) = self.first.weight.shape, self.scorer[0]
         none = score.new_empty(0, pairs, hidden, hidden), score.new_empty(0, pairs, hidden)
-        middle = [torch.stack(x) for x in zip(*w.middle, strict=True)] if w.middle else none
+        middle = [torch.stack(x) for x in zip(*self.middle, strict=True)] if self.middle else none
         # A pair's last layer and then the scorer's first are one.
-        scored = [w.last.weight @ score.T, w.last.bias @ score.T + score_bias]
-        arrays = [*w.first, *middle, *w.last, *scored, score.T, score_bias, *w.scorer[1]]
-        return Weights(*(x.contiguous().numpy() for x in arrays))
+        scored = [self.last.weight @ score.T, self.last.bias @ score.T + score_bias]
+        tensors = [*self.first, *middle, *self.last, *scored, score.T, score_bias, *self.scorer[1]]
+        return Weights(*(x.detach().contiguous() for x in tensors))
 
-    def forward(self, packed: Any, inputs: Sequence[Taken], number: int, out: Taken, *, add: bool) -> None:
-        """See ``RowUpdate.forward``."""
-        h_KNH = _stacked(inputs, number)
-        rows_NH = torch.empty_like(h_KNH[0])
-        self._call("forward", h_KNH, packed, number, rows_NH)
-        put_rows(rows_NH, out, add=add)
-
-    def backward(
-        self, packed: Any, inputs: Sequence[Taken], number: int, grad: Taken, into: Sequence[Into]
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """See ``RowUpdate.backward``."""
-        h_KNH, grad_NH = _stacked(inputs, number), rows_of(grad, number).contiguous()
-        of_h = torch.zeros_like(h_KNH)
-        of_packed = type(packed)(*(torch.zeros(x.shape, dtype=h_KNH.dtype) for x in packed))
-        arrays = type(packed)(*(x.numpy() for x in of_packed))
-        self._call("backward", h_KNH, packed, number, grad_NH, arrays, of_h)
-        for x_NH, target in zip(of_h, into, strict=True):
-            add_gradient(x_NH, target)
-        return zip(self.weights.all(), self._unpack(of_packed), strict=True)
-
-    def _call(self, name: str, h_KNH: Tensor, packed: Any, number: int, *others: Any) -> None:
-        from dglcell.kernels import blas_numba, pairs_numba
-
-        arguments = [x.numpy() if isinstance(x, Tensor) else x for x in others]
-        blas, code = blas_numba.gemm_address(h_KNH.dtype == torch.float64), activation_code(self.activation)
-        getattr(pairs_numba, name)(blas, code, packed, h_KNH.numpy(), number, *arguments)
-
-    def _unpack(self, of: Any) -> list[Tensor]:
-        """Gradients of the parameters, from those of what they were packed to."""
-        w = self._detached()
-        score = w.scorer[0].weight
-        of_score = of.mean.T + torch.einsum("pbs,pbh->sh", of.scored, w.last.weight) + of.scored_bias.T @ w.last.bias
+    def unpack(self, of_packed: Any) -> list[Tensor]:
+        """See ``MixCode.unpack``."""
+        of, score, last = of_packed, self.scorer[0].weight.detach(), Affine(*(x.detach() for x in self.last))
+        of_score = of.mean.T + torch.einsum("pbs,pbh->sh", of.scored, last.weight) + of.scored_bias.T @ last.bias
         middle = [x for layer in zip(of.middle, of.middle_bias, strict=True) for x in layer]
-        last = [of.last + of.scored @ score, of.last_bias + of.scored_bias @ score]
+        of_last = [of.last + of.scored @ score, of.last_bias + of.scored_bias @ score]
         scorer = [of_score, of.mean_bias + of.scored_bias.sum(0), of.score, of.score_bias]
-        return [of.first, of.first_bias, *middle, *last, *scorer]
+        return [of.first, of.first_bias, *middle, *of_last, *scorer]
 
-    def _detached(self) -> PairWeights:
-        w = self.weights
-        first, *middle, last, score, score_last = (
-            Affine(layer.weight.detach(), layer.bias.detach()) for layer in (w.first, *w.middle, w.last, *w.scorer)
-        )
-        return PairWeights(first, middle, last, (score, score_last))
+    def forward(self, blas: int, packed: Any, h: Any, number: int, out: Any) -> None:
+        """See ``MixCode.forward``."""
+        from dglcell.kernels import pairs_numba
 
+        pairs_numba.forward(blas, activation_code(self.activation), packed, h, number, out)
 
-def _stacked(inputs: Sequence[Taken], number: int) -> Tensor:
-    """[K, n, H]."""
-    return torch.stack([rows_of(source, number).detach() for source in inputs])
+    def backward(self, blas: int, packed: Any, h: Any, number: int, grad: Any, of_packed: Any, of_h: Any) -> None:
+        """See ``MixCode.backward``."""
+        from dglcell.kernels import pairs_numba
+
+        pairs_numba.backward(blas, activation_code(self.activation), packed, h, number, grad, of_packed, of_h)

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-import numba
 import numpy as np
 
-from dglcell.kernels import math_numba
 from dglcell.kernels.blas_numba import gemm
+from dglcell.kernels.small_numba import (
+    activate,
+    affine,
+    affine_gradients,
+    jit,
+    matrix,
+    multiply,
+    scale_rows,
+    softmax,
+    softmax_gradients,
+)
 from dglcell.kernels.update_numba import dot
-
-jit = numba.njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
 
 ROWS = 128
 """Rows computed at a time."""
@@ -56,51 +63,6 @@ def _space(w, h, gradients):
 
 
 @jit
-def _matrix(flat, rows, columns):
-    return flat[: rows * columns].reshape(rows, columns)
-
-
-@jit
-def _activate(kind, values, slopes):
-    if len(slopes) > 0:
-        math_numba.activate_with_slopes(kind, values.reshape(values.size), slopes)
-    else:
-        math_numba.activate(kind, values.reshape(values.size))
-
-
-@jit
-def _affine(blas, a, weights, bias, out):
-    """``out = a · weights + bias``."""
-    for i in range(len(out)):
-        for k in range(len(bias)):
-            out[i, k] = bias[k]
-    gemm(blas, False, False, True, len(out), len(bias), a.shape[1], a, weights, out)
-
-
-@jit
-def _affine_gradients(blas, a, weights, grad, of_weights, of_bias, of_a, add):
-    """The gradients of ``_affine``; those of weights and bias are added, that of ``a`` is where ``add``."""
-    n, entry, width = len(grad), a.shape[1], len(of_bias)
-    gemm(blas, False, False, True, 1, width, n, np.ones(n, grad.dtype), grad, of_bias)
-    gemm(blas, True, False, True, entry, width, n, a, grad, of_weights)
-    gemm(blas, False, True, add, n, entry, width, grad, weights, of_a)
-
-
-@jit
-def _scale_rows(values, by, out):
-    for i in range(len(values)):
-        for k in range(values.shape[1]):
-            out[i, k] = values[i, k] * by[i]
-
-
-@jit
-def _multiply(matrix, by):
-    values = matrix.reshape(matrix.size)
-    for i in range(len(values)):
-        values[i] *= by[i]
-
-
-@jit
 def _mean(h, start, out):
     one = h.dtype.type(1) / h.dtype.type(len(h))
     out[:] = 0
@@ -113,8 +75,8 @@ def _mean(h, start, out):
 @jit
 def _score(blas, kind, w, a, weights, bias, between, out):
     """The scorer on rows whose way to its hidden layer is given; ``between`` is that layer."""
-    _affine(blas, a, weights, bias, between)
-    _activate(kind, between, between[0, :0])
+    affine(blas, a, weights, bias, between)
+    activate(kind, between, between[0, :0])
     out[:] = w.score_bias[0]
     gemm(blas, False, True, True, len(a), 1, len(bias), between, w.score, out)
 
@@ -123,46 +85,15 @@ def _score(blas, kind, w, a, weights, bias, between, out):
 def _score_gradients(blas, kind, w, a, weights, bias, grad, space, of_weights, of_bias, of_w, of_a):
     """The gradients of ``_score``, all added."""
     n, hidden = len(a), len(bias)
-    between, slopes = _matrix(space.between, n, hidden), _matrix(space.slopes, n, hidden)
-    _affine(blas, a, weights, bias, between)
-    _activate(kind, between, space.slopes[: n * hidden])
+    between, slopes = matrix(space.between, n, hidden), matrix(space.slopes, n, hidden)
+    affine(blas, a, weights, bias, between)
+    activate(kind, between, space.slopes[: n * hidden])
     of_w.score_bias[0] += grad.sum()
     gemm(blas, False, False, True, 1, hidden, n, grad, between, of_w.score)
     for i in range(n):
         for k in range(hidden):
             slopes[i, k] *= grad[i] * w.score[0, k]
-    _affine_gradients(blas, a, weights, slopes, of_weights, of_bias, of_a, True)
-
-
-@jit
-def _softmax(logits):
-    """[O, n] over the O options, in place."""
-    options, n = logits.shape
-    top, total = logits[0].copy(), np.zeros(n, logits.dtype)
-    for p in range(1, options):
-        for i in range(n):
-            top[i] = max(top[i], logits[p, i])
-    for p in range(options):
-        for i in range(n):
-            logits[p, i] = math_numba.exp(logits[p, i] - top[i])
-        for i in range(n):
-            total[i] += logits[p, i]
-    for p in range(options):
-        for i in range(n):
-            logits[p, i] /= total[i]
-
-
-@jit
-def _softmax_gradients(share, grad):
-    """Replace the gradient of shares by that of the logits."""
-    options, n = share.shape
-    total = np.zeros(n, share.dtype)
-    for p in range(options):
-        for i in range(n):
-            total[i] += share[p, i] * grad[p, i]
-    for p in range(options):
-        for i in range(n):
-            grad[p, i] = share[p, i] * (grad[p, i] - total[i])
+    affine_gradients(blas, a, weights, slopes, of_weights, of_bias, of_a, True)
 
 
 @jit
@@ -170,25 +101,25 @@ def _evaluate(blas, kind, w, h, start, n, space):
     """Activations of all layers and pairs, slopes where there is space for them, and the shares of all options."""
     relations, width = len(h), h.shape[2]
     depth, pairs, hidden = w.middle_bias.shape
-    between, shares = _matrix(space.between, n, hidden), _matrix(space.shares, pairs + 1, n)
+    between, shares = matrix(space.between, n, hidden), matrix(space.shares, pairs + 1, n)
     p = 0
     for i in range(relations):
         for j in range(i, relations):
-            x = _matrix(space.a[0, p], n, hidden)
-            _affine(blas, h[i, start : start + n], w.first[p], w.first_bias[p], x)
+            x = matrix(space.a[0, p], n, hidden)
+            affine(blas, h[i, start : start + n], w.first[p], w.first_bias[p], x)
             gemm(blas, False, False, True, n, hidden, width, h[j, start:], w.first[p, width:], x)
-            _activate(kind, x, space.t[0, p])
+            activate(kind, x, space.t[0, p])
             for d in range(depth):
-                y = _matrix(space.a[d + 1, p], n, hidden)
-                _affine(blas, x, w.middle[d, p], w.middle_bias[d, p], y)
-                _activate(kind, y, space.t[d + 1, p])
+                y = matrix(space.a[d + 1, p], n, hidden)
+                affine(blas, x, w.middle[d, p], w.middle_bias[d, p], y)
+                activate(kind, y, space.t[d + 1, p])
                 x = y
             _score(blas, kind, w, x, w.scored[p], w.scored_bias[p], between, shares[p])
             p += 1
-    mean = _matrix(space.mean, n, width)
+    mean = matrix(space.mean, n, width)
     _mean(h, start, mean)
     _score(blas, kind, w, mean, w.mean, w.mean_bias, between, shares[pairs])
-    _softmax(shares)
+    softmax(shares)
 
 
 @jit
@@ -196,11 +127,11 @@ def _sum_options(blas, w, space, out):
     """``out`` = Σ over options of share · option."""
     n, width = out.shape
     depth, pairs, hidden = w.middle_bias.shape
-    between, shares = _matrix(space.between, n, hidden), _matrix(space.shares, pairs + 1, n)
-    _scale_rows(_matrix(space.mean, n, width), shares[pairs], out)
+    between, shares = matrix(space.between, n, hidden), matrix(space.shares, pairs + 1, n)
+    scale_rows(matrix(space.mean, n, width), shares[pairs], out)
     gemm(blas, True, False, True, n, width, pairs, shares, w.last_bias, out)
     for p in range(pairs):
-        _scale_rows(_matrix(space.a[depth, p], n, hidden), shares[p], between)
+        scale_rows(matrix(space.a[depth, p], n, hidden), shares[p], between)
         gemm(blas, False, False, True, n, width, hidden, between, w.last[p], out)
 
 
@@ -209,18 +140,18 @@ def _share_gradients(blas, w, g, space, of_w):
     """``down`` = g · lastᵀ of every pair, from which those of all logits, and of the last biases."""
     n, width = g.shape
     depth, pairs, hidden = w.middle_bias.shape
-    shares, of_logits = _matrix(space.shares, pairs + 1, n), _matrix(space.of_logits, pairs + 1, n)
+    shares, of_logits = matrix(space.shares, pairs + 1, n), matrix(space.of_logits, pairs + 1, n)
     gemm(blas, False, True, False, pairs, n, width, w.last_bias, g, of_logits)
     for p in range(pairs):
-        a, down = _matrix(space.a[depth, p], n, hidden), _matrix(space.down[p], n, hidden)
+        a, down = matrix(space.a[depth, p], n, hidden), matrix(space.down[p], n, hidden)
         gemm(blas, False, True, False, n, hidden, width, g, w.last[p], down)
         for i in range(n):
             of_logits[p, i] += dot(down, i, a, i, hidden)
-    mean = _matrix(space.mean, n, width)
+    mean = matrix(space.mean, n, width)
     for i in range(n):
         of_logits[pairs, i] = dot(g, i, mean, i, width)
     gemm(blas, False, False, True, pairs, width, n, shares, g, of_w.last_bias)
-    _softmax_gradients(shares, of_logits)
+    softmax_gradients(shares, of_logits)
 
 
 @jit
@@ -228,9 +159,9 @@ def _mean_gradients(blas, kind, w, h, start, g, space, of_w, of_h):
     """Those of the last option."""
     n, width = g.shape
     pairs = len(w.last)
-    shares, of_logits = _matrix(space.shares, pairs + 1, n), _matrix(space.of_logits, pairs + 1, n)
-    mean, of_mean = _matrix(space.mean, n, width), _matrix(space.of_mean, n, width)
-    _scale_rows(g, shares[pairs], of_mean)
+    shares, of_logits = matrix(space.shares, pairs + 1, n), matrix(space.of_logits, pairs + 1, n)
+    mean, of_mean = matrix(space.mean, n, width), matrix(space.of_mean, n, width)
+    scale_rows(g, shares[pairs], of_mean)
     _score_gradients(
         blas, kind, w, mean, w.mean, w.mean_bias, of_logits[pairs], space, of_w.mean, of_w.mean_bias, of_w, of_mean
     )
@@ -246,12 +177,12 @@ def _pair_gradients(blas, kind, w, x, y, p, g, space, of_w, of_x, of_y):
     """Those of pair p of rows x and y."""
     n, width = g.shape
     depth, pairs, hidden = w.middle_bias.shape
-    share, of_logit = _matrix(space.shares, pairs + 1, n)[p], _matrix(space.of_logits, pairs + 1, n)[p]
-    a, down = _matrix(space.a[depth, p], n, hidden), _matrix(space.down[p], n, hidden)
-    between = _matrix(space.between, n, hidden)
-    _scale_rows(a, share, between)
+    share, of_logit = matrix(space.shares, pairs + 1, n)[p], matrix(space.of_logits, pairs + 1, n)[p]
+    a, down = matrix(space.a[depth, p], n, hidden), matrix(space.down[p], n, hidden)
+    between = matrix(space.between, n, hidden)
+    scale_rows(a, share, between)
     gemm(blas, True, False, True, hidden, width, n, between, g, of_w.last[p])
-    _scale_rows(down, share, down)
+    scale_rows(down, share, down)
     _score_gradients(
         blas,
         kind,
@@ -267,13 +198,13 @@ def _pair_gradients(blas, kind, w, x, y, p, g, space, of_w, of_x, of_y):
         down,
     )
     for d in range(depth - 1, -1, -1):
-        _multiply(down, space.t[d + 1, p])
-        before = _matrix(space.a[d, p], n, hidden)
+        multiply(down, space.t[d + 1, p])
+        before = matrix(space.a[d, p], n, hidden)
         of_weights, of_bias = of_w.middle[d, p], of_w.middle_bias[d, p]
-        _affine_gradients(blas, before, w.middle[d, p], down, of_weights, of_bias, between, False)
+        affine_gradients(blas, before, w.middle[d, p], down, of_weights, of_bias, between, False)
         down[:] = between
-    _multiply(down, space.t[0, p])
-    _affine_gradients(blas, x, w.first[p], down, of_w.first[p], of_w.first_bias[p], of_x, True)
+    multiply(down, space.t[0, p])
+    affine_gradients(blas, x, w.first[p], down, of_w.first[p], of_w.first_bias[p], of_x, True)
     gemm(blas, True, False, True, width, hidden, n, y, down, of_w.first[p, width:])
     gemm(blas, False, True, True, n, width, hidden, down, w.first[p, width:], of_y)
 

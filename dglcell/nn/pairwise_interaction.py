@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dglcell.kernels.pairs import Affine, PairMix, PairWeights
+from dglcell.kernels.mix import CompiledMix
+from dglcell.kernels.pairs import Affine, PairCode
+from dglcell.kernels.update import is_known
 from dglcell.nn.registry import make_activation
 
 
@@ -99,11 +101,13 @@ class PairwiseInteraction(nn.Module):
         """[N, options] what every node gives to each option."""
         return self._shares(self._last_hidden(h), torch.stack(h).mean(0))
 
-    def compiled(self) -> PairMix | None:
+    def compiled(self) -> CompiledMix | None:
         """The same for compiled code; None where there is none for the activation."""
+        if not is_known(self.activation):
+            return None
         layers = (self.first, *self.middle, self.last, self.score_first, self.score_last)
         first, *middle, last, score_first, score_last = (Affine(*layer.parameters()) for layer in layers)
-        return PairMix.of(PairWeights(first, middle, last, (score_first, score_last)), self.activation)
+        return CompiledMix(PairCode(first, middle, last, (score_first, score_last), self.activation))
 
     def _last_hidden(self, h: tuple[Tensor, ...]) -> Tensor:
         """[N, P, b] the input of all pairs' last layers."""
