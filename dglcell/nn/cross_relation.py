@@ -11,8 +11,8 @@ from dglcell.errors import ConfigError
 from dglcell.nn.pairwise_interaction import PairwiseInteraction
 from dglcell.nn.registry import make_norm
 from dglcell.nn.relation_attention import RelationAttention
-from dglcell.nn.relation_mixer import RelationMixer, RelationUpdate
-from dglcell.perturbation.states import States, sum_states, sum_updates
+from dglcell.nn.relation_mixer import RelationMixer
+from dglcell.perturbation.states import Addend, States, sum_states, sum_updates
 
 CROSS_RELATION = ("sum", "mean", "cross_attention", "pairwise_interaction")
 LEARNED = CROSS_RELATION[2:]
@@ -95,7 +95,7 @@ class CrossRelation:
 
 
 def combine_relations(
-    updates: Sequence[RelationUpdate], how: str, residual: Sequence[States] = (), mixer: RelationMixer | None = None
+    updates: Sequence[Addend], how: str, residual: Sequence[States] = (), mixer: RelationMixer | None = None
 ) -> States:
     """Combine relations row by row, and add a residual.
 

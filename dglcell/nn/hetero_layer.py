@@ -12,10 +12,10 @@ from dglcell.graph.schema import Relation
 from dglcell.kernels.update import Network, Update
 from dglcell.nn.cross_relation import CrossRelation, combine_relations
 from dglcell.nn.registry import make_activation, make_norm
-from dglcell.nn.relation_mixer import RelationMixer, RelationUpdate, RelationWeights
+from dglcell.nn.relation_mixer import RelationMixer, RelationWeights
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.row_wise import RowWise
-from dglcell.perturbation.states import States
+from dglcell.perturbation.states import Addend, States
 
 
 class Conv(Protocol):
@@ -42,7 +42,7 @@ class RelationConv(nn.Module):
         self.after = nn.Sequential(make_norm(norm, width), make_activation(activation), nn.Dropout(dropout))
         self.recompute = recompute
 
-    def of(self, perturbed: PerturbedCell, source: States, destination: States) -> RelationUpdate:
+    def addend(self, perturbed: PerturbedCell, source: States, destination: States) -> Addend:
         """The new states of the destination nodes, as a row-wise function of theirs and of what they receive."""
         received = cast(Conv, self.conv).receive(perturbed, source, destination)
         return self.row_wise(), [destination, received]
@@ -120,12 +120,12 @@ class HeteroLayer(nn.Module):
     def _mixer(self, node_type: str) -> RelationMixer | None:
         return cast(RelationMixer, self.mixers[node_type]) if node_type in self.mixers else None
 
-    def _updates(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, list[RelationUpdate]]:
+    def _updates(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, list[Addend]]:
         """What every relation says, by destination type."""
-        updates: dict[str, list[RelationUpdate]] = {}
+        updates: dict[str, list[Addend]] = {}
         for relation, conv in zip(self.relations, self.convs, strict=True):
             source, destination = states[relation[0]], states[relation[2]]
-            updates.setdefault(relation[2], []).append(cast(RelationConv, conv).of(perturbed, source, destination))
+            updates.setdefault(relation[2], []).append(cast(RelationConv, conv).addend(perturbed, source, destination))
         return updates
 
 

@@ -11,10 +11,7 @@ from torch import Tensor, nn
 
 from dglcell.kernels.chain import Chain, PlainUpdate, RowUpdate, Step
 from dglcell.perturbation.row_wise import RowWise
-from dglcell.perturbation.states import States, sum_updates
-
-RelationUpdate = tuple[RowWise, Sequence[States]]
-"""A row-wise function and its arguments."""
+from dglcell.perturbation.states import Addend, States, sum_updates
 
 NODES_AT_ONCE = 2048
 """For how many nodes weights are computed at a time."""
@@ -74,10 +71,10 @@ class RelationMixer(nn.Module):
         """What the weights are called, for relations of these names."""
         return cast(Mix, self.mix).options(names)
 
-    def combine(self, updates: Sequence[RelationUpdate], residual: Sequence[States]) -> States:
+    def combine(self, updates: Sequence[Addend], residual: Sequence[States]) -> States:
         """The mixture of row-wise functions, plus a residual.
 
-        What the functions give exists for a few rows at a time, unless the mixture draws random numbers.
+        What the functions give exists for some rows at a time.
         """
         states = list({id(s): s for _, arguments in updates for s in arguments}.values())
         position = {id(s): i for i, s in enumerate(states)}
@@ -90,35 +87,45 @@ class RelationMixer(nn.Module):
         return sum_updates([(norm, [sum_updates([(mixture, states)])]), *kept])
 
     @torch.no_grad()
-    def mean_weights(self, updates: Sequence[RelationUpdate]) -> Tensor:
-        """[options] or [K, K] what nodes of all strains give to the options, on average."""
+    def mean_weights(self, updates: Sequence[Addend]) -> Tensor:
+        """[options] or [K, K] what nodes give to the options, on average.
+
+        Args:
+            updates: of the states of one strain.
+        """
         tables = [[s.dense().flatten(0, 1).split(NODES_AT_ONCE) for s in arguments] for _, arguments in updates]
         total, number = torch.zeros(()), 0
         for portion in zip(*(zip(*table, strict=True) for table in tables), strict=True):
-            rows = [update.function(*arguments) for (update, _), arguments in zip(updates, portion, strict=True)]
+            rows = [_apply(update, arguments) for (update, _), arguments in zip(updates, portion, strict=True)]
             total = total.to(rows[0]) + cast(Mix, self.mix).weights(*rows).sum(0)
             number += len(rows[0])
         return total / number
 
-    def _row_wise(self, updates: Sequence[RowWise], inputs: Sequence[Sequence[int]]) -> RowWise:
+    def _row_wise(self, updates: Sequence[RowWise | None], inputs: Sequence[Sequence[int]]) -> RowWise:
         """The updates, each of some of the arguments, and their mixture, as one function."""
 
         def function(*rows: Tensor) -> Tensor:
-            h = [update.function(*(rows[i] for i in mine)) for update, mine in zip(updates, inputs, strict=True)]
+            h = [_apply(update, [rows[i] for i in mine]) for update, mine in zip(updates, inputs, strict=True)]
             out: Tensor = self.mix(*h)
             return out
 
-        module = nn.ModuleList([*(update.module for update in updates), self.mix])
-        recompute = any(update.recompute for update in updates)
+        module = nn.ModuleList([*(update.module for update in updates if update is not None), self.mix])
+        recompute = all(update is None or update.recompute for update in updates)
         return RowWise(function, module, recompute, self._chain(updates, inputs), cast(Mix, self.mix).row_width)
 
-    def _chain(self, updates: Sequence[RowWise], inputs: Sequence[Sequence[int]]) -> Chain | None:
+    def _chain(self, updates: Sequence[RowWise | None], inputs: Sequence[Sequence[int]]) -> Chain | None:
         """The same for compiled code; None where no part of it is compiled."""
         mix = cast(Mix, self.mix).compiled()
-        if mix is None and all(update.compiled is None for update in updates):
+        if mix is None and not any(update is not None and update.compiled for update in updates):
             return None
-        steps = [
-            Step(update.compiled or PlainUpdate(update.function, update.module), mine)
-            for update, mine in zip(updates, inputs, strict=True)
-        ]
+        steps = [Step(_compiled(update), mine) for update, mine in zip(updates, inputs, strict=True)]
         return Chain(steps, mix or PlainUpdate(self.mix, self.mix))
+
+
+def _apply(update: RowWise | None, rows: Sequence[Tensor]) -> Tensor:
+    return rows[0] if update is None else update.function(*rows)
+
+
+def _compiled(update: RowWise | None) -> RowUpdate | None:
+    """For compiled code, by torch's operators where that is all there is."""
+    return None if update is None else update.compiled or PlainUpdate(update.function, update.module)

@@ -143,12 +143,8 @@ class Blocks:
 
     def blocks(self, first: int, last: int) -> Iterator[slice]:
         """The rows of a share, cut."""
-        width = max(
-            *(table.shape[1] for table in self.tables),
-            *(part.width for part, update in zip(self.parts, self.updates, strict=True) if update is None),
-            1,
-        )
-        limit = max(1, BLOCK_BYTES.get(self.device.type, 1 << 28) // (width * self.tables[0].element_size()))
+        widths = [part.width for part, update in zip(self.parts, self.updates, strict=True) if update is None]
+        limit = rows_in_block(self.tables, max([0, *widths]))
         number = -(-(last - first) // limit)
         for i in range(number):
             yield slice(first + (last - first) * i // number, first + (last - first) * (i + 1) // number)
@@ -174,6 +170,12 @@ class Blocks:
             run_tasks(alone, shares)
         finally:
             torch.set_num_threads(threads)
+
+
+def rows_in_block(tables: Sequence[Tensor], width: int = 0) -> int:
+    """How many rows of these tables, with as many numbers between input and output as ``width``, make a block."""
+    row_bytes = max(max(table.shape[1], width) * table.element_size() for table in tables)
+    return max(1, BLOCK_BYTES.get(tables[0].device.type, 1 << 28) // row_bytes)
 
 
 def compiled_updates(
