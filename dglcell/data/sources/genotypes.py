@@ -111,6 +111,8 @@ def read_genotypes(rows: Rows, columns: Sequence[str], aliases: AliasTable, igno
 
 def present_first(genes: NDArray[np.int32]) -> NDArray[np.int32]:
     """Rows of genes with −1 for those that do not count, moved to the end."""
+    if (genes >= 0).all():
+        return genes
     return np.take_along_axis(genes, np.argsort(genes < 0, axis=1, kind="stable"), axis=1)
 
 

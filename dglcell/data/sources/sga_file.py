@@ -226,14 +226,19 @@ def _sheet(found: FoundTable) -> Iterator[pd.DataFrame]:
     import pandas as pd
 
     try:
-        from python_calamine import CalamineWorkbook
+        from python_calamine import CalamineError, CalamineWorkbook
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
             f"reading the spreadsheet '{found.name}' needs python-calamine",
             do="pip install 'dglcell[data]', or save it as tab-separated text with the suffix .tsv",
         ) from error
-    with found.open() as file:
-        rows = CalamineWorkbook.from_filelike(file).get_sheet_by_index(0).iter_rows()
+    try:
+        with found.open() as file:
+            rows = CalamineWorkbook.from_filelike(file).get_sheet_by_index(0).iter_rows()
+    except CalamineError as error:
+        raise DataError(
+            f"'{found.name}' is no spreadsheet", got=str(error), do="copy or download the file again"
+        ) from error
     header: list[str] = []
     for row in rows:
         header = [str(cell) for cell in row]

@@ -153,9 +153,7 @@ def test_keys_that_a_file_cannot_answer_are_refused(name: str, options: dict[str
 
 def test_an_unknown_table_is_refused() -> None:
     config = SourceConfig(name="costanzo2016", laboratory=LaboratoryConfig(tables=["NxN", "NxM"]))
-    with pytest.raises(
-        ConfigError, match=r"'costanzo2016' has no such table\n.*NxM\n.*NxN, ExN_NxE, ExE"
-    ):
+    with pytest.raises(ConfigError, match=r"'costanzo2016' has no such table\n.*NxM\n.*NxN, ExN_NxE, ExE"):
         config.validate()
 
 
