@@ -98,16 +98,17 @@ def data_list(options: argparse.Namespace) -> None:
 
 def data_fetch(options: argparse.Namespace) -> None:
     """``dglcell data fetch``."""
-    from dglcell.data.download import FIRST_USE, read_record
     from dglcell.data.sources import fetch_source
+    from dglcell.download import FIRST_USE, read_record
     from dglcell.files import sha256_file
 
     for name in options.sources:
         for path in fetch_source(name, options.raw):
             record = read_record(path)
-            trust = "its publisher states no hash; this one is recorded beside it"
-            note = trust if record is not None and record.trust == FIRST_USE else "as declared, or put there by hand"
-            print(f"{path}\n    {path.stat().st_size:,} bytes, sha256 {sha256_file(path)}\n    {note}")
+            trust = "not downloaded here" if record is None else "the declared hash"
+            if record is not None and record.trust == FIRST_USE:
+                trust = "no published hash is known: this one is recorded, later downloads have to agree with it"
+            print(f"{path}\n    {path.stat().st_size:,} bytes, sha256 {sha256_file(path)}\n    {trust}")
 
 
 def graph_describe(options: argparse.Namespace) -> None:

@@ -72,10 +72,10 @@ class SourceConfig:
             check_choices(self.name, self.laboratory)
 
 
-def _unknown(name: str, known: Sequence[str]) -> ConfigError:
+def _unknown(name: str, known: Sequence[str], such: str = "") -> ConfigError:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     return ConfigError(
-        f"no data source is called '{name}'",
+        f"no data source is called '{name}'{such}",
         expected="one of " + ", ".join(known),
         do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell data list`",
     )
@@ -130,7 +130,7 @@ def fetch_source(name: str, raw: str | None = None) -> list[Path]:
         MissingDependencyError: pooch is not installed.
     """
     if name not in LABORATORIES:
-        raise _unknown(name, tuple(LABORATORIES))
+        raise _unknown(name, tuple(LABORATORIES), " that has raw files")
     return fetch_tables(LABORATORIES[name].tables.values(), raw)
 
 

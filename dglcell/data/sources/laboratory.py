@@ -48,7 +48,7 @@ def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = No
         licence=screen.licence,
         urls=screen.origin,
         files={table.path.name: table.sha256 for table in found},
-        parameters=asdict(config),
+        parameters={**asdict(config), "raw_files": {table.path.name: table.trust for table in found}},
     )
     rows = screen.reader.read(found, config, provenance, raw)
     if config.p_below is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from dglcell.data.download import RemoteFile, check_file, fetch
+from dglcell.download import RemoteFile, check_file, fetch, read_record
 from dglcell.errors import DataError
 from dglcell.files import RAW_VARIABLE, find_raw
 
@@ -44,11 +44,13 @@ class FoundTable:
         table: what it is.
         path: the file, or the archive that holds it.
         sha256: of that file.
+        trust: how it is known that this is the right file.
     """
 
     table: RawTable
     path: Path
     sha256: str
+    trust: str
 
     @property
     def name(self) -> str:
@@ -103,8 +105,17 @@ def find_tables(tables: Iterable[RawTable], raw: str | None) -> list[FoundTable]
         path, copy = locate(table, raw)
         if path not in known:
             known[path] = check_file(copy, path)
-        found.append(FoundTable(table, path, known[path]))
+        found.append(FoundTable(table, path, known[path], _trust(copy, path)))
     return found
+
+
+def _trust(copy: RemoteFile, path: Path) -> str:
+    record = read_record(path)
+    if copy.sha256 is not None:
+        return "the hash is the declared one"
+    if record is not None:
+        return f"no hash is declared; this is the file first downloaded from {record.url} on {record.fetched}"
+    return "no hash is declared, and the file was put there by hand"
 
 
 def locate(table: RawTable, raw: str | None) -> tuple[Path, RemoteFile]:

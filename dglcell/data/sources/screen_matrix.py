@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from lzma import LZMAError
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from dglcell.data.sources.measurements import Measurements
 from dglcell.data.sources.raw_tables import FoundTable
 from dglcell.data.table import Provenance
 from dglcell.errors import DataError, MissingDependencyError
+from dglcell.files import DAMAGE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +74,12 @@ def _read_r(found: FoundTable, variable: str) -> pd.DataFrame:
             do=f"pip install 'dglcell[data]', or write it as text in R: load('{found.name}'); write.table({variable}, "
             f"'{found.path.stem}.tsv', sep='\\t', quote=FALSE, col.names=NA)",
         ) from error
-    content = rdata.read_rda(found.path)
+    try:
+        content = rdata.read_rda(found.path)
+    except (*DAMAGE, LZMAError, ValueError, NotImplementedError) as error:
+        raise DataError(
+            f"'{found.name}' cannot be read as R data", got=error, do="copy or download the file again"
+        ) from error
     if variable not in content or not hasattr(content[variable], "to_pandas"):
         raise DataError(
             f"'{found.name}' holds no matrix '{variable}' with names",

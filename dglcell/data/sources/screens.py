@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dglcell.data.download import RemoteFile
 from dglcell.data.sources.csv_config import CsvConfig
 from dglcell.data.sources.laboratory_config import LaboratoryConfig
 from dglcell.data.sources.measurements import Measurements
@@ -15,6 +14,7 @@ from dglcell.data.sources.screen_csv import CsvScreen, either_direction, score_b
 from dglcell.data.sources.screen_matrix import MatrixScreen
 from dglcell.data.sources.screen_sga import HO_LOCUS, SgaScreen
 from dglcell.data.table import Provenance
+from dglcell.download import RemoteFile
 
 
 class Reader(Protocol):

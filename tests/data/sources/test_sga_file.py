@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dglcell.data.download import RemoteFile
 from dglcell.data.sources import sga_file
 from dglcell.data.sources.raw_tables import FoundTable, RawTable
 from dglcell.data.sources.sga_file import SgaRows, read_sga
+from dglcell.download import RemoteFile
 from dglcell.errors import DataError, MissingDependencyError
 from tests.data.sources.sga_tables import (
     COSTANZO2016,
@@ -34,7 +34,7 @@ ROWS = [
 
 
 def found(path: Path, member: str = "", rows: int | None = None) -> FoundTable:
-    return FoundTable(RawTable((RemoteFile("", path.name),), member, rows), path, "0" * 64)
+    return FoundTable(RawTable((RemoteFile("", path.name),), member, rows), path, "0" * 64, "")
 
 
 def check(rows: SgaRows) -> None:
