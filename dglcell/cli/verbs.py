@@ -98,11 +98,15 @@ def data_list(options: argparse.Namespace) -> None:
 
 def data_fetch(options: argparse.Namespace) -> None:
     """``dglcell data fetch``."""
-    from dglcell.data.sources import fetch_source
+    from dglcell.data.sources import fetch_source, source_addresses
     from dglcell.download import FIRST_USE, read_record
     from dglcell.files import sha256_file
 
     for name in options.sources:
+        if options.addresses:
+            for file in source_addresses(name):
+                print(f"{file.name}\n    {file.url or 'no address: it was brought into this form by hand'}")
+            continue
         for path in fetch_source(name, options.raw):
             record = read_record(path)
             trust = "not downloaded here" if record is None else "the declared hash"

@@ -15,6 +15,7 @@ from dglcell.data.sources.raw_tables import fetch_tables, is_here
 from dglcell.data.sources.screens import LABORATORIES
 from dglcell.data.sources.union_config import UnionConfig
 from dglcell.data.table import StrainTable
+from dglcell.download import RemoteFile
 from dglcell.errors import ConfigError, DataError, MissingDependencyError
 from dglcell.files import find_raw
 from dglcell.graph.model_files import SHIPPED
@@ -29,6 +30,7 @@ __all__ = [
     "fetch_source",
     "list_sources",
     "load_source",
+    "source_addresses",
     "source_files",
 ]
 
@@ -132,6 +134,18 @@ def fetch_source(name: str, raw: str | None = None) -> list[Path]:
     if name not in LABORATORIES:
         raise _unknown(name, tuple(LABORATORIES), " that has raw files")
     return fetch_tables(LABORATORIES[name].tables.values(), raw)
+
+
+def source_addresses(name: str) -> list[RemoteFile]:
+    """Where the raw files of a laboratory screen can be had, and what they are called in the raw folder.
+
+    Raises:
+        ConfigError: no laboratory screen is called so.
+    """
+    if name not in LABORATORIES:
+        raise _unknown(name, tuple(LABORATORIES), " that has raw files")
+    copies = [copy for table in LABORATORIES[name].tables.values() for copy in table.copies]
+    return list(dict.fromkeys(copy for copy in copies if copy.url)) or copies
 
 
 def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import logging
-import os
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import IO, cast
 
 from dglcell.download import RemoteFile, check_file, fetch, read_record
 from dglcell.errors import DataError
-from dglcell.files import RAW_VARIABLE, find_raw
+from dglcell.files import RAW_VARIABLE, find_raw, raw_folder
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +129,7 @@ def locate(table: RawTable, raw: str | None) -> tuple[Path, RemoteFile]:
         except DataError:
             continue
     names = dict.fromkeys(copy.name for copy in table.copies)
-    folder = raw or os.environ.get(RAW_VARIABLE)
+    folder = raw_folder(raw)
     urls = [copy.url for copy in table.copies if copy.url]
     raise DataError(
         f"raw file '{next(iter(names))}' not found",
@@ -158,8 +157,8 @@ def fetch_tables(tables: Iterable[RawTable], raw: str | None) -> list[Path]:
         DataError: no raw folder is given, a table has no address, or no address gives the right file.
         MissingDependencyError: pooch is not installed.
     """
-    folder = raw or os.environ.get(RAW_VARIABLE)
-    if not folder:
+    folder = raw_folder(raw)
+    if folder is None:
         raise DataError("no folder for raw files", do=f"pass `--raw DIR`, or set `{RAW_VARIABLE}`")
     paths = []
     for table in tables:
@@ -167,7 +166,7 @@ def fetch_tables(tables: Iterable[RawTable], raw: str | None) -> list[Path]:
             path, copy = locate(table, raw)
             check_file(copy, path)
         else:
-            path = _fetch_any(table, Path(folder))
+            path = _fetch_any(table, folder)
         paths.append(path)
     return list(dict.fromkeys(paths))
 

@@ -21,13 +21,41 @@ class PartConfig:
 
     Attributes:
         name: ``csv``, or the name of a laboratory screen.
-        csv: options of a table of one's own; its ``replicates`` and ``conflicts`` are those of the union.
-        laboratory: options of a laboratory screen; likewise.
+        csv: options of a table of one's own, without ``replicates`` and ``conflicts``, which the union has.
+        laboratory: options of a laboratory screen, likewise.
     """
 
     name: str = ""
     csv: CsvConfig = field(default_factory=CsvConfig)
     laboratory: LaboratoryConfig = field(default_factory=LaboratoryConfig)
+
+    def validate(self, where: str) -> None:
+        """Check the options of the source.
+
+        Args:
+            where: this section is, for the message.
+
+        Raises:
+            ConfigError: the source is unknown, or an option is wrong or belongs to the union.
+        """
+        if self.name == CSV:
+            self.csv.validate(f"{where}.csv")
+        elif self.name in LABORATORIES:
+            check_choices(self.name, self.laboratory, f"{where}.laboratory")
+        else:
+            raise ConfigError(
+                f"`{where}.name` is no source that can be part of a union",
+                got=f"'{self.name}'",
+                expected="one of " + ", ".join((CSV, *LABORATORIES)),
+            )
+        section, options = ("csv", self.csv) if self.name == CSV else ("laboratory", self.laboratory)
+        default = LaboratoryConfig()
+        for key in ("replicates", "conflicts"):
+            if getattr(options, key) != getattr(default, key):
+                raise ConfigError(
+                    f"`{where}.{section}.{key}` is set, but the rows of all parts are merged together",
+                    do=f"set `data.source.union.{key}` instead",
+                )
 
 
 @dataclass
@@ -64,14 +92,4 @@ class UnionConfig:
             )
         self.conflicts.validate(f"{key}.conflicts")
         for number, part in enumerate(self.parts):
-            where = f"{key}.parts[{number}]"
-            if part.name == CSV:
-                part.csv.validate(f"{where}.csv")
-            elif part.name in LABORATORIES:
-                check_choices(part.name, part.laboratory, f"{where}.laboratory")
-            else:
-                raise ConfigError(
-                    f"`{where}.name` is no source that can be part of a union",
-                    got=f"'{part.name}'",
-                    expected="one of " + ", ".join((CSV, *LABORATORIES)),
-                )
+            part.validate(f"{key}.parts[{number}]")

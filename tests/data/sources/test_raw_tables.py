@@ -148,6 +148,14 @@ def test_the_command_line_says_what_to_do_without_a_connection(
     assert "Traceback" not in printed
 
 
+def test_the_command_line_prints_addresses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "fetch", "kuzmin2020", "collins2007", "--addresses"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "interactions/aaz5667-tables_s1_to_s13.zip"
+    assert len([line for line in lines if line.startswith("    https://")]) == 2
+    assert lines[-1].strip().startswith("no address")
+
+
 def test_every_screen_has_a_licence_and_a_citation_and_files_inside_the_raw_folder() -> None:
     for screen in screens.LABORATORIES.values():
         assert screen.licence

@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dglcell.data.report import format_stats
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.replicates_config import ConflictConfig
+from dglcell.data.store_build import build_store
 from dglcell.errors import DataError
 from tests.data.sources.sga_tables import (
     COSTANZO2016,
@@ -204,6 +206,15 @@ def test_costanzo2016_all_tables(costanzo2016: Path, monkeypatch: pytest.MonkeyP
         "genes": 5,
     }
     assert {key: counts[key] for key in expected} == expected
+    told = " ".join(format_stats(build_store(table, costanzo2016 / "store", command="test")).split())
+    for piece in (
+        "strains of opposite significant signs 1, strains whose rows differ 2,",
+        "digenic_interaction: 3 strains with 2 to 2 measurements, fitness: 3 strains",
+        "licence none stated; supplementary data of the publication",
+        "conflicts={'policy': 'mean', 'p': 0.05, 'difference': 0.16}",
+        "'costanzo2016_pairwise.zip': 'no hash is declared, and the file was put there by hand'",
+    ):
+        assert piece in told
 
 
 ALL = [[A, B], [A, C], [E, A], [A, D], [E, D], [C, D]]

@@ -133,10 +133,11 @@ data:
     name: union
     union:
       replicates: mean
+      conflicts: {policy: drop}
       parts:
         - name: kuzmin2018
           laboratory: {kind: trigenic, genes: genes.txt, genes_required: any}
-        - {name: kuzmin2020, laboratory: {kind: trigenic, deletions_only: true, conflicts: {policy: drop}}}
+        - {name: kuzmin2020, laboratory: {kind: trigenic, deletions_only: true}}
 """
 
 
@@ -147,7 +148,7 @@ def test_parts_are_a_list_in_yaml(tmp_path: Path) -> None:
     first, second = config.data.source.union.parts
     assert isinstance(first, PartConfig)
     assert (first.laboratory.genes_required, second.laboratory.deletions_only) == ("any", True)
-    assert second.laboratory.conflicts == ConflictConfig("drop")
+    assert config.data.source.union.conflicts == ConflictConfig("drop")
     assert store_path(config).name.startswith("union-")
     other = load_config(path, ["data.source.union.replicates=first"])
     assert store_path(other) != store_path(config)
@@ -160,9 +161,10 @@ def test_parts_are_a_list_in_yaml(tmp_path: Path) -> None:
             ("kind: trigenic, deletions_only", "kinds: trigenic, deletions_only"),
             r"unknown key .*parts\[1\].laboratory.kinds",
         ),
+        (("policy: drop", "policy: guess"), r"`data.source.union.conflicts.policy` has an unknown"),
         (
-            ("policy: drop", "policy: guess"),
-            r"`data.source.union.parts\[1\].laboratory.conflicts.policy` has an unknown",
+            ("deletions_only: true", "deletions_only: true, replicates: refuse"),
+            r"parts\[1\].laboratory.replicates` is set, but(.|\n)*set `data.source.union.replicates` instead",
         ),
         (
             ("{kind: trigenic, deletions_only", "{temperature: 30, deletions_only"),
