@@ -31,6 +31,7 @@ VERBS = [
     ["data", "stats"],
     ["data", "verify"],
     ["data", "list"],
+    ["data", "fetch"],
     ["graph"],
     ["graph", "describe"],
     ["config"],

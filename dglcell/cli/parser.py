@@ -123,6 +123,17 @@ def _add_data(group: Group) -> None:
         ("verify", verbs.data_verify, "check every block of a store against its hashes"),
     ):
         _verb(data, name, run, text).add_argument("store", type=Path, metavar="STORE")
+    fetch = _verb(
+        data,
+        "fetch",
+        verbs.data_fetch,
+        "download the raw files of laboratory screens into the raw folder, and check them",
+        "What is there already is checked only. A file appears complete and with the right size and hash, or not at\n"
+        "all. Where no hash is published, that of the first download is recorded, and later ones have to agree.",
+    )
+    fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
+    fetch.add_argument("sources", nargs="+", metavar="NAME", help="as `dglcell data list` names them")
+    add_raw(fetch)
     listing = _verb(data, "list", verbs.data_list, "list data sources, and the stores of a folder")
     listing.add_argument("folder", nargs="?", type=Path, default=Path("data"), help="of stores (default: data)")
     add_raw(listing)

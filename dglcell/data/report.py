@@ -34,6 +34,7 @@ def describe_store(store: Store) -> str:
         ("phenotypes", ", ".join(name + unit[name] for name in meta.phenotypes)),
         ("p-values", ", ".join(meta.p_values)),
         ("replicate SD", ", ".join(meta.sds)),
+        ("replicates", ", ".join(meta.replicates)),
         (
             "size",
             f"{_size(store.file_size)} in {len(meta.blocks):,} blocks, {_bytes_a_strain(store)} a strain",
@@ -74,7 +75,13 @@ def format_table_stats(stats: TableStats) -> str:
         ],
     )
     deletions = ", ".join(f"{strains:,} with {number}" for number, strains in stats.by_deletions.items())
+    replicates = ", ".join(
+        f"{label.name}: {label.replicated:,} strains with 2 to {label.most_replicates} measurements"
+        for label in stats.labels
+        if label.replicated
+    )
     extra = [
+        ("replicates", replicates),
         ("deletions", deletions),
         ("gene sets", f"{stats.distinct_gene_sets:,} distinct among {stats.strains:,} strains"),
         ("genes", f"{stats.genes:,} of {stats.names:,} names are deleted in some strain"),

@@ -57,6 +57,8 @@ def test_statistics_are_a_table(tmp_path: Path) -> None:
     ]
     assert "█" in text
     assert "40 of 40 names" in text
+    replicated = int((table.replicates["fitness"] > 1).sum())
+    assert f"fitness: {replicated:,} strains with 2 to 3 measurements" in text
 
 
 def test_an_unmeasured_phenotype_is_shown_as_such() -> None:
