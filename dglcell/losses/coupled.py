@@ -50,7 +50,7 @@ class CoupledLoss(Loss):
     def __init__(self, config: CoupledConfig, epochs: int, distance: Distance) -> None:
         super().__init__()
         self.config, self.epochs, self.distance = config, epochs, distance
-        self.distance_weight = float(getattr(config, config.distance))
+        self.distance_weight = float(getattr(config, config.distance_key))
         self.register_buffer("weight_T", config.weight_T(), persistent=False)
         self.buffer = RowBuffer(config.buffer_size) if isinstance(config, BufferedConfig) else None
 
@@ -67,7 +67,7 @@ class CoupledLoss(Loss):
         if self.distance_weight > 0:
             rows = compared.for_distance
             costs_T = self.distance(rows.prediction.T.contiguous(), rows.target.T.contiguous())
-            weighted[config.distance] = (self.distance_weight, self._mean(costs_T, rows, compared.enough))
+            weighted[config.distance_key] = (self.distance_weight, self._mean(costs_T, rows, compared.enough))
         if config.supcr > 0:
             rows = compared.for_supcr
             costs_T = supcr(rows.embedding, rows.target.T.contiguous(), self.temperature(epoch))
@@ -86,27 +86,32 @@ class CoupledLoss(Loss):
         cost = mean_over_phenotypes(costs_T, rows.present.sum(0) >= 2, self.weight_T)
         return cost if enough is None else torch.where(enough, cost, 0.0)
 
-    def _compare(self, batch: Rows, epoch: int) -> _Compared:
+    def _compare(self, batch: Rows, epoch: int) -> Compared:
         """Put buffered strains beside the batch, then the batch into the buffer."""
-        config = self.config
-        if self.buffer is None:
-            return _Compared(batch, batch)
+        config, buffer = self.config, self.buffer
+        if buffer is None:
+            return Compared(batch, batch)
         assert isinstance(config, BufferedConfig)
         share = buffer_share(epoch, self.epochs, config.adaptive_warmup, config.adaptive_stable)
-        compared = _Compared(batch, batch, supcr_factor=1 - share / 2 if config.adaptive else 1.0)
+        few, many = batch, batch
         if self.training:
-            count = batch.present.any(1).sum() * (share / (1 - share)) if config.adaptive else None
-            few, all_of_them = self.buffer.newest(count), self.buffer.rows()
-            if few is not None and all_of_them is not None:
-                compared.for_distance, compared.for_supcr = batch + few, batch + all_of_them
-            self.buffer.add(batch)
-        compared.enough = self.buffer.seen >= config.enough
-        return compared
+            labelled = batch.present.any(1).sum()
+            count = (labelled.double() * (share / (1 - share))).floor() if config.adaptive else None
+            few, many = batch + buffer.newest(count, like=batch), batch + buffer.newest(None, like=batch)
+            buffer.add(batch)
+        return Compared(few, many, buffer.seen >= config.enough, 1 - share / 2 if config.adaptive else 1.0)
 
 
-@dataclass
-class _Compared:
-    """Which strains are compared, and whether they are enough."""
+@dataclass(frozen=True)
+class Compared:
+    """Which strains are compared with each other.
+
+    Attributes:
+        for_distance: by their predictions.
+        for_supcr: by their embeddings.
+        enough: [] whether there are enough; always where None.
+        supcr_factor: by which the weight of the contrast is multiplied.
+    """
 
     for_distance: Rows
     for_supcr: Rows

@@ -30,13 +30,13 @@ class CoupledConfig(WeightedConfig):
             ConfigError: naming the key.
         """
         super().validate()
-        for key in ("mse", self.distance, "supcr"):
+        for key in ("mse", self.distance_key, "supcr"):
             if not 0 <= getattr(self, key) < math.inf:
                 raise ConfigError(f"`loss.{key}` is no weight", got=getattr(self, key), expected="0 or more")
-        if self.mse == 0 and getattr(self, self.distance) == 0:
+        if self.mse == 0 and getattr(self, self.distance_key) == 0:
             raise ConfigError(
                 "`loss` leaves the predictions without any term",
-                got=f"`loss.mse: 0`, `loss.{self.distance}: 0`",
+                got=f"`loss.mse: 0`, `loss.{self.distance_key}: 0`",
                 do="give one of them a weight; `loss.supcr` trains embeddings only",
             )
         for key in ("temperature", "temperature_final"):
@@ -54,7 +54,7 @@ class CoupledConfig(WeightedConfig):
         return frozenset({"embedding"} if self.supcr > 0 else ())
 
     @property
-    def distance(self) -> str:
+    def distance_key(self) -> str:
         """Key of the weight of the distance between distributions."""
         raise NotImplementedError
 

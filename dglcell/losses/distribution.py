@@ -63,8 +63,8 @@ def label_quantiles(target_TN: Tensor, bandwidth: float) -> Tensor:
     # Only what lies between the labels counts: the function runs from 0 to 1 there.
     cdf_TG = cdf_TG - cdf_TG[:, :1]
     cdf_TG = cdf_TG / cdf_TG[:, -1:].clamp(min=smallest)
-    level_TN = (torch.arange(target_TN.shape[-1], device=target_TN.device) + 0.5) / count_T1
-    return _inverse(grid_TG, cdf_TG, level_TN.to(target_TN.dtype))
+    level_TN = (torch.arange(target_TN.shape[-1], dtype=target_TN.dtype, device=target_TN.device) + 0.5) / count_T1
+    return _inverse(grid_TG, cdf_TG, level_TN)
 
 
 def _inverse(grid_TG: Tensor, cdf_TG: Tensor, level_TN: Tensor) -> Tensor:

@@ -24,8 +24,8 @@ class IcConfig(CoupledConfig):
         check_bandwidth(self.bandwidth)
 
     @property
-    def distance(self) -> str:
-        """See ``CoupledConfig.distance``."""
+    def distance_key(self) -> str:
+        """See ``CoupledConfig.distance_key``."""
         return "distribution"
 
 

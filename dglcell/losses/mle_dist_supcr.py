@@ -25,8 +25,8 @@ class MleDistSupcrConfig(BufferedConfig):
         check_bandwidth(self.bandwidth)
 
     @property
-    def distance(self) -> str:
-        """See ``CoupledConfig.distance``."""
+    def distance_key(self) -> str:
+        """See ``CoupledConfig.distance_key``."""
         return "distribution"
 
 

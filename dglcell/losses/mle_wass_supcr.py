@@ -32,8 +32,8 @@ class MleWassSupcrConfig(BufferedConfig):
             raise ConfigError("`loss.p` is no order of the distance", got=self.p, expected="1 or 2")
 
     @property
-    def distance(self) -> str:
-        """See ``CoupledConfig.distance``."""
+    def distance_key(self) -> str:
+        """See ``CoupledConfig.distance_key``."""
         return "wasserstein"
 
 

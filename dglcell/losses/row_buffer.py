@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -33,15 +35,17 @@ class RowBuffer(nn.Module):
         for column in COLUMNS:
             self.register_buffer(column, None)
 
-    def rows(self) -> Rows | None:
-        """All that are kept; None where nothing was added yet."""
-        kept = [getattr(self, column) for column in COLUMNS]
-        return None if kept[0] is None else Rows(*kept)
+    def newest(self, count: Tensor | None, like: Rows) -> Rows:
+        """All that are kept, of which only the last ``count`` ([]; all where None) have labels.
 
-    def newest(self, count: Tensor | None) -> Rows | None:
-        """The rows of which only the last ``count`` ([]; all where None) have labels."""
-        rows = self.rows()
-        if rows is None or count is None:
+        Args:
+            count: on the device.
+            like: strains of the same widths; before any was added, none of them is given back.
+        """
+        rows = self._rows()
+        if rows is None:
+            return Rows(like.prediction[:0], like.target[:0], like.embedding[:0])
+        if count is None:
             return rows
         age_N1 = torch.arange(self.size - 1, -1, -1, device=count.device).unsqueeze(1)
         return Rows(rows.prediction, rows.target.masked_fill(age_N1 >= count, torch.nan), rows.embedding)
@@ -53,21 +57,24 @@ class RowBuffer(nn.Module):
         self.seen += rows.present.any(1).sum()
         if self.size == 0:
             return
-        if self.rows() is None:
-            self._allocate(*(getattr(rows, column)[:1] for column in COLUMNS))
-        together = self.rows() + rows  # type: ignore[operator]
+        if self._rows() is None:
+            self._allocate(rows.prediction, rows.target, rows.embedding)
+        together = self.newest(None, like=rows) + rows
         # Stable: those without labels first, all others by age.
         order = together.present.any(1).to(torch.uint8).sort(stable=True).indices[-self.size :]
         for column in COLUMNS:
             getattr(self, column).copy_(getattr(together, column)[order])
+
+    def _rows(self) -> Rows | None:
+        kept = [getattr(self, column) for column in COLUMNS]
+        return None if kept[0] is None else Rows(*kept)
 
     def _allocate(self, *examples: Tensor) -> None:
         for column, example in zip(COLUMNS, examples, strict=True):
             fill = torch.nan if column == "target" else 0.0
             self.register_buffer(column, example.new_full((self.size, *example.shape[1:]), fill))
 
-    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
-        saved = [state_dict.get(prefix + column) for column in COLUMNS]
-        if saved[0] is not None:
-            self._allocate(*(x.to(self.seen.device) for x in saved))  # type: ignore[union-attr]
-        super()._load_from_state_dict(state_dict, prefix, *args)  # type: ignore[arg-type]
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        if prefix + COLUMNS[0] in state_dict:
+            self._allocate(*(state_dict[prefix + column].to(self.seen.device) for column in COLUMNS))
+        super()._load_from_state_dict(state_dict, prefix, *args)

@@ -34,7 +34,7 @@ def transport_cost(x_TN: Tensor, y_TM: Tensor, has_x_TN: Tensor, has_y_TM: Tenso
     gap_TK = _value_at(x_TN, x_ends_TN, starts_TK) - _value_at(y_TM, y_ends_TM, starts_TK)
     gap_TK = gap_TK.masked_fill(width_TK == 0, 0.0)
     cost_TK = gap_TK.abs() if p == 1 else 0.5 * gap_TK.square()
-    return (cost_TK * (width_TK / (n_T1 * m_T1).clamp(min=1))).sum(-1)
+    return (cost_TK * width_TK).sum(-1) / (n_T1 * m_T1).squeeze(-1).clamp(min=1)
 
 
 def _steps(sorted_TN: Tensor, count_T1: Tensor) -> Tensor:
