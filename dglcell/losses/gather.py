@@ -25,7 +25,11 @@ def sum_over_ranks(values: Tensor) -> Tensor:
 
 
 def gather_rows(rows_BX: Tensor) -> Tensor:
-    """The ranks' ``rows``, one after the other, on every rank; as many of each."""
+    """The ranks' ``rows``, on every rank; as many of each.
+
+    The first of every rank come first, then the second ones: the order in which the ranks were dealt their strains, so
+    that what depends on it (which strains a buffer forgets) is as in a single process.
+    """
     return rows_BX if world_size() == 1 else _GatherRows.apply(rows_BX)
 
 
@@ -56,8 +60,8 @@ class _GatherRows(torch.autograd.Function):
         rows_BX = rows_BX.detach().contiguous()
         everyone_RBX = rows_BX.new_empty(world_size(), *rows_BX.shape)
         dist.all_gather(list(everyone_RBX.unbind()), rows_BX)
-        return everyone_RBX.flatten(0, 1)
+        return everyone_RBX.transpose(0, 1).flatten(0, 1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return gradients[0].chunk(world_size())[dist.get_rank()] * world_size()
+        return gradients[0][dist.get_rank() :: world_size()] * world_size()

@@ -64,6 +64,8 @@ class StrainTask(pl.LightningModule):
         self._figures: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate = math.nan
+        # All ranks hold the same graph: DistributedDataParallel need not send it around before every step.
+        self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
 
     def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
         """Loss of one batch, in normalised units."""

@@ -89,9 +89,7 @@ class Expected:
 @pytest.mark.parametrize("adaptive", [True, False])
 @pytest.mark.parametrize(("size", "enough"), [(7, 0), (12, 9), (64, 64)])
 @pytest.mark.parametrize("name", COUPLED[1:])
-def test_terms_over_several_steps_are_those_of_the_docstring(
-    name: str, size: int, enough: int, adaptive: bool
-) -> None:
+def test_terms_over_several_steps_are_those_of_the_docstring(name: str, size: int, enough: int, adaptive: bool) -> None:
     key = distance_term(name)[0]
     keys: dict[str, Any] = {"mse": 2.0, key: 0.5, "temperature": 0.2, "temperature_schedule": "none"}
     loss = make(name, buffer_size=size, min_samples=enough, adaptive=adaptive, **keys)

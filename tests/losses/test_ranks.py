@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,25 +62,29 @@ def loss_of(case: str) -> Loss:
     return make(keys.pop("name"), epochs=8, **keys)
 
 
-def global_batch(case: str, step: int) -> tuple[Tensor, Tensor]:
-    """Features and labels of both ranks; the second lacks most labels of the first phenotype."""
-    generator = torch.Generator().manual_seed(step)
-    first, second = SIZES[step]
-    features = torch.randn(first + second, 4, generator=generator, dtype=torch.float64)
-    target = torch.randn(first + second, 2, generator=generator, dtype=torch.float64)
-    target[torch.rand(first + second, 2, generator=generator) < 0.2] = math.nan
-    target[first:, 0][torch.rand(second, generator=generator) < 0.7] = math.nan
+def batch_of(rank: int, case: str, step: int) -> tuple[Tensor, Tensor]:
+    """Features and labels; the second rank lacks most labels of the first phenotype."""
+    generator, strains = torch.Generator().manual_seed(10 * step + rank), SIZES[step][rank]
+    features = torch.randn(strains, 4, generator=generator, dtype=torch.float64)
+    target = torch.randn(strains, 2, generator=generator, dtype=torch.float64)
+    target[torch.rand(strains, 2, generator=generator) < 0.2] = math.nan
+    if rank == 1:
+        target[torch.rand(strains, generator=generator) < 0.7, 0] = math.nan
     return features, target.sigmoid() if CASES[case]["name"] == "bce" else target
 
 
-def steps(case: str, model: nn.Module, loss: Loss, mine: slice | None) -> dict[str, Any]:
+def batch_of_all(case: str, step: int) -> tuple[Tensor, Tensor]:
+    """The same of both ranks, dealt in turn."""
+    features, target = zip(*(batch_of(rank, case, step) for rank in range(RANKS)), strict=True)
+    turns = torch.cat([torch.arange(size) for size in SIZES[step]]).argsort(stable=True)
+    return torch.cat(features)[turns], torch.cat(target)[turns]
+
+
+def steps(case: str, model: nn.Module, loss: Loss, rank: int | None) -> dict[str, Any]:
     """Gradients, terms and buffers after every step; of the strains of one rank, or of all."""
     seen: dict[str, Any] = {"gradients": [], "terms": [], "states": []}
     for step in range(len(SIZES)):
-        features, target = global_batch(case, step)
-        if mine is not None:
-            at = SIZES[step][0]
-            features, target = (x[:at] if mine.start == 0 else x[at:] for x in (features, target))
+        features, target = batch_of_all(case, step) if rank is None else batch_of(rank, case, step)
         model.zero_grad()
         phenotypes, embedding = model(features)
         terms = loss(Prediction(phenotypes, embedding=embedding), target, epoch=step)
@@ -106,7 +109,7 @@ def one_rank(rank: int, folder: str) -> None:
             loss = loss_of(case)
             loss.batch_size = capacity
             model = DistributedDataParallel(Model())
-            found[f"{case}, {capacity}"] = steps(case, model, loss, slice(rank, rank + 1))
+            found[f"{case}, {capacity}"] = steps(case, model, loss, rank)
     found["largest"] = largest_over_ranks(3 + rank, torch.device("cpu"))
     found["sum"] = sum_over_ranks(torch.tensor([1.0, float(rank)]))
     torch.save(found, f"{folder}/{rank}.pt")

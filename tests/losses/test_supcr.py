@@ -43,9 +43,7 @@ def test_it_is_its_definition_with_ties_missing_labels_and_gradients(
     (got,) = supcr(embedding, target.unsqueeze(0), temperature)
     expected = by_definition(embedding, target, temperature)
     torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-12)
-    for one, other in zip(
-        torch.autograd.grad(got, embedding), torch.autograd.grad(expected, embedding), strict=True
-    ):
+    for one, other in zip(torch.autograd.grad(got, embedding), torch.autograd.grad(expected, embedding), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 

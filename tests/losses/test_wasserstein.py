@@ -30,7 +30,9 @@ def test_of_order_one_it_is_scipys(x: list[float], y: list[float]) -> None:
 
 @settings(max_examples=100)
 @given(x=VALUES, y=VALUES)
-def test_of_order_two_it_is_half_the_square_between_sorted_values_of_equal_number(x: list[float], y: list[float]) -> None:
+def test_of_order_two_it_is_half_the_square_between_sorted_values_of_equal_number(
+    x: list[float], y: list[float]
+) -> None:
     got = cost(torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64), 2)
     # n values, m times each, are as many as m values, n times each.
     many_x, many_y = np.sort(np.repeat(x, len(y))), np.sort(np.repeat(y, len(x)))
