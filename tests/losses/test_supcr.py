@@ -102,5 +102,5 @@ def test_descending_it_orders_embeddings_as_labels() -> None:
         cost = supcr(torch.stack([angle.cos(), angle.sin()], dim=1), target, 0.1).sum()
         cost.backward()
         optimizer.step()
-        costs.append(float(cost))
+        costs.append(float(cost.detach()))
     assert costs[-1] < 0.7 * costs[0]
