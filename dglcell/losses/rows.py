@@ -55,6 +55,7 @@ class Rows:
             return self
         if capacity is None:
             capacity = largest_over_ranks(len(self.target), self.target.device)
+        assert len(self.target) <= capacity, f"{len(self.target)} strains, where `Loss.batch_size` says {capacity}"
         lacking = (0, 0, 0, capacity - len(self.target))
         filled = [F.pad(self.prediction, lacking), F.pad(self.target, lacking, value=torch.nan)]
         filled.append(F.pad(self.embedding, lacking))

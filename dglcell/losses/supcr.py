@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -37,10 +38,16 @@ def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor
         similarity_NN = unit_ND @ unit_ND.T / temperature
     similarity_TNN = similarity_NN.expand_as(order_TNN).gather(-1, order_TNN)
     tail_TNN = similarity_TNN.flip(-1).logcumsumexp(-1).flip(-1)
-    first_equal_TNN = torch.searchsorted(distance_TNN, distance_TNN)
-    cost_TNN = tail_TNN.gather(-1, first_equal_TNN) - similarity_TNN
+    cost_TNN = tail_TNN.gather(-1, _first_of_equals(distance_TNN)) - similarity_TNN
     pairs_T = pair_TNN.sum((1, 2))
     return cost_TNN.masked_fill(distance_TNN < 0, 0.0).sum((1, 2)) / pairs_T.clamp(min=1)
+
+
+def _first_of_equals(sorted_TNN: Tensor) -> Tensor:
+    """Position in its row of the first element that is equal, for every element."""
+    position_N = torch.arange(sorted_TNN.shape[-1], device=sorted_TNN.device)
+    differs_TNN = F.pad(sorted_TNN[..., 1:] != sorted_TNN[..., :-1], (1, 0))
+    return torch.where(differs_TNN, position_N, 0).cummax(-1).values
 
 
 def _normalised(rows_ND: Tensor) -> Tensor:
