@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dglcell.losses.bce import BceConfig, BceLoss
+from dglcell.losses.dango import DangoLoss, DangoLossConfig
 from dglcell.losses.ic import IcConfig, IcLoss
 from dglcell.losses.loss import Loss, LossConfig
 from dglcell.losses.masked import ELEMENTS, MaskedConfig, MaskedLoss
@@ -25,6 +26,7 @@ LOSSES: dict[str, LossKind] = {
     "ic": LossKind(IcConfig, IcLoss),
     "mle_dist_supcr": LossKind(MleDistSupcrConfig, MleDistSupcrLoss),
     "mle_wass_supcr": LossKind(MleWassSupcrConfig, MleWassSupcrLoss),
+    "dango": LossKind(DangoLossConfig, DangoLoss),
 }
 
 

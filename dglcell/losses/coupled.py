@@ -35,7 +35,9 @@ class CoupledLoss(Loss):
     - SupCR takes the whole buffer; its weight is then multiplied by 1 − w/2.
     - Without ``adaptive`` both take the whole buffer, with their own weights.
     - Until ``min_samples`` labelled strains were seen, both are zero, without gradient.
-    - In evaluation neither buffer nor batch is added to the other: no label of training enters a figure of validation.
+    - In evaluation a batch is compared with itself alone, with the weights of the configuration and the temperature
+      that the schedule leads to: no label of training enters a figure of validation, which is the same function of
+      predictions in every epoch.
 
     After the losses of the torchcell project, where ranks compared each other's strains without gradient.
 
@@ -76,11 +78,10 @@ class CoupledLoss(Loss):
         return LossTerms(total, {name: term.detach() for name, (_, term) in weighted.items()})
 
     def temperature(self, epoch: int) -> float:
-        """τ of an epoch."""
-        config = self.config
-        return temperature_at(
-            epoch, self.epochs, config.temperature, config.temperature_final, config.temperature_schedule
-        )
+        """τ of an epoch; the last in evaluation."""
+        config, epoch = self.config, epoch if self.training else self.epochs
+        start, end, schedule = config.temperature, config.temperature_final, config.temperature_schedule
+        return temperature_at(epoch, self.epochs, start, end, schedule)
 
     def _mean(self, costs_T: Tensor, rows: Rows, enough: Tensor | None) -> Tensor:
         cost = mean_over_phenotypes(costs_T, rows.present.sum(0) >= 2, self.weight_T)
@@ -89,16 +90,14 @@ class CoupledLoss(Loss):
     def _compare(self, batch: Rows, epoch: int) -> Compared:
         """Put buffered strains beside the batch, then the batch into the buffer."""
         config, buffer = self.config, self.buffer
-        if buffer is None:
+        if buffer is None or not self.training:
             return Compared(batch, batch)
         assert isinstance(config, BufferedConfig)
         share = buffer_share(epoch, self.epochs, config.adaptive_warmup, config.adaptive_stable)
-        few, many = batch, batch
-        if self.training:
-            labelled = batch.present.any(1).sum()
-            count = (labelled.double() * (share / (1 - share))).floor() if config.adaptive else None
-            few, many = batch + buffer.newest(count, like=batch), batch + buffer.newest(None, like=batch)
-            buffer.add(batch)
+        labelled = batch.present.any(1).sum()
+        count = (labelled.double() * (share / (1 - share))).floor() if config.adaptive else None
+        few, many = batch + buffer.newest(count, like=batch), batch + buffer.newest(None, like=batch)
+        buffer.add(batch)
         return Compared(few, many, buffer.seen >= config.enough, 1 - share / 2 if config.adaptive else 1.0)
 
 

@@ -60,7 +60,7 @@ class StrainTask(pl.LightningModule):
         self.optimizer_config, self.scheduler_config = optimizer, scheduler
         self.epochs, self.steps, self.record, self.about = epochs, steps, record, about
         self._seen: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"train": [], "validation": []}
-        self._terms: tuple[str, ...] = ()
+        self._terms: dict[str, list[str]] = {}
         self._figures: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate = math.nan
@@ -82,7 +82,7 @@ class StrainTask(pl.LightningModule):
         present = (~batch.labels.isnan()).sum()
         # All terms are those of the batches of all ranks; each rank counts them as often as it has labels.
         summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present
-        self._terms = tuple(loss.terms)
+        self._terms[part] = list(loss.terms)
         self._seen[part].append((prediction.phenotypes.detach().float(), batch.labels, summed.double()))
         return loss.total
 
@@ -140,7 +140,7 @@ class StrainTask(pl.LightningModule):
         self._seen[part].clear()
         outputs_ST, labels_ST = gather_rows(torch.cat(predictions)), gather_rows(torch.cat(labels))
         *totals, present = gather_rows(torch.stack(losses)).sum(0).tolist()
-        names = [f"{part}/loss", *(f"{part}/loss/{term}" for term in self._terms)]
+        names = [f"{part}/loss", *(f"{part}/loss/{term}" for term in self._terms[part])]
         figures = {name: total / max(present, 1.0) for name, total in zip(names, totals, strict=True)}
         targets_ST = self.normaliser.normalise(labels_ST)
         expected_ST, restored_ST = self.normaliser.expect(outputs_ST), self.normaliser.restore(outputs_ST)
