@@ -14,19 +14,21 @@ class Normaliser(nn.Module):
     Attributes:
         mean: [T] training mean.
         sd: [T] training standard deviation (population).
+        logits: whether a model predicts logits of labels from 0 to 1, which then stay as they are.
     """
 
     mean: Tensor
     sd: Tensor
 
-    def __init__(self, mean: Tensor, sd: Tensor) -> None:
+    def __init__(self, mean: Tensor, sd: Tensor, *, logits: bool = False) -> None:
         super().__init__()
+        self.logits = logits
         self.register_buffer("mean", mean.float())
         self.register_buffer("sd", sd.float())
 
     @classmethod
-    def fit(cls, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> Normaliser:
-        """Statistics of the training labels, NaN left out.
+    def fit(cls, labels_ST: Tensor, phenotypes: tuple[str, ...], *, logits: bool = False) -> Normaliser:
+        """Statistics of the training labels, NaN left out; mean 0 and deviation 1 for logits.
 
         Raises:
             DataError: a phenotype has no training label, or a single value.
@@ -44,12 +46,17 @@ class Normaliser(nn.Module):
                 )
             means.append(values.mean())
             sds.append(values.std(unbiased=False))
-        return cls(torch.stack(means), torch.stack(sds))
+        mean, sd = torch.stack(means), torch.stack(sds)
+        return cls(torch.zeros_like(mean), torch.ones_like(sd), logits=True) if logits else cls(mean, sd)
 
     def normalise(self, labels: Tensor) -> Tensor:
         """Original → normalised units; [..., T]."""
         return (labels - self.mean) / self.sd
 
-    def restore(self, labels: Tensor) -> Tensor:
-        """Normalised → original units; [..., T]."""
-        return labels * self.sd + self.mean
+    def expect(self, outputs: Tensor) -> Tensor:
+        """What a model says → normalised units; [..., T]."""
+        return outputs.sigmoid() if self.logits else outputs
+
+    def restore(self, outputs: Tensor) -> Tensor:
+        """What a model says → original units; [..., T]."""
+        return self.expect(outputs) * self.sd + self.mean

@@ -132,7 +132,7 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     prefix = "model.encoder.features."
     features = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
     model = make_model(config.model, ResidentCell(cell.graph), len(about["phenotypes"]), features)
-    normaliser = Normaliser(state["normaliser.mean"], state["normaliser.sd"])
+    normaliser = Normaliser(state["normaliser.mean"], state["normaliser.sd"], logits=config.loss.predicts_logits())
     try:
         model.load_state_dict({k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")})
     except RuntimeError as error:

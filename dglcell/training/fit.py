@@ -43,7 +43,9 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell(prepared.cell.graph), len(dataset.phenotypes), prepared.features)
-    normaliser = Normaliser.fit(dataset.labels[prepared.parts["train"]], dataset.phenotypes)
+    config.loss.check_labels(dataset.labels[torch.cat(list(prepared.parts.values()))], dataset.phenotypes)
+    train = dataset.labels[prepared.parts["train"]]
+    normaliser = Normaliser.fit(train, dataset.phenotypes, logits=config.loss.predicts_logits())
     # After everything that may refuse the data: this writes the first file of the run.
     if config.model.is_calibrated():
         assert isinstance(model, HeteroCell)
@@ -54,7 +56,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
         model,
         normaliser,
         dataset.phenotypes,
-        loss=make_loss(config.loss, settings.epochs),
+        loss=make_loss(config.loss, settings.epochs, config.data.training_batch),
         optimizer=config.optimizer,
         scheduler=config.scheduler,
         epochs=settings.epochs,

@@ -54,6 +54,19 @@ def test_two_and_two_epochs_are_four(tiny: Tiny, tmp_path: Path, schedule: str) 
     assert (len(set(rates)) > 1) == (schedule != "none")
 
 
+def test_strains_of_earlier_batches_are_remembered(tiny: Tiny, tmp_path: Path) -> None:
+    # Schedules over all epochs would differ: the first half does not know of the second.
+    keys = "supcr: 0.1, buffer_size: 50, adaptive_warmup: 1, adaptive_stable: 4, temperature_schedule: none"
+    options = [f"loss={{name: mle_wass_supcr, {keys}}}"]
+    whole = tiny.train(tmp_path / "whole", *options, "trainer.epochs=4").directory
+    tiny.train(tmp_path / "parts", *options, "trainer.epochs=2")
+    parts = tiny.train(tmp_path / "parts", *options, "trainer.epochs=4").directory
+    assert_same_end(whole, parts)
+    state = read_checkpoint(whole.checkpoint("last"))["state_dict"]
+    assert state["loss.buffer.seen"] == 4 * 240
+    assert state["loss.buffer.target"].shape == (50, 1)
+
+
 def test_the_plateau_lowers_the_rate_of_the_next_epoch(tiny: Tiny, tmp_path: Path) -> None:
     rows = history(tiny.train(tmp_path, *SCHEDULES["plateau"], "trainer.epochs=3").directory)
     assert [row["learning_rate"] for row in rows] == pytest.approx([3e-3, 3e-3, 6e-4])
