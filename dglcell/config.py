@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dglcell.cluster.slurm_config import SlurmConfig
 from dglcell.data.sources import SourceConfig
-from dglcell.data.split import SplitConfig
+from dglcell.data.split_config import SplitConfig
 from dglcell.errors import ConfigError
 from dglcell.graph.cell import CellConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
