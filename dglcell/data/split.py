@@ -154,7 +154,8 @@ def make_split(
 def divide(config: SplitConfig, table: StrainTable) -> tuple[Parts, dict[str, Any]]:
     """The parts, and what else than kind and seed shaped them."""
     fractions, seed = list(config.fractions), config.seed
-    bins, parameters = Bins.of_fractions(fractions), {"fractions": fractions}
+    bins = Bins.of_fractions(fractions)
+    parameters: dict[str, Any] = {"fractions": fractions}
     if config.folds is not None and config.fold is not None:
         bins, parameters = Bins.of_folds(config.folds, config.fold), {"folds": config.folds, "fold": config.fold}
     if config.kind == "stratified":

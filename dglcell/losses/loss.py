@@ -27,6 +27,10 @@ class LossConfig:
         """What it reads of predictions beside phenotypes; see ``ModelConfig.gives``."""
         return frozenset()
 
+    def predicts_logits(self) -> bool:
+        """Whether predictions are logits of labels from 0 to 1, which are then not normalised."""
+        return False
+
 
 @dataclass(frozen=True)
 class LossTerms:

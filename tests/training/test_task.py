@@ -70,7 +70,7 @@ def test_several_phenotypes_with_missing_labels_are_learnt_together(two: Tiny, t
 def test_original_units_are_the_normalised_ones_times_the_training_deviation(two: Tiny, tmp_path: Path) -> None:
     directory = two.train(tmp_path, "data.phenotypes=[other]", "trainer.epochs=1").directory
     (row,) = history(directory)
-    sd = float(load_trained(directory).normaliser.sd)
+    sd = float(load_trained(directory).normaliser.scale)
     assert row["validation/other/rmse"] == pytest.approx(sd * row["validation/other/normalised/rmse"], rel=1e-5)
     assert row["validation/other/mae"] == pytest.approx(sd * row["validation/other/normalised/mae"], rel=1e-5)
 
@@ -88,11 +88,11 @@ def test_label_statistics_come_from_the_training_part_alone(tiny: Tiny, tmp_path
     assert again.dataset.labels[again.parts["test"]].mean() > 90
     directory = RunDirectory(tmp_path)
     before, after = (make_task(config, p, directory).normaliser for p in (prepared, again))
-    assert torch.equal(before.mean, after.mean)
-    assert torch.equal(before.sd, after.sd)
+    assert torch.equal(before.shift, after.shift)
+    assert torch.equal(before.scale, after.scale)
     train = prepared.dataset.labels[prepared.parts["train"]].double()
-    assert float(before.mean) == pytest.approx(float(train.mean()), rel=1e-6)
-    assert float(before.sd) == pytest.approx(float(train.std(unbiased=False)), rel=1e-6)
+    assert float(before.shift) == pytest.approx(float(train.mean()), rel=1e-6)
+    assert float(before.scale) == pytest.approx(float(train.std(unbiased=False)), rel=1e-6)
 
 
 def test_a_phenotype_without_training_labels_is_refused(tiny: Tiny, tmp_path: Path) -> None:
