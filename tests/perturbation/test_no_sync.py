@@ -150,11 +150,12 @@ def make_task(resident: ResidentCell, loss: str = "mse", **config: Any) -> Strai
 
 def task_of(model: StrainModel, loss: str = "mse") -> StrainTask:
     """A task for a model."""
-    normaliser = Normaliser(torch.zeros(2), torch.ones(2))
+    normaliser = Normaliser("standard", torch.zeros(2), torch.ones(2))
     return StrainTask(
         model,
         normaliser,
         ("a", "b"),
+        kinds=("regression", "regression"),
         loss=make_loss(MaskedConfig(name=loss), epochs=1),
         optimizer=OptimizerConfig(),
         scheduler=SchedulerConfig(),
