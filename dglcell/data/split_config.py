@@ -9,12 +9,12 @@ from dglcell.data.partition import PARTS
 from dglcell.errors import ConfigError
 
 KINDS = {
-    "random": "the test part is more of the same: its genes and query pairs occur in training, so that a good result "
-    "may be memory of genes and pairs, and says nothing about new ones",
+    "random": "the test part is more of the same: its genes, and in trigenic screens its query pairs, occur in training, "
+    "so that a good result may be memory of these, and says nothing about new ones",
     "stratified": "as a random split: test genes and query pairs occur in training; rare numbers of deletions and "
     "rarely measured phenotypes have their share of every part",
     "pair_disjoint": "test query pairs are new to the model, their genes need not be: it shows what carries over to "
-    "another query strain, not to new genes",
+    "another query strain, not to new genes; among double mutants alone it is a random split",
     "gene_disjoint": "every test strain has a gene that no training strain deletes (rule `all`: has such genes alone), "
     "so that only the cell graph can tell of it; the model was chosen on genes that are new in the same way",
     "gene_split_1": "every test strain has a gene that no training strain deletes; the model was chosen on strains of "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -72,11 +73,12 @@ def rows_of(
         measured: part → [S] labels.
         is_null: whether it is a null model.
     """
+    is_class = kind == CLASSIFICATION
+    threshold = best_threshold(predicted["validation"], measured["validation"]) if is_class else math.nan
     rows = []
     for part, values in predicted.items():
         metrics = regression_metrics(values, measured[part])
-        if kind == CLASSIFICATION:
-            threshold = best_threshold(predicted["validation"], measured["validation"])
+        if is_class:
             metrics |= classification_metrics(values, measured[part])
             metrics |= {"f1": f1(values, measured[part], threshold), "threshold": threshold}
         rows.append(ResultRow(model, part, phenotype, metrics, is_null, kind))
