@@ -9,8 +9,8 @@ from dglcell.data.partition import PARTS
 from dglcell.errors import ConfigError
 
 KINDS = {
-    "random": "the test part is more of the same: its genes, and in trigenic screens its query pairs, occur in training, "
-    "so that a good result may be memory of these, and says nothing about new ones",
+    "random": "the test part is more of the same: its genes, and in trigenic screens its query pairs, occur in "
+    "training, so that a good result may be memory of these, and says nothing about new ones",
     "stratified": "as a random split: test genes and query pairs occur in training; rare numbers of deletions and "
     "rarely measured phenotypes have their share of every part",
     "pair_disjoint": "test query pairs are new to the model, their genes need not be: it shows what carries over to "
