@@ -199,7 +199,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     ),
     "no phenotype": (["train", "tiny.yaml", STORE, "data.phenotypes=[size]"], "the store has no phenotype 'size'"),
     "subset too large": (["train", "tiny.yaml", STORE, "split.subset.size=99999"], "the subset is larger"),
-    "no split file": (["train", "tiny.yaml", STORE, "split.file=no.npz"], "split 'no.npz' not found"),
+    "no split file": (
+        ["train", "tiny.yaml", STORE, "split.kind=file", "split.path=no.npz"],
+        "split 'no.npz' not found",
+    ),
     "no checkpoint to resume": (["train", "tiny.yaml", STORE, "resume=no.ckpt"], "checkpoint 'no.ckpt' not found"),
     "unknown model": (["graph", "describe", "tiny.yaml", "cell.model=texbook"], "texbook"),
     "model that is none": (["graph", "describe", "tiny.yaml", "cell.model=note.txt"], "note.txt"),

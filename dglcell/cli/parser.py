@@ -69,7 +69,10 @@ def _group(group: Group, name: str, text: str) -> Group:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory, as `train` printed it")
-    parser.add_argument("--checkpoint", help="best_loss, best_pearson, last, or a path (default: as configured)")
+    parser.add_argument(
+        "--checkpoint",
+        help="best_loss, best_pearson, best_average_precision, last, or a path (default: as configured)",
+    )
 
 
 def _add_configuration(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from dglcell.errors import ConfigError
 def train(options: argparse.Namespace) -> None:
     """``dglcell train``."""
     config = load(options)
-    from dglcell.training.metrics import format_results_table
+    from dglcell.training.results_table import format_results_table
     from dglcell.training.run import train as run
 
     result = run(config, options.command)
@@ -30,8 +30,8 @@ def train(options: argparse.Namespace) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """``dglcell evaluate``."""
-    from dglcell.training.metrics import format_results_table
     from dglcell.training.report import evaluate_run
+    from dglcell.training.results_table import format_results_table
 
     rows = evaluate_run(options.run_directory, options.checkpoint)
     print(format_results_table(rows, color=sys.stdout.isatty()))

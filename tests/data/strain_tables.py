@@ -103,6 +103,13 @@ def gene_lists(table: StrainTable) -> list[list[str]]:
     ]
 
 
+def shuffled_rows(table: StrainTable, seed: int = 0) -> tuple[StrainTable, np.ndarray]:
+    """The same strains in another order, with genes of a strain in another order beyond the query pair's two."""
+    order = np.random.default_rng(seed).permutation(len(table))
+    strains = gene_lists(table)
+    return table_of([[*strains[i][:2][::-1], *strains[i][2:][::-1]] for i in order]), order
+
+
 def assert_same_strains(found: StrainTable, expected: StrainTable) -> None:
     """The same strains, genes by name and in order, with bitwise equal columns."""
     assert gene_lists(found) == gene_lists(expected)

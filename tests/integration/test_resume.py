@@ -220,13 +220,17 @@ def test_a_checkpoint_of_something_else_is_refused(tiny: Tiny, done: Path, tmp_p
             evaluate_run(done / "tiny" / "seed-0", str(path))
 
 
-def test_a_checkpoint_of_a_newer_version_is_refused(done: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("schema", "age", "do"), [(99, "a newer", "upgrade dglcell"), (1, "an older", "use the version that wrote it")]
+)
+def test_a_checkpoint_of_another_version_is_refused(done: Path, tmp_path: Path, schema: int, age: str, do: str) -> None:
     directory = RunDirectory(done / "tiny" / "seed-0")
     content = read_checkpoint(directory.checkpoint("last"))
-    content["dglcell"]["schema"] = 99
-    torch.save(content, tmp_path / "new.ckpt")
-    with pytest.raises(CheckpointError, match=r"written by a newer dglcell\n  got: +schema 99\n  expected: schema 1"):
-        evaluate_run(directory.path, str(tmp_path / "new.ckpt"))
+    content["dglcell"]["schema"] = schema
+    torch.save(content, tmp_path / "other.ckpt")
+    message = rf"written by {age} dglcell\n  got: +schema {schema}\n  expected: schema 2\n  do: +{do}"
+    with pytest.raises(CheckpointError, match=message):
+        evaluate_run(directory.path, str(tmp_path / "other.ckpt"))
 
 
 def test_a_checkpoint_of_another_cell_graph_is_refused(tiny: Tiny, done: Path, tmp_path: Path) -> None:

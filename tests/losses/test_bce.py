@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from dglcell.data.transform import Normaliser
 from dglcell.errors import DataError
 from dglcell.losses.bce import BceConfig
 from dglcell.losses.build import make_loss
@@ -44,14 +43,3 @@ def test_labels_beyond_0_and_1_are_refused() -> None:
         "  do:       leave it out of `data.phenotypes`, or choose a loss for numbers, e.g. `loss.name: mse`"
     )
     BceConfig().check_labels(labels[:, :1], ("dies",))
-
-
-def test_labels_of_logits_are_not_normalised_and_predictions_are_probabilities() -> None:
-    labels = torch.tensor([[0.0], [1.0], [1.0]])
-    normaliser = Normaliser.fit(labels, ("dies",), logits=True)
-    assert torch.equal(normaliser.normalise(labels), labels)
-    outputs = torch.tensor([[-3.0], [0.0]])
-    assert torch.equal(normaliser.restore(outputs), outputs.sigmoid())
-    assert torch.equal(normaliser.expect(outputs), outputs.sigmoid())
-    with pytest.raises(DataError, match="phenotype 'dies' is constant in the training part"):
-        Normaliser.fit(labels[1:], ("dies",), logits=True)

@@ -155,11 +155,12 @@ def make_task(resident: ResidentCell, loss: LossConfig | None = None, **config: 
 
 def task_of(model: StrainModel, loss: LossConfig | None = None) -> StrainTask:
     """A task for a model; squared error where no loss is given."""
-    normaliser = Normaliser(torch.zeros(2), torch.ones(2))
+    normaliser = Normaliser("standard", torch.zeros(2), torch.ones(2))
     return StrainTask(
         model,
         normaliser,
         ("a", "b"),
+        kinds=("regression", "regression"),
         loss=make_loss(loss or MaskedConfig(), epochs=1),
         optimizer=OptimizerConfig(),
         scheduler=SchedulerConfig(),

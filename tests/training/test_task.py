@@ -73,7 +73,7 @@ def test_several_phenotypes_with_missing_labels_are_learnt_together(two: Tiny, t
 def test_original_units_are_the_normalised_ones_times_the_training_deviation(two: Tiny, tmp_path: Path) -> None:
     directory = two.train(tmp_path, "data.phenotypes=[other]", "trainer.epochs=1").directory
     (row,) = history(directory)
-    sd = float(load_trained(directory).normaliser.sd)
+    sd = float(load_trained(directory).normaliser.scale)
     assert row["validation/other/rmse"] == pytest.approx(sd * row["validation/other/normalised/rmse"], rel=1e-5)
     assert row["validation/other/mae"] == pytest.approx(sd * row["validation/other/normalised/mae"], rel=1e-5)
 
@@ -91,11 +91,11 @@ def test_label_statistics_come_from_the_training_part_alone(tiny: Tiny, tmp_path
     assert again.dataset.labels[again.parts["test"]].mean() > 90
     directory = RunDirectory(tmp_path)
     before, after = (make_task(config, p, directory).normaliser for p in (prepared, again))
-    assert torch.equal(before.mean, after.mean)
-    assert torch.equal(before.sd, after.sd)
+    assert torch.equal(before.shift, after.shift)
+    assert torch.equal(before.scale, after.scale)
     train = prepared.dataset.labels[prepared.parts["train"]].double()
-    assert float(before.mean) == pytest.approx(float(train.mean()), rel=1e-6)
-    assert float(before.sd) == pytest.approx(float(train.std(unbiased=False)), rel=1e-6)
+    assert float(before.shift) == pytest.approx(float(train.mean()), rel=1e-6)
+    assert float(before.scale) == pytest.approx(float(train.std(unbiased=False)), rel=1e-6)
 
 
 def test_a_phenotype_without_training_labels_is_refused(tiny: Tiny, tmp_path: Path) -> None:
@@ -204,7 +204,13 @@ def binary(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 
 def test_classes_are_learnt_as_probabilities(binary: Tiny, tmp_path: Path) -> None:
-    options = ["data.phenotypes=[grows]", "loss=bce", "trainer.epochs=25", "optimizer.lr=0.02"]
+    options = [
+        "data.phenotypes=[grows]",
+        "loss=bce",
+        "data.normalise=logistic",
+        "trainer.epochs=25",
+        "optimizer.lr=0.02",
+    ]
     result = binary.train(tmp_path, *options)
     rows = history(result.directory)
     assert rows[0]["train/loss"] == pytest.approx(np.log(2), rel=0.1)
@@ -215,7 +221,7 @@ def test_classes_are_learnt_as_probabilities(binary: Tiny, tmp_path: Path) -> No
     predicted = np.array([float(line.split(",")[2]) for line in lines])
     assert 0 <= predicted.min() < 0.5 < predicted.max() <= 1
     trained = load_trained(result.directory)
-    assert trained.normaliser.logits
+    assert trained.normaliser.kind == "logistic"
     with torch.no_grad():
         outputs = trained.model(GenotypeBatch.from_lists([[0, 1]])).phenotypes
     assert torch.equal(trained.normaliser.restore(outputs), outputs.sigmoid())
@@ -223,7 +229,7 @@ def test_classes_are_learnt_as_probabilities(binary: Tiny, tmp_path: Path) -> No
 
 def test_numbers_are_no_classes(binary: Tiny, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="labels of phenotype 'other' are no probabilities"):
-        binary.train(tmp_path, "data.phenotypes=null", "loss=bce")
+        binary.train(tmp_path, "data.phenotypes=null", "loss=bce", "data.normalise=logistic")
     assert not list(tmp_path.iterdir())
 
 
