@@ -27,6 +27,7 @@ from dglcell.training.checkpoint import describe_run
 from dglcell.training.device import device_of
 from dglcell.training.directory import RunDirectory
 from dglcell.training.optimizers import count_steps
+from dglcell.training.pictures import EpochPictures
 from dglcell.training.prepare import Prepared
 from dglcell.training.progress import EpochBar
 from dglcell.training.ranks import is_rank_zero, leave_group, wait_for
@@ -60,6 +61,14 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
         epochs=settings.epochs,
         steps=count_steps(batches, settings.epochs, settings.accumulate),
         record=EpochLog(directory.metrics, settings.epochs),
+        pictures=EpochPictures(
+            directory,
+            f"{config.experiment.name}, seed {config.seed}",
+            config.plot_every,
+            dict(zip(dataset.phenotypes, dataset.units, strict=True)),
+            config.plot_points,
+            config.seed,
+        ),
         about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
     )
 

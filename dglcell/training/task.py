@@ -19,7 +19,9 @@ from dglcell.models.prediction import Prediction, StrainModel
 from dglcell.training.gather import gather_rows
 from dglcell.training.metrics import regression_metrics
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler
+from dglcell.training.pictures import EpochPictures
 from dglcell.training.record import EpochLog
+from dglcell.training.spread import embedding_figures, embedding_sums
 
 
 class StrainTask(pl.LightningModule):
@@ -37,6 +39,7 @@ class StrainTask(pl.LightningModule):
         epochs: of the whole training.
         steps: optimiser steps of the whole training.
         record: where every epoch's figures go.
+        pictures: what draws the validation part while the model learns.
         about: what checkpoints say of themselves, plain containers.
     """
 
@@ -52,6 +55,7 @@ class StrainTask(pl.LightningModule):
         epochs: int,
         steps: int,
         record: EpochLog,
+        pictures: EpochPictures,
         about: dict[str, Any],
     ) -> None:
         super().__init__()
@@ -59,7 +63,10 @@ class StrainTask(pl.LightningModule):
         self.loss = loss
         self.optimizer_config, self.scheduler_config = optimizer, scheduler
         self.epochs, self.steps, self.record, self.about = epochs, steps, record, about
+        self.pictures = pictures
         self._seen: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"train": [], "validation": []}
+        self._embedding_sums: list[Tensor] = []
+        self._embeddings: list[Tensor] = []
         self._figures: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate = math.nan
@@ -69,8 +76,14 @@ class StrainTask(pl.LightningModule):
         return self._step(batch, "train")
 
     def validation_step(self, batch: StrainBatch, batch_idx: int) -> None:
-        """Remember predictions and loss of one batch."""
+        """Remember predictions and loss of one batch, and how large and different its embeddings are."""
         self._step(batch, "validation")
+
+    def _remember(self, embedding_BD: Tensor) -> None:
+        """Sums of the validation strains' embeddings; they themselves only where they are drawn."""
+        self._embedding_sums.append(embedding_sums(embedding_BD))
+        if self.pictures.due(self.current_epoch):
+            self._embeddings.append(embedding_BD.float())
 
     def _step(self, batch: StrainBatch, part: str) -> Tensor:
         prediction: Prediction = self.model(batch.genotypes)
@@ -78,6 +91,8 @@ class StrainTask(pl.LightningModule):
         loss = self.loss(prediction, target_BT, self.current_epoch).total
         present = (~batch.labels.isnan()).sum()
         summed = torch.stack([loss.detach() * present, present])
+        if part == "validation" and prediction.embedding is not None:
+            self._remember(prediction.embedding)
         self._seen[part].append((prediction.phenotypes.detach().float(), batch.labels, summed))
         return loss
 
@@ -88,15 +103,24 @@ class StrainTask(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Forget what a sanity check may have left."""
-        self._seen["validation"].clear()
+        for seen in (self._seen["validation"], self._embedding_sums, self._embeddings):
+            seen.clear()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember the learning rate of this step: schedules move on before the epoch is recorded."""
         self._learning_rate = float(optimizer.param_groups[0]["lr"])
 
     def on_validation_epoch_end(self) -> None:
-        """Validation figures, exact over all ranks."""
-        self._figures = self._measure("validation")
+        """Validation figures, exact over all ranks; and a picture where one is due."""
+        normalised_ST, labels_ST, self._figures = self._measure("validation")
+        if self._embedding_sums:
+            figures = embedding_figures(self._embedding_sums)
+            self._figures |= {f"validation/{name}": value for name, value in figures.items()}
+        if self.pictures.due(self.current_epoch):
+            embedding_SD = gather_rows(torch.cat(self._embeddings)) if self._embeddings else None
+            if self.trainer.is_global_zero:
+                restored_ST = self.normaliser.restore(normalised_ST)
+                self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, embedding_SD)
 
     def on_train_epoch_end(self) -> None:
         """Figures of the epoch, written to its record and logged at once, so that they are one row of any logger.
@@ -104,7 +128,7 @@ class StrainTask(pl.LightningModule):
         Raises:
             DglcellError: the loss is not finite.
         """
-        figures = self._measure("train")
+        _, _, figures = self._measure("train")
         seconds = time.perf_counter() - self._started
         figures |= {"learning_rate": self._learning_rate, "seconds": seconds, **self._figures}
         self.log_dict(figures)
@@ -130,7 +154,8 @@ class StrainTask(pl.LightningModule):
         if not isinstance(scheduler, ReduceLROnPlateau):
             scheduler.step()
 
-    def _measure(self, part: str) -> dict[str, float]:
+    def _measure(self, part: str) -> tuple[Tensor, Tensor, dict[str, float]]:
+        """Predictions [S, T] in normalised units and labels [S, T] of all ranks, and the figures of the epoch."""
         predictions, labels, losses = zip(*self._seen[part], strict=True)
         self._seen[part].clear()
         normalised_ST, labels_ST = gather_rows(torch.cat(predictions)), gather_rows(torch.cat(labels))
@@ -147,7 +172,7 @@ class StrainTask(pl.LightningModule):
             pearsons.append(original["pearson"])
         finite = [p for p in pearsons if math.isfinite(p)]
         figures[f"{part}/pearson"] = sum(finite) / len(finite) if finite else 0.0
-        return figures
+        return normalised_ST, labels_ST, figures
 
     def configure_optimizers(self) -> Any:
         """Optimiser and schedule."""

@@ -1,0 +1,162 @@
+"""Learning curves: losses, their terms, and the correlation on the validation part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.plots.data import ReportData
+from dglcell.plots.history import History
+from dglcell.plots.panel import Panel, Table
+from dglcell.plots.style import BLUE, DASHES, GREY, ORANGE, SERIES, draw_nothing, heading, shorten
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TERMS = ("train/loss/", "validation/loss/")
+FEW_EPOCHS = 25
+LOG_FROM = 20.0  # ratio of the largest to the smallest value
+LEGEND_NAME_LENGTH = 30
+
+
+def learning_panels(run: ReportData) -> list[Panel]:
+    """Losses, correlation, and terms where there are any; none without a record."""
+    history = run.history
+    if not len(history):
+        return []
+    best = "" if run.best_epoch is None else f" Orange: epoch {run.best_epoch}, whose weights are reported."
+    losses = Panel(
+        "learning-loss",
+        "Loss",
+        f"Loss on the training and validation part after each of {len(history):,} epochs, in normalised units. That of "
+        f"the training part is the mean over the steps of the epoch, while the model still changes.{best}",
+        curves_table(history, ["train/loss", "validation/loss"]),
+        lambda axes: draw_losses(axes, history, run.best_epoch),
+    )
+    correlation = Panel(
+        "learning-pearson",
+        "Validation Pearson",
+        "Pearson correlation of measured and predicted values on the validation part after each epoch. Dotted: the "
+        f"best null model.{best}",
+        curves_table(history, [pearson_key(name) for name in run.phenotypes]),
+        lambda axes: draw_validation_pearson(axes, run, run.phenotypes),
+    )
+    terms = term_keys(history)
+    if not terms:
+        return [losses, correlation]
+    return [
+        losses,
+        Panel(
+            "learning-terms",
+            "Terms of the loss",
+            f"What the loss is made of, after each of {len(history):,} epochs: "
+            f"{', '.join(terms.values())}. Each as it enters the sum or as the loss reports it.{best}",
+            curves_table(history, list(terms)),
+            lambda axes: draw_terms(axes, history, run.best_epoch),
+        ),
+        correlation,
+    ]
+
+
+def term_keys(history: History) -> dict[str, str]:
+    """Key → name of every term of the loss; those of the validation part say so."""
+    return {key: key.removeprefix(TERMS[0]).replace("/loss/", " ") for prefix in TERMS for key in history.keys(prefix)}
+
+
+def pearson_key(phenotype: str) -> str:
+    """Key of a phenotype's validation correlation in the record."""
+    return f"validation/{phenotype}/pearson"
+
+
+def curves_table(history: History, keys: Sequence[str]) -> Table:
+    """An epoch a row, a key a column."""
+    curves = [history.curve(key).tolist() for key in keys]
+    return Table(("epoch", *keys), list(zip(history.epochs.tolist(), *curves, strict=True)))
+
+
+def draw_losses(axes: Axes, history: History, best_epoch: int | None) -> None:
+    """Loss on the training and validation parts by epoch."""
+    curves = {name: history.curve(f"{name}/loss") for name in ("train", "validation")}
+    draw_curves(axes, "Loss", history, curves, best_epoch, colors=(GREY, BLUE))
+    axes.set_ylabel("loss [normalised units]")
+
+
+def draw_terms(axes: Axes, history: History, best_epoch: int | None) -> None:
+    """Every term of the loss by epoch."""
+    curves = {name: history.curve(key) for key, name in term_keys(history).items()}
+    draw_curves(axes, "Terms of the loss", history, curves, best_epoch)
+    axes.set_ylabel("term of the loss")
+
+
+def draw_validation_pearson(axes: Axes, run: ReportData, phenotypes: Sequence[str]) -> None:
+    """Pearson correlation on the validation part by epoch, one curve a phenotype; dotted: the best null model."""
+    curves = {name: run.history.curve(pearson_key(name)) for name in phenotypes}
+    nulls = {name: _best_null(run, name) for name in phenotypes}
+    note = "dotted: best null model" if any(map(math.isfinite, nulls.values())) else ""
+    if not draw_curves(axes, "Validation Pearson", run.history, curves, run.best_epoch, note=note):
+        return
+    for null, color in zip(nulls.values(), SERIES, strict=False):
+        if math.isfinite(null):
+            axes.axhline(null, color=color, linewidth=1.2, linestyle=":")
+    axes.set_yscale("linear")
+    axes.set_ylabel("Pearson correlation")
+
+
+def draw_curves(
+    axes: Axes,
+    title: str,
+    history: History,
+    curves: Mapping[str, NDArray[np.float64]],
+    best_epoch: int | None,
+    *,
+    note: str = "",
+    colors: Sequence[str] = SERIES,
+) -> bool:
+    """Lines through the epochs that have a value, with markers while they are few; logarithmic where they span much.
+
+    Returns:
+        whether there was anything to draw; else the panel says so.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    curves = {name: values for name, values in curves.items() if np.isfinite(values).any()}
+    if not curves:
+        draw_nothing(axes, title, "no training history")
+        return False
+    best = "" if best_epoch is None else f"orange: best epoch, {best_epoch}"
+    heading(axes, title, " · ".join(filter(None, [note, best])))
+    for i, (name, values) in enumerate(curves.items()):
+        known = np.isfinite(values)
+        axes.plot(
+            history.epochs[known],
+            values[known],
+            marker="o" if known.sum() <= FEW_EPOCHS else None,
+            markersize=3.5,
+            color=colors[i % len(colors)],
+            linestyle=DASHES[i // len(colors) % len(DASHES)],
+            label=shorten(name, LEGEND_NAME_LENGTH),
+        )
+    finite = np.concatenate([values[np.isfinite(values)] for values in curves.values()])
+    if finite.min() > 0 and finite.max() / finite.min() > LOG_FROM:
+        axes.set_yscale("log")
+    if best_epoch is not None:
+        axes.axvline(best_epoch, color=ORANGE, linewidth=1.4, zorder=0)
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(curves) > 1:
+        axes.legend()
+    return True
+
+
+def _best_null(run: ReportData, phenotype: str) -> float:
+    """The highest validation correlation of a null model; NaN where none is defined."""
+    found = [
+        row.metrics.get("pearson", math.nan)
+        for row in run.rows
+        if row.is_null and row.part == "validation" and row.phenotype == phenotype
+    ]
+    return max((r for r in found if math.isfinite(r)), default=math.nan)
