@@ -98,6 +98,25 @@ class Embedding:
     vectors: NDArray[np.floating]
 
 
+@dataclass(frozen=True)
+class EmbeddingMap:
+    """Embeddings in the plane.
+
+    Attributes:
+        method: ``UMAP`` or ``PCA``.
+        strains: [S'] rows among the predictions of the test part.
+        positions: [S', 2].
+        explained: shares of the variance along both axes of a PCA.
+        missing: whether UMAP would have been drawn if it were installed.
+    """
+
+    method: str
+    strains: NDArray[np.integer]
+    positions: NDArray[np.floating]
+    explained: tuple[float, float] | None = None
+    missing: bool = False
+
+
 RelationWeights = Mapping[str, tuple[Sequence[str], NDArray[np.floating]]]
 """Layer → names of K relations and their mean weights: [K], or [K, K] where each relation weighs every other."""
 
@@ -114,10 +133,9 @@ class ReportData:
         predictions: part → phenotype → predictions of the model.
         units: phenotype → unit; dimensionless where missing or empty.
         best_epoch: epoch of the checkpoint that was evaluated, counted from 1, if known.
-        embedding: of the test part, if the model has one.
+        embedding_map: of the test part, if the model has embeddings.
         relation_weights: if the model has them.
         points: single points drawn at most in one panel.
-        seed: of whatever is chosen at random for drawing.
     """
 
     title: str
@@ -127,10 +145,9 @@ class ReportData:
     history: History = field(default_factory=History)
     units: Mapping[str, str] = field(default_factory=dict)
     best_epoch: int | None = None
-    embedding: Embedding | None = None
+    embedding_map: EmbeddingMap | None = None
     relation_weights: RelationWeights = field(default_factory=dict)
     points: int = DEFAULT_POINTS
-    seed: int = 0
 
     @property
     def phenotypes(self) -> list[str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.plots.data import Embedding, Subject
+from dglcell.plots.data import Embedding, EmbeddingMap, Subject
 from dglcell.plots.density import sample
 from dglcell.plots.interaction import is_binary, is_interaction
 from dglcell.plots.panel import Panel, Table
@@ -25,32 +25,13 @@ LEAST_FOR_MAP = 3
 INSTALL = "pip install 'dglcell[umap]'"
 
 
-@dataclass(frozen=True)
-class EmbeddingMap:
-    """Embeddings in the plane.
-
-    Attributes:
-        method: ``UMAP`` or ``PCA``.
-        strains: [S'] rows among the predictions of the test part.
-        positions: [S', 2].
-        explained: shares of the variance along both axes of a PCA.
-        missing: whether UMAP would have been drawn if it were installed.
-    """
-
-    method: str
-    strains: NDArray[np.integer]
-    positions: NDArray[np.float64]
-    explained: tuple[float, float] | None = None
-    missing: bool = False
-
-    @property
-    def how(self) -> str:
-        """A sentence on how the map was made."""
-        if self.method == "UMAP":
-            return f"Map by UMAP ({NEIGHBOURS} neighbours, smallest distance {CLOSEST}); long distances mean little."
-        shares = "" if self.explained is None else " ({:.0%} and {:.0%} of the variance)".format(*self.explained)
-        hint = f" UMAP is not installed: `{INSTALL}` makes it a UMAP." if self.missing else ""
-        return f"Map by the first two principal components{shares}.{hint}"
+def how_made(found: EmbeddingMap) -> str:
+    """A sentence on how a map was made."""
+    if found.method == "UMAP":
+        return f"Map by UMAP ({NEIGHBOURS} neighbours, smallest distance {CLOSEST}); long distances mean little."
+    shares = "" if found.explained is None else " ({:.0%} and {:.0%} of the variance)".format(*found.explained)
+    hint = f" (With umap-learn, {INSTALL}, it would be a UMAP.)" if found.missing else ""
+    return f"Map by the first two principal components{shares}.{hint}"
 
 
 def embedding_map(embedding: Embedding, points: int, seed: int = 0) -> EmbeddingMap | None:
@@ -104,14 +85,13 @@ def principal_components(vectors: NDArray[np.floating]) -> tuple[NDArray[np.floa
 
 def _umap(vectors: NDArray[np.floating], seed: int) -> NDArray[np.float64] | None:
     """[S, 2] coordinates; None where umap-learn is not installed."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what it imports
-            from umap import UMAP
-    except ImportError:
+    if importlib.util.find_spec("umap") is None:
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a seed means one thread; that a graph is not connected
+        # Of what it imports; that a seed means one thread; that a graph is not connected.
+        warnings.simplefilter("ignore")
+        from umap import UMAP
+
         reducer = UMAP(
             n_neighbors=min(NEIGHBOURS, len(vectors) - 1), min_dist=CLOSEST, random_state=seed, n_jobs=1, verbose=False
         )
@@ -126,7 +106,7 @@ def embedding_panel(found: EmbeddingMap, subject: Subject) -> Panel:
     chosen = f", chosen at random from {total:,}" if len(found.strains) < total else ""
     caption = (
         f"Embeddings z_p of {len(found.strains):,} test strains{chosen}; {n:,} of them are coloured by measured "
-        f"{subject.phenotype}. {found.how} Strains that the model sees alike lie close together."
+        f"{subject.phenotype}. {how_made(found)} Strains that the model sees alike lie close together."
     )
     columns = np.column_stack([found.positions, measured]).tolist()
     rows = [(int(s) + 1, *values) for s, values in zip(found.strains, columns, strict=True)]

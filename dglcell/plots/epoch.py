@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.plots.agreement import draw_agreement
-from dglcell.plots.data import Embedding, Subject
+from dglcell.plots.data import Embedding, EmbeddingMap, Subject
 from dglcell.plots.distributions import draw_distributions
-from dglcell.plots.embedding import EmbeddingMap, draw_embedding, principal_map
+from dglcell.plots.embedding import draw_embedding, principal_map
 from dglcell.plots.score_bins import draw_score_bins
 from dglcell.plots.style import STYLE, new_figure, save, shorten
 

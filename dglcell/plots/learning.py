@@ -145,6 +145,7 @@ def draw_curves(
         axes.set_yscale("log")
     if best_epoch is not None:
         axes.axvline(best_epoch, color=ORANGE, linewidth=1.4, zorder=0)
+    axes.margins(x=0.02)
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if len(curves) > 1:

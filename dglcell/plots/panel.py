@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.files import atomic_file
-from dglcell.plots.style import STYLE, encode, new_figure
+from dglcell.plots.style import STYLE, encode, fit_margins, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH, HEIGHT = 4.0, 2.9
-DPI = 220
+WIDTH, HEIGHT = 3.7, 2.75
+DPI = 230
 FORMATS = ("png", "svg")
 
 
@@ -71,14 +71,10 @@ def render(panel: Panel, formats: Iterable[str] = ("png",)) -> dict[str, bytes]:
     figure = new_figure(panel.width, panel.height, DPI)
     import matplotlib
 
-    files = {}
     with matplotlib.rc_context(STYLE):
-        figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
         panel.draw(figure.subplots())
-        for kind in formats:
-            files[kind] = encode(figure, kind)
-            figure.set_layout_engine("none")  # found once, kept for the other formats
-    return files
+        fit_margins(figure)
+        return {kind: encode(figure, kind) for kind in formats}
 
 
 def write_panel(panel: Panel, folder: Path) -> bytes:

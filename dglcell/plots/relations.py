@@ -60,7 +60,7 @@ def draw_relation_weights(axes: Axes, weights: RelationWeights) -> None:
         draw_nothing(axes, title, "the model has no relation weights")
         return
     names = list(dict.fromkeys(name for row in means.values() for name in row))
-    heading(axes, title, "mean over nodes and strains · a layer sums to 1")
+    heading(axes, title, "each layer sums to 1")
     grid = np.array([[row.get(name, np.nan) for row in means.values()] for name in names])
     _heat_map(axes, grid, list(means), names)
     axes.set_xlabel("layer")

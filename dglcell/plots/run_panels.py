@@ -7,7 +7,7 @@ from dglcell.plots.calibration import calibration_panel
 from dglcell.plots.data import ReportData, Subject
 from dglcell.plots.deletions import deletions_panel
 from dglcell.plots.distributions import distributions_panel
-from dglcell.plots.embedding import embedding_map, embedding_panel
+from dglcell.plots.embedding import embedding_panel
 from dglcell.plots.learning import learning_panels
 from dglcell.plots.models import models_panel
 from dglcell.plots.panel import Panel
@@ -57,6 +57,6 @@ def subject_panels(subject: Subject) -> list[Panel]:
 
 def embedding_panels(run: ReportData) -> list[Panel]:
     """The map, once for each phenotype that colours it."""
-    found = None if run.embedding is None else embedding_map(run.embedding, run.points, run.seed)
+    found = run.embedding_map
     subjects = [run.subject(phenotype) for phenotype in run.phenotypes]
     return [] if found is None else [embedding_panel(found, subject) for subject in subjects if subject is not None]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import jinja2
 
 
-PIXELS = 132  # CSS pixels an inch of a figure takes at most; type of 7.5 points is then 14 pixels high
+PIXELS = 140  # CSS pixels an inch of a figure takes at most; type of 7.5 points is then 15 pixels high
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ import numpy as np
 import yaml
 
 from dglcell.errors import CheckpointError, DataError
-from dglcell.plots.data import DEFAULT_POINTS, Embedding, Predictions, RelationWeights, ReportData
+from dglcell.plots.data import Embedding, Predictions, RelationWeights, ReportData
 from dglcell.plots.history import History
+from dglcell.report.map_file import find_map
 from dglcell.training.directory import RunDirectory
 from dglcell.training.metrics import ResultRow
 from dglcell.training.record import EpochLog
@@ -96,8 +98,13 @@ class RunFiles:
             f"{len(self.history)} epochs in {self.history.minutes:.1f} min on {about['devices'][0]}"
         )
 
-    def report_data(self) -> ReportData:
-        """As the plots take it."""
+    def report_data(self, *, keep_map: bool) -> ReportData:
+        """As the plots take it.
+
+        Args:
+            keep_map: whether a map of embeddings that took long is kept in the run directory.
+        """
+        points = self.config["plot_points"]
         return ReportData(
             title=self.name,
             rows=self.rows,
@@ -106,10 +113,9 @@ class RunFiles:
             history=self.history,
             units=self.results["units"],
             best_epoch=self.best_epoch,
-            embedding=self.embedding,
+            embedding_map=find_map(self.directory, self.embedding, points, self.seed, keep=keep_map),
             relation_weights=self.relation_weights,
-            points=self.config.get("plot_points", DEFAULT_POINTS),
-            seed=self.seed,
+            points=points,
         )
 
 
@@ -195,7 +201,7 @@ def _read_embedding(path: Path) -> Embedding | None:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return Embedding(archive["strains"], archive["vectors"])
-    except (ValueError, KeyError, OSError, EOFError) as error:
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise _damaged(path, error) from error
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dglcell import __version__
 from dglcell.data.split import Split
-from dglcell.plots import overview, run_panels, write_panel
+from dglcell.plots import ReportData, overview, run_panels, write_panel
 from dglcell.plots.learning import pearson_key, term_keys
 from dglcell.plots.panel import Panel, render
 from dglcell.plots.relations import relation_means
@@ -37,18 +37,20 @@ def write_report(path: Path, output: Path | None = None) -> Path:
     """
     run = read_run(path)
     if output is not None:
-        return write_page("run.html", output, **page_content(run, lambda panel: render(panel)["png"]))
-    directory = run.directory
-    overview(run.report_data(), directory.report)
-    content = page_content(run, lambda panel: write_panel(panel, directory.figures))
+        content = page_content(run, run.report_data(keep_map=False), lambda panel: render(panel)["png"])
+        return write_page("run.html", output, **content)
+    directory, data = run.directory, run.report_data(keep_map=True)
+    overview(data, directory.report)
+    content = page_content(run, data, lambda panel: write_panel(panel, directory.figures))
     return write_page("run.html", directory.page, **content)
 
 
-def page_content(run: RunFiles, draw: Callable[[Panel], bytes]) -> dict[str, Any]:
+def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]) -> dict[str, Any]:
     """What the template is filled with.
 
     Args:
         run: the run.
+        data: as the plots take it.
         draw: panel → PNG file.
     """
     about, config = run.environment, run.config
@@ -62,7 +64,7 @@ def page_content(run: RunFiles, draw: Callable[[Panel], bytes]) -> dict[str, Any
         "cards": cards(run),
         "table": results_table(run.rows),
         "table_note": NOTE,
-        "sections": sections(run, draw),
+        "sections": sections(run, data, draw),
         "setting": setting(run),
         "split": split_facts(run.directory),
         "checkpoints": checkpoints(run),
@@ -93,10 +95,10 @@ def cards(run: RunFiles) -> list[dict[str, str]]:
     return found
 
 
-def sections(run: RunFiles, draw: Callable[[Panel], bytes]) -> list[Section]:
+def sections(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]) -> list[Section]:
     """The figures; those of the validation part are folded away."""
     found = []
-    for i, (title, panels) in enumerate(run_panels(run.report_data()).items(), start=1):
+    for i, (title, panels) in enumerate(run_panels(data).items(), start=1):
         figures = [figure(panel, draw(panel)) for panel in panels]
         table = relations_table(run) if title == "Relations" else None
         is_open = not title.endswith("validation part")
@@ -211,6 +213,9 @@ def _first_best(values: Any, run: RunFiles) -> str:
 
 
 def _plain(value: object) -> str:
+    """A value of a record, as text."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {_plain(item)}" for name, item in value.items())
     return " / ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -80,6 +80,11 @@ class RunDirectory:
         return self.path / "embedding_test.npz"
 
     @property
+    def embedding_map(self) -> Path:
+        """A map of these embeddings that took long to find."""
+        return self.path / "embedding_map.npz"
+
+    @property
     def relation_weights(self) -> Path:
         """Mean weights of relations in each layer."""
         return self.path / "relation_weights.json"
