@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dglcell.cluster.slurm_config import SlurmConfig
 from dglcell.data.sources import SourceConfig
 from dglcell.data.split import SplitConfig
 from dglcell.errors import ConfigError
@@ -150,6 +151,7 @@ class Config:
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    slurm: SlurmConfig = field(default_factory=SlurmConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
     resume: str = "auto"  # auto: continue the run directory's last checkpoint | never | path of a checkpoint
     null_models: bool = True  # fit them on the same split
@@ -174,6 +176,7 @@ class Config:
             self.scheduler,
             self.trainer,
             self.tracking,
+            self.slurm,
         ):
             section.validate()
         self._validate_names()
@@ -201,6 +204,13 @@ class Config:
                 got=f"`model.name: {self.model.name}`, which gives {', '.join(sorted(self.model.gives())) or 'none'}",
                 do="choose another loss or model",
             )
+        for name, remedy in self.model.asks().items():
+            if name not in self.loss.needs():
+                raise ConfigError(
+                    f"`loss.name: {self.loss.name}` does not read the model's {name}, which nothing else would train",
+                    got=f"`model.name: {self.model.name}`",
+                    do=f"set {remedy}",
+                )
 
     def _validate_plots(self) -> None:
         for key, least in (("plot_every", 0), ("plot_points", 1)):

@@ -1,4 +1,4 @@
-"""Maps of strain embeddings z_p in the plane."""
+"""Maps of strain embeddings in the plane."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NEIGHBOURS, CLOSEST = 15, 0.1
 LEAST_FOR_UMAP = 10
 LEAST_FOR_MAP = 3
+WHICH = "(z_p of hetero_cell)"
 INSTALL = "pip install 'dglcell[umap]'"
 
 
@@ -105,14 +106,14 @@ def embedding_panel(found: EmbeddingMap, subject: Subject) -> Panel:
     n, total = int(np.isfinite(measured).sum()), len(subject.predictions)
     chosen = f", chosen at random from {total:,}" if len(found.strains) < total else ""
     caption = (
-        f"Embeddings z_p of {len(found.strains):,} test strains{chosen}; {n:,} of them are coloured by measured "
+        f"Embeddings {WHICH} of {len(found.strains):,} test strains{chosen}; {n:,} of them are coloured by measured "
         f"{subject.phenotype}. {how_made(found)} Strains that the model sees alike lie close together."
     )
     columns = np.column_stack([found.positions, measured]).tolist()
     rows = [(int(s) + 1, *values) for s, values in zip(found.strains, columns, strict=True)]
     return Panel(
         subject.key("embedding"),
-        "Map of embeddings z_p",
+        "Map of strain embeddings",
         caption,
         Table(("row of predictions_test.csv", "x", "y", f"measured {subject.phenotype}"), rows),
         lambda axes: draw_embedding(axes, found, subject),
@@ -121,7 +122,7 @@ def embedding_panel(found: EmbeddingMap, subject: Subject) -> Panel:
 
 def draw_embedding(axes: Axes, found: EmbeddingMap | None, subject: Subject) -> None:
     """Strains in the plane, coloured by their measured phenotype; grey where it was not measured."""
-    title = "Map of embeddings z_p"
+    title = "Map of strain embeddings"
     if found is None:
         draw_nothing(axes, title, "fewer than three strains have an embedding")
         return

@@ -28,15 +28,15 @@ def spread_panels(run: ReportData) -> list[Panel]:
     return [
         Panel(
             "embedding-norm",
-            "Size of z_p",
-            "Mean Euclidean norm of the embeddings z_p of all validation strains after each epoch. Zero would mean "
+            "Size of embeddings",
+            "Mean Euclidean norm of the embeddings of all validation strains after each epoch. Zero would mean "
             "that deletions no longer reach the embedding.",
             table(NORM),
             lambda axes: draw_norm(axes, history, run.best_epoch),
         ),
         Panel(
             "embedding-spread",
-            "Over-smoothing of z_p",
+            "Over-smoothing",
             "How different the embeddings of validation strains are from each other. Spread: the share "
             "Σ‖z − z̄‖² / Σ‖z‖² of their squared length that is not common to all, a Dirichlet energy over all pairs of "
             "strains (Cai and Wang 2020); cosine: mean cosine of all pairs (after the distance of Chen et al. 2020). "
@@ -49,8 +49,8 @@ def spread_panels(run: ReportData) -> list[Panel]:
 
 def draw_norm(axes: Axes, history: History, best_epoch: int | None) -> None:
     """Mean norm by epoch."""
-    if draw_curves(axes, "Size of z_p", history, {"norm": history.curve(NORM)}, best_epoch, colors=(BLUE,)):
-        axes.set_ylabel("mean norm of z_p")
+    if draw_curves(axes, "Size of embeddings", history, {"norm": history.curve(NORM)}, best_epoch, colors=(BLUE,)):
+        axes.set_ylabel("mean norm of embeddings")
         if axes.get_yscale() == "linear":
             axes.set_ylim(0, None)
 
@@ -58,7 +58,7 @@ def draw_norm(axes: Axes, history: History, best_epoch: int | None) -> None:
 def draw_spread(axes: Axes, history: History, best_epoch: int | None) -> None:
     """Spread and mean cosine by epoch."""
     curves = {"spread (collapse: 0)": history.curve(SPREAD), "cosine (collapse: 1)": history.curve(COSINE)}
-    if draw_curves(axes, "Over-smoothing of z_p", history, curves, best_epoch, colors=(GREEN, VERMILION)):
+    if draw_curves(axes, "Over-smoothing", history, curves, best_epoch, colors=(GREEN, VERMILION)):
         low = min(0.0, *axes.get_ylim())
         axes.set(yscale="linear", ylim=(low if low < -0.05 else 0.0, 1.3), ylabel="share, cosine")
         axes.set_yticks([tick / 5 for tick in range(-5 if low < -0.05 else 0, 6)])

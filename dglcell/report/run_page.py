@@ -188,7 +188,7 @@ def epochs_table(run: RunFiles) -> Grid:
     keys = {"train/loss": "train loss", "validation/loss": "validation loss"}
     keys |= {key: f"term {name}" for key, name in term_keys(history).items()}
     keys |= {pearson_key(name): f"{name} validation Pearson" for name in run.results["units"]}
-    keys |= {NORM: "z_p norm", SPREAD: "z_p spread", COSINE: "z_p cosine"}
+    keys |= {NORM: "embedding norm", SPREAD: "embedding spread", COSINE: "embedding cosine"}
     keys |= {"learning_rate": "learning rate", "seconds": "seconds"}
     present = set(history.keys())
     shown = {key: name for key, name in keys.items() if key in present}

@@ -39,8 +39,8 @@ class StrainTask(pl.LightningModule):
         epochs: of the whole training.
         steps: optimiser steps of the whole training.
         record: where every epoch's figures go.
-        pictures: what draws the validation part while the model learns.
         about: what checkpoints say of themselves, plain containers.
+        pictures: draws the validation part while the model learns; nothing where None.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class StrainTask(pl.LightningModule):
         epochs: int,
         steps: int,
         record: EpochLog,
-        pictures: EpochPictures,
         about: dict[str, Any],
+        pictures: EpochPictures | None = None,
     ) -> None:
         super().__init__()
         self.model, self.normaliser, self.phenotypes = model, normaliser, phenotypes
@@ -82,8 +82,11 @@ class StrainTask(pl.LightningModule):
     def _remember(self, embedding_BD: Tensor) -> None:
         """Sums of the validation strains' embeddings; they themselves only where they are drawn."""
         self._embedding_sums.append(embedding_sums(embedding_BD))
-        if self.pictures.due(self.current_epoch):
+        if self._draws():
             self._embeddings.append(embedding_BD.float())
+
+    def _draws(self) -> bool:
+        return self.pictures is not None and self.pictures.due(self.current_epoch)
 
     def _step(self, batch: StrainBatch, part: str) -> Tensor:
         prediction: Prediction = self.model(batch.genotypes)
@@ -116,11 +119,16 @@ class StrainTask(pl.LightningModule):
         if self._embedding_sums:
             figures = embedding_figures(self._embedding_sums)
             self._figures |= {f"validation/{name}": value for name, value in figures.items()}
-        if self.pictures.due(self.current_epoch):
-            embedding_SD = gather_rows(torch.cat(self._embeddings)) if self._embeddings else None
-            if self.trainer.is_global_zero:
-                restored_ST = self.normaliser.restore(normalised_ST)
-                self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, embedding_SD)
+        if self._draws():
+            self._draw(normalised_ST, labels_ST)
+
+    def _draw(self, normalised_ST: Tensor, labels_ST: Tensor) -> None:
+        """The picture of the epoch; every rank gives its embeddings, the first one draws."""
+        embedding_SD = gather_rows(torch.cat(self._embeddings)) if self._embeddings else None
+        if self.trainer.is_global_zero:
+            assert self.pictures is not None
+            restored_ST = self.normaliser.restore(normalised_ST)
+            self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, embedding_SD)
 
     def on_train_epoch_end(self) -> None:
         """Figures of the epoch, written to its record and logged at once, so that they are one row of any logger.

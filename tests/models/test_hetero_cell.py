@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSED_BY, CONVERTS
-from dglcell.models.config import CONVS, HeteroCellConfig
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.encoder_config import CONVS
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.prediction import count_parameters
 from dglcell.perturbation import difference, difference_attention
@@ -82,6 +83,7 @@ def outcome(cell: RandomCell, batch: GenotypeBatch, **changes) -> dict[str, torc
     conv=st.sampled_from(CONVS),
     cross_relation=st.sampled_from(["sum", "mean"]),
     combination=st.sampled_from(["mean", "gated"]),
+    local_kind=st.sampled_from(["hyper_sagnn", "factorisation", "both"]),
     residual=st.booleans(),
     layers=st.integers(1, 3),
     dense_share=st.sampled_from([0.0, 0.1, 1e9]),
@@ -119,7 +121,7 @@ def test_attention_scores_the_weights_of_weighted_relations() -> None:
     graph.edges[CONVERTS].data["weight"] = torch.ones(1)
     model = HeteroCell(ResidentCell(graph), small_config(conv="gatv2", pool=["gene", "metabolite"], layers=1))
     names = [name for name, _ in model.named_parameters() if name.endswith("edge_vector")]
-    assert [model.layers[0].relations[int(name.split(".")[3])] for name in names] == [CONVERTS]
+    assert [model.encoder.layers[0].relations[int(name.split(".")[4])] for name in names] == [CONVERTS]
 
 
 @settings(max_examples=25, deadline=None)
@@ -152,7 +154,7 @@ def test_a_deleted_enzyme_reaches_the_genes_through_metabolism() -> None:
     )
     torch.manual_seed(0)
     model = HeteroCell(ResidentCell(graph), small_config(layers=3, pool=["gene"])).double()
-    states = model.encode(perturb(model.cell, GenotypeBatch.from_lists([[], [0]])))["gene"].dense()
+    states = model.encoder(perturb(model.cell, GenotypeBatch.from_lists([[], [0]])))["gene"].dense()
     assert (states[1, 0] - states[1, 1]).abs().max() > 1e-6
 
 
