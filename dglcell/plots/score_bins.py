@@ -52,7 +52,9 @@ def score_bins(subject: Subject) -> ScoreBins:
         edges = np.array(EDGES)
     else:
         count = int(np.clip(len(p) // LEAST_STRAINS, 1, MOST_BINS))
-        inner = np.unique(np.quantile(p.predicted, np.linspace(0, 1, count + 1)[1:-1])) if len(p) else np.zeros(0)
+        shares = np.linspace(0, 1, count + 1)[1:-1]
+        # Each edge is a prediction itself, so that no bin is empty.
+        inner = np.unique(np.quantile(p.predicted, shares, method="inverted_cdf")) if len(p) else np.zeros(0)
         inner = inner[inner < p.predicted.max(initial=-np.inf)]
         edges = np.concatenate([[-np.inf], inner, [np.inf]])
     bin_of = np.searchsorted(edges[1:-1], p.predicted, side="left")

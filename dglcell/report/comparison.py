@@ -12,7 +12,7 @@ import numpy as np
 
 from dglcell.errors import DataError
 from dglcell.plots.panel import Table
-from dglcell.report.html import Grid
+from dglcell.report.html import UNDEFINED, Grid
 from dglcell.report.results_table import Line, ResultsTable, format_value
 from dglcell.report.run_files import RunFiles
 from dglcell.training.metrics import COLUMNS, LOWER_IS_BETTER, METRICS
@@ -111,7 +111,7 @@ def differences(runs: Sequence[RunFiles]) -> Grid:
     for key in dict.fromkeys(key for entries in flat for key in entries):
         for run, entries in zip(runs, flat, strict=True):
             seen = values.setdefault(key, {}).setdefault(run.name, [])
-            if (text := entries.get(key, "–")) not in seen:
+            if (text := entries.get(key, UNDEFINED)) not in seen:
                 seen.append(text)
     rows = [
         [key, *(" | ".join(by_name[name]) for name in names)]
@@ -140,7 +140,7 @@ def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
 def _flatten(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
     flat: dict[str, str] = {}
     for key, value in content.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict):
             flat |= _flatten(value, f"{prefix}{key}.")
         else:
             flat[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value)

@@ -17,7 +17,7 @@ from dglcell.report.comparison import (
     group_runs,
     warnings_of,
 )
-from dglcell.report.html import Grid, figure, number, write_page
+from dglcell.report.html import UNDEFINED, Grid, figure, number, write_page
 from dglcell.report.run_files import RunFiles, read_run
 
 NOTE = (
@@ -69,7 +69,7 @@ def runs_table(runs: Sequence[RunFiles]) -> Grid:
             os.fspath(run.directory.path),
             run.results["checkpoint"],
             run.environment["hashes"]["split"][:12],
-            (run.environment["git"] or {}).get("commit", "–")[:12],
+            (run.environment["git"] or {}).get("commit", UNDEFINED)[:12],
             str(run.seed),
             f"{run.environment['parameters']:,}",
             f"{len(run.history)}",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import jinja2
 
 
+UNDEFINED = "–"
 PIXELS = 140  # CSS pixels an inch of a figure takes at most; type of 7.5 points is then 15 pixels high
 
 
@@ -85,7 +86,7 @@ def figure(panel: Panel, png: bytes) -> Figure:
 def number(value: object, digits: int = 4) -> str:
     """A number as text: few digits, a true minus, ``–`` for what is undefined; anything else as it is."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return "–"
+        return UNDEFINED
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     text = f"{value:,}" if isinstance(value, int) else f"{value:.{digits}g}"

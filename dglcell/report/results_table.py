@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dglcell.report.html import UNDEFINED
 from dglcell.training.metrics import COLUMNS, ResultRow, best_in_block, format_metric
 
 NOTE = "* best of its block, by that column. Grey: null models, fitted on the same split; they know no network."
@@ -62,5 +63,5 @@ def results_table(rows: Sequence[ResultRow]) -> ResultsTable:
 
 
 def format_value(metric: str, value: float) -> str:
-    """As in a terminal, with a true minus."""
-    return format_metric(metric, value).replace("-", "−")
+    """As in a terminal, but with a true minus."""
+    return format_metric(metric, value).replace("-", "−") if math.isfinite(value) else UNDEFINED

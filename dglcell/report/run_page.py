@@ -16,7 +16,7 @@ from dglcell.plots.learning import pearson_key, term_keys
 from dglcell.plots.panel import Panel, render
 from dglcell.plots.relations import relation_means
 from dglcell.plots.spread import COSINE, NORM, SPREAD
-from dglcell.report.html import Grid, Section, figure, number, write_page
+from dglcell.report.html import UNDEFINED, Grid, Section, figure, number, write_page
 from dglcell.report.results_table import NOTE, format_value, results_table
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.training.directory import RunDirectory
@@ -153,12 +153,12 @@ def checkpoints(run: RunFiles) -> Grid:
     epochs = {
         "best_loss": _first_best(-loss, run),
         "best_pearson": _first_best(pearson, run),
-        "last": str(run.history.epochs[-1]) if len(run.history) else "–",
+        "last": str(run.history.epochs[-1]) if len(run.history) else UNDEFINED,
     }
     rows = [
         [
             path.name + (" (reported)" if path.name == run.results["checkpoint"] else ""),
-            epochs.get(path.stem, "–"),
+            epochs.get(path.stem, UNDEFINED),
             f"{path.stat().st_size / 1e6:,.1f} MB",
         ]
         for path in sorted(run.directory.checkpoints.glob("*.ckpt"))
@@ -209,7 +209,7 @@ def files_note(directory: RunDirectory) -> str:
 
 def _first_best(values: Any, run: RunFiles) -> str:
     best = max((value for value in values.tolist() if math.isfinite(value)), default=None)
-    return "–" if best is None else str(run.history.epochs[values.tolist().index(best)])
+    return UNDEFINED if best is None else str(run.history.epochs[values.tolist().index(best)])
 
 
 def _plain(value: object) -> str:
