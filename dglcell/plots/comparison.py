@@ -11,13 +11,14 @@ from urllib.parse import quote
 import numpy as np
 
 from dglcell.plots.panel import HEIGHT, WIDTH, Panel, Table
+from dglcell.plots.scores import Score
 from dglcell.plots.style import DASHES, GREY, LIGHT, SERIES, draw_nothing, heading, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Scores = Mapping[str, tuple[bool, Sequence[float]]]
-"""Name → whether it is a null model, and one score a run."""
+"""Name → whether it is a null model, and one value a run."""
 Curves = Mapping[str, Sequence[tuple[Sequence[int], Sequence[float]]]]
 """Experiment → epochs and validation Pearson of every run."""
 
@@ -25,19 +26,19 @@ NAME_LENGTH = 44
 ROW_HEIGHT = 0.36
 
 
-def comparison_panels(scores: Mapping[str, Scores], curves: Curves) -> list[Panel]:
-    """Test correlations for each phenotype, and learning curves."""
+def comparison_panels(scores: Mapping[str, tuple[Score, Scores]], curves: Curves) -> list[Panel]:
+    """Test scores for each phenotype, and learning curves."""
     panels = []
-    for phenotype, by_name in scores.items():
+    for phenotype, (score, by_name) in scores.items():
         rows = [(name, i + 1, value) for name, (_, values) in by_name.items() for i, value in enumerate(values)]
         panels.append(
             Panel(
                 f"comparison-{quote(phenotype, safe='')}",
-                f"Test Pearson of {phenotype}",
-                f"Pearson correlation of measured and predicted {phenotype} on the test part: a point a run, the line "
-                "at their mean. Grey: null models.",
-                Table(("name", "run", "pearson"), rows),
-                partial(draw_scores, scores=by_name, phenotype=phenotype),
+                f"Test {score.title} of {phenotype}",
+                f"{score.name} of predicted {phenotype} on the test part: a point a run, the line at their mean. Grey: "
+                "null models.",
+                Table(("name", "run", score.metric), rows),
+                partial(draw_scores, score=score, scores=by_name, phenotype=phenotype),
                 WIDTH,
                 max(HEIGHT, 0.9 + ROW_HEIGHT * len(by_name)),
             )
@@ -59,13 +60,13 @@ def comparison_panels(scores: Mapping[str, Scores], curves: Curves) -> list[Pane
     return [*panels, learning]
 
 
-def draw_scores(axes: Axes, scores: Scores, phenotype: str) -> None:
+def draw_scores(axes: Axes, score: Score, scores: Scores, phenotype: str) -> None:
     """A row for each experiment and null model, the best mean on top."""
     finite = {name: [v for v in values if math.isfinite(v)] for name, (_, values) in scores.items()}
     names = sorted(scores, key=lambda name: float(np.mean(finite[name])) if finite[name] else -2.0)
-    title = f"Test Pearson of {shorten(phenotype)}"
+    title = f"Test {score.title} of {shorten(phenotype)}"
     if not any(finite.values()):
-        draw_nothing(axes, title, "no correlation is defined")
+        draw_nothing(axes, title, "no score is defined")
         return
     heading(axes, title, "points: runs · lines: means")
     colors = _colors([name for name, (is_null, _) in scores.items() if not is_null])
@@ -80,7 +81,7 @@ def draw_scores(axes: Axes, scores: Scores, phenotype: str) -> None:
             0, row + 0.3, shorten(name, NAME_LENGTH), transform=axes.get_yaxis_transform(), va="bottom", weight=weight,
             size="small", in_layout=False,
         )  # fmt: skip
-    axes.set(ylim=(-0.6, len(names) - 0.2), xlabel="Pearson correlation")
+    axes.set(ylim=(-0.6, len(names) - 0.2), xlabel=score.name)
     axes.margins(x=0.08)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)

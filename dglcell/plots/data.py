@@ -10,6 +10,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.data.kinds import REGRESSION
 from dglcell.errors import DataError
 from dglcell.plots.history import History
 from dglcell.training.metrics import ResultRow, regression_metrics
@@ -118,7 +119,8 @@ class EmbeddingMap:
 
 
 RelationWeights = Mapping[str, tuple[Sequence[str], NDArray[np.floating]]]
-"""Layer → names of K relations and their mean weights: [K], or [K, K] where each relation weighs every other."""
+"""Layer and node type → names of K relations (or pairs of them) and their mean weights: [K], or [K, K] where each
+relation weighs every other."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,10 @@ class ReportData:
         """All phenotypes that have predictions or metrics, in the order of their first appearance."""
         predicted = [name for part in self.predictions.values() for name in part]
         return list(dict.fromkeys([*predicted, *(row.phenotype for row in self.rows)]))
+
+    def kind(self, phenotype: str) -> str:
+        """Of its labels, as its metrics say; regression where it has none."""
+        return next((row.kind for row in self.rows if row.phenotype == phenotype), REGRESSION)
 
     def subject(self, phenotype: str, part: str = "test") -> Subject | None:
         """What panels of one phenotype and part show; None where there are no predictions."""

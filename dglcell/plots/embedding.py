@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NEIGHBOURS, CLOSEST = 15, 0.1
 LEAST_FOR_UMAP = 10
 LEAST_FOR_MAP = 3
-WHICH = "(z_p of hetero_cell)"
+WHICH = "z_p (wild type minus strain)"
 INSTALL = "pip install 'dglcell[umap]'"
 
 

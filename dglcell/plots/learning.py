@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from dglcell.plots.data import ReportData
 from dglcell.plots.history import History
 from dglcell.plots.panel import Panel, Table
+from dglcell.plots.scores import SCORES, curve_key
 from dglcell.plots.style import BLUE, DASHES, GREY, ORANGE, SERIES, draw_nothing, heading, shorten
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ LEGEND_NAME_LENGTH = 30
 
 
 def learning_panels(run: ReportData) -> list[Panel]:
-    """Losses, correlation, and terms where there are any; none without a record."""
+    """Losses, their terms where there are any, and scores; none without a record."""
     history = run.history
     if not len(history):
         return []
@@ -37,19 +39,14 @@ def learning_panels(run: ReportData) -> list[Panel]:
         curves_table(history, ["train/loss", "validation/loss"]),
         lambda axes: draw_losses(axes, history, run.best_epoch),
     )
-    correlation = Panel(
-        "learning-pearson",
-        "Validation Pearson",
-        "Pearson correlation of measured and predicted values on the validation part after each epoch. Dotted: the "
-        f"best null model.{best}",
-        curves_table(history, [pearson_key(name) for name in run.phenotypes]),
-        lambda axes: draw_validation_pearson(axes, run, run.phenotypes),
-    )
-    terms = term_keys(history)
+    return [losses, *_term_panels(run, best), *_score_panels(run, best)]
+
+
+def _term_panels(run: ReportData, best: str) -> list[Panel]:
+    history, terms = run.history, term_keys(run.history)
     if not terms:
-        return [losses, correlation]
+        return []
     return [
-        losses,
         Panel(
             "learning-terms",
             "Terms of the loss",
@@ -57,19 +54,31 @@ def learning_panels(run: ReportData) -> list[Panel]:
             f"{', '.join(terms.values())}. Each as it enters the sum or as the loss reports it.{best}",
             curves_table(history, list(terms)),
             lambda axes: draw_terms(axes, history, run.best_epoch),
-        ),
-        correlation,
+        )
     ]
+
+
+def _score_panels(run: ReportData, best: str) -> list[Panel]:
+    """One for each kind of labels."""
+    panels = []
+    for kind in dict.fromkeys(map(run.kind, run.phenotypes)):
+        score = SCORES[kind]
+        panels.append(
+            Panel(
+                f"learning-{score.metric.replace('_', '-')}",
+                f"Validation {score.title}",
+                f"{score.name} of the predictions on the validation part after each epoch. Dotted: the best null "
+                f"model.{best}",
+                curves_table(run.history, [curve_key(p, kind) for p in run.phenotypes if run.kind(p) == kind]),
+                partial(draw_validation_score, run=run, phenotypes=run.phenotypes, kind=kind),
+            )
+        )
+    return panels
 
 
 def term_keys(history: History) -> dict[str, str]:
     """Key → name of every term of the loss; those of the validation part say so."""
     return {key: key.removeprefix(TERMS[0]).replace("/loss/", " ") for prefix in TERMS for key in history.keys(prefix)}
-
-
-def pearson_key(phenotype: str) -> str:
-    """Key of a phenotype's validation correlation in the record."""
-    return f"validation/{phenotype}/pearson"
 
 
 def curves_table(history: History, keys: Sequence[str]) -> Table:
@@ -92,18 +101,20 @@ def draw_terms(axes: Axes, history: History, best_epoch: int | None) -> None:
     axes.set_ylabel("term of the loss")
 
 
-def draw_validation_pearson(axes: Axes, run: ReportData, phenotypes: Sequence[str]) -> None:
-    """Pearson correlation on the validation part by epoch, one curve a phenotype; dotted: the best null model."""
-    curves = {name: run.history.curve(pearson_key(name)) for name in phenotypes}
-    nulls = {name: _best_null(run, name) for name in phenotypes}
-    note = "dotted: best null model" if any(map(math.isfinite, nulls.values())) else ""
-    if not draw_curves(axes, "Validation Pearson", run.history, curves, run.best_epoch, note=note):
+def draw_validation_score(axes: Axes, run: ReportData, phenotypes: Sequence[str], kind: str) -> None:
+    """Scores on the validation part by epoch, one curve a phenotype of this kind; dotted: the best null model."""
+    score = SCORES[kind]
+    curves = {p: run.history.curve(curve_key(p, kind)) for p in phenotypes if run.kind(p) == kind}
+    curves = {p: curve for p, curve in curves.items() if np.isfinite(curve).any()}
+    nulls = [_best_null(run, p, score.metric) for p in curves]
+    note = "dotted: best null model" if any(map(math.isfinite, nulls)) else ""
+    if not draw_curves(axes, f"Validation {score.title}", run.history, curves, run.best_epoch, note=note):
         return
-    for null, color in zip(nulls.values(), SERIES, strict=False):
+    for i, null in enumerate(nulls):
         if math.isfinite(null):
-            axes.axhline(null, color=color, linewidth=1.2, linestyle=":")
+            axes.axhline(null, color=SERIES[i % len(SERIES)], linewidth=1.2, linestyle=":")
     axes.set_yscale("linear")
-    axes.set_ylabel("Pearson correlation")
+    axes.set_ylabel(score.name)
 
 
 def draw_curves(
@@ -153,10 +164,10 @@ def draw_curves(
     return True
 
 
-def _best_null(run: ReportData, phenotype: str) -> float:
-    """The highest validation correlation of a null model; NaN where none is defined."""
+def _best_null(run: ReportData, phenotype: str, metric: str) -> float:
+    """The highest validation score of a null model; NaN where none is defined."""
     found = [
-        row.metrics.get("pearson", math.nan)
+        row.metrics.get(metric, math.nan)
         for row in run.rows
         if row.is_null and row.part == "validation" and row.phenotype == phenotype
     ]

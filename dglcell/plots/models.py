@@ -9,7 +9,9 @@ from urllib.parse import quote
 
 import numpy as np
 
+from dglcell.data.kinds import REGRESSION
 from dglcell.plots.panel import Panel, Table
+from dglcell.plots.scores import SCORES
 from dglcell.plots.style import BLUE, INK, LIGHT, draw_nothing, heading, number, shorten
 from dglcell.training.metrics import ResultRow
 
@@ -23,29 +25,32 @@ def models_panel(rows: Sequence[ResultRow], phenotype: str) -> Panel:
     """The panel."""
     shown = [row for row in rows if row.phenotype == phenotype]
     n = max((int(row.metrics.get("n", 0)) for row in shown if row.part == "test"), default=0)
+    metric, name, _ = SCORES[shown[0].kind if shown else REGRESSION]
     caption = (
-        f"Pearson correlation of measured and predicted {phenotype} on the test part (bars, n = {n:,}) and the "
-        "validation part (diamonds). Grey: null models, which know no network; undefined where a model predicts the "
-        "same for all strains."
+        f"{name} of predicted {phenotype} on the test part (bars, n = {n:,}) and the validation part (diamonds). Grey: "
+        "null models, which know no network."
     )
-    table = [(r.model, r.part, r.metrics.get("pearson", math.nan), int(r.metrics.get("n", 0))) for r in shown]
+    if metric == "pearson":
+        caption += " Undefined where a model predicts the same for all strains."
+    table = [(r.model, r.part, r.metrics.get(metric, math.nan), int(r.metrics.get("n", 0))) for r in shown]
     return Panel(
         f"{quote(phenotype, safe='')}-models",
         "Model against null models",
         caption,
-        Table(("model", "part", "pearson", "n"), table),
+        Table(("model", "part", metric, "n"), table),
         lambda axes: draw_models(axes, rows, phenotype),
     )
 
 
 def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
-    """Test Pearson of the model and the null models as bars, validation Pearson as diamonds."""
+    """Scores of the model and the null models: test as bars, validation as diamonds."""
     title = "Model against null models"
     scores: dict[str, dict[str, float]] = {}
     nulls = {row.model for row in rows if row.is_null}
-    for row in rows:
-        if row.phenotype == phenotype:
-            scores.setdefault(row.model, {})[row.part] = row.metrics.get("pearson", math.nan)
+    shown = [row for row in rows if row.phenotype == phenotype]
+    metric, name_of_metric, _ = SCORES[shown[0].kind if shown else REGRESSION]
+    for row in shown:
+        scores.setdefault(row.model, {})[row.part] = row.metrics.get(metric, math.nan)
     if not scores:
         draw_nothing(axes, title, "no results")
         return
@@ -70,7 +75,7 @@ def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
         axes.text(left, position + 0.24, label, va="bottom", weight=weight, bbox=backing, in_layout=False)
     axes.set_yticks([])
     axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set(xlim=(low * 1.1, high + 0.2 * (high - low)), ylim=(-0.4, len(names) - 0.3), xlabel="Pearson correlation")
+    axes.set(xlim=(low * 1.1, high + 0.2 * (high - low)), ylim=(-0.4, len(names) - 0.3), xlabel=name_of_metric)
     axes.spines["left"].set_visible(False)
 
 

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dglcell.data.kinds import REGRESSION
 from dglcell.plots.agreement import draw_agreement
 from dglcell.plots.calibration import calibration, draw_calibration
 from dglcell.plots.data import ReportData
 from dglcell.plots.deletions import draw_deletions, pearson_by_deletions
 from dglcell.plots.distributions import draw_distributions
-from dglcell.plots.learning import draw_losses, draw_validation_pearson, pearson_key
+from dglcell.plots.learning import draw_losses, draw_validation_score
 from dglcell.plots.models import draw_models
 from dglcell.plots.panel import Table
+from dglcell.plots.scores import SCORES, curve_key
 from dglcell.plots.style import GREY, STYLE, draw_nothing, new_figure, save, shorten
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ def _draw(figure: Figure, run: ReportData, shown: list[str], rows: int, header: 
             draw_nothing(axes, "", "no results")
     losses, correlation, last = lower.subplots(1, 3)
     draw_losses(losses, run.history, run.best_epoch)
-    draw_validation_pearson(correlation, run, shown)
+    draw_validation_score(correlation, run, shown, run.kind(shown[0]) if shown else REGRESSION)
     _draw_last(last, run, shown)
     _draw_header(head, run, header)
 
@@ -122,7 +124,9 @@ def _numbers(run: ReportData) -> Iterator[tuple[object, ...]]:
         for count, r, n in pearson_by_deletions(predictions):
             yield ("pearson by number of deletions", phenotype, "model", count, r, "", n)
     curves = [("", f"{part} loss", f"{part}/loss") for part in ("train", "validation")]
-    curves += [(name, "validation pearson", pearson_key(name)) for name in run.phenotypes]
+    for name in run.phenotypes:
+        score = SCORES[run.kind(name)]
+        curves.append((name, f"validation {score.title.lower()}", curve_key(name, run.kind(name))))
     for phenotype, series, key in curves:
         for epoch, value in zip(run.history.epochs.tolist(), run.history.curve(key).tolist(), strict=True):
             yield ("learning", phenotype, series, epoch, value, "", "")

@@ -13,6 +13,7 @@ from dglcell.plots.data import Subject
 from dglcell.plots.interaction import CUT, is_binary, is_interaction
 from dglcell.plots.panel import Panel, Table
 from dglcell.plots.style import BLUE, VERMILION, draw_nothing, heading, number
+from dglcell.training.ranking import average_precision, ranked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +28,7 @@ class PrecisionRecall:
     Attributes:
         name: of the class.
         precision, recall: [K] after each distinct score, from the highest down.
-        average: average precision, Σ (recall_k − recall_{k−1}) precision_k.
+        average: average precision.
         positives: strains of the class.
         n: all strains.
     """
@@ -49,13 +50,10 @@ def precision_recall(name: str, is_positive: NDArray[np.bool_], score: NDArray[n
     positives = int(is_positive.sum())
     if positives == 0:
         raise DataError(f"no strain is {name}", do="draw precision and recall only of classes that occur")
-    order = np.argsort(-score, kind="stable")
-    # The last of each run of equal scores.
-    last = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
-    found = np.cumsum(is_positive[order])[last]
-    precision, recall = found / (last + 1), found / positives
-    average = float(np.sum(np.diff(recall, prepend=0.0) * precision))
-    return PrecisionRecall(name, precision, recall, average, positives, len(score))
+    scores = np.asarray(score, np.float64)
+    _, found, taken = ranked(scores, is_positive)
+    average = average_precision(scores, is_positive)
+    return PrecisionRecall(name, found / taken, found / positives, average, positives, len(score))
 
 
 def class_curves(subject: Subject) -> list[PrecisionRecall]:

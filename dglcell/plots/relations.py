@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLORS = "cividis"
-NAME_LENGTH = 24
+NAME_LENGTH = 52  # of a pair of relations
 MOST_NUMBERS = 12
 MOST_PAIRS = 100
 
@@ -29,8 +30,9 @@ def relation_panels(weights: RelationWeights) -> list[Panel]:
         Panel(
             "relations",
             "Weights of relations",
-            "Mean weight of every relation in the combination of relations, over nodes and strains; each layer sums to "
-            "one. Equal weights would mean that the model does not choose.",
+            "Mean weight of every relation, or pair of relations, in the learned combination of each layer and node "
+            "type, over the nodes of the wild type; each column sums to one. Equal weights would mean that the model "
+            "does not choose.",
             Table(("layer", "relation", "weight"), table),
             lambda axes: draw_relation_weights(axes, weights),
             *_size(weights),
@@ -60,25 +62,25 @@ def draw_relation_weights(axes: Axes, weights: RelationWeights) -> None:
         draw_nothing(axes, title, "the model has no relation weights")
         return
     names = list(dict.fromkeys(name for row in means.values() for name in row))
-    heading(axes, title, "each layer sums to 1")
+    heading(axes, title, "each column sums to 1")
     grid = np.array([[row.get(name, np.nan) for row in means.values()] for name in names])
     _heat_map(axes, grid, list(means), names)
-    axes.set_xlabel("layer")
+    axes.set_xlabel("layer, node type")
 
 
 def draw_relation_pairs(axes: Axes, layer: str, names: list[str], matrix: NDArray[np.float64]) -> None:
     """A heat map of how much each relation (row) listens to each other (column)."""
-    heading(axes, f"Layer {shorten(layer)}: relations by relations", "row: listens · column: is heard")
+    heading(axes, f"Relations by relations, layer {shorten(layer)}", "row: listens · column: is heard")
     _heat_map(axes, matrix, names, names)
 
 
 def _pairs_panel(layer: str, names: list[str], matrix: NDArray[np.float64]) -> Panel:
     rows = [(a, b, float(matrix[i, j])) for i, a in enumerate(names) for j, b in enumerate(names)]
-    side = max(HEIGHT, 1.4 + 0.3 * len(names))
+    side = max(HEIGHT, 0.9 + 0.04 * max(map(len, names)) + 0.27 * len(names))
     return Panel(
-        f"relations-layer-{layer}",
+        f"relations-layer-{quote(layer, safe='')}",
         f"Relations by relations, layer {layer}",
-        "How much each relation (row) takes from each other (column), mean over nodes and strains.",
+        "How much each relation (row) takes from each other (column), mean over the nodes of the wild type.",
         Table(("relation", "heard", "weight"), rows),
         lambda axes: draw_relation_pairs(axes, layer, names, matrix),
         max(WIDTH, side + 0.8),
@@ -110,5 +112,7 @@ def _heat_map(axes: Axes, grid: NDArray[np.float64], columns: list[str], rows: l
 
 
 def _size(weights: RelationWeights) -> tuple[float, float]:
-    names = {name for row in relation_means(weights).values() for name in row}
-    return max(WIDTH, 2.2 + 0.5 * len(weights)), max(HEIGHT, 1.0 + 0.22 * len(names))
+    """Inches that leave room for names and numbers."""
+    names = {shorten(name, NAME_LENGTH) for row in relation_means(weights).values() for name in row}
+    width = 1.2 + 0.065 * max(map(len, names)) + 0.55 * len(weights)
+    return max(WIDTH, width), max(HEIGHT, 1.0 + 0.2 * len(names))

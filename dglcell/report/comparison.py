@@ -15,7 +15,7 @@ from dglcell.plots.panel import Table
 from dglcell.report.html import UNDEFINED, Grid
 from dglcell.report.results_table import Line, ResultsTable, format_value
 from dglcell.report.run_files import RunFiles
-from dglcell.training.metrics import COLUMNS, LOWER_IS_BETTER, METRICS
+from dglcell.training.results_table import COLUMNS, LOWER_IS_BETTER, UNRANKED
 
 UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_every", "plot_points")
 """Keys that name, place or draw a run, but do not shape it."""
@@ -29,12 +29,14 @@ class Group:
         name: of the experiment or null model.
         model: of the runs.
         is_null: whether it is a null model.
+        kinds: phenotype → kind of its labels.
         values: (phenotype, part, metric) → one value a run, NaN where undefined.
     """
 
     name: str
     model: str
     is_null: bool
+    kinds: dict[str, str]
     values: dict[tuple[str, str, str], list[float]]
 
     def mean(self, key: tuple[str, str, str]) -> float:
@@ -66,26 +68,34 @@ def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
         split = f", split {run.environment['hashes']['split'][:8]}" if len(splits) > 1 else ""
         for row in run.rows:
             name = row.model + split if row.is_null else run.name
-            group = groups.setdefault((name, row.is_null), Group(name, row.model, row.is_null, {}))
+            group = groups.setdefault((name, row.is_null), Group(name, row.model, row.is_null, {}, {}))
+            group.kinds[row.phenotype] = row.kind
             for metric, value in row.metrics.items():
                 group.values.setdefault((row.phenotype, row.part, metric), []).append(value)
     return sorted(groups.values(), key=lambda group: group.is_null)  # stable
 
 
-def comparison_table(groups: Sequence[Group]) -> ResultsTable:
+def comparison_tables(groups: Sequence[Group]) -> list[ResultsTable]:
+    """A table for each kind of labels."""
+    kinds = dict.fromkeys(kind for group in groups for kind in group.kinds.values())
+    return [_table(groups, kind) for kind in kinds]
+
+
+def _table(groups: Sequence[Group], kind: str) -> ResultsTable:
     """Blocks of phenotype and part, test first; mean ± SD over runs."""
-    blocks = dict.fromkeys((phenotype, part) for group in groups for phenotype, part, _ in group.values)
+    columns = COLUMNS[kind]
+    blocks = dict.fromkeys((p, part) for group in groups for p, part, _ in group.values if group.kinds[p] == kind)
     lines = []
     for block in sorted(blocks, key=lambda block: block[1] != "test"):
         inside = [group for group in groups if (*block, "n") in group.values]
-        best = {metric: _best([group.mean((*block, metric)) for group in inside], metric) for metric in COLUMNS}
+        best = {metric: _best([group.mean((*block, metric)) for group in inside], metric) for metric in columns}
         for i, group in enumerate(inside):
             labels = [*(block if i == 0 else ("", "")), group.name, "" if group.is_null else group.model]
             runs = len(group.values[*block, "n"])
             cells = [("" if group.is_null else str(runs), False)]
-            cells += [(_cell(group, (*block, metric)), i in best[metric]) for metric in COLUMNS]
+            cells += [(_cell(group, (*block, metric)), i in best[metric]) for metric in columns]
             lines.append(Line(labels, cells, group.is_null, i == 0))
-    return ResultsTable(["phenotype", "part", "experiment", "model", "runs", *COLUMNS.values()], 4, lines)
+    return ResultsTable(["phenotype", "part", "experiment", "model", "runs", *columns.values()], 4, lines)
 
 
 def comparison_numbers(groups: Sequence[Group]) -> Table:
@@ -93,10 +103,8 @@ def comparison_numbers(groups: Sequence[Group]) -> Table:
     rows = []
     for group in groups:
         for (phenotype, part, metric), values in group.values.items():
-            if metric in METRICS:
-                key = (phenotype, part, metric)
-                kind = "null model" if group.is_null else "experiment"
-                rows.append((kind, group.name, phenotype, part, metric, group.mean(key), group.sd(key), len(values)))
+            key, kind = (phenotype, part, metric), "null model" if group.is_null else "experiment"
+            rows.append((kind, group.name, *key, group.mean(key), group.sd(key), len(values)))
     return Table(("kind", "name", "phenotype", "part", "metric", "mean", "sd", "runs"), rows)
 
 
@@ -150,7 +158,7 @@ def _flatten(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
 def _best(values: list[float], metric: str) -> set[int]:
     """Positions of the best of several values."""
     finite = {i: -v if metric in LOWER_IS_BETTER else v for i, v in enumerate(values) if math.isfinite(v)}
-    if metric == "n" or len(values) < 2 or not finite:
+    if metric in UNRANKED or len(values) < 2 or not finite:
         return set()
     return {i for i, value in finite.items() if value == max(finite.values())}
 
@@ -158,4 +166,4 @@ def _best(values: list[float], metric: str) -> set[int]:
 def _cell(group: Group, key: tuple[str, str, str]) -> str:
     mean, sd = group.mean(key), group.sd(key)
     text = format_value(key[2], mean)
-    return text if group.is_null or key[2] == "n" or not math.isfinite(sd) else f"{text} ± {sd:#.2g}"
+    return text if group.is_null or key[2] in UNRANKED or not math.isfinite(sd) else f"{text} ± {sd:#.2g}"

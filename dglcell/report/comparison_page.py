@@ -9,10 +9,11 @@ from pathlib import Path
 from dglcell import __version__
 from dglcell.plots.comparison import comparison_panels
 from dglcell.plots.panel import render
+from dglcell.plots.scores import SCORES, Score
 from dglcell.report.comparison import (
     Group,
     comparison_numbers,
-    comparison_table,
+    comparison_tables,
     differences,
     group_runs,
     warnings_of,
@@ -51,7 +52,7 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
         "title": "Comparison of " + ", ".join(dict.fromkeys(run.name for run in runs)),
         "subtitle": f"{len(runs)} runs of {len({run.name for run in runs})} experiments",
         "warnings": warnings_of(runs),
-        "table": comparison_table(groups),
+        "tables": comparison_tables(groups),
         "table_note": NOTE,
         "figures": [figure(panel, render(panel)["png"]) for panel in panels],
         "differences": differences(runs),
@@ -82,13 +83,14 @@ def runs_table(runs: Sequence[RunFiles]) -> Grid:
     return Grid([*heads, "seed", "parameters", "epochs", "best epoch", "minutes"], rows, texts=len(heads))
 
 
-def _scores(groups: Sequence[Group]) -> dict[str, dict[str, tuple[bool, list[float]]]]:
-    """Phenotype → name → whether it is a null model, and test Pearson of every run."""
-    scores: dict[str, dict[str, tuple[bool, list[float]]]] = {}
+def _scores(groups: Sequence[Group]) -> dict[str, tuple[Score, dict[str, tuple[bool, list[float]]]]]:
+    """Phenotype → its score, and name → whether it is a null model, and test score of every run."""
+    scores: dict[str, tuple[Score, dict[str, tuple[bool, list[float]]]]] = {}
     for group in groups:
         for (phenotype, part, metric), values in group.values.items():
-            if (part, metric) == ("test", "pearson"):
-                scores.setdefault(phenotype, {})[group.name] = (group.is_null, values)
+            score = SCORES[group.kinds[phenotype]]
+            if (part, metric) == ("test", score.metric):
+                scores.setdefault(phenotype, (score, {}))[1][group.name] = (group.is_null, values)
     return scores
 
 

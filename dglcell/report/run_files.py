@@ -75,6 +75,7 @@ class RunFiles:
                 row["phenotype"],
                 {name: math.nan if value is None else value for name, value in row["metrics"].items()},
                 row["is_null"],
+                row["kind"],
             )
             for row in self.results["rows"]
         ]

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from dglcell import __version__
-from dglcell.data.split import Split
 from dglcell.plots import ReportData, overview, run_panels, write_panel
-from dglcell.plots.learning import pearson_key, term_keys
+from dglcell.plots.learning import term_keys
 from dglcell.plots.panel import Panel, render
 from dglcell.plots.relations import relation_means
+from dglcell.plots.scores import SCORES, curve_key
 from dglcell.plots.spread import COSINE, NORM, SPREAD
 from dglcell.report.html import UNDEFINED, Grid, Section, figure, number, write_page
-from dglcell.report.results_table import NOTE, format_value, results_table
+from dglcell.report.results_table import NOTE, format_value, results_tables
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.training.directory import RunDirectory
 
@@ -62,11 +62,11 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "tags": config["experiment"]["tags"],
         "lines": [run.size_line, run.training_line],
         "cards": cards(run),
-        "table": results_table(run.rows),
+        "tables": results_tables(run.rows),
         "table_note": NOTE,
         "sections": sections(run, data, draw),
         "setting": setting(run),
-        "split": split_facts(run.directory),
+        "split": split_facts(about["split"]),
         "checkpoints": checkpoints(run),
         "config": run.directory.config.read_text(encoding="utf-8"),
         "choices": _text(run.directory.choices),
@@ -82,16 +82,18 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
 
 
 def cards(run: RunFiles) -> list[dict[str, str]]:
-    """Test correlation of the model for each phenotype, beside that of the best null model."""
+    """Test score of the model for each phenotype, beside that of the best null model."""
     found = []
     for phenotype in dict.fromkeys(row.phenotype for row in run.rows):
         rows = [row for row in run.rows if row.phenotype == phenotype and row.part == "test"]
-        r = next((row.metrics["pearson"] for row in rows if not row.is_null), math.nan)
-        nulls = [(row.metrics["pearson"], row.model) for row in rows if row.is_null]
-        best = max((pair for pair in nulls if math.isfinite(pair[0])), default=None)
-        note = "" if best is None else f"best null model, {best[1]}: {format_value('pearson', best[0])}"
-        value = format_value("pearson", r)
-        found.append({"label": f"{phenotype}, test Pearson", "value": value, "note": note})
+        score = SCORES[rows[0].kind]
+        values = {row.model: row.metrics.get(score.metric, math.nan) for row in rows if row.is_null}
+        best = max((name for name, value in values.items() if math.isfinite(value)), key=values.__getitem__, default="")
+        note = f"best null model, {best}: {format_value(score.metric, values[best])}" if best else ""
+        own = next((row.metrics.get(score.metric, math.nan) for row in rows if not row.is_null), math.nan)
+        found.append(
+            {"label": f"{phenotype}, test {score.title}", "value": format_value(score.metric, own), "note": note}
+        )
     return found
 
 
@@ -111,7 +113,7 @@ def relations_table(run: RunFiles) -> Grid:
     means = relation_means(run.relation_weights)
     names = dict.fromkeys(name for row in means.values() for name in row)
     rows = [[name, *(number(row.get(name), 3) for row in means.values())] for name in names]
-    return Grid(["relation", *(f"layer {layer}" for layer in means)], rows)
+    return Grid(["relation", *(f"layer {place}" for place in means)], rows)
 
 
 def setting(run: RunFiles) -> list[tuple[str, str]]:
@@ -139,9 +141,8 @@ def setting(run: RunFiles) -> list[tuple[str, str]]:
     ]
 
 
-def split_facts(directory: RunDirectory) -> list[tuple[str, str]]:
+def split_facts(meta: dict[str, Any]) -> list[tuple[str, str]]:
     """How the strains were divided."""
-    meta = Split.load(directory.split).meta
     counts = ", ".join(f"{count:,} {name}" for name, count in meta["counts"].items() if count)
     parameters = [(name.replace("_", " "), _plain(value)) for name, value in meta["parameters"].items()]
     return [("kind", meta["kind"]), ("seed", str(meta["seed"])), ("strains of the store", counts), *parameters]
@@ -153,6 +154,7 @@ def checkpoints(run: RunFiles) -> Grid:
     epochs = {
         "best_loss": _first_best(-loss, run),
         "best_pearson": _first_best(pearson, run),
+        "best_average_precision": _first_best(run.history.curve("validation/average_precision"), run),
         "last": str(run.history.epochs[-1]) if len(run.history) else UNDEFINED,
     }
     rows = [
@@ -187,7 +189,8 @@ def epochs_table(run: RunFiles) -> Grid:
     history = run.history
     keys = {"train/loss": "train loss", "validation/loss": "validation loss"}
     keys |= {key: f"term {name}" for key, name in term_keys(history).items()}
-    keys |= {pearson_key(name): f"{name} validation Pearson" for name in run.results["units"]}
+    for phenotype, kind in {row.phenotype: row.kind for row in run.rows}.items():
+        keys[curve_key(phenotype, kind)] = f"{phenotype} validation {SCORES[kind].title}"
     keys |= {NORM: "embedding norm", SPREAD: "embedding spread", COSINE: "embedding cosine"}
     keys |= {"learning_rate": "learning rate", "seconds": "seconds"}
     present = set(history.keys())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dglcell.errors import CheckpointError, listing
 
-CHECKPOINTS = ("best_loss", "best_pearson", "last")
+CHECKPOINTS = ("best_loss", "best_pearson", "best_average_precision", "last")
 
 
 @dataclass(frozen=True)

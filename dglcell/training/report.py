@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from dglcell.config import Config
 from dglcell.files import atomic_file, write_json
+from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.plots.density import sample
 from dglcell.report.run_page import write_report
 from dglcell.training.checkpoint import Trained, load_trained
@@ -49,6 +51,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     found = evaluate_parts(config, prepared, trained)
     for part, predicted_ST in found.predictions.items():
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST)
+    write_relation_weights(directory.relation_weights, trained.model.relation_weights())
     write_embedding(directory.embedding, found.embedding, config.plot_points, config.seed)
     results = {
         "checkpoint": trained.path.name,
@@ -83,18 +86,32 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
 def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Evaluation:
     """Model and null models on validation and test."""
     trained.model.to(device_here(config.trainer.accelerator))
-    rows, predictions, embedding = [], {}, None
+    predictions, embedding = {}, None
     for part in EVALUATED:
-        strains = prepared.parts[part]
         # That of the last part, test, is kept.
         predictions[part], embedding = predict_and_embed(
-            trained.model, trained.normaliser, prepared.dataset, strains, batch_size=config.data.evaluation_batch
+            trained.model,
+            trained.normaliser,
+            prepared.dataset,
+            prepared.parts[part],
+            batch_size=config.data.evaluation_batch,
         )
-        measured_ST = prepared.dataset.labels[strains].numpy()
-        rows += model_rows(config.model.name, part, prepared.dataset.phenotypes, predictions[part], measured_ST)
+    rows = model_rows(config.model.name, prepared, predictions)
     if config.null_models:
         rows += null_rows(prepared, EVALUATED)
     return Evaluation(rows, predictions, embedding)
+
+
+def write_relation_weights(path: Path, weights: Sequence[RelationWeights]) -> None:
+    """Options and weights of every layer and node type; nothing is left where the model has none."""
+    if not weights:
+        path.unlink(missing_ok=True)
+        return
+    content = {
+        f"{found.layer + 1}, {found.node_type}": {"relations": found.options, "weights": found.weights.tolist()}
+        for found in weights
+    }
+    write_json(path, content)
 
 
 def write_embedding(path: Path, embedding_SD: NDArray[np.float32] | None, points: int, seed: int) -> None:

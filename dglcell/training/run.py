@@ -65,7 +65,7 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
     prepared = prepare_run(config, directory, command, continued=continued)
     if checkpoint is not None:
         check_continues(read_checkpoint(checkpoint), checkpoint, config, prepared.cell, prepared.split)
-    trainer = make_trainer(config, directory)
+    trainer = make_trainer(config, directory, prepared.dataset.kinds)
     if config.data.batch_size == AUTO:
         config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
     task = make_task(config, prepared, directory)
@@ -100,6 +100,7 @@ def write_run_files(
         "hashes": hashes,
         "strains": sizes,
         "cell": {"genes": len(prepared.cell.genes), "edges": prepared.cell.graph.num_edges()},
+        "split": prepared.split.meta,
         "model": config.model.about(),
         "parameters": count_parameters(task.model),
     }

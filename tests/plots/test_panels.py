@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
+from dglcell.data.kinds import CLASSIFICATION, REGRESSION
 from dglcell.plots import epoch_picture, run_panels, write_panel
 from dglcell.plots.comparison import comparison_panels
 from dglcell.plots.panel import DPI, Panel, Table
+from dglcell.plots.scores import SCORES
 from dglcell.plots.style import STYLE, draw_nothing, fit_margins, new_figure
 from tests.plots.invented import RUNS, embedding, png_size, subject
 
@@ -33,7 +35,13 @@ DRAWN = (
     "epochs without values",
 )
 COMPARISON = comparison_panels(
-    {"fitness": {"one": (False, [0.5, 0.6]), "two": (False, [0.4, np.nan]), "mean": (True, [np.nan])}, "y": {}},
+    {
+        "fitness": (
+            SCORES[REGRESSION],
+            {"one": (False, [0.5, 0.6]), "two": (False, [0.4, np.nan]), "mean": (True, [np.nan])},
+        ),
+        "y": (SCORES[CLASSIFICATION], {}),
+    },
     {"one": [([1, 2], [0.1, 0.5]), ([1, 2], [0.2, np.nan])], "two": [([], [])]},
 )
 

@@ -16,7 +16,7 @@ import yaml
 
 from dglcell.cli import main
 from dglcell.errors import DataError
-from dglcell.report.comparison import comparison_table, differences, group_runs, warnings_of
+from dglcell.report.comparison import comparison_tables, differences, group_runs, warnings_of
 from dglcell.report.html import UNDEFINED
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.training.directory import RunDirectory
@@ -81,7 +81,7 @@ def test_runs_of_an_experiment_are_averaged(make_run: MakeRun, tmp_path: Path) -
 
 def test_the_best_mean_of_each_block_is_marked(make_run: MakeRun) -> None:
     groups = group_runs(read(make_run("one", 0, 0.97), make_run("one", 1, 0.99), make_run("two", 0, 0.975)))
-    table = comparison_table(groups)
+    (table,) = comparison_tables(groups)
     column = table.columns.index("Pearson") - table.texts
     best = [line.labels[2] for line in table.rows if line.cells[column][1]]
     assert best == ["one", "one"]  # on test and on validation

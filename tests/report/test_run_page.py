@@ -9,14 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from dglcell.cli import main
+from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.plots import Embedding
 from dglcell.report.map_file import find_map
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content, write_report
 from dglcell.training.directory import RunDirectory
-from dglcell.training.metrics import format_metric
+from dglcell.training.report import write_relation_weights
+from dglcell.training.results_table import format_metric
 from tests.plots.invented import png_size
 from tests.report.pages import Page
 
@@ -126,14 +129,16 @@ def test_names_are_text_whatever_they_are(run: RunDirectory) -> None:
 
 
 def test_relation_weights_are_drawn_and_tabulated(run: RunDirectory) -> None:
-    weights = {"relations": ["physical", "regulatory"], "weights": [[0.5, 0.5], [0.9, 0.1]]}
-    run.relation_weights.write_text(json.dumps({"1": weights}))
+    weights = torch.tensor([[0.5, 0.5], [0.9, 0.1]])
+    write_relation_weights(run.relation_weights, [RelationWeights(0, "gene", ["physical", "regulatory"], weights)])
     files = read_run(run.path)
     content = page_content(files, files.report_data(keep_map=False), lambda panel: b"")
     section = content["sections"][-1]
-    assert [figure.id for figure in section.figures] == ["figure-relations", "figure-relations-layer-1"]
-    assert section.table.columns == ["relation", "layer 1"]
+    assert [figure.id for figure in section.figures] == ["figure-relations", "figure-relations-layer-1%2C%20gene"]
+    assert section.table.columns == ["relation", "layer 1, gene"]
     assert section.table.rows == [["physical", "0.7"], ["regulatory", "0.3"]]
+    write_relation_weights(run.relation_weights, [])
+    assert read_run(run.path).relation_weights == {}
 
 
 def test_several_phenotypes_have_a_section_each(run: RunDirectory) -> None:
