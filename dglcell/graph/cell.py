@@ -28,6 +28,7 @@ from dglcell.graph.schema import (
     check_relation_name,
     gene_relation,
 )
+from dglcell.graph.similarity import SIMILAR, SimilarityConfig, similar_genes
 from dglcell.graph.vocabulary import (
     UNKNOWN_POLICIES,
     AliasTable,
@@ -48,6 +49,7 @@ class CellConfig:
     absorb: bool = False  # leave out enzyme complexes that contain another complex of the same rule
     networks: dict[str, NetworkConfig] = field(default_factory=dict)  # network name → edge table
     derived: list[str] = field(default_factory=list)  # relations that follow from the model alone
+    similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours in all relations
     currency_degree: int = CURRENCY_DEGREE  # metabolites of more reactions make no metabolic neighbours
     currency: list[str] = field(default_factory=list)  # exactly these metabolites do not, if any are listed
     genes: str = "union"  # of model and networks; or model; or the path of a list, one name per line
@@ -74,6 +76,8 @@ class CellConfig:
             expected = " or ".join(UNKNOWN_POLICIES)
             raise ConfigError(f"`{key}.unknown` is not a policy", got=self.unknown, expected=expected)
         self._validate_derived(key)
+        if self.similarity is not None:
+            self.similarity.validate(f"{key}.similarity")
         if not self.networks and not self.derived and not self.metabolism:
             raise ConfigError(
                 f"`{key}` gives no relations",
@@ -130,6 +134,10 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
         )
         for relation, ends in edges.items():
             relations.add(gene_relation(relation), ends, f"network '{name}'")
+    if config.similarity is not None:
+        known_edges = [edges for relation, edges in relations.edges.items() if relation[0] == relation[2] == GENE]
+        found = similar_genes(known_edges, len(genes), config.similarity)
+        relations.add(gene_relation(SIMILAR), found, "`cell.similarity`")
     for key, path in (("aliases", config.aliases), ("genes", config.genes)):
         if path and path not in ("union", "model"):
             provenance[f"{key}_sha256"] = sha256_file(find_raw(path, raw))

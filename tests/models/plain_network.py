@@ -78,7 +78,8 @@ def encode(model, cell: RandomCell, strain: list[int]) -> dict[str, np.ndarray]:
                 out = p.linear(f"{name}.conv.itself", x[destination]) + p.linear(f"{name}.conv.neighbours", received)
             else:
                 out = (1 + p.values[f"{name}.conv.epsilon"]) * x[destination] + received
-                out = p.linear(f"{name}.conv.mlp.2", _gelu(p.linear(f"{name}.conv.mlp.0", out)))
+                if model.config.gin_layers:
+                    out = p.linear(f"{name}.conv.mlp.2", _gelu(p.linear(f"{name}.conv.mlp.0", out)))
             new[destination] = new[destination] + _gelu(p.norm(f"{name}.after.0", out))
             touched.add(destination)
         x = {t: (x[t] + new[t] if model.config.residual else new[t]) if t in touched else x[t] for t in x}
