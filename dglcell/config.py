@@ -190,7 +190,7 @@ class Config:
             raise ConfigError(
                 "no relation is left for the model",
                 got="no relation with reactions, no `cell.networks`, no `cell.derived`",
-                do="set `model.metabolism: true`, or give networks or derived relations",
+                do="give networks or derived relations, or set `model.metabolism: true` where the model has that key",
             )
 
     def _validate_loss(self) -> None:
@@ -201,6 +201,13 @@ class Config:
                 got=f"`model.name: {self.model.name}`, which gives {', '.join(sorted(self.model.gives())) or 'none'}",
                 do="choose another loss or model",
             )
+        for name, remedy in self.model.asks().items():
+            if name not in self.loss.needs():
+                raise ConfigError(
+                    f"`loss.name: {self.loss.name}` does not read the model's {name}, which nothing else would train",
+                    got=f"`model.name: {self.model.name}`",
+                    do=f"set {remedy}",
+                )
 
     def _validate_names(self) -> None:
         if not 0 <= self.seed < 2**32:

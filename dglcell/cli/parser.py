@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell import __version__
-from dglcell.cli import job, verbs
+from dglcell.cli import graph_files, job, verbs
 from dglcell.cli.arguments import add_raw, positive
 from dglcell.cli.bench_options import BENCH_EPILOG, BENCH_HELP, add_bench_options
 
@@ -129,7 +129,12 @@ def _add_data(group: Group) -> None:
 
 
 def _add_graph(group: Group) -> None:
-    graph = _group(group, "graph", "inspect cell graphs")
+    graph = _group(group, "graph", "inspect cell graphs and what they are made of")
+    listing = _verb(graph, "list", graph_files.graph_list, "list networks, gene sets and models of the catalogue")
+    add_raw(listing)
+    fetch = _verb(graph, "fetch", graph_files.graph_fetch, graph_files.FETCH_HELP, graph_files.FETCH_EPILOG)
+    _add_configuration(fetch)
+    fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
     parser = _verb(graph, "describe", verbs.graph_describe, "describe the cell graph of an experiment or a run")
     parser.add_argument("config", type=Path, metavar="FILE|RUN", help="experiment or run directory")
     parser.add_argument(

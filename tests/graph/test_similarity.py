@@ -13,7 +13,7 @@ from dglcell.errors import ConfigError, GraphError
 from dglcell.graph import similarity
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.edges import Edges
-from dglcell.graph.networks import NetworkConfig
+from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.schema import gene_relation
 from dglcell.graph.similarity import SimilarityConfig, similar_genes
 
