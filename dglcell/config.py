@@ -7,7 +7,8 @@ from pathlib import Path
 
 from dglcell.cluster.slurm_config import SlurmConfig
 from dglcell.data.sources import SourceConfig
-from dglcell.data.split import SplitConfig
+from dglcell.data.split_config import SplitConfig
+from dglcell.data.transform import STATISTICS
 from dglcell.errors import ConfigError
 from dglcell.graph.cell import CellConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
@@ -26,7 +27,7 @@ KINDS: dict[str, dict[str, type]] = {
 """Sections whose keys depend on their `name`: section → name → what its keys are."""
 
 WANDB_MODES = ("disabled", "offline", "online")
-CHECKPOINTS = ("best_loss", "best_pearson", "last")
+CHECKPOINTS = ("best_loss", "best_pearson", "best_average_precision", "last")
 AUTO = "auto"
 
 
@@ -46,6 +47,7 @@ class DataConfig:
     source: SourceConfig = field(default_factory=SourceConfig)
     store: str | None = None  # path of the store; inside `paths.data`, named by source and options, where null
     phenotypes: list[str] | None = None  # which are predicted; all where null
+    normalise: str = "standard"  # labels: standard | minmax | robust | none | logistic, with training statistics
     unknown_genes: str = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
     batch_size: int | str = 128  # strains per step and device; auto: measured when the run starts, then kept
     eval_batch_size: int | None = None  # the same in evaluation; batch_size where null
@@ -56,6 +58,8 @@ class DataConfig:
             raise ConfigError(
                 "`data.unknown_genes` is unknown", got=self.unknown_genes, expected=" or ".join(UNKNOWN_POLICIES)
             )
+        if self.normalise not in STATISTICS:
+            raise ConfigError("`data.normalise` is unknown", got=self.normalise, expected=" or ".join(STATISTICS))
         if isinstance(self.batch_size, str) and self.batch_size != AUTO:
             raise ConfigError("`data.batch_size` is no number", got=self.batch_size, expected="1 or more, or auto")
         for key in ("batch_size", "eval_batch_size"):
@@ -91,7 +95,7 @@ class TrainerConfig:
     deterministic: bool = True  # refuse non-deterministic kernels
     threads: int | None = None  # CPU threads of torch; its default where null
     patience: int | None = None  # stop after so many epochs without a better validation loss; null for never
-    evaluate: str = "best_pearson"  # best_loss | best_pearson | last: the checkpoint that is reported
+    evaluate: str = "best_pearson"  # which is reported: best_loss | best_pearson | best_average_precision | last
     progress: bool = True  # a progress bar, on a terminal
 
     def validate(self) -> None:
@@ -208,6 +212,12 @@ class Config:
                     got=f"`model.name: {self.model.name}`",
                     do=f"set {remedy}",
                 )
+        if self.loss.predicts_logits() != (self.data.normalise == "logistic"):
+            raise ConfigError(
+                "`data.normalise: logistic` goes with losses of logits, and with no other",
+                got=f"`loss.name: {self.loss.name}`, `data.normalise: {self.data.normalise}`",
+                do="set `loss.name: bce` and `data.normalise: logistic`, or neither",
+            )
 
     def _validate_names(self) -> None:
         if not 0 <= self.seed < 2**32:

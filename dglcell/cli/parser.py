@@ -69,7 +69,10 @@ def _group(group: Group, name: str, text: str) -> Group:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory, as `train` printed it")
-    parser.add_argument("--checkpoint", help="best_loss, best_pearson, last, or a path (default: as configured)")
+    parser.add_argument(
+        "--checkpoint",
+        help="best_loss, best_pearson, best_average_precision, last, or a path (default: as configured)",
+    )
 
 
 def _add_configuration(parser: argparse.ArgumentParser) -> None:
@@ -123,6 +126,17 @@ def _add_data(group: Group) -> None:
         ("verify", verbs.data_verify, "check every block of a store against its hashes"),
     ):
         _verb(data, name, run, text).add_argument("store", type=Path, metavar="STORE")
+    fetch = _verb(
+        data,
+        "fetch",
+        verbs.data_fetch,
+        "download the raw files of laboratory screens into the raw folder, and check them",
+        "What is there already is checked only. A file appears complete and with the right size and hash, or not at\n"
+        "all. Where no hash is published, that of the first download is recorded, and later ones have to agree.",
+    )
+    fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
+    fetch.add_argument("sources", nargs="+", metavar="NAME", help="as `dglcell data list` names them")
+    add_raw(fetch)
     listing = _verb(data, "list", verbs.data_list, "list data sources, and the stores of a folder")
     listing.add_argument("folder", nargs="?", type=Path, default=Path("data"), help="of stores (default: data)")
     add_raw(listing)

@@ -16,7 +16,7 @@ from dglcell.errors import ConfigError
 def train(options: argparse.Namespace) -> None:
     """``dglcell train``."""
     config = load(options)
-    from dglcell.training.metrics import format_results_table
+    from dglcell.training.results_table import format_results_table
     from dglcell.training.run import train as run
 
     result = run(config, options.command)
@@ -30,8 +30,8 @@ def train(options: argparse.Namespace) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """``dglcell evaluate``."""
-    from dglcell.training.metrics import format_results_table
     from dglcell.training.report import evaluate_run
+    from dglcell.training.results_table import format_results_table
 
     rows = evaluate_run(options.run_directory, options.checkpoint)
     print(format_results_table(rows, color=sys.stdout.isatty()))
@@ -86,10 +86,33 @@ def data_list(options: argparse.Namespace) -> None:
 
     for source in list_sources(options.raw):
         missing = "" if source.available else "; its raw file is not here"
+        if not source.available and source.download is not None:
+            size = f", {source.download / 1e6:,.0f} MB" if source.download else ""
+            missing += f": `dglcell data fetch {source.name}`{size}"
         print(f"{source.name} ({source.size}{missing})")
-        print(textwrap.fill(source.description, 100, initial_indent="    ", subsequent_indent="    "))
+        for text in (source.description, "; ".join(filter(None, (source.citation, f"licence: {source.licence}")))):
+            print(textwrap.fill(text, 100, initial_indent="    ", subsequent_indent="    "))
     if options.folder.is_dir():
         print(f"\nstores in {options.folder}\n{format_listings(list_stores(options.folder))}")
+
+
+def data_fetch(options: argparse.Namespace) -> None:
+    """``dglcell data fetch``."""
+    from dglcell.data.sources import fetch_source, source_addresses
+    from dglcell.download import FIRST_USE, read_record
+    from dglcell.files import sha256_file
+
+    for name in options.sources:
+        if options.addresses:
+            for file in source_addresses(name):
+                print(f"{file.name}\n    {file.url or 'no address: it was brought into this form by hand'}")
+            continue
+        for path in fetch_source(name, options.raw):
+            record = read_record(path)
+            trust = "not downloaded here" if record is None else "the declared hash"
+            if record is not None and record.trust == FIRST_USE:
+                trust = "no published hash is known: this one is recorded, later downloads have to agree with it"
+            print(f"{path}\n    {path.stat().st_size:,} bytes, sha256 {sha256_file(path)}\n    {trust}")
 
 
 def graph_describe(options: argparse.Namespace) -> None:

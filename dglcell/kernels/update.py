@@ -81,6 +81,33 @@ class _Place:
         return flat.as_strided(self.parameter.shape, strides, self.offset)
 
 
+def is_known(activation: nn.Module) -> bool:
+    """Whether compiled code has the activation."""
+    exact = getattr(activation, "approximate", "none") == "none"
+    return exact and type(activation) in (nn.Identity, nn.ReLU, nn.GELU, nn.SiLU)
+
+
+def activation_code(activation: nn.Module) -> int:
+    """What compiled code calls the activation."""
+    from dglcell.kernels import math_numba
+
+    codes: dict[type, int] = {
+        nn.Identity: math_numba.IDENTITY,
+        nn.ReLU: math_numba.RELU,
+        nn.GELU: math_numba.GELU,
+        nn.SiLU: math_numba.SILU,
+    }
+    return codes[type(activation)]
+
+
+def on_compiled_device(tensors: Sequence[Tensor]) -> bool:
+    """Whether compiled code can be used: on a CPU, with all tensors in the same single or double precision."""
+    dtype = tensors[0].dtype
+    if dtype not in (torch.float32, torch.float64):
+        return False
+    return all(t.device.type in COMPILED_DEVICES and t.dtype == dtype for t in tensors)
+
+
 class Update:
     """``outer(norm(network(x, r)))`` on rows.
 
@@ -118,20 +145,13 @@ class Update:
     @staticmethod
     def of(network: Network, norm: nn.Module, activation: nn.Module) -> Update | None:
         """The compiled update, or None where there is none for these modules."""
-        kinds = (type(network.activation), type(activation))
-        exact = all(getattr(m, "approximate", "none") == "none" for m in (network.activation, activation))
-        known = {nn.Identity, nn.ReLU, nn.GELU, nn.SiLU}
-        if not exact or not known.issuperset(kinds) or type(norm) not in (nn.Identity, nn.LayerNorm, nn.RMSNorm):
+        if type(norm) not in (nn.Identity, nn.LayerNorm, nn.RMSNorm):
             return None
-        return Update(network, norm, activation)
+        return Update(network, norm, activation) if is_known(network.activation) and is_known(activation) else None
 
     def applies(self, tables: Sequence[Tensor]) -> bool:
         """Whether it can be used on rows of these tables: on a CPU, all in the parameters' precision."""
-        dtype = tables[0].dtype
-        if dtype not in (torch.float32, torch.float64):
-            return False
-        tensors = [*tables, *(place.parameter for place in self._places)]
-        return all(t.device.type in COMPILED_DEVICES and t.dtype == dtype for t in tensors)
+        return on_compiled_device([*tables, *(place.parameter for place in self._places)])
 
     def pack(self, dtype: torch.dtype) -> Tensor:
         """All parameters as one array."""
@@ -177,14 +197,8 @@ class Update:
 
     @cached_property
     def _form(self) -> Any:
-        from dglcell.kernels import math_numba, update_numba
+        from dglcell.kernels import update_numba
 
-        activations = {
-            nn.Identity: math_numba.IDENTITY,
-            nn.ReLU: math_numba.RELU,
-            nn.GELU: math_numba.GELU,
-            nn.SiLU: math_numba.SILU,
-        }
         norms = {
             nn.Identity: update_numba.NO_NORM,
             nn.LayerNorm: update_numba.LAYER_NORM,
@@ -192,9 +206,9 @@ class Update:
         }
         return update_numba.Form(
             side_by_side=self.network.epsilon is None,
-            inner=activations[type(self.network.activation)],
+            inner=activation_code(self.network.activation),
             norm=norms[type(self.norm)],
-            outer=activations[type(self.activation)],
+            outer=activation_code(self.activation),
             norm_at=self._norm_at,
         )
 

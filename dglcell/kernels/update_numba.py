@@ -68,7 +68,7 @@ def _sum_of_squares(values, i, width, centre):
 
 
 @reduction
-def _dot(a, i, b, j, width):
+def dot(a, i, b, j, width):
     total = a.dtype.type(0)
     for k in range(width):
         total += a[i, k] * b[j, k]
@@ -155,7 +155,7 @@ def _unnormalise(form, z, scales, out, width):
     number = z.dtype.type(width)
     for i in range(len(z)):
         mean = _sum(out, i, width) / number if form.norm == LAYER_NORM else z.dtype.type(0)
-        slope, scale = _dot(out, i, z, i, width) / number, scales[i]
+        slope, scale = dot(out, i, z, i, width) / number, scales[i]
         for k in range(width):
             out[i, k] = (out[i, k] - mean - z[i, k] * slope) * scale
 
@@ -283,7 +283,7 @@ def _make(fixed: int) -> Kernels:
             else:
                 total = 0.0
                 for i in range(n):
-                    total += _dot(g, i, x.table, _row(x.rows, start + i, x.first), taken)
+                    total += dot(g, i, x.table, _row(x.rows, start + i, x.first), taken)
                 of_flat[0] += flat.dtype.type(total)
                 _scatter(of_x, start, g, 0, one + flat[0], taken)
                 _scatter(of_r, start, g, 0, one, taken)

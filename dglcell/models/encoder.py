@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -17,8 +19,10 @@ from dglcell.nn.hyper_sagnn import HyperSAGNN
 from dglcell.nn.initial import EMBEDDING_SD
 from dglcell.nn.local_head import LocalHead
 from dglcell.nn.registry import make_activation, make_norm
+from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.nn.sage import SAGEConv
-from dglcell.perturbation.perturb import PerturbedCell
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import States
 
 
@@ -78,7 +82,7 @@ class CellEncoder(nn.Module):
             relations,
             make_conv,
             width=config.hidden,
-            aggregation=config.cross_relation,
+            cross_relation=config.combination_of_relations(),
             norm=config.norm,
             activation=config.activation,
             dropout=config.dropout,
@@ -99,6 +103,25 @@ class CellEncoder(nn.Module):
         for layer in self.layers:
             states = layer(perturbed, states)
         return states
+
+    @torch.no_grad()
+    def relation_weights(self) -> list[RelationWeights]:
+        """How much of each relation every layer's learned combinations take, in the wild type.
+
+        For each layer and node type with a learned combination: none for sums and means, and where but one relation
+        ends in a node type.
+        """
+        training = self.training
+        self.eval()
+        wild_type = GenotypeBatch.from_lists([[]]).to(next(self.parameters()).device)
+        perturbed = perturb(self.cell, wild_type, "node_mask", self.config.kernel)
+        states = {t: States.shared(self.inputs(t)) for t in self.node_types}
+        found = []
+        for number, layer in enumerate(self.layers):
+            found += cast(HeteroLayer, layer).relation_weights(perturbed, states, number)
+            states = layer(perturbed, states)
+        self.train(training)
+        return found
 
     def inputs(self, node_type: str) -> Tensor:
         """[N, H] what the first round starts from."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dglcell.errors import ConfigError
 from dglcell.models.base_config import ModelConfig
-from dglcell.nn.cross_relation import CROSS_RELATION
+from dglcell.nn.cross_relation import CrossRelation
 from dglcell.nn.gatv2 import check_heads
 from dglcell.nn.local_head import LOCAL_KINDS
 from dglcell.nn.registry import make_activation, make_norm
@@ -24,7 +24,11 @@ class EncoderConfig(ModelConfig):
     gin_layers: int = 2  # Linear layers of a GIN's MLP; with 0 states are only summed up
     gin_hidden: int | None = None  # width inside a GIN's MLP; H where null
     conv_heads: int = 4  # heads of gatv2; must divide H
-    cross_relation: str = "sum"  # sum | mean over the relations into a node
+    cross_relation: str = "sum"  # sum | mean | cross_attention | pairwise_interaction, of the relations into a node
+    cross_relation_heads: int = 4  # heads of cross_attention; must divide H
+    cross_relation_hidden: int | None = None  # width inside the MLPs of pairwise_interaction; H / 2 where null
+    cross_relation_layers: int = 2  # Linear layers of these MLPs, 2 or more
+    cross_relation_norm: str = "none"  # layer | rms | none, after the two that are learnt
     residual: bool = True  # add the input of every layer to its output
     norm: str = "layer"  # layer | rms | none, per node
     activation: str = "gelu"
@@ -64,12 +68,12 @@ class EncoderConfig(ModelConfig):
             raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
         for key, allowed in (
             ("conv", CONVS),
-            ("cross_relation", tuple(CROSS_RELATION)),
             ("local_kind", LOCAL_KINDS),
         ):
             self.check_choice(key, allowed)
         if self.conv == "gatv2":
             check_heads(self.hidden, self.conv_heads)
+        self.combination_of_relations().check(self.hidden)
         make_norm(self.norm, 1)
         make_activation(self.activation)
 
@@ -84,6 +88,18 @@ class EncoderConfig(ModelConfig):
     def needs_relations(self) -> bool:
         """See ``ModelConfig.needs_relations``."""
         return self.layers > 0
+
+    def combination_of_relations(self) -> CrossRelation:
+        """The keys that say how relations are combined."""
+        return CrossRelation(
+            self.cross_relation,
+            self.cross_relation_heads,
+            self.cross_relation_hidden,
+            self.cross_relation_layers,
+            self.cross_relation_norm,
+            self.activation,
+            self.dropout,
+        )
 
     def check_choice(self, key: str, allowed: tuple[str, ...]) -> None:
         """Refuse an unknown value of a key.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Protocol, cast
 
@@ -9,8 +10,9 @@ from torch import Tensor, nn
 
 from dglcell.graph.schema import Relation
 from dglcell.kernels.update import Network, Update
-from dglcell.nn.cross_relation import combine_relations
+from dglcell.nn.cross_relation import CrossRelation, combine_relations
 from dglcell.nn.registry import make_activation, make_norm
+from dglcell.nn.relation_mixer import RelationMixer, RelationWeights
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.row_wise import RowWise
 from dglcell.perturbation.states import Addend, States
@@ -58,7 +60,7 @@ class RelationConv(nn.Module):
 
 
 class HeteroLayer(nn.Module):
-    """Per relation a convolution; per destination type their sum or mean, and optionally a residual.
+    """Per relation a convolution; per destination type their combination, and optionally a residual.
 
     Node types that no relation of the layer ends in keep their states.
 
@@ -66,7 +68,7 @@ class HeteroLayer(nn.Module):
         relations: what this layer computes.
         make_conv: relation → convolution module.
         width: H.
-        aggregation: cross-relation ``sum`` or ``mean``.
+        cross_relation: how relations are combined; every destination type learns its own combination.
         norm, activation, dropout: after every convolution.
         residual: add the layer's input.
         recompute: keep little for the backward pass, see ``RowWise``.
@@ -78,7 +80,7 @@ class HeteroLayer(nn.Module):
         make_conv: Callable[[Relation], nn.Module],
         *,
         width: int,
-        aggregation: str,
+        cross_relation: CrossRelation,
         norm: str,
         activation: str,
         dropout: float,
@@ -87,24 +89,44 @@ class HeteroLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.relations = relations
-        self.aggregation, self.residual = aggregation, residual
+        self.how, self.residual = cross_relation.how, residual
         self.convs = nn.ModuleList(
             RelationConv(make_conv(r), width, norm, activation, dropout, recompute) for r in relations
         )
+        numbers = Counter(r[2] for r in relations)
+        mixers = {t: cross_relation.mixer(number, width) for t, number in numbers.items()}
+        self.mixers = nn.ModuleDict({t: mixer for t, mixer in mixers.items() if mixer is not None})
 
     def forward(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, States]:
         """New states by node type."""
-        addends: dict[str, list[Addend]] = {}
-        for relation, conv in zip(self.relations, self.convs, strict=True):
-            source_type, _, destination_type = relation
-            assert isinstance(conv, RelationConv)
-            addend = conv.addend(perturbed, states[source_type], states[destination_type])
-            addends.setdefault(destination_type, []).append(addend)
         new = dict(states)
-        for node_type, parts in addends.items():
+        for node_type, updates in self._updates(perturbed, states).items():
             residual = [states[node_type]] if self.residual else []
-            new[node_type] = combine_relations(parts, self.aggregation, residual)
+            new[node_type] = combine_relations(updates, self.how, residual, self._mixer(node_type))
         return new
+
+    def relation_weights(
+        self, perturbed: PerturbedCell, states: Mapping[str, States], number: int
+    ) -> list[RelationWeights]:
+        """What the learned combinations of this layer, which has a number, give to their options."""
+        found = []
+        for node_type, updates in self._updates(perturbed, states).items():
+            mixer = self._mixer(node_type)
+            if mixer is not None:
+                options = mixer.options([name for _, name, end in self.relations if end == node_type])
+                found.append(RelationWeights(number, node_type, options, mixer.mean_weights(updates)))
+        return found
+
+    def _mixer(self, node_type: str) -> RelationMixer | None:
+        return cast(RelationMixer, self.mixers[node_type]) if node_type in self.mixers else None
+
+    def _updates(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, list[Addend]]:
+        """What every relation says, by destination type."""
+        updates: dict[str, list[Addend]] = {}
+        for relation, conv in zip(self.relations, self.convs, strict=True):
+            source, destination = states[relation[0]], states[relation[2]]
+            updates.setdefault(relation[2], []).append(cast(RelationConv, conv).addend(perturbed, source, destination))
+        return updates
 
 
 def live_relations(relations: list[Relation], layers: int, read: set[str]) -> list[list[Relation]]:

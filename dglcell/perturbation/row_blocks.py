@@ -16,11 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dglcell.kernels.chain import RowUpdate
 from dglcell.kernels.threads import run_tasks
-from dglcell.kernels.update import Taken, Update
+from dglcell.kernels.update import Taken
 
 BLOCK_BYTES = {"cpu": 1 << 20, "cuda": 1 << 28}
-"""Size of one input's block: small enough for the cache of a CPU, large enough to fill a GPU."""
+"""Size of a block of the widest input, or of what lies between where that is wider: small enough for the cache of a
+CPU, large enough to fill a GPU."""
 
 SHARES = {"cpu": 8, "cuda": 1}
 """Into how many shares the rows are dealt. Fixed, so that the result is the same for any number of threads."""
@@ -60,7 +62,8 @@ class Part:
     inputs: Sequence[Input]
     parameters: Sequence[nn.Parameter]
     place: Tensor | None
-    compiled: Update | None = None
+    compiled: RowUpdate | None = None
+    width: int = 0
 
     def evaluate(self, inputs: Sequence[Tensor]) -> Tensor:
         """The term's rows."""
@@ -97,7 +100,7 @@ class Blocks:
     shape: Shape
     autocast: tuple[str, torch.dtype, bool]
     needed: Sequence[bool]
-    updates: Sequence[Update | None]
+    updates: Sequence[RowUpdate | None]
     graphs: dict[tuple[int, int], Graph] | None
 
     def __post_init__(self) -> None:
@@ -140,8 +143,8 @@ class Blocks:
 
     def blocks(self, first: int, last: int) -> Iterator[slice]:
         """The rows of a share, cut."""
-        row_bytes = max(table.shape[1] * table.element_size() for table in self.tables)
-        limit = max(1, BLOCK_BYTES.get(self.device.type, 1 << 28) // row_bytes)
+        widths = [part.width for part, update in zip(self.parts, self.updates, strict=True) if update is None]
+        limit = rows_in_block(self.tables, max([0, *widths]))
         number = -(-(last - first) // limit)
         for i in range(number):
             yield slice(first + (last - first) * i // number, first + (last - first) * (i + 1) // number)
@@ -169,9 +172,15 @@ class Blocks:
             torch.set_num_threads(threads)
 
 
+def rows_in_block(tables: Sequence[Tensor], width: int = 0) -> int:
+    """How many rows of these tables, with as many numbers between input and output as ``width``, make a block."""
+    row_bytes = max(max(table.shape[1], width) * table.element_size() for table in tables)
+    return max(1, BLOCK_BYTES.get(tables[0].device.type, 1 << 28) // row_bytes)
+
+
 def compiled_updates(
     parts: Sequence[Part], tables: Sequence[Tensor], autocast: tuple[str, torch.dtype, bool]
-) -> list[Update | None]:
+) -> list[RowUpdate | None]:
     """The compiled updates that can be used."""
     even = not autocast[2] and all(t.dtype == tables[0].dtype and t.is_contiguous() for t in tables)
     return [

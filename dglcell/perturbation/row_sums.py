@@ -89,7 +89,7 @@ class _Forward(Blocks):
     def _put(self, number: int, span: slice, out: Tensor, place: Tensor | None = None, *, fresh: bool = False) -> None:
         """Add a block of a part to ``out``, or where that is fresh, write it: row by row, or to given places."""
         update, packed = self.updates[number], self.packed[number]
-        if update is not None and packed is not None:
+        if update is not None:
             inputs = self.taken(self.parts[number], span)
             update.forward(packed, inputs, span.stop - span.start, Taken(out, place), add=not fresh)
             return
@@ -207,7 +207,7 @@ class _Backward(Blocks):
 
     def _block(self, share: int, number: int, span: slice, of_rows: Taken) -> None:
         part, update, packed = self.parts[number], self.updates[number], self.packed[number]
-        if update is not None and packed is not None:
+        if update is not None:
             into = [self._into(share, source, span) for source in part.inputs]
             found: Iterable[tuple[Tensor, Tensor]] = update.backward(
                 packed, self.taken(part, span), span.stop - span.start, of_rows, into

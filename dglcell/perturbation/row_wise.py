@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
+from dglcell.kernels.chain import RowUpdate
 from dglcell.kernels.rows import add_rows
-from dglcell.kernels.update import Update
-from dglcell.perturbation.row_blocks import Input, Part, Shape
+from dglcell.perturbation.row_blocks import Input, Part, Shape, rows_in_block
 from dglcell.perturbation.row_sums import sum_parts
 
 
@@ -47,13 +48,15 @@ class RowWise:
         function: tensors [K, …] → [K, H']; row k of the result depends on rows k of the inputs alone.
         module: owner of all parameters that the function reads.
         recompute: keep the inputs alone for the backward pass and compute what lies between once more.
-        compiled: the same function of two inputs, used where it can be; it always computes once more.
+        compiled: the same function, used where it can be; it always computes once more.
+        width: how many numbers of a row lie between input and output at once, where these are more than the input's.
     """
 
     function: Callable[..., Tensor]
     module: nn.Module
     recompute: bool = True
-    compiled: Update | None = None
+    compiled: RowUpdate | None = None
+    width: int = 0
 
     @property
     def random(self) -> bool:
@@ -96,7 +99,7 @@ def _sum_at_once(terms: Sequence[Term], shape: Shape) -> Tensor:
     total: Tensor | None = None
     for term in terms:
         inputs = [rows.all() for rows in term.inputs]
-        part = inputs[0] if term.update is None else term.update.function(*inputs)
+        part = inputs[0] if term.update is None else _rows_at_once(term.update, inputs)
         if term.place is not None:
             assert shape.nodes is not None
             row = torch.cat([torch.arange(shape.base, device=part.device), shape.nodes])
@@ -105,6 +108,19 @@ def _sum_at_once(terms: Sequence[Term], shape: Shape) -> Tensor:
         total = part if total is None else total + part
     assert total is not None
     return total
+
+
+def _rows_at_once(update: RowWise, inputs: Sequence[Tensor]) -> Tensor:
+    """The update's rows in one tensor.
+
+    Where what lies between is wider than the inputs it is computed for some rows at a time, and once more for the
+    backward pass, from the same random numbers.
+    """
+    if not update.recompute or update.width == 0:
+        return update.function(*inputs)
+    number = rows_in_block(inputs, update.width)
+    portions = zip(*(x.split(number) for x in inputs), strict=True)
+    return torch.cat([checkpoint(update.function, *portion, use_reentrant=False) for portion in portions])
 
 
 def _inputs_of(terms: Sequence[Term]) -> tuple[list[Tensor], list[Part]]:
@@ -118,6 +134,7 @@ def _inputs_of(terms: Sequence[Term]) -> tuple[list[Tensor], list[Part]]:
             [] if term.update is None else term.update.parameters,
             term.place,
             None if term.update is None else term.update.compiled,
+            0 if term.update is None else term.update.width,
         )
         for term in terms
     ]

@@ -71,14 +71,13 @@ def evaluate_parts(
     """
     trained.model.to(device_here(config.trainer.accelerator))
     batch_size = config.data.evaluation_batch
-    rows, predictions = [], {}
-    for part in EVALUATED:
-        strains = prepared.parts[part]
-        predictions[part] = predict_strains(
-            trained.model, trained.normaliser, prepared.dataset, strains, batch_size=batch_size
+    predictions = {
+        part: predict_strains(
+            trained.model, trained.normaliser, prepared.dataset, prepared.parts[part], batch_size=batch_size
         )
-        measured_ST = prepared.dataset.labels[strains].numpy()
-        rows += model_rows(config.model.name, part, prepared.dataset.phenotypes, predictions[part], measured_ST)
+        for part in EVALUATED
+    }
+    rows = model_rows(config.model.name, prepared, predictions)
     if config.null_models:
         rows += null_rows(prepared, EVALUATED)
     return rows, predictions

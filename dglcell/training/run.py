@@ -62,7 +62,7 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
     prepared = prepare_run(config, directory, command, continued=continued)
     if checkpoint is not None:
         check_continues(read_checkpoint(checkpoint), checkpoint, config, prepared.cell, prepared.split)
-    trainer = make_trainer(config, directory)
+    trainer = make_trainer(config, directory, prepared.dataset.kinds)
     if config.data.batch_size == AUTO:
         config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
     task = make_task(config, prepared, directory)

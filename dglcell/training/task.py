@@ -11,19 +11,20 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from dglcell.data.dataset import StrainBatch
+from dglcell.data.dataset import CLASSIFICATION, StrainBatch
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
-from dglcell.losses.loss import Loss
+from dglcell.losses.loss import Loss, LossTerms
 from dglcell.models.prediction import Prediction, StrainModel
 from dglcell.training.gather import gather_rows
 from dglcell.training.metrics import regression_metrics
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler
+from dglcell.training.ranking import classification_metrics
 from dglcell.training.record import EpochLog
 
 
 class StrainTask(pl.LightningModule):
-    """Regression of phenotypes on genotypes.
+    """Learning phenotypes from genotypes.
 
     Labels are normalised by the training part's statistics; the loss is taken in normalised units, metrics in both.
     A step only enqueues work on the device: predictions and losses stay there until the epoch ends.
@@ -32,6 +33,7 @@ class StrainTask(pl.LightningModule):
         model: genotypes → predictions in normalised units.
         normaliser: label statistics of the training part.
         phenotypes: T names.
+        kinds: T kinds of labels; see ``StrainDataset.kinds``.
         loss: of predictions in normalised units; its buffers travel with checkpoints.
         optimizer, scheduler: validated.
         epochs: of the whole training.
@@ -46,6 +48,7 @@ class StrainTask(pl.LightningModule):
         normaliser: Normaliser,
         phenotypes: tuple[str, ...],
         *,
+        kinds: tuple[str, ...],
         loss: Loss,
         optimizer: OptimizerConfig,
         scheduler: SchedulerConfig,
@@ -56,13 +59,16 @@ class StrainTask(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.model, self.normaliser, self.phenotypes = model, normaliser, phenotypes
-        self.loss = loss
+        self.kinds, self.loss = kinds, loss
         self.optimizer_config, self.scheduler_config = optimizer, scheduler
         self.epochs, self.steps, self.record, self.about = epochs, steps, record, about
         self._seen: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"train": [], "validation": []}
+        self._terms: dict[str, list[str]] = {}
         self._figures: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate = math.nan
+        # All ranks hold the same graph: DistributedDataParallel need not send it around before every step.
+        self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
 
     def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
         """Loss of one batch, in normalised units."""
@@ -75,11 +81,13 @@ class StrainTask(pl.LightningModule):
     def _step(self, batch: StrainBatch, part: str) -> Tensor:
         prediction: Prediction = self.model(batch.genotypes)
         target_BT = self.normaliser.normalise(batch.labels)
-        loss = self.loss(prediction, target_BT, self.current_epoch).total
+        loss: LossTerms = self.loss(prediction, target_BT, self.current_epoch)
         present = (~batch.labels.isnan()).sum()
-        summed = torch.stack([loss.detach() * present, present])
-        self._seen[part].append((prediction.phenotypes.detach().float(), batch.labels, summed))
-        return loss
+        # All terms are those of the batches of all ranks; each rank counts them as often as it has labels.
+        summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present
+        self._terms[part] = list(loss.terms)
+        self._seen[part].append((prediction.phenotypes.detach().float(), batch.labels, summed.double()))
+        return loss.total
 
     def on_train_epoch_start(self) -> None:
         """Start the clock."""
@@ -133,21 +141,24 @@ class StrainTask(pl.LightningModule):
     def _measure(self, part: str) -> dict[str, float]:
         predictions, labels, losses = zip(*self._seen[part], strict=True)
         self._seen[part].clear()
-        normalised_ST, labels_ST = gather_rows(torch.cat(predictions)), gather_rows(torch.cat(labels))
-        total, present = gather_rows(torch.stack(losses)).sum(0).tolist()
-        figures = {f"{part}/loss": total / max(present, 1.0)}
+        outputs_ST, labels_ST = gather_rows(torch.cat(predictions)), gather_rows(torch.cat(labels))
+        *totals, present = gather_rows(torch.stack(losses)).sum(0).tolist()
+        names = [f"{part}/loss", *(f"{part}/loss/{term}" for term in self._terms[part])]
+        figures = {name: total / max(present, 1.0) for name, total in zip(names, totals, strict=True)}
         targets_ST = self.normaliser.normalise(labels_ST)
-        restored_ST = self.normaliser.restore(normalised_ST)
-        pearsons = []
-        for t, name in enumerate(self.phenotypes):
-            original = regression_metrics(restored_ST[:, t].cpu(), labels_ST[:, t].cpu())
+        expected_ST, restored_ST = self.normaliser.expect(outputs_ST), self.normaliser.restore(outputs_ST)
+        scores: dict[str, list[float]] = {}
+        for t, (name, kind) in enumerate(zip(self.phenotypes, self.kinds, strict=True)):
+            predicted, measured = restored_ST[:, t].cpu(), labels_ST[:, t].cpu()
+            original = regression_metrics(predicted, measured)
+            if kind == CLASSIFICATION:
+                original |= classification_metrics(predicted, measured)
             figures |= {f"{part}/{name}/{metric}": value for metric, value in original.items()}
-            normalised = regression_metrics(normalised_ST[:, t].cpu(), targets_ST[:, t].cpu())
+            normalised = regression_metrics(expected_ST[:, t].cpu(), targets_ST[:, t].cpu())
             figures |= {f"{part}/{name}/normalised/{m}": normalised[m] for m in ("mse", "rmse", "mae")}
-            pearsons.append(original["pearson"])
-        finite = [p for p in pearsons if math.isfinite(p)]
-        figures[f"{part}/pearson"] = sum(finite) / len(finite) if finite else 0.0
-        return figures
+            for metric in [m for m in ("pearson", "average_precision") if m in original]:
+                scores.setdefault(metric, []).append(original[metric])
+        return figures | {f"{part}/{metric}": _mean_of_finite(values) for metric, values in scores.items()}
 
     def configure_optimizers(self) -> Any:
         """Optimiser and schedule."""
@@ -167,3 +178,9 @@ class StrainTask(pl.LightningModule):
         torch.set_rng_state(checkpoint["rng"]["cpu"])
         if "cuda" in checkpoint["rng"] and torch.cuda.device_count() == len(checkpoint["rng"]["cuda"]):
             torch.cuda.set_rng_state_all(checkpoint["rng"]["cuda"])
+
+
+def _mean_of_finite(values: list[float]) -> float:
+    """Their mean; zero if none is finite."""
+    finite = [value for value in values if math.isfinite(value)]
+    return sum(finite) / len(finite) if finite else 0.0

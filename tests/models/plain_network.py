@@ -51,6 +51,43 @@ def attend(p: Parameters, name: str, surviving: list, kept: dict, relation: tupl
     return out + p.values[f"{name}.bias"]
 
 
+def combine(p: Parameters, how: str, name: str, h: list[np.ndarray]) -> np.ndarray:
+    """What relations say about the same nodes, node by node."""
+    if how == "sum" or len(h) == 1:
+        return sum(h)
+    if how == "mean":
+        return sum(h) / len(h)
+    mix = mix_pairs if how == "pairwise_interaction" else mix_by_attention
+    rows = [mix(p, f"{name}.mix", np.stack(row)) for row in zip(*h, strict=True)]
+    return p.norm(f"{name}.norm", np.stack(rows) if rows else h[0])
+
+
+def mix_pairs(p: Parameters, name: str, h: np.ndarray) -> np.ndarray:
+    """[H] from the [K, H] of one node, option by option."""
+    options = []
+    for pair, (a, b) in enumerate((a, b) for i, a in enumerate(h) for b in h[i:]):
+        x = np.concatenate([a, b])
+        layers = ["first", *(f"middle.{d}" for d in range(10) if f"{name}.middle.{d}.weight" in p.values), "last"]
+        for layer in layers:
+            x = x @ p.values[f"{name}.{layer}.weight"][pair] + p.values[f"{name}.{layer}.bias"][pair]
+            x = x if layer == "last" else _gelu(x)
+        options.append(x)
+    options.append(h.mean(0))
+    scores = [p.linear(f"{name}.score_last", _gelu(p.linear(f"{name}.score_first", o)))[0] for o in options]
+    share = np.exp(np.array(scores) - max(scores))
+    return share / share.sum() @ np.stack(options)
+
+
+def mix_by_attention(p: Parameters, name: str, h: np.ndarray) -> np.ndarray:
+    """[H] from the [K, H] of one node, head by head; four heads."""
+    query, key, value = np.split(p.linear(f"{name}.project", h + p.values[f"{name}.embedding"]), 3, axis=1)
+    heads = []
+    for q, k, v in zip(*(np.split(x, 4, axis=1) for x in (query, key, value)), strict=True):
+        share = np.exp(q @ k.T / math.sqrt(k.shape[1]))
+        heads.append(share / share.sum(1, keepdims=True) @ v)
+    return p.linear(f"{name}.out", np.concatenate(heads, axis=1)).mean(0)
+
+
 def encode(model, cell: RandomCell, strain: list[int]) -> dict[str, np.ndarray]:
     """States of the kept nodes after message passing on the graph without the lost ones."""
     p = Parameters(model)
@@ -63,8 +100,7 @@ def encode(model, cell: RandomCell, strain: list[int]) -> dict[str, np.ndarray]:
             p.norm(f"encoder.preprocessors.{node_type}.4", p.linear(f"encoder.preprocessors.{node_type}.3", h))
         )
     for number, layer in enumerate(model.encoder.layers):
-        new = {t: np.zeros_like(h) for t, h in x.items()}
-        touched = set()
+        said: dict[str, list[np.ndarray]] = {}
         for i, relation in enumerate(layer.relations):
             name = f"encoder.layers.{number}.convs.{i}"
             source, _, destination = relation
@@ -78,11 +114,12 @@ def encode(model, cell: RandomCell, strain: list[int]) -> dict[str, np.ndarray]:
                 out = p.linear(f"{name}.conv.itself", x[destination]) + p.linear(f"{name}.conv.neighbours", received)
             else:
                 out = (1 + p.values[f"{name}.conv.epsilon"]) * x[destination] + received
-                if model.config.gin_layers:
-                    out = p.linear(f"{name}.conv.mlp.2", _gelu(p.linear(f"{name}.conv.mlp.0", out)))
-            new[destination] = new[destination] + _gelu(p.norm(f"{name}.after.0", out))
-            touched.add(destination)
-        x = {t: (x[t] + new[t] if model.config.residual else new[t]) if t in touched else x[t] for t in x}
+                for position in range(0, 2 * model.config.gin_layers, 2):
+                    out = p.linear(f"{name}.conv.mlp.{position}", _gelu(out) if position else out)
+            said.setdefault(destination, []).append(_gelu(p.norm(f"{name}.after.0", out)))
+        for node_type, h in said.items():
+            new = combine(p, model.config.cross_relation, f"encoder.layers.{number}.mixers.{node_type}", h)
+            x[node_type] = x[node_type] + new if model.config.residual else new
     return x
 
 

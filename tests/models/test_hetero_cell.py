@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import CATALYSED_BY, CONVERTS
+from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder_config import CONVS
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.prediction import count_parameters
+from dglcell.nn.cross_relation import CROSS_RELATION, LEARNED
 from dglcell.perturbation import difference, difference_attention
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import STRATEGIES, perturb
@@ -42,6 +43,35 @@ def test_parameter_count_of_the_sum_gin2_configuration() -> None:
     config = HeteroCellConfig(metabolism=False, local_head=False, combination="none")
     config.validate()
     assert count_parameters(HeteroCell(nine_network_cell(), config)) == 669_917
+
+
+def test_parameter_count_of_the_pairwise_gin4_configuration() -> None:
+    """1,781,187: pairs with a norm after their mixture, four-layer GIN, a local predictor."""
+    config = HeteroCellConfig(
+        metabolism=False, cross_relation="pairwise_interaction", cross_relation_norm="layer", gin_layers=4
+    )
+    config.validate()
+    model = HeteroCell(nine_network_cell(), config)
+    assert count_parameters(model) == 1_781_187
+    children = [*model.named_children(), *model.encoder.named_children()]
+    parts = {name: count_parameters(part) for name, part in children if count_parameters(part)}
+    assert parts == {
+        "encoder": 422_848 + 8_448 + 3 * 433_962,
+        "embeddings": 422_848,
+        "preprocessors": 8_448,
+        "layers": 3 * 433_962,
+        "pools": 6_273,
+        "global_head": 4_225,
+        "local_head": 37_507,
+    }
+    assert count_parameters(model.encoder.layers[0].mixers) == 280_800 + 2_113 + 128
+
+
+def test_parameter_count_of_attention_among_relations() -> None:
+    """An embedding of each of nine relations, and what ``MultiheadAttention`` has."""
+    layer = HeteroCell(nine_network_cell(10), HeteroCellConfig(metabolism=False, cross_relation="cross_attention"))
+    attention = torch.nn.MultiheadAttention(64, 4)
+    assert count_parameters(layer.encoder.layers[0].mixers) == 9 * 64 + count_parameters(attention)
 
 
 def test_parameter_count_of_the_local_head() -> None:
@@ -81,7 +111,9 @@ def outcome(cell: RandomCell, batch: GenotypeBatch, **changes) -> dict[str, torc
     data=st.data(),
     cell=random_cells(),
     conv=st.sampled_from(CONVS),
-    cross_relation=st.sampled_from(["sum", "mean"]),
+    cross_relation=st.sampled_from(CROSS_RELATION),
+    cross_relation_layers=st.integers(2, 3),
+    gin_layers=st.integers(1, 3),
     combination=st.sampled_from(["mean", "gated"]),
     local_kind=st.sampled_from(["hyper_sagnn", "factorisation", "both"]),
     residual=st.booleans(),
@@ -104,11 +136,20 @@ def test_strategies_agree_forward_and_in_every_gradient(data, cell: RandomCell, 
 
 
 @settings(max_examples=25, deadline=None)
-@given(data=st.data(), cell=random_cells(), conv=st.sampled_from(CONVS))
-def test_kept_nodes_equal_a_plain_network_on_the_reduced_graph(data, cell: RandomCell, conv: str) -> None:
+@given(
+    data=st.data(),
+    cell=random_cells(),
+    conv=st.sampled_from(CONVS),
+    cross_relation=st.sampled_from(CROSS_RELATION),
+    cross_relation_layers=st.integers(2, 3),
+    gin_layers=st.integers(1, 4),
+)
+def test_kept_nodes_equal_a_plain_network_on_the_reduced_graph(data, cell: RandomCell, **changes) -> None:
     strains = data.draw(genotypes_of(cell))
     torch.manual_seed(0)
-    model = randomise(HeteroCell(cell.resident, small_config(conv=conv), outputs=2).double())
+    norm = "layer" if changes["cross_relation"] in LEARNED else "none"
+    config = small_config(cross_relation_norm=norm, **changes)
+    model = randomise(HeteroCell(cell.resident, config, outputs=2).double())
     prediction = model(GenotypeBatch.from_lists(strains))
     expected = np.stack([plain_forward(model, cell, strain) for strain in strains])
     np.testing.assert_allclose(prediction.parts["global"].detach().numpy(), expected, atol=1e-10, rtol=1e-10)
@@ -158,10 +199,65 @@ def test_a_deleted_enzyme_reaches_the_genes_through_metabolism() -> None:
     assert (states[1, 0] - states[1, 1]).abs().max() > 1e-6
 
 
+def one_of_each(cross_relation: str, **changes) -> HeteroCell:
+    """A model of a cell in which metabolites have one relation, reactions two and genes three."""
+    names = [CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY, gene_relation("physical"), gene_relation("regulatory")]
+    graph = dgl.heterograph({r: ([0, 1], [1, 0]) for r in names}, {"gene": 4, "reaction": 3, "metabolite": 2})
+    torch.manual_seed(0)
+    return HeteroCell(ResidentCell(graph), small_config(cross_relation=cross_relation, layers=3, **changes))
+
+
+def test_every_node_type_combines_its_own_relations() -> None:
+    model = one_of_each("pairwise_interaction", pool=["gene", "metabolite"])
+    pairs = [{t: len(mixer.mix.first.bias) for t, mixer in layer.mixers.items()} for layer in model.encoder.layers]
+    # What ends in reactions is not read after the last layer.
+    assert pairs == [{"gene": 6, "reaction": 3}, {"gene": 6, "reaction": 3}, {"gene": 6}]
+
+
+@pytest.mark.parametrize(
+    ("cross_relation", "names", "shape"),
+    [
+        ("cross_attention", ["physical", "regulatory", "catalysed_by"], (3, 3)),
+        (
+            "pairwise_interaction",
+            [
+                "physical",
+                "physical × regulatory",  # noqa: RUF001
+                "physical × catalysed_by",  # noqa: RUF001
+                "regulatory",
+                "regulatory × catalysed_by",  # noqa: RUF001
+                "catalysed_by",
+                "mean",
+            ],
+            (7,),
+        ),
+    ],
+)
+def test_weights_of_relations_have_names_and_belong_to_the_wild_type(
+    cross_relation: str, names: list[str], shape: tuple[int, ...]
+) -> None:
+    model = one_of_each(cross_relation, pool=["gene", "metabolite"], dropout=0.5)
+    found = model.encoder.relation_weights()
+    by_place = {(w.layer, w.node_type): w for w in found}
+    assert sorted(by_place) == [(0, "gene"), (0, "reaction"), (1, "gene"), (1, "reaction"), (2, "gene")]
+    assert model.training
+    for again, weights in zip(model.encoder.relation_weights(), found, strict=True):
+        assert torch.equal(again.weights, weights.weights)
+        assert not weights.weights.requires_grad
+        torch.testing.assert_close(weights.weights.sum(-1), torch.ones(weights.weights.shape[:-1]))
+    assert (by_place[1, "gene"].options, by_place[1, "gene"].weights.shape) == (names, shape)
+
+
+def test_sums_have_no_weights_of_relations() -> None:
+    assert one_of_each("mean").encoder.relation_weights() == []
+
+
+@pytest.mark.parametrize("cross_relation", CROSS_RELATION)
 @pytest.mark.parametrize("conv", CONVS)
-def test_every_parameter_gets_a_gradient(conv: str) -> None:
+def test_every_parameter_gets_a_gradient(conv: str, cross_relation: str) -> None:
     cell = nine_network_cell(10)
-    model = HeteroCell(cell, HeteroCellConfig(metabolism=False, combination="gated", conv=conv))
+    options = {"conv": conv, "cross_relation": cross_relation, "cross_relation_layers": 3}
+    model = HeteroCell(cell, HeteroCellConfig(metabolism=False, combination="gated", **options))
     model(GenotypeBatch.from_lists([[0, 1], [2, 3]])).phenotypes.sum().backward()
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
 
@@ -180,6 +276,20 @@ def test_every_parameter_gets_a_gradient(conv: str) -> None:
         ({"metabolism": False, "pool": ["reaction"]}, r"`model.pool` needs metabolism"),
         ({"strategy": "difference", "dropout": 0.1}, r"`model.strategy: difference` is not exact with dropout"),
         ({"layers": -1}, r"`model.layers` is too small"),
+        ({"cross_relation": "max"}, r"`model.cross_relation` is unknown"),
+        ({"cross_relation_norm": "layer"}, r"`model.cross_relation_norm` has no effect .* by their sum"),
+        (
+            {"cross_relation": "cross_attention", "cross_relation_heads": 7},
+            r"`model.cross_relation_heads` does not div",
+        ),
+        (
+            {"cross_relation": "pairwise_interaction", "cross_relation_layers": 1},
+            r"`model.cross_relation_layers` is too",
+        ),
+        (
+            {"cross_relation": "pairwise_interaction", "cross_relation_hidden": 0},
+            r"`model.cross_relation_hidden` is too",
+        ),
     ],
 )
 def test_bad_configurations_are_refused(changes: dict, message: str) -> None:

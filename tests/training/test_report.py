@@ -21,7 +21,7 @@ def test_the_picture_says_what_was_trained_on_what(tiny_run: RunDirectory) -> No
     first, second = subtitle(trained.config, tiny_run, prepared, trained)
     edges = prepared.cell.graph.num_edges()
     assert first == f"strains: 240 train, 30 validation, 30 test (random split) · cell: 137 genes, {edges:,} edges"
-    assert " parameters · node_mask · seed 0 · 2 epochs in " in second
+    assert " parameters · hetero_cell, node_mask · seed 0 · 2 epochs in " in second
 
 
 def test_the_numbers_behind_the_picture_are_those_of_the_table(tiny_run: RunDirectory) -> None:
