@@ -245,6 +245,15 @@ def test_the_set_operator_waits_for_nothing(resident: ResidentCell, operator: st
     assert len(counts) == 1
 
 
+def test_a_validation_step_waits_for_nothing(resident: ResidentCell) -> None:
+    task, dataset = make_task(resident, layers=1), make_dataset(7)
+    batch = dataset.gather(torch.arange(7), len(dataset.genes))
+    with torch.inference_mode():
+        task.validation_step(batch, 0)
+        with no_sync():
+            task.validation_step(batch, 1)
+
+
 def read_item(genotypes: Any) -> None:
     genotypes.genes.sum().item()
 
