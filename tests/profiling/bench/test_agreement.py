@@ -72,7 +72,7 @@ def test_a_wrong_gradient_is_caught_and_named() -> None:
 
     wrong = MethodSpec("wrong", build)
     with pytest.raises(
-        RuntimeError, match=r"wrong and node_mask:auto disagree: the gradient of `layers.1.convs.3.conv"
+        RuntimeError, match=r"wrong and node_mask:auto disagree: the gradient of `encoder.layers.1.convs.3.conv"
     ):
         check_agreement(small_workload(), [node_mask, wrong], "cpu")
 
