@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST_OPTIONS ?= -n 2
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-slow test-gpu lint bench install clean
+.PHONY: demo test test-slow test-slurm test-gpu lint bench install clean
 
 demo: $(INSTALLED)  ## compute a deletion screen, train on it, compare with null models, draw
 	$(BIN)/dglcell train conf/quickstart.yaml
@@ -14,6 +14,9 @@ test: $(INSTALLED)  ## everything but the slow tests
 
 test-slow: $(INSTALLED)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(PYTEST_OPTIONS)
+
+test-slurm: $(INSTALLED)  ## on a SLURM of two nodes that the tests start here; needs slurm-wlm and munge
+	$(BIN)/python -m pytest -m slurm tests/slurm
 
 test-gpu: $(INSTALLED)  ## those for a GPU; without one, along a GPU's paths on the CPU where that is possible
 	$(BIN)/python -m pytest tests/gpu $(PYTEST_OPTIONS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dglcell.cluster.slurm_config import SlurmConfig
 from dglcell.data.sources import SourceConfig
 from dglcell.data.split import SplitConfig
 from dglcell.errors import ConfigError
@@ -150,6 +151,7 @@ class Config:
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    slurm: SlurmConfig = field(default_factory=SlurmConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
     resume: str = "auto"  # auto: continue the run directory's last checkpoint | never | path of a checkpoint
     null_models: bool = True  # fit them on the same split
@@ -172,6 +174,7 @@ class Config:
             self.scheduler,
             self.trainer,
             self.tracking,
+            self.slurm,
         ):
             section.validate()
         self._validate_names()
@@ -187,7 +190,7 @@ class Config:
             raise ConfigError(
                 "no relation is left for the model",
                 got="no relation with reactions, no `cell.networks`, no `cell.derived`",
-                do="set `model.metabolism: true`, or give networks or derived relations",
+                do="give networks or derived relations, or set `model.metabolism: true` where the model has that key",
             )
 
     def _validate_loss(self) -> None:
@@ -198,6 +201,13 @@ class Config:
                 got=f"`model.name: {self.model.name}`, which gives {', '.join(sorted(self.model.gives())) or 'none'}",
                 do="choose another loss or model",
             )
+        for name, remedy in self.model.asks().items():
+            if name not in self.loss.needs():
+                raise ConfigError(
+                    f"`loss.name: {self.loss.name}` does not read the model's {name}, which nothing else would train",
+                    got=f"`model.name: {self.model.name}`",
+                    do=f"set {remedy}",
+                )
 
     def _validate_names(self) -> None:
         if not 0 <= self.seed < 2**32:

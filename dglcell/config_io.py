@@ -13,6 +13,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.config import KINDS, Config
+from dglcell.config_original import explain
 from dglcell.errors import ConfigError
 
 DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
@@ -158,10 +159,11 @@ def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix:
         full = f"{prefix}{key}"
         if key not in hints:
             close = difflib.get_close_matches(str(key), hints, n=1)
+            suggestion = f"did you mean `{prefix}{close[0]}`?" if close else None
             raise ConfigError(
                 f"{where}: unknown key `{full}`",
                 expected=f"among {', '.join(hints)}",
-                do=f"did you mean `{prefix}{close[0]}`?" if close else None,
+                do=explain(full, value) or suggestion,
             )
         _check_below(value, hints[key], full, where)
 

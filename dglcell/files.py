@@ -30,6 +30,12 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def raw_folder(raw: str | None = None) -> Path | None:
+    """The folder of raw files: ``raw``, or what ``DGLCELL_RAW`` says; None where neither is set."""
+    folder = raw or os.environ.get(RAW_VARIABLE)
+    return Path(folder) if folder else None
+
+
 def find_raw(path: str, raw: str | None = None) -> Path:
     """The file at ``path``: absolute, relative to the working directory, or inside the raw folder.
 
@@ -40,8 +46,8 @@ def find_raw(path: str, raw: str | None = None) -> Path:
     Raises:
         DataError: it is in none of these places.
     """
-    folder = raw or os.environ.get(RAW_VARIABLE)
-    candidates = [Path(path)] + ([Path(folder) / path] if folder else [])
+    folder = raw_folder(raw)
+    candidates = [Path(path)] + ([folder / path] if folder else [])
     for candidate in candidates:
         if candidate.is_file():
             return candidate
@@ -53,14 +59,18 @@ def find_raw(path: str, raw: str | None = None) -> Path:
     )
 
 
-def open_text(path: Path) -> IO[str]:
+def open_text(path: Path, errors: str = "strict") -> IO[str]:
     """A text file in UTF-8, plain or ``.gz``, for reading; line ends are kept, as the csv module wants them.
 
     Reading may raise one of ``DAMAGE``.
+
+    Args:
+        path: the file.
+        errors: what becomes of bytes that are no UTF-8, as `open` has it.
     """
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", newline="", encoding="utf-8-sig")
-    return open(path, newline="", encoding="utf-8-sig")
+        return gzip.open(path, "rt", newline="", encoding="utf-8-sig", errors=errors)
+    return open(path, newline="", encoding="utf-8-sig", errors=errors)
 
 
 @contextmanager
@@ -79,11 +89,9 @@ def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]
     if target.exists() and not overwrite:
         raise DataError(f"'{target}' exists already", do="pass `--overwrite` to build it anew")
     target.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{target.name}.partial-{socket.gethostname()}-"
-    for sibling in target.parent.glob(glob.escape(prefix) + "*"):
-        if not _is_running(sibling.name.removeprefix(prefix).partition("-")[0]):
-            shutil.rmtree(sibling, ignore_errors=True)
-    partial = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=target.parent))
+    for sibling in _abandoned(target):
+        shutil.rmtree(sibling, ignore_errors=True)
+    partial = Path(tempfile.mkdtemp(prefix=f"{_partial_prefix(target)}{os.getpid()}-", dir=target.parent))
     try:
         partial.chmod(0o755)
         yield partial
@@ -99,6 +107,17 @@ def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]
         raise
 
 
+def _partial_prefix(target: Path) -> str:
+    return f".{target.name}.partial-{socket.gethostname()}-"
+
+
+def _abandoned(target: Path) -> list[Path]:
+    """Temporary siblings of ``target`` whose processes, on this machine, have ended."""
+    prefix = _partial_prefix(target)
+    siblings = target.parent.glob(glob.escape(prefix) + "*")
+    return [path for path in siblings if not _is_running(path.name.removeprefix(prefix).partition("-")[0])]
+
+
 def _is_running(pid: str) -> bool:
     try:
         os.kill(int(pid), 0)
@@ -111,10 +130,15 @@ def _is_running(pid: str) -> bool:
 
 @contextmanager
 def atomic_file(target: Path) -> Iterator[Path]:
-    """Write a file so that it appears whole or not at all: yields a temporary name, renamed on a clean exit."""
+    """Write a file so that it appears whole or not at all: yields a temporary name, renamed on a clean exit.
+
+    What a killed process left behind is removed by the next write of the same file on that machine.
+    """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    for sibling in _abandoned(target):
+        sibling.unlink(missing_ok=True)
+    partial = target.with_name(f"{_partial_prefix(target)}{os.getpid()}")
     try:
         yield partial
         os.replace(partial, target)

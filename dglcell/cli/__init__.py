@@ -25,7 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0, or 2 where the user can mend what went wrong (message on stderr, no traceback). Bugs keep their traceback.
     """
     parser = make_parser()
-    options = parser.parse_args(arguments)
+    options, rest = parser.parse_known_args(arguments)
+    # argparse takes positional arguments from one place only; overrides may also stand behind options.
+    if rest and not (hasattr(options, "overrides") and all("=" in word and word[0] != "-" for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        options.overrides = [*options.overrides, *rest]
     options.command = shlex.join(["dglcell", *(sys.argv[1:] if arguments is None else arguments)])
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("dglcell").setLevel(logging.INFO)

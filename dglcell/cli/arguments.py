@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dglcell.config import Config
 
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
     """``--raw``."""
     parser.add_argument("--raw", metavar="DIR", help="folder of raw files (default: $DGLCELL_RAW)")
+
+
+def load(options: argparse.Namespace) -> Config:
+    """The experiment that FILE, its overrides and ``--raw`` make."""
+    from dglcell.config_io import load_config
+
+    raw = [f"paths.raw={options.raw}"] if options.raw else []
+    return load_config(options.config, [*options.overrides, *raw])
 
 
 def positive(text: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell import __version__
-from dglcell.cli import verbs
+from dglcell.cli import graph_files, job, verbs
 from dglcell.cli.arguments import add_raw, positive
 from dglcell.cli.bench_options import BENCH_EPILOG, BENCH_HELP, add_bench_options
 
@@ -45,6 +45,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_data(group)
     _add_graph(group)
     _add_config(group)
+    _add_job(group)
     _add_bench(group)
     _verb(group, "doctor", verbs.doctor, "say what works on this machine: versions, devices, kernels")
     return parser
@@ -128,7 +129,12 @@ def _add_data(group: Group) -> None:
 
 
 def _add_graph(group: Group) -> None:
-    graph = _group(group, "graph", "inspect cell graphs")
+    graph = _group(group, "graph", "inspect cell graphs and what they are made of")
+    listing = _verb(graph, "list", graph_files.graph_list, "list networks, gene sets and models of the catalogue")
+    add_raw(listing)
+    fetch = _verb(graph, "fetch", graph_files.graph_fetch, graph_files.FETCH_HELP, graph_files.FETCH_EPILOG)
+    _add_configuration(fetch)
+    fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
     parser = _verb(graph, "describe", verbs.graph_describe, "describe the cell graph of an experiment or a run")
     parser.add_argument("config", type=Path, metavar="FILE|RUN", help="experiment or run directory")
     parser.add_argument(
@@ -142,6 +148,23 @@ def _add_config(group: Group) -> None:
     config = _group(group, "config", "show and check experiments")
     _add_configuration(_verb(config, "show", verbs.config_show, "print an experiment with every default filled in"))
     _add_configuration(_verb(config, "validate", verbs.config_validate, "check an experiment without running it"))
+
+
+def _add_job(group: Group) -> None:
+    jobs = _group(group, "job", "run an experiment as a job of SLURM")
+    for name, run, text in (
+        ("render", job.render, "print the batch script of an experiment"),
+        ("check", job.check, "check an experiment and ask SLURM whether it would start it"),
+        ("submit", job.submit, "check, then submit"),
+    ):
+        parser = _verb(jobs, name, run, text, "Resources are `trainer.devices`, `trainer.num_nodes` and `slurm`.")
+        _add_configuration(parser)
+        job.add_sweep(parser)
+        if name == "render":
+            parser.add_argument("--output", "-o", type=Path, metavar="SCRIPT", help="write it here")
+    status = _verb(jobs, "status", job.status, "show the jobs of an experiment, or all of yours")
+    status.add_argument("config", type=Path, nargs="?", metavar="FILE", help="experiment")
+    status.set_defaults(overrides=[], raw=None)
 
 
 def _add_bench(group: Group) -> None:

@@ -8,24 +8,14 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
-from typing import TYPE_CHECKING
 
+from dglcell.cli.arguments import load
 from dglcell.errors import ConfigError
-
-if TYPE_CHECKING:
-    from dglcell.config import Config
-
-
-def _load(options: argparse.Namespace) -> Config:
-    from dglcell.config_io import load_config
-
-    raw = [f"paths.raw={options.raw}"] if options.raw else []
-    return load_config(options.config, [*options.overrides, *raw])
 
 
 def train(options: argparse.Namespace) -> None:
     """``dglcell train``."""
-    config = _load(options)
+    config = load(options)
     from dglcell.training.metrics import format_results_table
     from dglcell.training.run import train as run
 
@@ -64,7 +54,7 @@ def predict(options: argparse.Namespace) -> None:
 
 def data_build(options: argparse.Namespace) -> None:
     """``dglcell data build``."""
-    config = _load(options)
+    config = load(options)
     from dglcell.data.report import describe_store
     from dglcell.training.prepare import build
 
@@ -118,7 +108,7 @@ def graph_describe(options: argparse.Namespace) -> None:
             )
         cell = CellGraph.load(RunDirectory(options.config).cell)
     else:
-        config = _load(options)
+        config = load(options)
         cell = build_cell(config.cell, config.paths.raw)
     print(describe(cell, names=options.names))
 
@@ -127,12 +117,12 @@ def config_show(options: argparse.Namespace) -> None:
     """``dglcell config show``."""
     from dglcell.config_io import to_yaml
 
-    print(to_yaml(_load(options)), end="")
+    print(to_yaml(load(options)), end="")
 
 
 def config_validate(options: argparse.Namespace) -> None:
     """``dglcell config validate``."""
-    config = _load(options)
+    config = load(options)
     print(f"{options.config}: valid; the run directory will be {config.run_directory}")
 
 
@@ -146,7 +136,7 @@ def bench(options: argparse.Namespace) -> None:
     elif options.experiment is not None:
         # With `--config` all positional arguments are overrides.
         options.overrides = [str(options.experiment), *options.overrides]
-    config = _load(options) if options.config else None
+    config = load(options) if options.config else None
     from dglcell.profiling.bench.command import bench as run
 
     print(run(asked, config))

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from dglcell.errors import ConfigError, DataError, GraphError
-from dglcell.files import find_raw, sha256_file
+from dglcell.errors import GraphError
+from dglcell.graph.cell_config import CellConfig
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.derived import CURRENCY_DEGREE, DERIVED, Currency, derived_edges
+from dglcell.graph.derived import Currency, derived_edges
 from dglcell.graph.edges import Edges
+from dglcell.graph.gene_choice import GeneChoice
 from dglcell.graph.metabolism import Metabolism
-from dglcell.graph.names import read_aliases, read_gene_list
-from dglcell.graph.networks import Network, NetworkConfig, network_edges, read_network
+from dglcell.graph.networks import network_edges, read_network
 from dglcell.graph.schema import (
     CATALYSED_BY,
     CATALYSES,
@@ -25,76 +25,11 @@ from dglcell.graph.schema import (
     METABOLITE,
     REACTION,
     Relation,
-    check_relation_name,
     gene_relation,
 )
-from dglcell.graph.vocabulary import (
-    UNKNOWN_POLICIES,
-    AliasTable,
-    NameReport,
-    Vocabulary,
-    enforce_name_policy,
-)
+from dglcell.graph.vocabulary import NameReport, Vocabulary, enforce_name_policy
 
 __all__ = ["CellConfig", "CellGraph", "build_cell"]
-
-
-@dataclass
-class CellConfig:
-    """What the cell graph is made of."""
-
-    model: str | None = None  # metabolic model: a file that cobra reads, or a model that cobra ships
-    metabolism: bool = True  # include the model's reaction and metabolite nodes and their relations
-    absorb: bool = False  # leave out enzyme complexes that contain another complex of the same rule
-    networks: dict[str, NetworkConfig] = field(default_factory=dict)  # network name → edge table
-    derived: list[str] = field(default_factory=list)  # relations that follow from the model alone
-    currency_degree: int = CURRENCY_DEGREE  # metabolites of more reactions make no metabolic neighbours
-    currency: list[str] = field(default_factory=list)  # exactly these metabolites do not, if any are listed
-    genes: str = "union"  # of model and networks; or model; or the path of a list, one name per line
-    unknown: str = "refuse"  # model genes that the list lacks: refuse, or drop (they are never deleted)
-    aliases: str | None = None  # table of other names of genes, applied to the networks
-    symmetrise: bool = True  # undirected networks give both directions of each pair
-    self_loops: bool = False  # networks add a self-loop to every gene that has none
-
-    def validate(self, key: str = "cell") -> None:
-        """Check the keys against each other.
-
-        Args:
-            key: dotted path of this configuration.
-
-        Raises:
-            ConfigError: naming the key.
-            GraphError: a network cannot name a relation.
-        """
-        if not self.model and not self.networks:
-            raise ConfigError(f"`{key}` is empty", expected=f"`{key}.model`, `{key}.networks`, or both")
-        if self.genes == "model" and not self.model:
-            raise ConfigError(f"`{key}.genes: model` needs `{key}.model`", do="name a model or a gene list")
-        if self.unknown not in UNKNOWN_POLICIES:
-            expected = " or ".join(UNKNOWN_POLICIES)
-            raise ConfigError(f"`{key}.unknown` is not a policy", got=self.unknown, expected=expected)
-        self._validate_derived(key)
-        if not self.networks and not self.derived and not self.metabolism:
-            raise ConfigError(
-                f"`{key}` gives no relations",
-                got="metabolism: false, no networks, nothing derived",
-                do=f"set `{key}.metabolism: true`, or list networks or derived relations",
-            )
-        for name, network in self.networks.items():
-            where = f"{key}.networks.{name}"
-            network.validate(where)
-            if not network.channels and not network.relation_column:
-                check_relation_name(name, where=where)
-
-    def _validate_derived(self, key: str) -> None:
-        for name in self.derived:
-            if name not in DERIVED:
-                expected = ", ".join(DERIVED)
-                raise ConfigError(f"`{key}.derived` names no relation", got=name, expected=expected)
-        if self.derived and not self.model:
-            raise ConfigError(f"`{key}.derived` needs `{key}.model`", got=list(self.derived))
-        if self.currency_degree < 1:
-            raise ConfigError(f"`{key}.currency_degree` is too small", got=self.currency_degree, expected="1 or more")
 
 
 def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
@@ -111,28 +46,29 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     """
     config.validate()
     metabolism = Metabolism.read(config.model, raw, absorb=config.absorb) if config.model else None
-    aliases = read_aliases(find_raw(config.aliases, raw)) if config.aliases else AliasTable.empty()
-    known = _self_evident(metabolism, aliases)
-    networks = {name: read_network(name, network, aliases, known, raw) for name, network in config.networks.items()}
-    genes = _choose_genes(config, metabolism, networks, raw)
+    choice = GeneChoice(config, raw)
+    aliases = choice.aliases()
+    known = choice.self_evident(metabolism, aliases)
+    tables = config.tables()
+    networks = {name: read_network(name, table, aliases, known, raw) for name, table in tables.items()}
+    genes = choice.genes(metabolism, networks)
     vocabularies, relations = {GENE: genes}, _Relations()
-    provenance: dict[str, Any] = {"config": dataclasses.asdict(config), "networks": {}}
+    provenance: dict[str, Any] = {"config": dataclasses.asdict(config), "networks": {}, **choice.provenance}
     if metabolism is not None:
         provenance["model"] = _add_metabolism(config, metabolism, vocabularies, relations)
     for name, network in networks.items():
-        edges, provenance["networks"][name] = network_edges(
+        edges, counts = network_edges(
             network,
-            config.networks[name],
+            tables[name].config,
             genes,
             symmetrise=config.symmetrise,
             self_loops=config.self_loops,
+            unknown=config.unknown,
             key=f"cell.networks.{name}",
         )
+        provenance["networks"][name] = tables[name].provenance() | counts
         for relation, ends in edges.items():
             relations.add(gene_relation(relation), ends, f"network '{name}'")
-    for key, path in (("aliases", config.aliases), ("genes", config.genes)):
-        if path and path not in ("union", "model"):
-            provenance[f"{key}_sha256"] = sha256_file(find_raw(path, raw))
     return CellGraph.assemble(vocabularies, relations.edges, provenance)
 
 
@@ -151,32 +87,6 @@ class _Relations:
                 do="rename a network",
             )
         self.edges[relation], self.origins[relation] = edges, origin
-
-
-def _self_evident(metabolism: Metabolism | None, aliases: AliasTable) -> Vocabulary:
-    """Names that stand for themselves: the model's genes and all systematic names of the alias table."""
-    systematic = {name for names in aliases.systematic.values() for name in names}
-    return Vocabulary.of(systematic.union(metabolism.genes.names if metabolism else ()))
-
-
-def _choose_genes(
-    config: CellConfig, metabolism: Metabolism | None, networks: dict[str, Network], raw: str | None
-) -> Vocabulary:
-    model_genes = metabolism.genes.names if metabolism else ()
-    if config.genes == "model":
-        return Vocabulary(model_genes)
-    if config.genes == "union":
-        ambiguous = {name for network in networks.values() for name in network.ambiguous}
-        names = {name for network in networks.values() for name in network.names}
-        return Vocabulary.of((names - ambiguous).union(model_genes))
-    try:
-        return read_gene_list(find_raw(config.genes, raw))
-    except DataError as error:
-        raise ConfigError(
-            "`cell.genes` is neither a choice nor a file",
-            got=config.genes,
-            expected="union, model, or the path of a list with one name per line",
-        ) from error
 
 
 def _add_metabolism(

@@ -12,9 +12,9 @@ from dglcell.errors import listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edges import Edges
 from dglcell.graph.schema import CATALYSES, Relation
+from dglcell.graph.sources_report import WIDTH, source_lines
 from dglcell.graph.vocabulary import Vocabulary
 
-WIDTH = 100
 LISTED = 40
 """How many untouched genes are listed before '… and n more'."""
 
@@ -27,7 +27,7 @@ def describe(cell: CellGraph, *, names: bool = False) -> str:
 
     For each relation: edges; nodes that are a source or a target; mean edges per target; the largest in- or
     out-degree and the node that has it (self-loops count as edges); density (edges per possible pair of source
-    and target); self-loops.
+    and target); self-loops. Then the files with their sources, licences and hashes.
 
     Args:
         cell: the cell graph.
@@ -37,6 +37,7 @@ def describe(cell: CellGraph, *, names: bool = False) -> str:
         [f"Cell graph {cell.sha256[:16]}"],
         _node_lines(cell),
         _relation_lines(cell),
+        source_lines(cell.provenance),
         _dropped_lines(cell),
         _untouched_lines(cell),
         ["all genes", *_wrapped(cell.genes.names)] if names else [],

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, listing
-from dglcell.files import sha256_file
 from dglcell.graph.gpr import Complex, enzyme_complexes
-from dglcell.graph.model_files import locate_model, read_model
+from dglcell.graph.model_files import model_origin, read_model
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class Metabolism:
         model_reaction_of: [N] index into ``model_reactions`` for each reaction node.
         metabolite_names: readable name of each metabolite, e.g. ``ATP``.
         compartments: compartment of each metabolite.
-        provenance: model name, sha256 of its file, and counts.
+        provenance: model name, where it came from with sha256, and counts.
     """
 
     genes: Vocabulary
@@ -75,17 +74,17 @@ class Metabolism:
 
     @classmethod
     def read(cls, name_or_path: str, raw: str | None = None, *, absorb: bool = False) -> Metabolism:
-        """Read a model file or one that cobra ships; see `dglcell.graph.model_files.read_model`.
+        """Read a model by name or path; see `dglcell.graph.model_files.read_model`.
 
         Raises:
             GraphError: as `read_model` and `from_model`.
         """
-        path, model = locate_model(name_or_path, raw), read_model(name_or_path, raw)
-        return cls.from_model(model, absorb=absorb, name=name_or_path, file=path)
+        model, origin = read_model(name_or_path, raw), model_origin(name_or_path, raw)
+        return cls.from_model(model, absorb=absorb, name=name_or_path, origin=origin)
 
     @classmethod
     def from_model(
-        cls, model: Model, *, absorb: bool = False, name: str | None = None, file: Path | None = None
+        cls, model: Model, *, absorb: bool = False, name: str | None = None, origin: Mapping[str, Any] | None = None
     ) -> Metabolism:
         """Convert a cobra model.
 
@@ -93,7 +92,7 @@ class Metabolism:
             model: any cobra model.
             absorb: drop complexes that contain another one; see `enzyme_complexes`.
             name: how the user called the model; the model's own id where None.
-            file: file it was read from, hashed into the provenance.
+            origin: where it came from, for the provenance.
 
         Raises:
             GraphError: the model lacks genes, reactions or metabolites; a rule cannot be expanded; two
@@ -102,7 +101,7 @@ class Metabolism:
         where = name or model.id or "model"
         _check_not_empty(model, where)
         nodes = [node for reaction in model.reactions for node in _reaction_nodes(reaction, absorb)]
-        return _assemble(model, nodes, where, file)
+        return _assemble(model, nodes, {"name": where, **(origin or {})})
 
 
 @dataclass(frozen=True)
@@ -138,13 +137,13 @@ def _reaction_nodes(reaction: Reaction, absorb: bool) -> list[_Node]:
     ]
 
 
-def _assemble(model: Model, nodes: list[_Node], where: str, file: Path | None) -> Metabolism:
+def _assemble(model: Model, nodes: list[_Node], origin: dict[str, Any]) -> Metabolism:
     nodes = sorted(nodes, key=lambda node: node.name)
     names = [node.name for node in nodes]
     repeated = sorted({a for a, b in itertools.pairwise(names) if a == b})
     if repeated:
         raise GraphError(
-            f"metabolic model '{where}': reaction nodes would share a name",
+            f"metabolic model '{origin['name']}': reaction nodes would share a name",
             got=listing(repeated),
             do="rename reactions whose names end in '#' and a number",
         )
@@ -171,9 +170,8 @@ def _assemble(model: Model, nodes: list[_Node], where: str, file: Path | None) -
         metabolite_names=tuple(metabolite.name or metabolite.id for metabolite in by_id),
         compartments=tuple(metabolite.compartment or "" for metabolite in by_id),
         provenance={
-            "name": where,
+            **origin,
             "id": model.id or "",
-            "sha256": sha256_file(file) if file else None,
             "genes": len(genes),
             "reactions": len(model_reactions),
             "metabolites": len(metabolites),

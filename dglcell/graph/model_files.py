@@ -1,4 +1,4 @@
-"""Reading metabolic models: every format cobra reads, plain or gzipped, and the models it ships.
+"""Reading metabolic models: of the catalogue, shipped with cobra, or any file in a format that cobra reads.
 
 Nothing here uses the network.
 """
@@ -14,10 +14,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import DataError, GraphError, MissingDependencyError, listing
-from dglcell.files import find_raw
+from dglcell.files import sha256_file
+from dglcell.graph.catalogue.models import MODELS
+from dglcell.graph.raw_file import UNCHECKED, RawFile
 
 if TYPE_CHECKING:
     from cobra import Model
@@ -45,10 +47,11 @@ MALFORMED_RULE = "Malformed gene_reaction_rule "
 
 
 def locate_model(name_or_path: str, raw: str | None = None) -> Path:
-    """The file of a model that cobra ships, or the model file at a path (see `find_raw`).
+    """The file of a model of the catalogue or of cobra, or the model file at a path (see `find_raw`).
 
     Raises:
-        GraphError: neither a shipped name nor an existing file with a known extension.
+        DataError: the catalogue's file is not the one it should be.
+        GraphError: neither a known name nor an existing file with a known extension.
         MissingDependencyError: cobra is not installed.
     """
     if name_or_path in SHIPPED:
@@ -57,12 +60,24 @@ def locate_model(name_or_path: str, raw: str | None = None) -> Path:
         except ModuleNotFoundError as error:
             raise _cobra_missing() from error
         return Path(str(folder.joinpath(SHIPPED[name_or_path])))
+    if name_or_path not in MODELS:
+        _check_extension(name_or_path)
+    file = MODELS[name_or_path].file if name_or_path in MODELS else RawFile(name_or_path)
+    try:
+        path = file.find(raw)
+    except DataError as error:
+        raise GraphError(f"metabolic model: {error}") from error
+    file.check(path)
+    return path
+
+
+def _check_extension(name_or_path: str) -> None:
     suffixes = [suffix for suffix in Path(name_or_path).suffixes if suffix != ".gz"]
-    if not suffixes and "/" not in name_or_path:
+    if "/" not in name_or_path and (not suffixes or suffixes[-1][1:].isdigit()):
         raise GraphError(
             f"no metabolic model is called '{name_or_path}'",
-            expected=f"one that cobra ships ({', '.join(SHIPPED)}) or a path to a model file",
-            do="models are never downloaded: save the model file and give its path",
+            expected=f"{', '.join(MODELS)}; one that cobra ships ({', '.join(SHIPPED)}); or a path to a model file",
+            do="correct the name, or save the model file and give its path",
         )
     if not suffixes or suffixes[-1] not in FORMATS:
         raise GraphError(
@@ -71,10 +86,21 @@ def locate_model(name_or_path: str, raw: str | None = None) -> Path:
             expected=", ".join(FORMATS) + ", each also with .gz",
             do="rename or convert the file",
         )
-    try:
-        return find_raw(name_or_path, raw)
-    except DataError as error:
-        raise GraphError(f"metabolic model: {error}") from error
+
+
+def model_origin(name_or_path: str, raw: str | None = None) -> dict[str, Any]:
+    """Where a model came from, as plain containers: hash, what it was compared with, and who made it.
+
+    Raises:
+        DataError, GraphError, MissingDependencyError: as `locate_model`.
+    """
+    path = locate_model(name_or_path, raw)
+    if name_or_path not in MODELS:
+        trust = "shipped with cobra" if name_or_path in SHIPPED else UNCHECKED
+        return {"sha256": sha256_file(path), "trust": trust}
+    model = MODELS[name_or_path]
+    about = {"source": name_or_path, "path": model.file.path, **model.origin.provenance(model.file)}
+    return {**about, **model.file.check(path).provenance()}
 
 
 def read_model(name_or_path: str, raw: str | None = None) -> Model:
@@ -84,7 +110,8 @@ def read_model(name_or_path: str, raw: str | None = None) -> Model:
     parse, which it would replace by an empty one, is an error here.
 
     Args:
-        name_or_path: a name of `SHIPPED`, or the path of a file in one of `FORMATS`, plain or with ``.gz``.
+        name_or_path: a name of `SHIPPED` or of the catalogue, or the path of a file in one of `FORMATS`, plain or
+            with ``.gz``.
         raw: folder for relative paths; see `find_raw`.
 
     Raises:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,34 +22,70 @@ if TYPE_CHECKING:
 SEPARATORS = ("auto", ",", "\t", ";", " ")
 """Accepted separators; a space stands for any run of blanks."""
 
+UNDECODABLE = "\N{REPLACEMENT CHARACTER}"
+"""Stands for bytes that are no UTF-8: harmless in remarks and citations, an error in a column that is read."""
+
+
+@dataclass(frozen=True)
+class Codes:
+    """A column of names as indices into its distinct names.
+
+    Attributes:
+        rows: [rows] indices into ``names``.
+        names: distinct, sorted, without surrounding blanks.
+    """
+
+    rows: NDArray[np.int64]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, rows: NDArray[Any], written: Iterable[object]) -> Codes:
+        """``written`` names, of which some may be equal once blanks are stripped; −1 stands for nothing."""
+        stripped, same = np.unique(np.array(["", *(str(name).strip() for name in written)]), return_inverse=True)
+        return cls._with_used_names(same[rows + 1], stripped.tolist())
+
+    def select(self, kept: NDArray[np.bool_]) -> Codes:
+        """The ``kept`` rows, and only the names they hold."""
+        return self._with_used_names(self.rows[kept], self.names)
+
+    @classmethod
+    def _with_used_names(cls, rows: NDArray[np.int64], names: Sequence[str]) -> Codes:
+        used = np.bincount(rows, minlength=len(names)) > 0
+        position = np.cumsum(used, dtype=np.int64) - 1
+        return cls(position[rows], tuple(itertools.compress(names, used.tolist())))
+
+    def code(self, name: str) -> int:
+        """The index of ``name``; −1 where no row has it."""
+        return self.names.index(name) if name in self.names else -1
+
 
 @dataclass(frozen=True)
 class EdgeTable:
-    """Columns of one text file, read as text, with the line each row stood in.
+    """Columns of one text file, with the line each row stood in.
 
     Attributes:
         path: the file.
-        columns: requested column → its values, row by row.
+        columns: requested column → the names in it, row by row.
         labels: requested column → its name in the header (the request itself where there is no header).
         lines: [rows] line numbers in the file, counted from 1.
     """
 
     path: Path
-    columns: dict[str, pd.Series]
+    columns: dict[str, Codes]
     labels: dict[str, str]
     lines: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.lines)
 
-    def text(self, column: str) -> pd.Series:
-        """A column of names, without surrounding blanks.
+    def text(self, column: str) -> Codes:
+        """A column of names.
 
         Raises:
             GraphError: a row has nothing there.
         """
-        values = self.columns[column].str.strip()
-        empty = np.flatnonzero((values == "").to_numpy())
+        values = self.columns[column]
+        empty = np.flatnonzero(values.rows == values.code(""))
         if empty.size:
             raise GraphError(
                 f"'{self.path.name}', line {self.lines[empty[0]]}: column '{self.labels[column]}' is empty",
@@ -64,10 +102,12 @@ class EdgeTable:
         """
         import pandas as pd
 
-        values = pd.to_numeric(self.columns[column], errors="coerce").to_numpy(dtype=np.float64)
+        written = self.columns[column]
+        numbers = pd.to_numeric(pd.Series(written.names, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
+        values = numbers[written.rows]
         bad = np.flatnonzero(~np.isfinite(values))
         if bad.size:
-            value = self.columns[column].iloc[bad[0]]
+            value = written.names[written.rows[bad[0]]]
             raise GraphError(
                 f"'{self.path.name}', line {self.lines[bad[0]]}: weight in column '{self.labels[column]}'",
                 got=f"'{value}'" if value else "nothing",
@@ -76,8 +116,32 @@ class EdgeTable:
             )
         return values
 
+    def where(self, conditions: Mapping[str, str]) -> EdgeTable:
+        """The rows that hold a value in each of some columns.
 
-def read_table(path: Path, wanted: Sequence[str], separator: str, header: bool | None) -> EdgeTable:
+        Raises:
+            GraphError: no row holds the value in a column.
+        """
+        if not conditions:
+            return self
+        kept = np.ones(len(self), dtype=bool)
+        for column, value in conditions.items():
+            values = self.columns[column]
+            rows = values.rows == values.code(value)
+            if not rows.any():
+                raise GraphError(
+                    f"network file '{self.path.name}': no row has '{value}' in column '{self.labels[column]}'",
+                    got=listing(name or "nothing" for name in values.names),
+                    do="correct `where`, or check that the file is the one meant",
+                )
+            kept &= rows
+        columns = {name: codes.select(kept) for name, codes in self.columns.items()}
+        return EdgeTable(self.path, columns, self.labels, self.lines[kept])
+
+
+def read_table(
+    path: Path, wanted: Sequence[str], separator: str, header: bool | None, *, quotes: bool = True
+) -> EdgeTable:
     """Read some columns of a text file, plain or ``.gz``.
 
     Args:
@@ -85,6 +149,7 @@ def read_table(path: Path, wanted: Sequence[str], separator: str, header: bool |
         wanted: column names of the header, or positions from 0 written as numbers.
         separator: one of `SEPARATORS`; ``auto`` looks at the first line.
         header: whether the first line names the columns; None: it does if a wanted column is not a number.
+        quotes: whether fields may stand in double quotes; otherwise a quote is a character like others.
 
     Raises:
         GraphError: the file is damaged, empty or not text, or a column is not there.
@@ -98,27 +163,38 @@ def read_table(path: Path, wanted: Sequence[str], separator: str, header: bool |
     damage = (*DAMAGE, pd.errors.ParserError, pd.errors.ParserWarning)
     has_header = header if header is not None else not all(column.isdigit() for column in wanted)
     try:
-        first = _first_line(path)
-        pattern = _separator(first) if separator == "auto" else separator.replace(" ", r"\s+")
+        first = first_line(path)
+        pattern = separator_pattern(first, separator)
         names = _split(first, pattern)
         positions = {column: _position(column, names, has_header, path) for column in wanted}
-        frame = _read_text(path, pattern, len(names), skip=int(has_header))
+        frame = _read_text(path, pattern, len(names), skip=int(has_header), quotes=quotes)
     except damage as error:
-        raise GraphError(
-            f"network file '{path.name}' cannot be read to its end",
-            got=str(error).strip().splitlines()[0],
-            expected="a text table, plain or .gz, with equally many columns in every row",
-            do="copy or download the file again",
-        ) from error
+        raise unreadable(path, error) from error
     lines = np.arange(len(frame), dtype=np.int64) + 1 + int(has_header)
     filled = _filled_rows(frame)
-    columns = {column: frame[position][filled] for column, position in positions.items()}
+    columns = {
+        column: Codes.of(values.cat.codes.to_numpy(dtype=np.int64)[filled], values.cat.categories)
+        for column, values in ((column, frame[position]) for column, position in positions.items())
+    }
+    for column, codes in columns.items():
+        if any(UNDECODABLE in name for name in codes.names):
+            raise unreadable(path, ValueError(f"bytes that are not UTF-8 in column '{column}'"))
     labels = {column: names[position] if has_header else column for column, position in positions.items()}
     return EdgeTable(path, columns, labels, lines[filled])
 
 
-def _read_text(path: Path, pattern: str, width: int, skip: int) -> pd.DataFrame:
-    """Every field as text; nothing where a row is too short."""
+def unreadable(path: Path, error: Exception) -> GraphError:
+    """What to say of a table that ends early or is none."""
+    return GraphError(
+        f"network file '{path.name}' cannot be read to its end",
+        got=str(error).strip().splitlines()[0],
+        expected="a text table, plain or .gz, with equally many columns in every row",
+        do="copy or download the file again",
+    )
+
+
+def _read_text(path: Path, pattern: str, width: int, skip: int, *, quotes: bool) -> pd.DataFrame:
+    """Every field as a category of its column; code −1 where a row is too short."""
     import pandas as pd
 
     with warnings.catch_warnings():
@@ -130,23 +206,35 @@ def _read_text(path: Path, pattern: str, width: int, skip: int) -> pd.DataFrame:
             header=None,
             skiprows=skip,
             names=list(range(width)),
-            dtype=str,
+            dtype="category",
             keep_default_na=False,
             na_values=[],
             skip_blank_lines=False,
             index_col=False,
-        ).fillna("")
+            quoting=csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE,
+            encoding_errors="replace",
+        )
 
 
 def _filled_rows(frame: pd.DataFrame) -> NDArray[np.bool_]:
     """[rows] false for blank lines."""
-    blank = frame[0].str.strip().eq("").to_numpy(copy=True)
-    blank[blank] = frame[blank].sum(axis=1).str.strip().eq("").to_numpy()
+    blank = np.ones(len(frame), dtype=bool)
+    for column in frame:
+        values = frame[column].cat
+        empty = np.array([True, *(str(name).strip() == "" for name in values.categories)])
+        blank &= empty[values.codes.to_numpy(dtype=np.int64) + 1]
+        if not blank.any():
+            break
     return ~blank
 
 
-def _first_line(path: Path) -> str:
-    with open_text(path) as file:
+def first_line(path: Path) -> str:
+    """The first line of a table, without its end.
+
+    Raises:
+        GraphError: it is empty.
+    """
+    with open_text(path, errors="replace") as file:
         line = file.readline().rstrip("\r\n")
     if not line:
         raise GraphError(
@@ -157,8 +245,11 @@ def _first_line(path: Path) -> str:
     return line
 
 
-def _separator(line: str) -> str:
-    return next((mark for mark in ("\t", ",", ";") if mark in line), r"\s+")
+def separator_pattern(line: str, separator: str) -> str:
+    """What pandas calls ``separator``; ``auto`` is the first of tab, comma and semicolon in ``line``, else blanks."""
+    if separator == "auto":
+        separator = next((mark for mark in ("\t", ",", ";") if mark in line), " ")
+    return separator.replace(" ", r"\s+")
 
 
 def _split(line: str, pattern: str) -> list[str]:

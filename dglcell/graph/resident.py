@@ -70,6 +70,7 @@ class ResidentRelation(nn.Module):
         self._dense: dict[tuple[torch.dtype, bool], Tensor] = {}
         self._degrees: dict[bool, Tensor] = {}
         self._by_pair: tuple[Tensor, Tensor] | None = None
+        self._by_source: Tensor | None = None
         self._by_in_degree: tuple[Tensor, list[Rectangle]] | None = None
 
     @property
@@ -96,13 +97,20 @@ class ResidentRelation(nn.Module):
         """
         if transposed not in self._index:
             if transposed:
-                order = torch.argsort(self.src, stable=True)
+                order = self.by_source
                 nodes, weight = self.dst[order], None if self.weight is None else self.weight[order]
             else:
                 nodes, weight = self.src, self.weight
             degrees = self.out_degrees if transposed else self.in_degrees
             self._index[transposed] = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]), nodes, weight
         return self._index[transposed]
+
+    @property
+    def by_source(self) -> Tensor:
+        """[E] the edges in the order of their sources."""
+        if self._by_source is None:
+            self._by_source = torch.argsort(self.src, stable=True)
+        return self._by_source
 
     @property
     def edges_by_pair(self) -> tuple[Tensor, Tensor]:
@@ -209,7 +217,7 @@ class ResidentRelation(nn.Module):
 
     def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
         # Buffers move or change dtype: what was derived from them is made anew when next asked for.
-        self._dgl, self._by_pair, self._by_in_degree = None, None, None
+        self._dgl, self._by_pair, self._by_source, self._by_in_degree = None, None, None, None
         for derived in (self._csr, self._index, self._compact, self._dense, self._degrees):
             derived.clear()
         return super()._apply(fn, recurse)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dglcell.losses.dango import DangoLoss, DangoLossConfig
 from dglcell.losses.loss import Loss, LossConfig
 from dglcell.losses.masked import ELEMENTS, MaskedConfig, MaskedLoss
 
@@ -15,7 +16,10 @@ class LossKind(NamedTuple):
     module: type[Loss]
 
 
-LOSSES: dict[str, LossKind] = {name: LossKind(MaskedConfig, MaskedLoss) for name in ELEMENTS}
+LOSSES: dict[str, LossKind] = {
+    **{name: LossKind(MaskedConfig, MaskedLoss) for name in ELEMENTS},
+    "dango": LossKind(DangoLossConfig, DangoLoss),
+}
 
 
 def make_loss(config: LossConfig, epochs: int) -> Loss:

@@ -29,6 +29,10 @@ class ModelConfig:
         """What its predictions hold beside phenotypes: ``embedding``, and the names of auxiliary scalars."""
         return frozenset()
 
+    def asks(self) -> dict[str, str]:
+        """What the loss must read of ``gives``, as nothing else trains it: name → what to set where it does not."""
+        return {}
+
     def is_calibrated(self) -> bool:
         """Whether something is chosen by measuring when a run starts."""
         return False

@@ -9,8 +9,12 @@ from torch import Tensor
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.base_config import ModelConfig
 from dglcell.models.config import HeteroCellConfig
+from dglcell.models.dango import Dango
+from dglcell.models.dango_config import DangoConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.prediction import StrainModel
+from dglcell.models.set_operator import SetOperator
+from dglcell.models.set_operator_config import SetOperatorConfig
 
 
 class ModelKind(NamedTuple):
@@ -20,7 +24,11 @@ class ModelKind(NamedTuple):
     module: type[StrainModel]
 
 
-MODELS: dict[str, ModelKind] = {"hetero_cell": ModelKind(HeteroCellConfig, HeteroCell)}
+MODELS: dict[str, ModelKind] = {
+    "hetero_cell": ModelKind(HeteroCellConfig, HeteroCell),
+    "set_operator": ModelKind(SetOperatorConfig, SetOperator),
+    "dango": ModelKind(DangoConfig, Dango),
+}
 
 
 def make_model(

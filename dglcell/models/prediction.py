@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
@@ -10,6 +11,28 @@ from torch import Tensor, nn
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.base_config import ModelConfig
 from dglcell.perturbation.genotype import GenotypeBatch
+
+
+class OnDemand(Mapping[str, Tensor]):
+    """Scalars that are computed when they are read, and then kept: what no loss asks for costs nothing.
+
+    Args:
+        makers: name → function that computes it.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Tensor]]) -> None:
+        self._makers, self._made = makers, dict[str, Tensor]()
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 @dataclass(frozen=True)
@@ -22,14 +45,14 @@ class Prediction:
             it is z_p = z_w − z_i.
         parts: name → [B, T], what the prediction is combined from, e.g. ``global`` and ``local``.
         gates: [B, T, len(parts)] weights of the parts in their order, or None.
-        auxiliary: name → scalar that a loss may add, e.g. DANGO's ``reconstruction``.
+        auxiliary: name → scalar that a loss may add, e.g. DANGO's ``reconstruction``; see ``OnDemand``.
     """
 
     phenotypes: Tensor
     embedding: Tensor | None = None
     parts: dict[str, Tensor] = field(default_factory=dict)
     gates: Tensor | None = None
-    auxiliary: dict[str, Tensor] = field(default_factory=dict)
+    auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class StrainModel(nn.Module):

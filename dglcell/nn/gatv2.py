@@ -67,7 +67,7 @@ class GATv2Conv(nn.Module):
         return None
 
 
-def check_heads(width: int, heads: int) -> None:
+def check_heads(width: int, heads: int, key: str = "model.conv_heads") -> None:
     """Refuse a number of heads that cannot share the width evenly.
 
     Raises:
@@ -75,8 +75,8 @@ def check_heads(width: int, heads: int) -> None:
     """
     if heads < 1 or width % heads:
         raise ConfigError(
-            "`model.conv_heads` does not divide `model.hidden`",
+            f"`{key}` does not divide `model.hidden`",
             got=heads,
             expected=f"a divisor of {width}",
-            do="set `model.conv_heads` or `model.hidden`",
+            do=f"set `{key}` or `model.hidden`",
         )

@@ -70,7 +70,8 @@ class GenotypeBatch:
         """Genes as a rectangle.
 
         Returns:
-            genes [B, K] (0 where there is none) and present [B, K] bool.
+            genes [B, K] (0 where there is none) and present [B, K] bool; a gene that a strain names twice is present
+            once.
         """
         slots = torch.arange(self.max_deletions, device=self.genes.device)
         counts = self.offsets.diff()
@@ -78,7 +79,10 @@ class GenotypeBatch:
         # One spare entry keeps the gather in range where nothing is deleted.
         genes = torch.cat([self.genes, self.genes.new_zeros(1)])
         positions = torch.where(present_BK, self.offsets[:-1].unsqueeze(1) + slots, len(self.genes))
-        return genes[positions], present_BK
+        genes_BK = genes[positions]
+        earlier_KK = torch.ones(self.max_deletions, self.max_deletions, dtype=torch.bool, device=genes.device).tril(-1)
+        same_BKK = (genes_BK.unsqueeze(2) == genes_BK.unsqueeze(1)) & present_BK.unsqueeze(1)
+        return genes_BK, present_BK & ~(same_BKK & earlier_KK).any(2)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> GenotypeBatch:
         """The batch on ``device``."""

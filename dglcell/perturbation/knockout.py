@@ -26,8 +26,14 @@ def keep_masks(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor
         node_type: torch.ones(number, num_strains, dtype=torch.bool, device=device)
         for node_type, number in cell.num_nodes.items()
     }
-    keep[GENE].index_put_((genotypes.genes, genotypes.strains), torch.zeros((), dtype=torch.bool, device=device))
+    keep[GENE] = keep_genes(cell.num_nodes[GENE], genotypes)
     if CATALYSES in cell.relations:
         deleted_NB = (~keep[GENE]).to(torch.float32)
         keep[REACTION] = spmm(cell[CATALYSES], deleted_NB, weighted=False) < 0.5
     return keep
+
+
+def keep_genes(num_genes: int, genotypes: GenotypeBatch) -> Tensor:
+    """[N, B] bool: which genes every strain keeps."""
+    keep_NB = torch.ones(num_genes, genotypes.num_strains, dtype=torch.bool, device=genotypes.genes.device)
+    return keep_NB.index_put_((genotypes.genes, genotypes.strains), torch.zeros_like(keep_NB[0, 0]))

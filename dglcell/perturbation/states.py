@@ -84,10 +84,10 @@ class DenseStates(States):
 
     def softmax_pool(self, gate: States, keep_NB: Tensor) -> Tensor:
         """See ``States.softmax_pool``."""
-        share_NB = _shares(gate, keep_NB)
+        share_NB = pooling_shares(gate, keep_NB)
         if self.x_NBH.shape[1] == 1:
-            return _shared_sums(share_NB, self.x_NBH[:, 0])
-        # As in `_shared_sums`, small errors matter: `sum` adds pairwise, a batched product one node after the other.
+            return shared_sums(share_NB, self.x_NBH[:, 0])
+        # As in `shared_sums`, small errors matter: `sum` adds pairwise, a batched product one node after the other.
         return (share_NB.unsqueeze(-1) * self.x_NBH).sum(0)
 
 
@@ -152,8 +152,8 @@ class SharedStates(States):
         Logits are one wide, so that dense ones cost little; subtracting a lost node's share from the wild type's
         softmax instead would leave rounding errors alone where that node has nearly all of it.
         """
-        share_NB = _shares(gate, keep_NB)
-        pooled_BH = _shared_sums(share_NB, self.base_NH)
+        share_NB = pooling_shares(gate, keep_NB)
+        pooled_BH = shared_sums(share_NB, self.base_NH)
         if self.index is None:
             return pooled_BH
         change_KH = self.rows_KH - Rows(self.base_NH, self.index.nodes).all()
@@ -161,7 +161,7 @@ class SharedStates(States):
         return add_by(pooled_BH, self.index.strains, change_KH * share_K1)
 
 
-def _shares(gate: States, keep_NB: Tensor) -> Tensor:
+def pooling_shares(gate: States, keep_NB: Tensor) -> Tensor:
     """[N, B] softmax of the logits over the nodes that a strain keeps; zero for lost nodes."""
     logits_NB = gate.dense().squeeze(-1).expand(-1, keep_NB.shape[1])
     share_NB = torch.softmax(logits_NB.masked_fill(~keep_NB, torch.finfo(logits_NB.dtype).min), dim=0)
@@ -169,7 +169,7 @@ def _shares(gate: States, keep_NB: Tensor) -> Tensor:
     return share_NB * keep_NB
 
 
-def _shared_sums(share_NB: Tensor, x_NH: Tensor) -> Tensor:
+def shared_sums(share_NB: Tensor, x_NH: Tensor) -> Tensor:
     """[B, H] weighted sums of rows that all strains share: the first strain's, plus what the others differ from it.
 
     The difference of two strains is what matters; so computed, its rounding error is small against it, not against

@@ -70,7 +70,7 @@ def choose(model: HeteroCell, genotypes: GenotypeBatch, *, file: Path | None = N
     if file is not None:
         return read_choices(file)
     device = genotypes.genes.device
-    edges = max((sum(model.cell[r].num_edges for r in layer) for layer in model.plan), default=0)
+    edges = max((sum(model.cell[r].num_edges for r in layer) for layer in model.encoder.plan), default=0)
     if edges * genotypes.num_strains * model.config.hidden < SMALL_STEP:
         return Calibration(Choices.default(device.type), {"why": "a step is too short for a calibration to pay"})
     about = describe(model, genotypes)
@@ -130,7 +130,7 @@ def calibrate(model: HeteroCell, genotypes: GenotypeBatch, about: dict[str, Any]
     started, device = time.perf_counter(), genotypes.genes.device
     dtype = next(model.parameters()).dtype
     rates = measure_rates(device, dtype)
-    used = dict.fromkeys(r for layer in model.plan for r in layer)
+    used = dict.fromkeys(r for layer in model.encoder.plan for r in layer)
     H, B = model.config.hidden, genotypes.num_strains + 1
     kernels: dict[str, dict[int, str]] = {}
     seconds: dict[str, dict[str, float]] = {}
@@ -143,7 +143,7 @@ def calibrate(model: HeteroCell, genotypes: GenotypeBatch, about: dict[str, Any]
             seconds[f"{name} {columns}"] = timed
             kernels.setdefault(name, {})[columns] = min(timed, key=timed.__getitem__)
     listed, dense = time_rows(model, device, dtype)
-    shares = survey(model.cell, model.plan, genotypes.with_wild_type())
+    shares = survey(model.cell, model.encoder.plan, genotypes.with_wild_type())
     dense_share = min(1.0, max(0.3, dense / listed))
     strategy = choose_strategy(shares, dense_share) if device.type == "cpu" else "node_mask"
     choices = Choices(strategy, dense_share, kernels)
@@ -209,7 +209,7 @@ def time_kernels(
 
 def time_rows(model: HeteroCell, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
     """Seconds of a layer's update with its gradient for each row of a list of half of all, and of dense states."""
-    layer = model.layers[-1]
+    layer = model.encoder.layers[-1]
     assert isinstance(layer, HeteroLayer)
     conv = layer.convs[0]
     assert isinstance(conv, RelationConv)

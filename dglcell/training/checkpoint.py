@@ -129,7 +129,7 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
         )
     config = parse_config(OmegaConf.create(about["config"]), where=str(path))
     state = content["state_dict"]
-    prefix = "model.features."
+    prefix = "model.encoder.features."
     features = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
     model = make_model(config.model, ResidentCell(cell.graph), len(about["phenotypes"]), features)
     normaliser = Normaliser(state["normaliser.mean"], state["normaliser.sd"])

@@ -25,6 +25,7 @@ FREE_KEYS = (
     "null_models",
     "paths",
     "tracking",
+    "slurm",
     "experiment",
     "trainer.epochs",
     "trainer.progress",

@@ -12,6 +12,7 @@ from dglcell.config import AUTO, Config
 from dglcell.config_io import to_yaml
 from dglcell.files import atomic_file, write_json
 from dglcell.models.prediction import count_parameters
+from dglcell.training.allocation import check_allocation
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
@@ -46,6 +47,7 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
     Raises:
         DglcellError: anything the user can mend.
     """
+    check_allocation(config.trainer)
     if not is_rank_zero():
         log.setLevel(logging.WARNING)
     checkpoint = resume_from(config)

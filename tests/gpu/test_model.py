@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.config import CONVS
+from dglcell.models.encoder_config import CONVS
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.cross_relation import LEARNED
 from dglcell.perturbation.genotype import GenotypeBatch

@@ -61,10 +61,10 @@ def refused(name: str) -> str:
 
 
 def test_unknown_name_lists_the_shipped_models() -> None:
-    message = refused("iMM904")
-    assert "no metabolic model is called 'iMM904'" in message
+    message = refused("iJR904")
+    assert "no metabolic model is called 'iJR904'" in message
     assert "textbook, iJO1366, salmonella, mini" in message
-    assert "never downloaded" in message
+    assert "yeast-GEM_9.0.2" in message
 
 
 def test_unknown_extension(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from dglcell.errors import ConfigError, GraphError
+from dglcell.errors import ConfigError, DataError, GraphError
+from dglcell.graph.catalogue import named_table
 from dglcell.graph.edges import Edges
-from dglcell.graph.networks import NetworkConfig, network_edges, read_network
+from dglcell.graph.network_config import NetworkConfig
+from dglcell.graph.networks import network_edges, read_network
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 Write = Callable[[str, str], str]
@@ -21,8 +23,9 @@ def relations(
 ) -> tuple[dict[str, Edges], dict[str, Any]]:
     config = NetworkConfig(path=path, **({"columns": ["a", "b"]} | keys))
     config.validate("cell.networks.net")
-    network = read_network(name, config, aliases or AliasTable.empty(), genes)
-    return network_edges(network, config, genes, symmetrise=True, self_loops=False, key="cell.networks.net")
+    network = read_network(name, named_table(config, "cell.networks.net"), aliases or AliasTable.empty(), genes)
+    choices = {"symmetrise": True, "self_loops": False, "unknown": "refuse"}
+    return network_edges(network, config, genes, **choices, key="cell.networks.net")
 
 
 def named(edges: Edges, genes: Vocabulary = GENES) -> set[tuple[str, str]]:
@@ -154,9 +157,10 @@ def test_wrong_hash(write: Write) -> None:
     path = write("n.csv", "a,b\nYA,YB\n")
     right = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     assert relations(path, sha256=right.upper())
-    message = refused(path, sha256="0" * 64)
-    assert "not the file that the configuration describes" in message
-    assert f"sha256 {right}" in message
+    with pytest.raises(DataError) as caught:
+        relations(path, sha256="0" * 64)
+    assert "n.csv' is not the file it should be" in str(caught.value)
+    assert f"sha256 {right}" in str(caught.value)
 
 
 @pytest.mark.parametrize(("value", "shown"), [("high", "'high'"), ("", "nothing"), ("nan", "'nan'"), ("inf", "'inf'")])
@@ -170,6 +174,56 @@ def test_empty_names_tell_the_line(write: Write) -> None:
     message = refused(write("n.tsv", "a\tb\nYA\tYB\nYA\t\nYA\n"))
     assert "'n.tsv', line 3: column 'b' is empty" in message
     assert "2 such rows" in message
+
+
+def test_rows_are_chosen_by_what_they_hold(write: Write) -> None:
+    path = write("n.tsv", "a\tb\tkind\torganism\nYA\tYB\tphysical\t1\nYC\tnobody\tgenetic\t1\nYC\tYD\tphysical\t2\n")
+    edges, provenance = relations(path, where={"kind": "physical", "organism": "1"})
+    assert named(edges["net"]) == {("YA", "YB"), ("YB", "YA")}
+    assert provenance["rows"] == 1
+    assert provenance["names"]["total"] == 2, "names of other rows are not looked at"
+
+
+def test_rows_are_chosen_by_position_where_there_is_no_header(write: Write) -> None:
+    path = write("n.tsv", "YA\tYB\tphysical\nYC\tYD\tgenetic\n")
+    edges = relations(path, columns=["0", "1"], header=False, where={"2": "genetic"})[0]
+    assert named(edges["net"]) == {("YC", "YD"), ("YD", "YC")}
+
+
+def test_no_row_holds_the_value(write: Write) -> None:
+    message = refused(write("n.csv", "a,b,kind\nYA,YB,genetic\nYA,YC,\n"), where={"kind": "physical"})
+    assert "'n.csv': no row has 'physical' in column 'kind'" in message
+    assert "nothing, genetic" in message
+    assert "correct `where`" in message
+
+
+def test_quotes_can_be_characters_like_others(write: Write) -> None:
+    path = write("n.tsv", 'a\tb\tnote\nYA\tYB\t"unfinished\nYC\tYD\tnothing\n')
+    assert len(relations(path, quotes=False)[0]["net"]) == 4
+    assert "cannot be read to its end" in refused(path)
+
+
+def test_members_of_a_group_are_paired(write: Write) -> None:
+    path = write("n.tsv", "gene\tcomplex\nYA\tone\nYB\tone\nYC\tone\nYA\ttwo\nYB\ttwo\nYD\tthree\n")
+    edges, provenance = relations(path, columns=["gene", "complex"], layout="groups", symmetrise=False)
+    assert named(edges["net"]) == {("YA", "YB"), ("YA", "YC"), ("YB", "YC")}
+    assert provenance["relations"]["net"]["rows"] == 4
+
+
+def test_a_matrix_can_be_read_either_way(write: Write) -> None:
+    path = write("m.csv", ";YA;YB\nYC;1;0\nYD;0;0\n")
+    keys: dict[str, Any] = {"layout": "matrix", "directed": True}
+    assert named(relations(path, columns=["row", "column"], **keys)[0]["net"]) == {("YC", "YA")}
+    assert named(relations(path, columns=["column", "row"], **keys)[0]["net"]) == {("YA", "YC")}
+
+
+def test_bytes_that_are_no_text_matter_only_in_columns_that_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "n.tsv"
+    path.write_bytes(b"a\tb\tauthor\nYA\tYB\tM\xfcller\n")
+    assert len(relations(str(path))[0]["net"]) == 2
+    message = refused(str(path), relation_column="author")
+    assert "'n.tsv' cannot be read to its end" in message
+    assert "bytes that are not UTF-8 in column 'author'" in message
 
 
 @pytest.mark.parametrize("text", ["a,b\nYA,YB\nYA,YB,YC\n", "a,b\nYA,YB,1\nYA,YC,2\n", 'a,b\n"YA,YB\nYA,YC\n'])
@@ -220,6 +274,13 @@ def test_values_that_cannot_name_a_relation(write: Write, value: str) -> None:
         ({"use_weights": True}, "`k.use_weights` needs weights"),
         ({"channels": ["c"], "weight": "w"}, "`k.channels` excludes"),
         ({"channels": ["c"], "relation_column": "m"}, "`k.channels` excludes"),
+        ({"layout": "cloud"}, "`k.layout` is unknown"),
+        ({"layout": "matrix"}, "`k.columns` of a matrix"),
+        (
+            {"layout": "matrix", "columns": ["row", "column"], "weight": "w"},
+            "`k.weight` does not apply to `layout: matrix`",
+        ),
+        ({"layout": "groups", "channels": ["c"]}, "`k.channels` does not apply to `layout: groups`"),
     ],
 )
 def test_contradicting_keys(keys: dict[str, Any], message: str) -> None:

@@ -93,14 +93,16 @@ def encode(model, cell: RandomCell, strain: list[int]) -> dict[str, np.ndarray]:
     p = Parameters(model)
     kept = {t: np.flatnonzero(mask) for t, mask in cell.keep(strain).items()}
     x = {}
-    for node_type in model.node_types:
-        h = p.values[f"embeddings.{node_type}.weight"][kept[node_type]]
-        h = _gelu(p.linear(f"preprocessors.{node_type}.0", h))
-        x[node_type] = _gelu(p.norm(f"preprocessors.{node_type}.4", p.linear(f"preprocessors.{node_type}.3", h)))
-    for number, layer in enumerate(model.layers):
+    for node_type in model.encoder.node_types:
+        h = p.values[f"encoder.embeddings.{node_type}.weight"][kept[node_type]]
+        h = _gelu(p.linear(f"encoder.preprocessors.{node_type}.0", h))
+        x[node_type] = _gelu(
+            p.norm(f"encoder.preprocessors.{node_type}.4", p.linear(f"encoder.preprocessors.{node_type}.3", h))
+        )
+    for number, layer in enumerate(model.encoder.layers):
         said: dict[str, list[np.ndarray]] = {}
         for i, relation in enumerate(layer.relations):
-            name = f"layers.{number}.convs.{i}"
+            name = f"encoder.layers.{number}.convs.{i}"
             source, _, destination = relation
             matrix, degree = cell.adjacency(relation, strain)
             matrix = matrix[np.ix_(kept[destination], kept[source])]
@@ -116,7 +118,7 @@ def encode(model, cell: RandomCell, strain: list[int]) -> dict[str, np.ndarray]:
                     out = p.linear(f"{name}.conv.mlp.{position}", _gelu(out) if position else out)
             said.setdefault(destination, []).append(_gelu(p.norm(f"{name}.after.0", out)))
         for node_type, h in said.items():
-            new = combine(p, model.config.cross_relation, f"layers.{number}.mixers.{node_type}", h)
+            new = combine(p, model.config.cross_relation, f"encoder.layers.{number}.mixers.{node_type}", h)
             x[node_type] = x[node_type] + new if model.config.residual else new
     return x
 

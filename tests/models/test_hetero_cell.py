@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
-from dglcell.models.config import CONVS, HeteroCellConfig
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.encoder_config import CONVS
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.prediction import count_parameters
 from dglcell.nn.cross_relation import CROSS_RELATION, LEARNED
@@ -52,7 +53,8 @@ def test_parameter_count_of_the_pairwise_gin4_configuration() -> None:
     config.validate()
     model = HeteroCell(nine_network_cell(), config)
     assert count_parameters(model) == 1_781_187
-    parts = {name: count_parameters(part) for name, part in model.named_children() if count_parameters(part)}
+    children = [*model.encoder.named_children(), *model.named_children()]
+    parts = {name: count_parameters(part) for name, part in children if name != "encoder" and count_parameters(part)}
     assert parts == {
         "embeddings": 422_848,
         "preprocessors": 8_448,
@@ -61,14 +63,14 @@ def test_parameter_count_of_the_pairwise_gin4_configuration() -> None:
         "global_head": 4_225,
         "local_head": 37_507,
     }
-    assert count_parameters(model.layers[0].mixers) == 280_800 + 2_113 + 128
+    assert count_parameters(model.encoder.layers[0].mixers) == 280_800 + 2_113 + 128
 
 
 def test_parameter_count_of_attention_among_relations() -> None:
     """An embedding of each of nine relations, and what ``MultiheadAttention`` has."""
     layer = HeteroCell(nine_network_cell(10), HeteroCellConfig(metabolism=False, cross_relation="cross_attention"))
     attention = torch.nn.MultiheadAttention(64, 4)
-    assert count_parameters(layer.layers[0].mixers) == 9 * 64 + count_parameters(attention)
+    assert count_parameters(layer.encoder.layers[0].mixers) == 9 * 64 + count_parameters(attention)
 
 
 def test_parameter_count_of_the_local_head() -> None:
@@ -112,6 +114,7 @@ def outcome(cell: RandomCell, batch: GenotypeBatch, **changes) -> dict[str, torc
     cross_relation_layers=st.integers(2, 3),
     gin_layers=st.integers(1, 3),
     combination=st.sampled_from(["mean", "gated"]),
+    local_kind=st.sampled_from(["hyper_sagnn", "factorisation", "both"]),
     residual=st.booleans(),
     layers=st.integers(1, 3),
     dense_share=st.sampled_from([0.0, 0.1, 1e9]),
@@ -161,7 +164,7 @@ def test_attention_scores_the_weights_of_weighted_relations() -> None:
     graph.edges[CONVERTS].data["weight"] = torch.ones(1)
     model = HeteroCell(ResidentCell(graph), small_config(conv="gatv2", pool=["gene", "metabolite"], layers=1))
     names = [name for name, _ in model.named_parameters() if name.endswith("edge_vector")]
-    assert [model.layers[0].relations[int(name.split(".")[3])] for name in names] == [CONVERTS]
+    assert [model.encoder.layers[0].relations[int(name.split(".")[4])] for name in names] == [CONVERTS]
 
 
 @settings(max_examples=25, deadline=None)
@@ -194,7 +197,7 @@ def test_a_deleted_enzyme_reaches_the_genes_through_metabolism() -> None:
     )
     torch.manual_seed(0)
     model = HeteroCell(ResidentCell(graph), small_config(layers=3, pool=["gene"])).double()
-    states = model.encode(perturb(model.cell, GenotypeBatch.from_lists([[], [0]])))["gene"].dense()
+    states = model.encoder(perturb(model.cell, GenotypeBatch.from_lists([[], [0]])))["gene"].dense()
     assert (states[1, 0] - states[1, 1]).abs().max() > 1e-6
 
 
@@ -208,7 +211,7 @@ def one_of_each(cross_relation: str, **changes) -> HeteroCell:
 
 def test_every_node_type_combines_its_own_relations() -> None:
     model = one_of_each("pairwise_interaction", pool=["gene", "metabolite"])
-    pairs = [{t: len(mixer.mix.first.bias) for t, mixer in layer.mixers.items()} for layer in model.layers]
+    pairs = [{t: len(mixer.mix.first.bias) for t, mixer in layer.mixers.items()} for layer in model.encoder.layers]
     # What ends in reactions is not read after the last layer.
     assert pairs == [{"gene": 6, "reaction": 3}, {"gene": 6, "reaction": 3}, {"gene": 6}]
 
@@ -236,11 +239,11 @@ def test_weights_of_relations_have_names_and_belong_to_the_wild_type(
     cross_relation: str, names: list[str], shape: tuple[int, ...]
 ) -> None:
     model = one_of_each(cross_relation, pool=["gene", "metabolite"], dropout=0.5)
-    found = model.relation_weights()
+    found = model.encoder.relation_weights()
     by_place = {(w.layer, w.node_type): w for w in found}
     assert sorted(by_place) == [(0, "gene"), (0, "reaction"), (1, "gene"), (1, "reaction"), (2, "gene")]
     assert model.training
-    for again, weights in zip(model.relation_weights(), found, strict=True):
+    for again, weights in zip(model.encoder.relation_weights(), found, strict=True):
         assert torch.equal(again.weights, weights.weights)
         assert not weights.weights.requires_grad
         torch.testing.assert_close(weights.weights.sum(-1), torch.ones(weights.weights.shape[:-1]))
@@ -248,7 +251,7 @@ def test_weights_of_relations_have_names_and_belong_to_the_wild_type(
 
 
 def test_sums_have_no_weights_of_relations() -> None:
-    assert one_of_each("mean").relation_weights() == []
+    assert one_of_each("mean").encoder.relation_weights() == []
 
 
 @pytest.mark.parametrize("cross_relation", CROSS_RELATION)

@@ -22,8 +22,14 @@ from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.vocabulary import NameReport
 from dglcell.kernels import attention, rows, spmm, update
+from dglcell.losses.build import make_loss
+from dglcell.losses.masked import MaskedConfig
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.prediction import StrainModel
+from dglcell.models.set_operator import SetOperator
+from dglcell.models.set_operator_config import OPERATORS as SET_OPERATORS
+from dglcell.models.set_operator_config import SetOperatorConfig
 from dglcell.nn.mlp import mlp
 from dglcell.perturbation import row_blocks
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
@@ -139,12 +145,17 @@ def make_dataset(strains: int) -> StrainDataset:
 def make_task(resident: ResidentCell, loss: str = "mse", **config: Any) -> StrainTask:
     """A task on the cell, with a normaliser."""
     model = HeteroCell(resident, HeteroCellConfig(**{**CONFIG, **config}), outputs=2)
+    return task_of(model, loss)
+
+
+def task_of(model: StrainModel, loss: str = "mse") -> StrainTask:
+    """A task for a model."""
     normaliser = Normaliser(torch.zeros(2), torch.ones(2))
     return StrainTask(
         model,
         normaliser,
         ("a", "b"),
-        loss=loss,
+        loss=make_loss(MaskedConfig(name=loss), epochs=1),
         optimizer=OptimizerConfig(),
         scheduler=SchedulerConfig(),
         epochs=1,
@@ -204,6 +215,17 @@ def test_a_step_waits_for_nothing_and_takes_as_many_operators_for_any_batch(
 @pytest.mark.parametrize("loss", ["huber", "log_cosh"])
 def test_no_loss_waits(resident: ResidentCell, loss: str) -> None:
     checked_step(make_task(resident, loss=loss, layers=1), 5)
+
+
+@pytest.mark.parametrize("operator", SET_OPERATORS)
+@pytest.mark.parametrize("local_kind", ["hyper_sagnn", "both"])
+def test_the_set_operator_waits_for_nothing(resident: ResidentCell, operator: str, local_kind: str) -> None:
+    own = local_kind == "both"
+    config = SetOperatorConfig(
+        hidden=8, layers=1, local_heads=2, operator=operator, local_kind=local_kind, local_deviations=own
+    )
+    counts = {checked_step(task_of(SetOperator(resident, config, outputs=2)), strains) for strains in (3, 16)}
+    assert len(counts) == 1
 
 
 def read_item(genotypes: Any) -> None:

@@ -46,7 +46,7 @@ def test_a_calibration_names_a_kernel_for_every_product_and_says_why(model: Hete
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
     found = choose(model, BATCH)
-    used = {"/".join(relation) for layer in model.plan for relation in layer}
+    used = {"/".join(relation) for layer in model.encoder.plan for relation in layer}
     assert set(found.choices.kernels) == used
     for by_columns in found.choices.kernels.values():
         assert set(by_columns) == {8, 32}

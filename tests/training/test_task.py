@@ -12,7 +12,7 @@ import torch
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.errors import ConfigError, DataError
-from dglcell.losses.masked import LOSSES
+from dglcell.losses.build import LOSSES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.directory import RunDirectory
@@ -192,8 +192,8 @@ def test_fixed_features_are_used_and_travel_with_the_checkpoint(tiny: Tiny, tmp_
     options = [f"model.features.gene={table}", "trainer.epochs=1"]
     result = tiny.train(tmp_path, *options)
     state = read_checkpoint(result.directory.checkpoint("last"))["state_dict"]
-    assert state["model.features.gene"].count_nonzero() == 3
-    assert state["model.project.gene.weight"].any()
+    assert state["model.encoder.features.gene"].count_nonzero() == 3
+    assert state["model.encoder.project.gene.weight"].any()
     table.unlink()
     trained = load_trained(result.directory)
     assert trained.model(GenotypeBatch.from_lists([[0, 1]])).phenotypes.isfinite().all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.networks import NetworkConfig
+from dglcell.graph.network_config import NetworkConfig
 
 MODEL = "metabolism/yeast-GEM_9.0.2.mat"
 

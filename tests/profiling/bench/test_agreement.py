@@ -66,7 +66,7 @@ def test_a_wrong_gradient_is_caught_and_named() -> None:
     def build(workload: Workload, device: str) -> Method:
         method = node_mask.build(workload, device)
         assert method.weights is not None
-        epsilon = method.weights.layers[1].convs[3].conv.epsilon
+        epsilon = method.weights.encoder.layers[1].convs[3].conv.epsilon
         epsilon.register_hook(lambda grad: grad * (1 + 1e-4))
         return method
 

@@ -13,7 +13,7 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.edges import Edges
 from dglcell.kernels.spmm import KERNELS
 from dglcell.profiling.bench.methods import choose_methods, methods
-from dglcell.profiling.bench.methods.dango import ZERO_WEIGHT, build_dango, six_networks
+from dglcell.profiling.bench.methods.dango import build_dango, six_networks
 from dglcell.profiling.bench.methods.method import UnsupportedError, training_step
 from dglcell.profiling.bench.subject import hub_workload
 from tests.profiling.bench.cells import small_cell, small_workload
@@ -58,7 +58,9 @@ def test_weighted_edges_are_beyond_the_pyg_methods() -> None:
         choose_methods(["pyg_replicated"])[0].build(weighted, "cpu")
 
 
-@pytest.mark.parametrize("name", ["pyg_replicated", "pyg_node_dim", "pyg_spmm", "node_mask", "difference", "dango"])
+@pytest.mark.parametrize(
+    "name", ["pyg_replicated", "pyg_node_dim", "pyg_spmm", "node_mask", "difference", "dango", "dango_dense"]
+)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_steps_learn(name: str, dtype: str) -> None:
     workload = small_workload("sage")
@@ -71,16 +73,17 @@ def test_steps_learn(name: str, dtype: str) -> None:
     assert float(method.loss(workload.genotypes, workload.targets).detach()) < before
 
 
-def test_dango_reconstructs_all_pairs_as_a_dense_loss_would() -> None:
-    workload = small_workload()
-    dango = build_dango(workload, "cpu").double()
-    network = dango.networks[0]
-    x = torch.randn(network.edges.num_src, 8, dtype=torch.float64)
-    guess = x @ network.reconstruct.weight.T + network.reconstruct.bias
-    target = torch.zeros_like(guess)
-    target[network.edges.src, network.edges.dst] = 1.0
-    weight = torch.where(target > 0, 1.0, ZERO_WEIGHT)
-    torch.testing.assert_close(network.reconstruction_loss(x), (weight * (guess - target).square()).mean())
+def test_dense_matrices_give_dango_the_same_loss_and_gradients() -> None:
+    workload = small_workload().double()
+    sparse, dense = (build_dango(workload, "cpu", dense=dense).double() for dense in (False, True))
+    losses = [method.loss(workload.genotypes, workload.targets) for method in (sparse, dense)]
+    torch.testing.assert_close(*losses, atol=1e-10, rtol=1e-10)
+    gradients = [
+        torch.autograd.grad(loss, list(method.parameters()))
+        for loss, method in zip(losses, (sparse, dense), strict=True)
+    ]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
 
 
 def test_dango_takes_the_six_channels_or_the_six_largest_networks() -> None:

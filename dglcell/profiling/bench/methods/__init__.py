@@ -31,7 +31,7 @@ def methods() -> dict[str, MethodSpec]:
     - ``pyg_spmm``: the same with ``EdgeIndex``, the best that PyG offers: a sparse product on [N, B · H].
     - ``dgl_edge_subgraph``: DGL, every strain's graph by itself.
     - ``edge_mask``, ``node_mask:KERNEL``, ``difference:KERNEL``, and ``auto`` where there is such a strategy.
-    - ``dango``: another model, see `Dango`.
+    - ``dango``: another model, see `Dango`; with ``_dense`` as the project before computed it.
     """
     specs = [
         MethodSpec(BASE, partial(_build_pyg, form="replicated"), stock_memory=True),
@@ -48,6 +48,7 @@ def methods() -> dict[str, MethodSpec]:
             build = partial(build_ours, strategy=strategy, kernel=kernel)
             specs.append(MethodSpec(name, build, strategy=strategy, kernel=kernel))
     specs.append(MethodSpec("dango", build_dango, same_predictions=False))
+    specs.append(MethodSpec("dango_dense", partial(build_dango, dense=True), same_predictions=False))
     return {spec.name: spec for spec in specs}
 
 

@@ -92,7 +92,7 @@ class PygCell(Method):
         pool = weights.pools[GENE]
         assert isinstance(pool, AttentionPooling)
         self.pool = AttentionalAggregation(gate_nn=pool.gate, nn=pool.value)
-        layers = [layer for layer in weights.layers if isinstance(layer, HeteroLayer)]
+        layers = [layer for layer in weights.encoder.layers if isinstance(layer, HeteroLayer)]
         self.layers = nn.ModuleList(PygLayer(layer, form, weights.config) for layer in layers)
         keep_NB = keep_masks(weights.cell, genotypes)[GENE]
         self.wild_type = _layout(weights, torch.ones_like(keep_NB[:, :1]), form)
@@ -109,17 +109,11 @@ class PygCell(Method):
         if weights.local_head is None:
             return global_part
         genes_BK, present_BK = genotypes.padded()
-        local_part = weights.local_head(wild_type.flatten(0, -2)[genes_BK], present_BK)
+        local_part = weights.local_head(wild_type.flatten(0, -2)[genes_BK], genes_BK, present_BK)
         return 0.5 * (global_part + local_part)
 
     def _encode(self, layout: Layout) -> Tensor:
-        weights = self.weights
-        embedding = weights.embeddings[GENE]
-        assert isinstance(embedding, nn.Embedding)
-        x_NH = embedding.weight
-        if GENE in weights.features:
-            x_NH = x_NH + weights.project[GENE](weights.features[GENE])
-        x = layout.spread(weights.preprocessors[GENE](x_NH))
+        x = layout.spread(self.weights.encoder.inputs(GENE))
         for layer in self.layers:
             x = layer(x, layout.inputs)
         return x
@@ -133,7 +127,7 @@ class PygCell(Method):
 
 def _used(weights: HeteroCell) -> list[Relation]:
     """The relations of any layer."""
-    layers = [layer for layer in weights.layers if isinstance(layer, HeteroLayer)]
+    layers = [layer for layer in weights.encoder.layers if isinstance(layer, HeteroLayer)]
     return list(dict.fromkeys(relation for layer in layers for relation in layer.relations))
 
 

@@ -1,0 +1,104 @@
+"""The batch script of an experiment."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dglcell.cluster.sweep import Sweep
+from dglcell.config import Config
+
+HEAD = """\
+#!/bin/bash
+# {description}
+# Rendered by `dglcell job render {file}`; edit the experiment's `slurm` section, not this file.
+"""
+
+BODY = """
+set -euo pipefail
+"""
+
+
+def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Sweep | None = None) -> str:
+    """A script for ``sbatch``: one task per device, started by one ``srun``.
+
+    Args:
+        config: the experiment, with ``overrides`` applied.
+        file: its file, as the job will find it from the folder it is submitted in.
+        overrides: passed on to ``dglcell train``.
+        sweep: makes it a job array.
+    """
+    members = (sweep or Sweep()).members(config.experiment.name)
+    description = " ".join((config.experiment.description or config.experiment.name).split())
+    lines = [f"#SBATCH {option}" for option in directives(config, len(members))]
+    script = HEAD.format(description=description, file=file) + "\n".join(lines) + "\n" + BODY
+    script += "".join(f"{line}\n" for line in surroundings(config))
+    common = shlex.join(overrides)
+    if len(members) > 1:
+        # A member's words hold no blanks (`Sweep` refuses them), so that the shell takes them apart again.
+        script += "members=(\n" + "".join(f"  {shlex.quote(' '.join(member))}\n" for member in members) + ")\n"
+        more = "${members[$SLURM_ARRAY_TASK_ID]}"
+    else:
+        more = shlex.join(members[0])
+    command = " ".join(filter(None, [launcher(config), "dglcell train", shlex.quote(str(file)), common, more]))
+    return f"{script}{command}\n"
+
+
+def job_name(config: Config) -> str:
+    """The experiment's name as one word: it is part of the output file's name."""
+    return config.experiment.name.replace("/", ".")
+
+
+def directives(config: Config, members: int) -> Iterator[str]:
+    """Options of ``sbatch``, one a line."""
+    slurm, trainer = config.slurm, config.trainer
+    yield f"--job-name={job_name(config)}"
+    for option, value in (("partition", slurm.partition), ("account", slurm.account), ("qos", slurm.qos)):
+        if value:
+            yield f"--{option}={value}"
+    yield f"--nodes={trainer.num_nodes}"
+    yield f"--ntasks-per-node={trainer.devices}"
+    if trainer.accelerator == "gpu":
+        yield f"--gpus-per-node={f'{slurm.gpu}:' if slurm.gpu else ''}{trainer.devices}"
+    yield f"--cpus-per-task={slurm.cpus_per_task}"
+    if slurm.memory:
+        yield f"--mem={slurm.memory}"
+    yield f"--time={slurm.time}"
+    if members > 1:
+        yield f"--array=0-{members - 1}"
+    # The folder is made by `dglcell job submit`; SLURM itself makes none.
+    yield f"--output={slurm.logs}/%x-{'%A_%a' if members > 1 else '%j'}.out"
+    yield "--open-mode=append"
+    if slurm.requeue:
+        yield "--requeue"
+        yield f"--signal=USR1@{slurm.warning}"
+    else:
+        yield "--no-requeue"
+    if slurm.mail:
+        yield f"--mail-user={slurm.mail}"
+        yield f"--mail-type={slurm.mail_type}"
+    yield from slurm.options
+
+
+def surroundings(config: Config) -> Iterator[str]:
+    """Shell lines before the command."""
+    slurm = config.slurm
+    if slurm.modules:
+        yield f"module load {shlex.join(slurm.modules)}"
+    yield from slurm.setup
+    # One thread per core that the task has been given; libraries would take the whole node's.
+    yield "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}"
+    for name, value in slurm.environment.items():
+        yield f"export {name}={shlex.quote(value)}"
+
+
+def launcher(config: Config) -> str:
+    """What stands before ``dglcell``."""
+    slurm = config.slurm
+    # srun does not take the CPUs per task over from sbatch since SLURM 22.05.
+    srun = "srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1"
+    if not slurm.container:
+        return srun
+    binds = " ".join(f"--bind {shlex.quote(folder)}" for folder in slurm.binds)
+    return " ".join(filter(None, [srun, slurm.container_command, binds, shlex.quote(slurm.container)]))

@@ -1,0 +1,108 @@
+"""Keys of the original system's experiments 005 and 006: what they are called here, or why there is no such key.
+
+Whoever copies one of those YAML files gets an answer to every key instead of "unknown key".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+RENAMED = {
+    "wandb.project": "tracking.project",
+    "wandb.tags": "experiment.tags",
+    "cell_dataset.graphs": "cell.networks",
+    "cell_dataset.incidence_graphs": "cell.model",
+    "transforms.use_transforms": "data.normalise",
+    "transforms.forward_transform.normalization.gene_interaction.strategy": "data.normalise",
+    "data_module.is_perturbation_subset": "split.subset",
+    "data_module.perturbation_subset_size": "split.subset",
+    "data_module.batch_size": "data.batch_size",
+    "data_module.val_batch_size": "data.eval_batch_size",
+    "trainer.max_epochs": "trainer.epochs",
+    "norms": "model.norm",
+    "model.checkpoint_path": "resume",
+    "model.hidden_channels": "model.hidden",
+    "model.num_layers": "model.layers",
+    "model.gene_encoder_config.encoder_type": "model.conv",
+    "model.gene_encoder_config.graph_aggregation_method": "model.cross_relation",
+    "model.gene_encoder_config.graph_aggregation_config.aggregation_norm": "model.cross_relation_norm",
+    "model.gene_encoder_config.graph_aggregation_config.pairwise_num_layers": "model.cross_relation_layers",
+    "model.gene_encoder_config.graph_aggregation_config.pairwise_hidden_dim": "model.cross_relation_hidden",
+    "model.gene_encoder_config.graph_aggregation_config.dropout": "model.dropout",
+    "model.gene_encoder_config.heads": "model.conv_heads",
+    "model.gene_encoder_config.gin_num_layers": "model.gin_layers",
+    "model.gene_encoder_config.gin_hidden_dim": "model.gin_hidden",
+    "model.local_predictor_config.use_local_predictor": "model.local_head",
+    "model.local_predictor_config.num_attention_layers": "model.local_layers",
+    "model.local_predictor_config.num_heads": "model.local_heads",
+    "model.local_predictor_config.combination_method": "model.combination",
+    "model.num_heads": "model.heads",
+    "regression_task.loss": "loss.name",
+    "regression_task.loss_scheduler.type": "loss.schedule",
+    "regression_task.loss_scheduler.transition_epoch": "loss.transition_epoch",
+    "regression_task.optimizer.type": "optimizer.name",
+    "regression_task.optimizer.lr": "optimizer.lr",
+    "regression_task.optimizer.weight_decay": "optimizer.weight_decay",
+    "regression_task.lr_scheduler": "scheduler.name",
+    "regression_task.clip_grad_norm": "trainer.clip",
+    "regression_task.clip_grad_norm_max_norm": "trainer.clip",
+    "regression_task.grad_accumulation_schedule": "trainer.accumulate",
+    "regression_task.plot_every_n_epochs": "plot_every",
+    "regression_task.plot_sample_ceiling": "plot_points",
+}
+"""Key of the original → key here."""
+
+NO_EFFECT = "it had no effect in the original, whose forward pass never read it"
+RESIDENT = "strains are integers in device memory, gathered there; no loader workers, no copies of graphs"
+
+DROPPED = {
+    "defaults": "files are composed by `extends:`",
+    "wandb": "see `tracking` (`tracking.wandb: offline` turns it on)",
+    "cell_dataset.node_embeddings": "every node has a learnt embedding; fixed inputs are added by `model.features`",
+    "cell_dataset.learnable_embedding_input_channels": f"{NO_EFFECT}: states are `model.hidden` wide",
+    "cell_dataset.use_preprocessed": f"nothing is preprocessed per strain: {RESIDENT}",
+    "cell_dataset.preprocessed_root": f"nothing is preprocessed per strain: {RESIDENT}",
+    "profiler": "`dglcell bench FILE` times a training step and names its parts",
+    "data_module.num_workers": RESIDENT,
+    "data_module.pin_memory": RESIDENT,
+    "data_module.prefetch": RESIDENT,
+    "data_module.prefetch_factor": RESIDENT,
+    "data_module.persistent_workers": RESIDENT,
+    "data_module.use_full_masks": "no mask is stored: a strain is its deleted genes",
+    "trainer.overfit_batches": "train on a few strains by `split.subset: {size: N}`",
+    "compile_mode": "the row-wise parts are compiled ahead on a CPU; torch.compile gained nothing there",
+    "heads": "set `model.conv_heads` (gatv2), `model.local_heads` and `model.cross_relation_heads`",
+    "model.gene_num": "counted in the cell graph",
+    "model.reaction_num": "counted in the cell graph",
+    "model.metabolite_num": "counted in the cell graph",
+    "model.gene_encoder_config.concat": "heads of gatv2 are concatenated; GIN has none",
+    "model.gene_encoder_config.bias": "convolutions have biases",
+    "model.gene_encoder_config.add_self_loops": "self-loops are edges: set `cell.self_loops`",
+    "model.gene_encoder_config.share_weights": "gatv2 has weights of its own for both ends, as published",
+    "model.gpr_conv_config": f"{NO_EFFECT}; metabolism is live by `model.metabolism: true`, with `model.conv`",
+    "model.metabolism_config": f"{NO_EFFECT}; metabolism is live by `model.metabolism: true`, with `model.conv`",
+    "model.prediction_head_config": f"{NO_EFFECT}; the global head is an MLP of two layers",
+    "regression_task.execution_mode": "`dglcell bench FILE` times the parts of a step",
+}
+"""Key, or section, of the original → why there is none here."""
+
+
+def explain(key: str, value: object = None) -> str | None:
+    """What the original's key is called here, or why there is none; None for keys that it did not have.
+
+    Args:
+        key: dotted.
+        value: what is set; the keys of a section are explained each.
+    """
+    answers = list(dict.fromkeys(_answers(key, value)))
+    return "; ".join(answers) or None
+
+
+def _answers(key: str, value: object) -> Iterator[str]:
+    if key in RENAMED:
+        yield f"`{key}` of the original system is `{RENAMED[key]}` here"
+    elif isinstance(value, dict) and value and any(known.startswith(f"{key}.") for known in (*RENAMED, *DROPPED)):
+        for name, below in value.items():
+            yield from _answers(f"{key}.{name}", below)
+    elif section := next((k for k in DROPPED if key == k or key.startswith(f"{k}.")), None):
+        yield f"leave out `{key}` of the original system: {DROPPED[section]}"

@@ -1,0 +1,167 @@
+"""Downloads of raw files: whole and checked, or not there at all."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dglcell.errors import DataError, MissingDependencyError
+from dglcell.files import atomic_file, sha256_file, write_json
+
+DECLARED, FIRST_USE = "declared", "first use"
+RECORD_SUFFIX = ".fetched.json"
+CONNECT_TIMEOUT, READ_TIMEOUT = 20.0, 60.0
+CHUNK_BYTES = 2**16
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file that can be downloaded.
+
+    Attributes:
+        url: where it is; http or https.
+        name: where it goes, relative to the raw folder; with ``/`` between folders.
+        sha256: of its bytes. None where the publisher states none: the hash of the first download is then
+            recorded beside the file, and every later one has to agree with it (trust on first use).
+        size: in bytes, where it is known.
+    """
+
+    url: str
+    name: str
+    sha256: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class FetchRecord:
+    """What is remembered of a download, in a JSON file beside it.
+
+    Attributes:
+        url: where the file came from.
+        sha256: of its bytes.
+        size: in bytes.
+        fetched: date and time, UTC.
+        trust: ``declared``: the hash was known beforehand; ``first use``: it is that of the first download.
+    """
+
+    url: str
+    sha256: str
+    size: int
+    fetched: str
+    trust: str
+
+
+def fetch(file: RemoteFile, folder: str | Path) -> Path:
+    """The file inside ``folder``, downloaded unless it is there.
+
+    A file that is there is checked like a download. Nothing but a complete file with the right size and hash ever
+    appears under its name, whether the connection breaks or the process is killed.
+
+    Args:
+        file: what to fetch.
+        folder: the raw folder; made where it is missing.
+
+    Raises:
+        DataError: the file cannot be downloaded, or has another size or hash than declared or recorded.
+        MissingDependencyError: pooch is not installed.
+    """
+    target = Path(folder) / file.name
+    if target.is_file():
+        check_file(file, target)
+        return target
+    with atomic_file(target) as partial:
+        _download(file, partial, target)
+        size, sha256 = partial.stat().st_size, sha256_file(partial)
+        _compare(file, target, size, sha256, f"download it again from {file.url}")
+        if read_record(target) is None:
+            trust = FIRST_USE if file.sha256 is None else DECLARED
+            fetched = datetime.now(UTC).isoformat(timespec="seconds")
+            write_json(record_path(target), asdict(FetchRecord(file.url, sha256, size, fetched, trust)))
+    return target
+
+
+def check_file(file: RemoteFile, path: Path) -> str:
+    """The sha256 of a file that is here, once it agrees with what is declared or recorded of it.
+
+    Raises:
+        DataError: its size or hash differs.
+    """
+    sha256 = sha256_file(path)
+    _compare(file, path, path.stat().st_size, sha256, f"remove it, and fetch it again from {file.url}")
+    return sha256
+
+
+def record_path(path: Path) -> Path:
+    """Where the record of the download at ``path`` is."""
+    return path.with_name(path.name + RECORD_SUFFIX)
+
+
+def read_record(path: Path) -> FetchRecord | None:
+    """The record of the download at ``path``; None where there is none, as for a file that was put there by hand.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    record = record_path(path)
+    if not record.is_file():
+        return None
+    try:
+        return FetchRecord(**json.loads(record.read_text()))
+    except (ValueError, TypeError) as error:
+        raise DataError(
+            f"'{record}' is no record of a download",
+            got=error,
+            do="remove it; the hash of the next download will be recorded anew",
+        ) from None
+
+
+def _compare(file: RemoteFile, path: Path, size: int, sha256: str, do: str) -> None:
+    if file.size is not None and size != file.size:
+        raise DataError(
+            f"'{path}' has the wrong size: cut off, or another file",
+            got=f"{size:,} bytes",
+            expected=f"{file.size:,} bytes",
+            do=do,
+        )
+    if file.sha256 is not None and sha256 != file.sha256:
+        raise DataError(
+            f"'{path}' is not the file it should be", got=f"sha256 {sha256}", expected=f"sha256 {file.sha256}", do=do
+        )
+    record = read_record(path)
+    if file.sha256 is None and record is not None and sha256 != record.sha256:
+        raise DataError(
+            f"'{path}' is not the file that was fetched on {record.fetched}",
+            got=f"sha256 {sha256}",
+            expected=f"sha256 {record.sha256}",
+            do=f"{do}; if the publisher has replaced the file and you accept it, remove '{record_path(path)}'",
+        )
+
+
+def _download(file: RemoteFile, partial: Path, target: Path) -> None:
+    try:
+        import pooch
+        import requests
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"downloading needs {error.name}",
+            do=f"pip install 'dglcell[data]', or download {file.url} yourself and put it at '{target}'",
+        ) from error
+    download = pooch.HTTPDownloader(
+        progressbar=sys.stderr.isatty(),
+        chunk_size=CHUNK_BYTES,
+        timeout=(CONNECT_TIMEOUT, READ_TIMEOUT),
+        # As the file lies on the server: compressing it on the way would change size and hash of what arrives.
+        headers={"Accept-Encoding": "identity", "User-Agent": f"dglcell (pooch {pooch.__version__})"},
+    )
+    try:
+        download(file.url, str(partial), None)
+    except requests.RequestException as error:
+        raise DataError(
+            f"'{file.name}' cannot be downloaded",
+            got=str(error) or type(error).__name__,
+            expected=f"a file at {file.url}",
+            do=f"on a machine with internet access, download that address and put the file at '{target}'",
+        ) from error

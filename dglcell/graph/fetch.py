@@ -1,0 +1,134 @@
+"""Downloading the files of the catalogue that a cell graph needs."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from dglcell.download import FetchRecord, RemoteFile, fetch, read_record, record_path
+from dglcell.errors import DataError
+from dglcell.files import atomic_file, sha256_file, write_json
+from dglcell.graph.catalogue import GENE_SETS, MODELS
+from dglcell.graph.cell_config import CellConfig
+from dglcell.graph.raw_file import Checked, RawFile
+
+ARCHIVES = "archives"
+"""Folder inside the raw folder for archives of which one file is used."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that is here now.
+
+    Attributes:
+        file: what was asked for.
+        path: where it is.
+        checked: its hash, and what that was compared with.
+        downloaded: whether it was not here before.
+    """
+
+    file: RawFile
+    path: Path
+    checked: Checked
+    downloaded: bool
+
+
+def cell_files(config: CellConfig) -> list[RawFile]:
+    """The files of the catalogue that a cell graph needs, each once; not those that the experiment gives by path.
+
+    Raises:
+        ConfigError: the catalogue lacks a network.
+    """
+    files = [MODELS[config.model].file] if config.model in MODELS else []
+    files += [GENE_SETS[name].file for name in (config.genes, config.aliases) if name in GENE_SETS]
+    tables = config.tables()
+    files += [tables[name].file for name, network in config.networks.items() if network.source and not network.path]
+    return list(dict.fromkeys(files))
+
+
+def fetch_file(file: RawFile, folder: str | Path) -> Fetched:
+    """A file inside ``folder``, downloaded unless it or a packed copy is there; checked in either case.
+
+    A file that its publisher packs with gzip stays packed. Of an archive only the one file is unpacked; the archive
+    stays in `ARCHIVES`.
+
+    Raises:
+        DataError: it cannot be downloaded, has no address, or is not the file it should be.
+        MissingDependencyError: the package that downloads is not installed.
+    """
+    try:
+        path = file.find(str(folder))
+    except DataError:
+        path = _download(file, Path(folder))
+        try:
+            return Fetched(file, path, file.check(path), downloaded=True)
+        except DataError:
+            path.unlink()
+            record_path(path).unlink(missing_ok=True)
+            raise
+    return Fetched(file, path, file.check(path), downloaded=False)
+
+
+def _download(file: RawFile, folder: Path) -> Path:
+    if file.url is None:
+        raise DataError(
+            f"'{file.path}' cannot be downloaded",
+            got="no address: the table was put together from another one, or is made to order",
+            expected=f"the file at '{folder / file.path}'",
+            do="copy it there; `dglcell graph list` says where it came from",
+        )
+    if file.member is not None:
+        return _extract(file, file.url, file.member, folder)
+    packed = file.url.endswith(".gz") and not file.path.endswith(".gz")
+    if packed:
+        # What is declared is declared of the content, which `check` compares.
+        return fetch(RemoteFile(file.url, f"{file.path}.gz"), folder)
+    return fetch(RemoteFile(file.url, file.path, file.sha256, file.size), folder)
+
+
+def _extract(file: RawFile, url: str, member: str, folder: Path) -> Path:
+    archive = fetch(RemoteFile(url, f"{ARCHIVES}/{url.rpartition('/')[2]}", file.archive_sha256), folder)
+    packed = member.endswith(".gz") and not file.path.endswith(".gz")
+    target = folder / (f"{file.path}.gz" if packed else file.path)
+    with atomic_file(target) as partial, _member(archive, member) as source, open(partial, "wb") as copy:
+        shutil.copyfileobj(source, copy)
+    record = read_record(archive)
+    if file.sha256 is None and record is not None:
+        size, sha256 = target.stat().st_size, sha256_file(target)
+        write_json(record_path(target), asdict(FetchRecord(url, sha256, size, record.fetched, record.trust)))
+    return target
+
+
+@contextmanager
+def _member(archive: Path, name: str) -> Iterator[IO[bytes]]:
+    """A file inside a zip or tar archive, whatever folder of the archive it is in."""
+    try:
+        if archive.suffix == ".zip":
+            with zipfile.ZipFile(archive) as zipped, zipped.open(_only(zipped.namelist(), name, archive)) as file:
+                yield file
+        else:
+            with tarfile.open(archive) as tarred:
+                extracted = tarred.extractfile(_only(tarred.getnames(), name, archive))
+                assert extracted is not None
+                yield extracted
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
+        raise DataError(
+            f"'{archive}' is not a whole archive", got=str(error), do="remove it, and fetch it again"
+        ) from error
+
+
+def _only(names: list[str], name: str, archive: Path) -> str:
+    found = [path for path in names if path.rpartition("/")[2] == name]
+    if len(found) != 1:
+        raise DataError(
+            f"archive '{archive.name}' holds {len(found)} files called '{name}'",
+            expected="one",
+            do="unpack the right file by hand, and give its path",
+        )
+    return found[0]

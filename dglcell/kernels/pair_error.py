@@ -1,0 +1,167 @@
+"""Squared error of a low-rank matrix against a sparse one, over all pairs, without making either matrix."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dglcell.graph.resident import ResidentRelation
+from dglcell.kernels.threads import run_tasks
+
+COMPILED_DEVICES = ("cpu",)
+"""Where compiled loops take the place of blocks."""
+
+BLOCK_EDGES = 1 << 18
+"""Edges whose rows are gathered at once."""
+
+PARTS_PER_THREAD = 4
+
+Factors = tuple[Tensor, Tensor, Tensor]
+"""L, R and b, or their gradients."""
+
+
+def pair_error(
+    edges: ResidentRelation,
+    left_NH: Tensor,
+    right_MH: Tensor,
+    bias_M: Tensor,
+    weights: tuple[Tensor, Tensor],
+    *,
+    weighted: bool = True,
+) -> Tensor:
+    r"""Weighted squared error of :math:`\hat A = L R^\top + 1 b^\top` against the adjacency A.
+
+    .. math:: \sum_u \Big[\, p_u \sum_{v:\, A_{uv} \neq 0} (\hat A_{uv} - A_{uv})^2
+              + q_u \sum_{v:\, A_{uv} = 0} \hat A_{uv}^2 \Big]
+
+    Exact, in O(E H + (N + M) H²): with :math:`\tilde L = [L, 1]` and :math:`\tilde R = [R, b]` the squares of all pairs
+    are :math:`\sum_u q_u \sum_v \hat A_{uv}^2 = \langle \tilde L^\top \mathrm{diag}(q) \tilde L,\,
+    \tilde R^\top \tilde R \rangle`; the edges are then set right one by one. Differentiable (once) in L, R and b. The
+    products of all pairs are taken in float64, because the edges' share is subtracted from them again.
+
+    Args:
+        edges: E edges u → v, each pair at most once.
+        left_NH: [N, H] of the sources; half precisions are computed in float32.
+        right_MH: [M, H] of the destinations.
+        bias_M: [M].
+        weights: p and q, [N] each; constants.
+        weighted: :math:`A_{uv}` is the edge's fixed weight, where the relation has them; else 1.
+
+    Returns:
+        Scalar.
+    """
+    dtype = torch.promote_types(torch.promote_types(left_NH.dtype, right_MH.dtype), torch.float32)
+    tensors = (x.to(dtype) for x in (left_NH, right_MH, bias_M, *weights))
+    out: Tensor = _PairError.apply(*tensors, edges, weighted and edges.weight is not None)
+    return out
+
+
+class _PairError(torch.autograd.Function):
+    """The gradients of a scalar cost as much as a factor: they are computed on the way."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        left: Tensor,
+        right: Tensor,
+        bias: Tensor,
+        p: Tensor,
+        q: Tensor,
+        edges: ResidentRelation,
+        weighted: bool,
+    ) -> Tensor:
+        # Autocast would turn factors into bfloat16.
+        with torch.autocast(left.device.type, enabled=False):
+            squares, gradients = _all_pairs(left, right, bias, q)
+            add_edges = _edges_compiled if left.device.type in COMPILED_DEVICES else _edges_in_blocks
+            total = squares + add_edges(edges, weighted, (left, right, bias), (p, q), gradients)
+        ctx.save_for_backward(*gradients)
+        return total.to(left.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        left, right, bias = (grad * gradient for gradient in ctx.saved_tensors)
+        return left, right, bias, None, None, None, None
+
+
+def _all_pairs(left: Tensor, right: Tensor, bias: Tensor, q: Tensor) -> tuple[Tensor, Factors]:
+    """Σ_u q_u Σ_v Â², in float64, and its gradients in L, R and b."""
+    H = left.shape[1]
+    left_one = torch.cat([left, left.new_ones(len(left), 1)], dim=1).double()
+    right_bias = torch.cat([right, bias.unsqueeze(1)], dim=1).double()
+    of_left, of_right = left_one.T @ (q.double().unsqueeze(1) * left_one), right_bias.T @ right_bias
+    S, G = of_left.to(left.dtype), of_right.to(left.dtype)
+    d_left = torch.addmm(G[H, :H], left, G[:H, :H]) * (2 * q).unsqueeze(1)
+    d_right = 2 * torch.addmm(torch.outer(bias, S[H, :H]), right, S[:H, :H])
+    d_bias = 2 * torch.addmv(bias * S[H, H], right, S[:H, H])
+    return (of_left * of_right).sum(), (d_left, d_right, d_bias)
+
+
+def _edges_compiled(
+    edges: ResidentRelation, weighted: bool, factors: Factors, weights: tuple[Tensor, Tensor], gradients: Factors
+) -> Tensor:
+    """Σ over edges of p (Â − A)² − q Â², in float64; its gradients in L, R and b are added to ``gradients``."""
+    # Imported here: numba is slow to import, and commands that compute nothing should not wait for it.
+    from dglcell.kernels.pair_error_numba import edge_errors_of_width
+
+    (left, right, bias), (d_left, d_right, d_bias) = factors, gradients
+    edge_errors, ones = edge_errors_of_width(left.shape[1]), torch.ones_like(bias)
+    sources = left, torch.stack([torch.zeros_like(weights[0]), *weights], dim=1)
+    destinations = right, torch.stack([bias, ones, ones], dim=1)
+    for transposed, ends, written in (
+        (False, (*destinations, *sources), (d_right, d_bias)),
+        (True, (*sources, *destinations), (d_left, torch.zeros_like(weights[0]))),
+    ):
+        compact = edges.compact(left.dtype if weighted else None, transposed=transposed)
+        bounds = _bounds(compact.starts.numpy(), torch.get_num_threads())
+        losses = left.new_zeros(len(bounds) - 1, dtype=torch.float64)
+        read = [x.detach().contiguous().numpy() for x in (*ends, compact.starts, compact.neighbours)]
+        targets = None if compact.weights is None else compact.weights.numpy()
+        arguments = (*read, targets, *(x.numpy() for x in (*written, losses)))
+        run_tasks(edge_errors, [(part, *rows, *arguments) for part, rows in enumerate(pairwise(bounds))])
+    return losses.sum()
+
+
+def _bounds(starts: NDArray[np.int64], threads: int) -> list[int]:
+    """Cut rows into parts with about as many edges each."""
+    parts = threads * PARTS_PER_THREAD if threads > 1 else 1
+    work = starts + np.arange(len(starts))
+    return [int(bound) for bound in np.unique(np.searchsorted(work, np.linspace(0, work[-1], parts + 1)))]
+
+
+def _edges_in_blocks(
+    edges: ResidentRelation, weighted: bool, factors: Factors, weights: tuple[Tensor, Tensor], gradients: Factors
+) -> Tensor:
+    """The same with plain torch, on any device."""
+    (left, right, bias), (p, q), (d_left, d_right, d_bias) = factors, weights, gradients
+    total, slope_E = bias.new_zeros((), dtype=torch.float64), left.new_empty(edges.num_edges)
+    for first in range(0, edges.num_edges, BLOCK_EDGES):
+        block = slice(first, first + BLOCK_EDGES)
+        u, v = edges.src[block], edges.dst[block]
+        guess = (left.index_select(0, u) * right.index_select(0, v)).sum(1) + bias[v]
+        error = guess - (edges.weight[block].to(left.dtype) if weighted and edges.weight is not None else 1)
+        total += (p[u] * error.square() - q[u] * guess.square()).sum(dtype=torch.float64)
+        slope_E[block] = 2 * (p[u] * error - q[u] * guess)
+    if edges.num_edges:
+        to_destinations = _matrix(edges, slope_E, transposed=False) @ torch.cat([left, torch.ones_like(left[:, :1])], 1)
+        d_right += to_destinations[:, :-1]
+        d_bias += to_destinations[:, -1]
+        d_left += _matrix(edges, slope_E[edges.by_source], transposed=True) @ right
+    return total
+
+
+def _matrix(edges: ResidentRelation, values_E: Tensor, *, transposed: bool) -> Tensor:
+    """Values on edges, in the order of the rows, as a sparse matrix: rows are destinations, or sources."""
+    starts, columns, _ = edges.index_tensors(transposed=transposed)
+    shape = (edges.num_src, edges.num_dst) if transposed else (edges.num_dst, edges.num_src)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(starts, columns, values_E, shape, check_invariants=False)

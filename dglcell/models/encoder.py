@@ -1,0 +1,193 @@
+"""The encoder of models that pass messages over the cell graph."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dglcell.errors import ConfigError
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import GENE, Relation
+from dglcell.models.encoder_config import EncoderConfig
+from dglcell.nn.factorisation import FactorisationMachine
+from dglcell.nn.gatv2 import GATv2Conv
+from dglcell.nn.gin import GINConv
+from dglcell.nn.hetero_layer import HeteroLayer, live_relations
+from dglcell.nn.hyper_sagnn import HyperSAGNN
+from dglcell.nn.local_head import LocalHead
+from dglcell.nn.registry import make_activation, make_norm
+from dglcell.nn.relation_mixer import RelationWeights
+from dglcell.nn.sage import SAGEConv
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import PerturbedCell, perturb
+from dglcell.perturbation.states import States
+
+
+class CellEncoder(nn.Module):
+    """Embeddings of all nodes, a preprocessor, then L rounds of message passing over surviving edges.
+
+    Args:
+        cell: the cell graph; becomes part of the module, so it follows it to any device.
+        config: validated.
+        read: node types whose states are wanted.
+        features: node type → [N, F] fixed input features, added through a Linear; optional.
+
+    Attributes:
+        plan: the relations that each layer computes, first layer first.
+        node_types: those that anything wanted depends on.
+
+    Raises:
+        ConfigError: the configuration names relations or node types that the cell graph lacks.
+    """
+
+    def __init__(
+        self, cell: ResidentCell, config: EncoderConfig, read: list[str], features: dict[str, Tensor] | None = None
+    ) -> None:
+        super().__init__()
+        self.cell, self.config = cell, config
+        self.plan = plan = live_relations(choose_relations(cell, config), config.layers, set(read))
+        known = set(read) | {t for layer in plan for r in layer for t in (r[0], r[2])}
+        self.node_types = [t for t in cell.num_nodes if t in known]
+        width = config.hidden
+        self.embeddings = nn.ModuleDict({t: nn.Embedding(cell.num_nodes[t], width) for t in self.node_types})
+        self.features = nn.ParameterDict(
+            {t: nn.Parameter(x, requires_grad=False) for t, x in (features or {}).items() if t in self.node_types}
+        )
+        self.project = nn.ModuleDict({t: nn.Linear(x.shape[1], width) for t, x in self.features.items()})
+        self.preprocessors = nn.ModuleDict({t: preprocessor(config) for t in self.node_types})
+        self.layers = nn.ModuleList(self._make_layer(live) for live in plan)
+
+    def _make_layer(self, relations: list[Relation]) -> HeteroLayer:
+        config = self.config
+
+        def make_conv(relation: Relation) -> nn.Module:
+            if config.conv == "sage":
+                return SAGEConv(relation, config.hidden)
+            if config.conv == "gatv2":
+                weighted = self.cell[relation].weight is not None
+                return GATv2Conv(relation, config.hidden, config.conv_heads, weighted=weighted)
+            return GINConv(
+                relation,
+                config.hidden,
+                hidden=config.gin_hidden or config.hidden,
+                layers=config.gin_layers,
+                activation=config.activation,
+                dropout=config.dropout,
+            )
+
+        return HeteroLayer(
+            relations,
+            make_conv,
+            width=config.hidden,
+            cross_relation=config.combination_of_relations(),
+            norm=config.norm,
+            activation=config.activation,
+            dropout=config.dropout,
+            residual=config.residual,
+            recompute=config.recompute,
+        )
+
+    def forward(self, perturbed: PerturbedCell) -> dict[str, States]:
+        """Node states of every strain after L rounds: node type → [N, B, H]."""
+        states = {t: States.shared(self.inputs(t)) for t in self.node_types}
+        for layer in self.layers:
+            states = layer(perturbed, states)
+        return states
+
+    @torch.no_grad()
+    def relation_weights(self) -> list[RelationWeights]:
+        """What the learned combinations of relations give to their options in the wild type, for tables and plots.
+
+        By layer and node type; nothing for sums and means, and where only one relation ends in a node type.
+        """
+        training = self.training
+        self.eval()
+        wild_type = GenotypeBatch.from_lists([[]]).to(next(self.parameters()).device)
+        perturbed = perturb(self.cell, wild_type, "node_mask", self.config.kernel)
+        states, found = {t: States.shared(self.inputs(t)) for t in self.node_types}, []
+        for number, layer in enumerate(self.layers):
+            assert isinstance(layer, HeteroLayer)
+            found += layer.relation_weights(perturbed, states, number)
+            states = layer(perturbed, states)
+        self.train(training)
+        return found
+
+    def inputs(self, node_type: str) -> Tensor:
+        """[N, H] what the first round starts from."""
+        embedding = self.embeddings[node_type]
+        assert isinstance(embedding, nn.Embedding)
+        x_NH: Tensor = embedding.weight
+        if node_type in self.features:
+            x_NH = x_NH + self.project[node_type](self.features[node_type])
+        out: Tensor = self.preprocessors[node_type](x_NH)
+        return out
+
+
+def choose_relations(cell: ResidentCell, config: EncoderConfig) -> list[Relation]:
+    """The relations of the cell graph that the configuration uses.
+
+    Raises:
+        ConfigError: `model.relations` names one that the cell graph lacks, or none is left.
+    """
+    names = [relation[1] for relation in cell.relations]
+    unknown = sorted(set(config.relations or []) - set(names))
+    if unknown:
+        raise ConfigError(
+            "`model.relations` names relations that the cell graph does not have",
+            got=unknown,
+            expected=", ".join(names),
+        )
+    chosen = [
+        relation
+        for relation in cell.relations
+        if (config.relations is None or relation[1] in config.relations)
+        and (config.metabolism or relation[0] == relation[2] == GENE)
+    ]
+    if not chosen and config.layers:
+        raise ConfigError(
+            "no relation is left for the model",
+            got=names,
+            do="add networks to the cell graph, or set `model.metabolism: true`",
+        )
+    return chosen
+
+
+def preprocessor(config: EncoderConfig) -> nn.Sequential:
+    """Linear layers between embeddings and message passing; one norm, after the last Linear."""
+    modules: list[nn.Module] = []
+    for i in range(config.preprocessor_layers):
+        modules.append(nn.Linear(config.hidden, config.hidden))
+        if i == config.preprocessor_layers - 1:
+            modules.append(make_norm(config.norm, config.hidden))
+        modules += [make_activation(config.activation), nn.Dropout(config.dropout)]
+    return nn.Sequential(*modules)
+
+
+def make_local_head(config: EncoderConfig, outputs: int, genes: int) -> LocalHead:
+    """The head on the deleted genes that a configuration asks for.
+
+    Args:
+        config: validated.
+        outputs: T.
+        genes: of the cell graph.
+    """
+    attention, factorisation = None, None
+    if config.local_kind != "factorisation":
+        attention = HyperSAGNN(
+            config.hidden,
+            outputs,
+            layers=config.local_layers,
+            heads=config.local_heads,
+            gain=config.local_gain,
+            activation=config.activation,
+            dropout=config.dropout,
+        )
+    if config.local_kind != "hyper_sagnn":
+        factorisation = FactorisationMachine(
+            config.hidden,
+            outputs,
+            factors=config.local_factors,
+            dropout=config.dropout,
+            genes=genes if config.local_deviations else None,
+        )
+    return LocalHead(attention, factorisation)

@@ -1,0 +1,124 @@
+"""What the configurations of models that encode the cell graph have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dglcell.errors import ConfigError
+from dglcell.models.base_config import ModelConfig
+from dglcell.nn.cross_relation import CrossRelation
+from dglcell.nn.gatv2 import check_heads
+from dglcell.nn.local_head import LOCAL_KINDS
+from dglcell.nn.registry import make_activation, make_norm
+
+CONVS = ("gin", "sage", "gatv2")
+
+
+@dataclass
+class EncoderConfig(ModelConfig):
+    """Message passing over the cell graph (``dglcell.models.encoder.CellEncoder``) and a head on deleted genes."""
+
+    hidden: int = 64  # H, width of every state
+    layers: int = 3  # L, rounds of message passing
+    conv: str = "gin"  # gin | sage | gatv2, for every relation
+    gin_layers: int = 2  # Linear layers of a GIN's MLP
+    gin_hidden: int | None = None  # width inside a GIN's MLP; H where null
+    conv_heads: int = 4  # heads of gatv2; must divide H
+    cross_relation: str = "sum"  # sum | mean | cross_attention | pairwise_interaction, of the relations into a node
+    cross_relation_heads: int = 4  # cross_attention: must divide H
+    cross_relation_hidden: int | None = None  # pairwise_interaction: width inside the pairs' MLPs; H / 2 where null
+    cross_relation_layers: int = 2  # pairwise_interaction: Linear layers of these MLPs, 2 or more
+    cross_relation_norm: str = "none"  # layer | rms | none, after cross_attention and pairwise_interaction
+    residual: bool = True  # add the input of every layer to its output
+    norm: str = "layer"  # layer | rms | none, per node
+    activation: str = "gelu"
+    dropout: float = 0.0
+    preprocessor_layers: int = 2  # Linear layers between the embeddings and the first round
+    relations: list[str] | None = None  # names of the relations in use; all of the cell graph where null
+    metabolism: bool = True  # use the relations with reactions and metabolites
+    local_kind: str = "hyper_sagnn"  # how deleted genes are scored: hyper_sagnn | factorisation | both
+    local_layers: int = 2  # hyper_sagnn: rounds of attention
+    local_heads: int = 8  # hyper_sagnn: must divide H
+    local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; from 0.01 interactions are learnt slowly
+    local_factors: int = 64  # factorisation: width of a gene's vector
+    local_deviations: bool = False  # factorisation: a free effect and vector per gene beside what the states give
+    recompute: bool = True  # keep little between forward and backward pass: half the memory, about as fast on a CPU
+
+    def validate(self) -> None:
+        """Check values and their combinations.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        super().validate()
+        for key, minimum in (
+            ("hidden", 1),
+            ("layers", 0),
+            ("gin_layers", 1),
+            ("preprocessor_layers", 0),
+            ("local_layers", 1),
+            ("local_heads", 1),
+            ("local_factors", 1),
+        ):
+            if getattr(self, key) < minimum:
+                raise ConfigError(f"`model.{key}` is too small", got=getattr(self, key), expected=f"{minimum} or more")
+        if not 0 <= self.dropout < 1:
+            raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
+        for key, allowed in (
+            ("conv", CONVS),
+            ("local_kind", LOCAL_KINDS),
+        ):
+            self.check_choice(key, allowed)
+        if self.conv == "gatv2":
+            check_heads(self.hidden, self.conv_heads)
+        self.combination_of_relations().check(self.hidden)
+        make_norm(self.norm, 1)
+        make_activation(self.activation)
+
+    def combination_of_relations(self) -> CrossRelation:
+        """The keys that say how relations are combined."""
+        return CrossRelation(
+            self.cross_relation,
+            heads=self.cross_relation_heads,
+            hidden=self.cross_relation_hidden,
+            layers=self.cross_relation_layers,
+            norm=self.cross_relation_norm,
+            activation=self.activation,
+            dropout=self.dropout,
+        )
+
+    def gives(self) -> frozenset[str]:
+        """See ``ModelConfig.gives``."""
+        return frozenset({"embedding"})
+
+    def uses_metabolism(self) -> bool:
+        """See ``ModelConfig.uses_metabolism``."""
+        return self.metabolism
+
+    def needs_relations(self) -> bool:
+        """See ``ModelConfig.needs_relations``."""
+        return self.layers > 0
+
+    def check_choice(self, key: str, allowed: tuple[str, ...]) -> None:
+        """Refuse an unknown value of a key.
+
+        Raises:
+            ConfigError: naming those there are.
+        """
+        if getattr(self, key) not in allowed:
+            raise ConfigError(f"`model.{key}` is unknown", got=getattr(self, key), expected=", ".join(allowed))
+
+    def check_local_head(self) -> None:
+        """Refuse keys of the local head that do not fit each other, where the model has one.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        if self.local_kind != "factorisation":
+            check_heads(self.hidden, self.local_heads, key="model.local_heads")
+        if self.local_deviations and self.local_kind == "hyper_sagnn":
+            raise ConfigError(
+                "`model.local_deviations` needs factorisation",
+                got=f"`model.local_kind: {self.local_kind}`",
+                expected="factorisation or both",
+            )

@@ -1,0 +1,148 @@
+"""Batch scripts: what they ask for, what they run, and that a shell reads them as meant."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dglcell.cluster.job import render
+from dglcell.cluster.sweep import Sweep
+from dglcell.config import Config
+from dglcell.config_io import load_config
+from dglcell.errors import ConfigError
+from tests.config_files import refusal, write
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A valid experiment."""
+    return write(tmp_path, "conf/yeast/one.yaml", 'cell: {model: textbook}\nexperiment: {description: "One\\n run"}\n')
+
+
+def directives(script: str) -> set[str]:
+    """Options of sbatch."""
+    return {line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH ")}
+
+
+def commands(script: str, task: int = 0) -> list[list[str]]:
+    """What a shell makes of the script where `srun` and `module` print their arguments."""
+    shell = 'srun() { printf "%s\\0" "$@"; echo; }; module() { printf "%s\\0" module "$@"; echo; }\n'
+    done = subprocess.run(
+        ["bash", "-c", shell + script],
+        env={"SLURM_ARRAY_TASK_ID": str(task), "SLURM_CPUS_PER_TASK": "3", "PATH": "/bin:/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line.rstrip("\0").split("\0") for line in done.stdout.splitlines()]
+
+
+def test_tasks_and_nodes_are_those_of_the_trainer(file: Path) -> None:
+    config = load_config(
+        file, ["trainer.devices=4", "trainer.num_nodes=2", "trainer.accelerator=gpu", "slurm.gpu=a100"]
+    )
+    asked = directives(render(config, file))
+    assert {"--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=a100:4", "--requeue", "--signal=USR1@120"} <= asked
+    # The name is part of the output file's name, where `/` would be a folder that nobody made.
+    assert "--job-name=yeast.one" in asked
+    assert not any(option.startswith("--gpus") for option in directives(render(load_config(file), file)))
+
+
+def test_every_option_of_the_section_reaches_the_script(file: Path) -> None:
+    overrides = [
+        "slurm={partition: long, account: lab, qos: high, time: 2-00:00:00, memory: 500G, cpus_per_task: 16,"
+        " mail: a@b.c, requeue: false, options: [--exclusive], logs: out}"
+    ]
+    assert directives(render(load_config(file, overrides), file)) == {
+        "--job-name=yeast.one",
+        "--partition=long",
+        "--account=lab",
+        "--qos=high",
+        "--nodes=1",
+        "--ntasks-per-node=1",
+        "--cpus-per-task=16",
+        "--mem=500G",
+        "--time=2-00:00:00",
+        "--output=out/%x-%j.out",
+        "--open-mode=append",
+        "--no-requeue",
+        "--mail-user=a@b.c",
+        "--mail-type=END,FAIL",
+        "--exclusive",
+    }
+
+
+def test_the_shell_reads_paths_and_overrides_as_they_were_given(file: Path) -> None:
+    overrides = ["experiment.description=it's $HOME", "data.phenotypes=[fitness]"]
+    odd = Path("conf/a b/one.yaml")
+    config = load_config(file, [*overrides, "slurm.modules=[cuda/12.4]", "slurm.environment={KEY: 'a b'}"])
+    load, run = commands(render(config, odd, overrides))
+    assert load == ["module", "load", "cuda/12.4"]
+    assert run == ["--cpus-per-task=3", "--kill-on-bad-exit=1", "dglcell", "train", "conf/a b/one.yaml", *overrides]
+
+
+def test_a_container_gets_its_folders(file: Path) -> None:
+    config = load_config(file, ["slurm={container: /images/my cell.sif, binds: [/scratch]}"])
+    (run,) = commands(render(config, file))
+    assert run[2:] == [
+        *("apptainer", "exec", "--nv", "--bind", "/scratch", "/images/my cell.sif"),
+        *("dglcell", "train", str(file)),
+    ]
+
+
+def test_each_task_of_an_array_runs_its_own_member(file: Path) -> None:
+    sweep = Sweep.parse("0-1", ["optimizer.lr=1e-3,1e-4"])
+    script = render(load_config(file), file, [], sweep)
+    assert "--array=0-3" in directives(script)
+    assert "--output=slurm/%x-%A_%a.out" in directives(script)
+    runs = [commands(script, task)[0][5:] for task in range(4)]
+    assert runs[1] == ["optimizer.lr=1e-3", "experiment.name=yeast/one/optimizer.lr=1e-3", "seed=1"]
+    directories = {load_config(file, run).run_directory for run in runs}
+    assert len(directories) == 4
+
+
+def test_seeds_alone_stay_one_experiment() -> None:
+    assert Sweep.parse("3,0-1", []).members("e") == [["seed=3"], ["seed=0"], ["seed=1"]]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "values", "message"),
+    [
+        ("a-b", [], "`--seeds` is no list of seeds"),
+        ("3-1", [], "`--seeds` is no list of seeds"),
+        ("0-2,1", [], "`--seeds` names a seed twice"),
+        (None, ["optimizer.lr"], "`--sweep` is not of the form key=value,value"),
+        (None, ["optimizer.lr=1,,2"], "`--sweep` is not of the form key=value,value"),
+        (None, ["optimizer.lr=1,1"], "`--sweep` names a value twice"),
+        (None, ["data.phenotypes=[a, b]"], "`--sweep` holds a blank"),
+    ],
+)
+def test_sweeps_that_cannot_be_read_are_refused(seeds: str | None, values: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Sweep.parse(seeds, values)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("slurm.time=tomorrow", "`slurm.time` is no time\n  got:      tomorrow"),
+        ("slurm.memory=much", "`slurm.memory` is no size"),
+        ("slurm.cpus_per_task=0", "`slurm.cpus_per_task` is too small"),
+        ("slurm.environment={A B: c}", "`slurm.environment` names no variable"),
+        ("slurm.options=[exclusive]", "`slurm.options` holds no option of sbatch"),
+        ("slurm.binds=[/scratch]", "`slurm.binds` needs a container"),
+        ("slurm.partitoin=x", "did you mean `slurm.partition`?"),
+    ],
+)
+def test_wrong_values_are_refused_by_key(file: Path, override: str, message: str) -> None:
+    assert message in refusal(file, override)
+
+
+def test_the_description_stays_in_its_comment(file: Path) -> None:
+    config: Config = load_config(file)
+    assert "# One run\n" in render(config, file)
+    assert shlex.split(commands(render(config, file))[0][2]) == ["dglcell"]

@@ -1,0 +1,212 @@
+"""The catalogue: its entries are sound, and each reads its publisher's format."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dglcell.errors import ConfigError
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, named_table
+from dglcell.graph.catalogue.string import CHANNELS
+from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.network_config import NetworkConfig
+from tests.raw_files import GENES, pairs, write_raw_folder
+
+ENTRIES = {**NETWORKS, **GENE_SETS, **MODELS}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_raw_folder(tmp_path_factory.mktemp("raw"))
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_entries_are_sound(name: str) -> None:
+    entry = ENTRIES[name]
+    file = entry.file
+    assert not Path(file.path).is_absolute()
+    assert all((entry.origin.description, entry.origin.citation, entry.origin.licence))
+    for sha256 in (file.sha256, file.archive_sha256):
+        assert sha256 is None or re.fullmatch("[0-9a-f]{64}", sha256)
+    assert file.url is None or re.match("https?://", file.url)
+    assert file.url is None or " " not in file.url
+
+
+def test_names_and_files_differ() -> None:
+    assert len(ENTRIES) == len(NETWORKS) + len(GENE_SETS) + len(MODELS)
+    files = [entry.file.path for entry in ENTRIES.values()]
+    assert len(set(files)) == len(files)
+
+
+def cell_of(folder: Path, name: str, **keys: object) -> CellGraph:
+    """A cell of one network alone; files whose hash is declared are named by path."""
+    source = NETWORKS[name]
+    path = str(folder / source.file.path) if source.file.sha256 else ""
+    network = NetworkConfig(source=name, path=path, **keys)  # type: ignore[arg-type]
+    return build_cell(
+        CellConfig(networks={"net": network}, genes="sgd_features", aliases="sgd_features", unknown="drop"), str(folder)
+    )
+
+
+def named(cell: CellGraph, relation: str) -> set[tuple[str, str]]:
+    edges = cell.edges(("gene", relation, "gene"))
+    return {(cell.genes.names[a], cell.genes.names[b]) for a, b in zip(edges.src, edges.dst, strict=True)}
+
+
+BOTH_WAYS = {*pairs(GENES), *((b, a) for a, b in pairs(GENES))}
+DIRECTED = set(pairs(GENES))
+REGULATED = {(GENES[1], target) for target in GENES}
+COMPLEXES = {(a, b) for i, a in enumerate(GENES) for j, b in enumerate(GENES) if a != b and i // 3 == j // 3}
+EXPECTED = {
+    **dict.fromkeys(("string12_0_physical", "sgd_physical", "biogrid_physical", "biogrid_physical_3_4_156"), BOTH_WAYS),
+    **dict.fromkeys(("hu2007_coexpression",), BOTH_WAYS),
+    **dict.fromkeys(("sgd_regulatory", "yeastract", "brentlab_tf_targets"), DIRECTED),
+    **dict.fromkeys(("tflink", "yeastract_pairs"), REGULATED),
+    "yeastract_matrix": {(GENES[1], target) for target in GENES[1::2]},
+    "cyc2008_complexes": COMPLEXES,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_network_has_the_pairs_of_its_file(folder: Path, name: str) -> None:
+    cell = cell_of(folder, name)
+    assert named(cell, "net") == EXPECTED[name]
+    assert cell.genes.names == tuple(sorted(GENES))
+
+
+CHANNELLED = [name for name in NETWORKS if name not in EXPECTED]
+
+
+@pytest.mark.parametrize("name", CHANNELLED)
+def test_channels_and_modes_are_relations(folder: Path, name: str) -> None:
+    cell = cell_of(folder, name)
+    relations = {relation[1].removeprefix("net_") for relation in cell.relations}
+    if name == "string11_0_actions":
+        assert relations == {"binding", "ptmod"}
+        assert named(cell, "net_binding") | named(cell, "net_ptmod") == BOTH_WAYS
+    elif name == "string9_1_dango":
+        assert relations == set(CHANNELS) - {"coexpression", "experimental"}
+        assert named(cell, "net_fusion") == BOTH_WAYS
+    else:
+        assert relations == set(CHANNELS)
+
+
+def test_a_channel_keeps_the_pairs_with_a_score(folder: Path) -> None:
+    cell = cell_of(folder, "string12_0", channels=["fusion", "database"], symmetrise=False)
+    for position, channel in ((1, "fusion"), (5, "database")):
+        kept = {pair for i, pair in enumerate(pairs(GENES)) if (i + position) % 3}
+        assert named(cell, f"net_{channel}") == kept
+    assert len(cell.relations) == 2
+
+
+def test_an_ambiguous_and_an_unknown_name_are_counted(folder: Path) -> None:
+    names = cell_of(folder, "tflink").provenance["networks"]["net"]["names"]
+    assert names["unknown"] == ["NOBODY"]
+    assert names["ambiguous"] == ["TWIN"]
+
+
+def test_provenance_says_who_made_it_and_what_the_hash_was_compared_with(folder: Path) -> None:
+    provenance = cell_of(folder, "sgd_physical").provenance
+    assert provenance["genes"]["source"] == "sgd_features"
+    network = provenance["networks"]["net"]
+    assert network["source"] == "sgd_physical"
+    assert network["licence"] == "CC BY 4.0 (SGD)"
+    assert network["url"].startswith("http://sgd-archive.yeastgenome.org/")
+    assert network["trust"] == "nothing to compare with"
+    assert len(network["sha256"]) == 64
+
+
+def filled(**keys: object) -> NetworkConfig:
+    return named_table(NetworkConfig(**keys), "cell.networks.net").config  # type: ignore[arg-type]
+
+
+def test_keys_of_ones_own_come_before_those_of_the_source() -> None:
+    assert filled(source="string12_0").channels == list(CHANNELS)
+    assert filled(source="string12_0", channels=["fusion"]).channels == ["fusion"]
+    weighted = filled(source="string12_0", weight="combined_score", min_weight=900)
+    assert (weighted.channels, weighted.weight, weighted.min_weight) == ([], "combined_score", 900)
+    actions = filled(source="string11_0_actions", weight="score")
+    assert (actions.relation_column, actions.weight) == ("mode", "score")
+    assert filled(source="sgd_regulatory").directed is True
+    assert filled(source="sgd_regulatory", directed=False).directed is False
+    assert filled(source="tflink", quotes=True).quotes is True
+    assert filled(path="n.csv", columns=["a", "b"]) == NetworkConfig(path="n.csv", columns=["a", "b"])
+
+
+def test_hashes_are_those_of_the_source_unless_path_or_hash_is_ones_own() -> None:
+    declared = NETWORKS["yeastract"].file
+    for keys, file in (
+        ({}, declared),
+        ({"sha256": "AB" * 32}, replace(declared, sha256="ab" * 32, size=None)),
+    ):
+        assert named_table(NetworkConfig(source="yeastract", **keys), "k").file == file  # type: ignore[arg-type]
+    own = named_table(NetworkConfig(source="yeastract", path="mine.csv"), "k")
+    assert (own.file.path, own.file.sha256, own.file.url) == ("mine.csv", None, None)
+    assert (own.config.path, own.config.sha256, own.config.columns) == ("mine.csv", None, ["tf", "target"])
+
+
+def test_filling_in_changes_neither_source_nor_configuration() -> None:
+    config = NetworkConfig(source="string12_0", channels=["fusion"])
+    named_table(config, "k")
+    assert config == NetworkConfig(source="string12_0", channels=["fusion"])
+    assert NETWORKS["string12_0"].table.channels == list(CHANNELS)
+
+
+def test_an_unknown_source_suggests_others() -> None:
+    with pytest.raises(ConfigError) as caught:
+        CellConfig(networks={"net": NetworkConfig(source="string12")}).validate()
+    message = str(caught.value)
+    assert "`cell.networks.net.source` names no network of the catalogue" in message
+    assert "did you mean string12_0" in message
+
+
+def test_standard_names_need_aliases() -> None:
+    config = CellConfig(networks={"tflink": NetworkConfig(source="tflink")})
+    with pytest.raises(ConfigError) as caught:
+        config.validate()
+    assert "`cell.networks.tflink.source: tflink` calls genes by their standard names" in str(caught.value)
+    assert "`cell.aliases: sgd_r64_4_1`" in str(caught.value)
+    replace(config, aliases="sgd_features").validate()
+
+
+def test_a_missing_file_says_where_it_can_be_had(tmp_path: Path) -> None:
+    config = CellConfig(networks={"string12_0": NetworkConfig(source="string12_0")})
+    with pytest.raises(Exception, match=r"4932\.protein\.links\.detailed\.v12\.0\.txt\.gz' not found") as caught:
+        build_cell(config, str(tmp_path))
+    assert "https://stringdb-downloads.org/download/protein.links.detailed.v12.0/" in str(caught.value)
+    assert "dglcell graph fetch" in str(caught.value)
+
+
+@pytest.mark.raw
+def test_dango_channels_have_the_original_numbers_of_pairs(raw: Path) -> None:
+    """STRING 9.1 as the original project counts it: notes on its gene graphs."""
+    cell = build_cell(
+        CellConfig(networks={"string9_1": NetworkConfig(source="string9_1_dango", symmetrise=False)}), str(raw)
+    )
+    assert {relation[1]: cell.graph.num_edges(relation) for relation in cell.relations} == {
+        "string9_1_neighborhood": 45_610,
+        "string9_1_fusion": 1_361,
+        "string9_1_cooccurence": 2_664,
+        "string9_1_database": 33_486,
+    }
+
+
+@pytest.mark.raw
+@pytest.mark.parametrize(
+    ("name", "genes", "edges"),
+    [
+        ("string12_0_physical", 5_925, 352_606),
+        ("brentlab_tf_targets", 5_819, 31_996),
+        ("hu2007_coexpression", 1_101, 29_652),
+        ("cyc2008_complexes", 1_627, 22_510),
+    ],
+)
+def test_real_networks(raw: Path, name: str, genes: int, edges: int) -> None:
+    cell = build_cell(CellConfig(networks={"net": NetworkConfig(source=name)}), str(raw))
+    assert len(cell.genes) == genes
+    assert cell.graph.num_edges("net") == edges
+    assert cell.provenance["networks"]["net"]["trust"] == "declared"

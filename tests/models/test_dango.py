@@ -1,0 +1,283 @@
+"""DANGO: against plain torch with dense matrices, its size, what evaluation keeps, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dglcell.errors import ConfigError
+from dglcell.graph.resident import ResidentCell
+from dglcell.kernels import pair_error, spmm
+from dglcell.losses.dango import DangoLoss, DangoLossConfig
+from dglcell.models.dango import Dango
+from dglcell.models.dango_config import DangoConfig
+from dglcell.models.prediction import count_parameters
+from dglcell.perturbation.genotype import GenotypeBatch
+from tests.models.plain_dango import Edge, PlainDango, random_networks
+from tests.perturbation.test_no_sync import no_sync
+
+CHANNELS = ("neighborhood", "fusion", "cooccurence", "coexpression", "experimental", "database")
+STRAINS = [[], [1], [0, 4], [2, 3, 5], [5, 3, 2]]
+
+
+def make_cell(networks: dict[str, list[Edge]], num_genes: int, weighted: bool = False) -> ResidentCell:
+    """A cell of these networks."""
+    ends = {("gene", n, "gene"): np.array([e[:2] for e in edges], int).reshape(-1, 2) for n, edges in networks.items()}
+    graph = dgl.heterograph(
+        {relation: (torch.as_tensor(pairs[:, 0]), torch.as_tensor(pairs[:, 1])) for relation, pairs in ends.items()},
+        num_nodes_dict={"gene": num_genes},
+    )
+    if weighted:
+        for relation in ends:
+            graph.edges[relation].data["weight"] = torch.tensor(
+                [edge[2] for edge in networks[relation[1]]], dtype=torch.float64
+            )
+    return ResidentCell(graph)
+
+
+def six_channels(genes: int) -> ResidentCell:
+    return make_cell({f"string12_0_{channel}": [(0, 1, 1.0)] for channel in CHANNELS}, genes)
+
+
+def small_dango(**changes: Any) -> Dango:
+    """Six genes and three networks."""
+    networks = {"one": [(0, 1, 0.3), (1, 2, 0.8), (3, 3, 0.5)], "two": [(5, 4, 1.0)], "string_fusion": [(2, 0, 0.1)]}
+    config = DangoConfig(**{"hidden": 8, "heads": 2, "zero_weights": {"one": 0.1, "two": 0.7}, **changes})
+    config.validate()
+    torch.manual_seed(0)
+    return Dango(make_cell(networks, 6, config.reconstruction_target == "weight"), config)
+
+
+def randomise(model: Dango) -> Dango:
+    """Parameters without any of the zeros of a fresh model."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"reconstruction_layers": 2, "reconstruction_mean": "rows", "activation": "silu"},
+        {"reconstruction_target": "weight", "meta_layers": 1, "attention_layers": 3},
+        {"scorer": "released", "activation": "silu", "reconstruction_target": "weight", "reconstruction_mean": "rows"},
+    ],
+    ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()) or "default",
+)
+@settings(max_examples=8)
+@given(seed=st.integers(0, 2**32 - 1), num_genes=st.integers(6, 9))
+def test_predictions_errors_and_gradients_equal_dense_matrices_and_loops(
+    options: dict[str, Any], seed: int, num_genes: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    networks = random_networks(rng, num_genes, ["a", "b", "string_coexpression"])
+    zero_weights = {"a": 0.3, "b": 2.0}
+    config = DangoConfig(hidden=6, heads=2, gain=0.5, zero_weights=zero_weights, **options)
+    config.validate()
+    torch.manual_seed(seed % 2**31)
+    cell = make_cell(networks, num_genes, weighted=config.reconstruction_target == "weight")
+    model = randomise(Dango(cell, config, outputs=2).double())
+    plain = PlainDango(model, networks, {**zero_weights, "string_coexpression": 0.1})
+    prediction = model(GenotypeBatch.from_lists(STRAINS))
+    got = prediction.phenotypes, prediction.auxiliary["reconstruction"]
+    expected = plain.forward(STRAINS)
+    for value, right in zip(got, expected, strict=True):
+        torch.testing.assert_close(value, right, atol=1e-10, rtol=1e-10)
+    weights = torch.as_tensor(rng.normal(size=tuple(got[0].shape)))
+    totals = [(value * weights).sum() + 5 * error for value, error in (got, expected)]
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    gradients = [torch.autograd.grad(t, parameters, allow_unused=True, materialize_grads=True) for t in totals]
+    for name, gradient, right in zip(names, *gradients, strict=True):
+        torch.testing.assert_close(gradient, right, atol=1e-10, rtol=1e-10, msg=lambda text, n=name: f"{n}: {text}")
+
+
+def test_parameter_count_of_the_original() -> None:
+    """3,138,270 = 454 · 6,607 + 138,692: six networks, H = 64."""
+    assert count_parameters(Dango(six_channels(6607), DangoConfig())) == 3_138_270
+    assert count_parameters(Dango(six_channels(100), DangoConfig())) == 454 * 100 + 138_692
+
+
+def test_weights_start_as_in_the_original() -> None:
+    torch.manual_seed(0)
+    model = Dango(six_channels(3000), DangoConfig())
+    named = dict(model.named_parameters())
+    for name, sd in (("embedding.weight", 0.1), ("heads.3.out.weight", 0.1)):
+        assert float(named[name].detach().std()) == pytest.approx(sd, rel=0.01), name
+    # Xavier: uniform in ± √2 · √(6 / (inputs + outputs)), of queries, keys and values by themselves.
+    for name, limit in (
+        ("meta.weight.0.weight", (12 / 96) ** 0.5),
+        ("score.static.0.weight", (12 / 128) ** 0.5),
+        ("score.attention.1.project.weight", (12 / 128) ** 0.5),
+        ("score.attention.0.out.weight", (12 / 128) ** 0.5),
+    ):
+        assert 0.97 * limit < float(named[name].detach().abs().max()) <= limit, name
+    for name in ("heads.0.out.bias", "meta.weight.2.bias", "score.static.0.bias", "score.score.bias"):
+        assert not named[name].any(), name
+    assert named["score.attention.0.beta"].item() == pytest.approx(0.01)
+
+
+def test_only_the_deleted_genes_matter_and_their_order_does_not() -> None:
+    model = randomise(small_dango().double())
+    together = model(GenotypeBatch.from_lists(STRAINS)).phenotypes
+    alone = torch.cat([model(GenotypeBatch.from_lists([strain])).phenotypes for strain in STRAINS])
+    torch.testing.assert_close(together, alone)
+    torch.testing.assert_close(together[3], together[4])
+    assert not together[0].any()
+
+
+def test_input_features_are_added_to_embeddings() -> None:
+    features = torch.randn(6, 3, dtype=torch.float64)
+    cell, config = small_dango().cell, small_dango().config
+    model = Dango(cell, config, features={"gene": features}).double()
+    genotypes = GenotypeBatch.from_lists(STRAINS)
+    with_features = model(genotypes).phenotypes
+    with torch.no_grad():
+        model.embedding.weight += model.project["gene"](features)
+        model.project["gene"].weight.zero_()
+        model.project["gene"].bias.zero_()
+    torch.testing.assert_close(model(genotypes).phenotypes, with_features)
+    assert not any(name.startswith("features") and p.requires_grad for name, p in model.named_parameters())
+
+
+class Encodings:
+    """Counts how often a model encodes the wild type."""
+
+    def __init__(self, model: Dango) -> None:
+        self.count = 0
+        model.encoders[0].register_forward_hook(self.add)
+
+    def add(self, *arguments: Any) -> None:
+        self.count += 1
+
+
+def test_evaluation_encodes_the_wild_type_once() -> None:
+    model, genotypes = small_dango().eval(), GenotypeBatch.from_lists(STRAINS)
+    encodings = Encodings(model)
+    with torch.inference_mode():
+        first = model(genotypes).phenotypes
+        second = model(genotypes).phenotypes
+        assert encodings.count == 1
+        assert torch.equal(first, second)
+        model.eval()
+        model(genotypes)
+    assert encodings.count == 2
+    torch.testing.assert_close(model(genotypes).phenotypes.detach(), first)
+    model.train()
+    with torch.no_grad():
+        model(genotypes)
+    assert encodings.count == 4
+
+
+def step(model: Dango) -> None:
+    """An optimiser step on gradients from evaluation mode."""
+    model(GenotypeBatch.from_lists(STRAINS)).phenotypes.square().sum().backward()
+    torch.optim.AdamW(model.parameters(), lr=0.1).step()
+
+
+def load_others(model: Dango) -> None:
+    model.load_state_dict(randomise(copy.deepcopy(model)).state_dict())
+
+
+def replace_twice(model: Dango) -> None:
+    """The second time the memory of the first weights would be free again."""
+    for _ in range(2):
+        for parameter in model.parameters():
+            parameter.data = parameter.data + 0.1
+
+
+@pytest.mark.parametrize("change", [step, load_others, replace_twice, randomise, Dango.double])
+def test_evaluation_never_uses_states_of_other_weights(change: Any) -> None:
+    model, genotypes = small_dango().eval(), GenotypeBatch.from_lists(STRAINS)
+    with torch.inference_mode():
+        before = model(genotypes).phenotypes
+    change(model)
+    with torch.inference_mode():
+        after = model(genotypes).phenotypes
+    fresh = copy.deepcopy(model).train()(genotypes).phenotypes.detach()
+    assert torch.equal(after, fresh)
+    assert change is Dango.double or not torch.equal(after, before)
+
+
+def test_a_reconstruction_that_nobody_reads_is_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, calls = small_dango(), []
+    model.heads[0].register_forward_hook(lambda *arguments: calls.append(1) and None)
+    prediction = model(GenotypeBatch.from_lists(STRAINS))
+    assert list(prediction.auxiliary) == ["reconstruction"]
+    assert not calls
+    assert prediction.auxiliary["reconstruction"] is prediction.auxiliary["reconstruction"]
+    assert len(calls) == 1
+    with torch.no_grad():
+        kept = model.eval()(GenotypeBatch.from_lists(STRAINS)).auxiliary["reconstruction"]
+    torch.testing.assert_close(kept, prediction.auxiliary["reconstruction"].detach())
+
+
+def test_without_reconstruction_there_are_no_heads() -> None:
+    model = small_dango(reconstruction=False, zero_weights={})
+    assert not any(name.startswith("heads") for name, _ in model.named_parameters())
+    assert not model(GenotypeBatch.from_lists(STRAINS)).auxiliary
+
+
+def test_a_step_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_error, "COMPILED_DEVICES", ())
+    monkeypatch.setattr(spmm, "choose_kernel", lambda *arguments, **options: "csr")
+    model, loss, target = small_dango(), DangoLoss(DangoLossConfig(), 20), torch.randn(len(STRAINS), 1)
+    genotypes = GenotypeBatch.from_lists(STRAINS)
+    loss(model(genotypes), target, 3).total.backward()
+    with no_sync() as operators:
+        loss(model(genotypes), target, 3).total.backward()
+    assert operators.count > 100
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"hidden": 0}, "`model.hidden` is too small\n  got:      0\n  expected: 1 or more"),
+        ({"heads": 3}, "`model.heads` does not divide `model.hidden`\n  got:      3\n  expected: a divisor of 8"),
+        ({"meta_layers": 0}, "`model.meta_layers` is too small"),
+        ({"reconstruction_layers": 0}, "`model.reconstruction_layers` is too small"),
+        (
+            {"reconstruction_target": "score"},
+            "`model.reconstruction_target` is unknown\n  got:      score\n  expected: bi",
+        ),
+        (
+            {"reconstruction_mean": "all"},
+            "`model.reconstruction_mean` is unknown\n  got:      all\n  expected: pairs, ro",
+        ),
+        ({"scorer": "mlp"}, "`model.scorer` is unknown\n  got:      mlp\n  expected: rezero, released"),
+        ({"activation": "sine"}, "unknown activation"),
+        ({"embedding_sd": 0.0}, "`model.embedding_sd` must be positive"),
+        ({"dropout": 1.0}, "`model.dropout` is no probability"),
+        ({"zero_weights": {"one": -1.0}}, "`model.zero_weights` must not be negative\n  got:      {'one': -1.0}"),
+        ({"features": {"reaction": "t.csv"}}, "`model.features`: DANGO has states of genes only\n  got:      reaction"),
+        ({"relations": ["three"]}, "`model.relations` names no networks of genes that the cell graph has"),
+        ({"relations": []}, "`model.relations` names no networks of genes that the cell graph has"),
+        ({"zero_weights": {"tow": 1.0}}, "`model.zero_weights` names networks that are not used\n  got:      ['tow']"),
+        ({"zero_weights": {}}, "how much do the pairs that are no edges of 'one' count when it is reconstructed?"),
+    ],
+)
+def test_wrong_options_are_refused_by_key(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        small_dango(**changes)
+    assert str(error.value).startswith(expected)
+
+
+def test_weights_are_reconstructed_only_where_there_are_some() -> None:
+    with pytest.raises(
+        ConfigError, match=r"`model.reconstruction_target: weight`, but relation 'a' has no weights\n  do"
+    ):
+        Dango(make_cell({"a": [(0, 1, 0.5)]}, 3), DangoConfig(reconstruction_target="weight", zero_weights={"a": 1.0}))
+
+
+def test_a_cell_without_networks_of_genes_is_refused() -> None:
+    graph = dgl.heterograph({("gene", "catalyses", "reaction"): ([0], [0])}, num_nodes_dict={"gene": 1, "reaction": 1})
+    with pytest.raises(ConfigError, match="DANGO needs networks of genes"):
+        Dango(ResidentCell(graph), DangoConfig())

@@ -1,0 +1,254 @@
+"""The set operator model: against plain loops, as a function of sets, its kept encoding, what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dglcell.errors import ConfigError
+from dglcell.models.build import make_model
+from dglcell.models.set_operator import SetOperator
+from dglcell.models.set_operator_config import OPERATORS, SetOperatorConfig
+from dglcell.perturbation.genotype import GenotypeBatch
+from tests.models.plain_set_operator import plain_parts
+from tests.models.test_hetero_cell import nine_network_cell, randomise
+from tests.random_cells import RandomCell, genotypes_of, random_cells
+
+TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
+STRAINS = [[0, 1, 2], [], [3, 4], [5]]
+
+
+def make(cell, outputs: int = 2, **changes) -> SetOperator:
+    """A model in double precision with random weights."""
+    base = {"hidden": 8, "layers": 2, "local_heads": 2, "operator_heads": 2, "operator": "both", "local_kind": "both"}
+    config = SetOperatorConfig(**{**base, "local_deviations": True, **changes})
+    config.validate()
+    torch.manual_seed(0)
+    model = make_model(config, cell, outputs).double()
+    assert isinstance(model, SetOperator)
+    return randomise(model)
+
+
+def predict(model: SetOperator, strains: list[list[int]]) -> Tensor:
+    return model(GenotypeBatch.from_lists(strains)).phenotypes
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), cell=random_cells(), conv=st.sampled_from(["gin", "sage"]))
+def test_parts_equal_a_plain_network_strain_by_strain(data, cell: RandomCell, conv: str) -> None:
+    strains = data.draw(genotypes_of(cell))
+    model = make(cell.resident, conv=conv, local_kind="factorisation")
+    got = model(GenotypeBatch.from_lists(strains))
+    expected = [plain_parts(model, cell, strain) for strain in strains]
+    for name, part in {"difference": got.embedding, **got.parts}.items():
+        np.testing.assert_allclose(part.detach().numpy(), np.stack([e[name] for e in expected]), **TOLERANCE)
+    torch.testing.assert_close(got.phenotypes, 0.5 * (got.parts["global"] + got.parts["local"]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), cell=random_cells(), combination=st.sampled_from(["mean", "gated"]))
+def test_neither_order_nor_repetition_nor_batch_mates_matter(data, cell: RandomCell, combination: str) -> None:
+    strains = data.draw(genotypes_of(cell))
+    model = make(cell.resident, combination=combination)
+    together = predict(model, strains)
+    for b, strain in enumerate(strains):
+        shuffled = data.draw(st.permutations(strain)) + strain[:1]
+        torch.testing.assert_close(together[b : b + 1], predict(model, [shuffled]), **TOLERANCE)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_predictions_depend_on_which_genes_are_deleted_together(operator: str) -> None:
+    """Not a sum of effects of single genes, for any of the operators."""
+    model = make(nine_network_cell(6), operator=operator, metabolism=False)
+    both, first, second, none = predict(model, [[0, 1], [0], [1], []])
+    assert (both - first - second + none).abs().min() > 1e-6
+
+
+def test_the_wild_type_differs_from_itself_by_nothing() -> None:
+    difference = make(nine_network_cell(6), metabolism=False)(GenotypeBatch.from_lists([[], [3]])).embedding
+    assert difference is not None
+    assert difference[0].abs().max() < 1e-12 < difference[1].abs().max()
+
+
+def test_a_strain_that_deletes_every_gene_has_a_finite_prediction_and_gradient() -> None:
+    model = make(nine_network_cell(3), metabolism=False)
+    predict(model, [[0, 1, 2]]).sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("combination", ["mean", "gated"])
+def test_every_parameter_gets_a_gradient(operator: str, combination: str) -> None:
+    if combination == "gated" and operator != "both":
+        return
+    model = make(nine_network_cell(6), operator=operator, metabolism=False, combination=combination)
+    predict(model, STRAINS).sum().backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    model = make(nine_network_cell(6), hidden=4, layers=1, local_heads=1, metabolism=False)
+    parameters = [p for p in model.parameters() if p.numel() <= 4]
+    assert len(parameters) > 10
+    torch.autograd.gradcheck(lambda *_: predict(model, STRAINS), parameters)
+
+
+class Count:
+    """Counts encodings."""
+
+    def __init__(self, model: SetOperator) -> None:
+        self.encodings = 0
+        model.encoder.register_forward_hook(self)
+
+    def __call__(self, *_) -> None:
+        self.encodings += 1
+
+
+def test_the_wild_type_is_encoded_once_per_evaluation_pass_and_once_per_step() -> None:
+    model = make(nine_network_cell(6), metabolism=False)
+    count = Count(model)
+    for context in (torch.no_grad, torch.inference_mode):
+        model.eval()
+        with context():
+            first, again = predict(model, STRAINS), predict(model, STRAINS)
+        assert torch.equal(first, again)
+    assert count.encodings == 2
+    predict(model, STRAINS)
+    predict(model.train(), STRAINS)
+    assert count.encodings == 4
+
+
+def test_gradients_reach_the_encoder_in_evaluation_mode_also_after_a_kept_encoding() -> None:
+    model = make(nine_network_cell(6), metabolism=False).eval()
+    with torch.no_grad():
+        predict(model, STRAINS)
+    predict(model, STRAINS).sum().backward()
+    assert all(p.grad is not None for p in model.encoder.parameters())
+
+
+def change_in_place(model: SetOperator) -> None:
+    with torch.no_grad():
+        for parameter in model.encoder.parameters():
+            parameter.mul_(1.5)
+
+
+def take_a_step(model: SetOperator) -> None:
+    with torch.enable_grad():
+        predict(model, STRAINS).sum().backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+
+def load(model: SetOperator) -> None:
+    model.load_state_dict({name: 1.5 * value for name, value in model.state_dict().items()})
+
+
+def load_by_assignment(model: SetOperator) -> None:
+    model.load_state_dict({name: 1.5 * value for name, value in model.state_dict().items()}, assign=True)
+
+
+def load_as_part(model: SetOperator) -> None:
+    whole = torch.nn.ModuleDict({"model": model})
+    whole.load_state_dict({name: 1.5 * value for name, value in whole.state_dict().items()})
+
+
+def write_behind_autograd_and_train(model: SetOperator) -> None:
+    for parameter in model.encoder.parameters():
+        parameter.data = 1.5 * parameter.data
+    model.train().eval()
+
+
+def change_dtype(model: SetOperator) -> None:
+    model.float()
+    for parameter in model.encoder.parameters():
+        parameter.data.mul_(1.5)
+    model.double()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        change_in_place,
+        take_a_step,
+        load,
+        load_by_assignment,
+        load_as_part,
+        write_behind_autograd_and_train,
+        change_dtype,
+    ],
+)
+def test_an_encoding_is_never_stale(change) -> None:
+    cell = nine_network_cell(6)
+    model = make(cell, metabolism=False).eval()
+    with torch.no_grad():
+        before = predict(model, STRAINS)
+        change(model)
+        after = predict(model, STRAINS)
+        fresh = make(cell, metabolism=False).eval()
+        fresh.load_state_dict(model.state_dict())
+        expected = predict(fresh, STRAINS)
+    assert not torch.equal(before, after)
+    assert torch.equal(after, expected)
+
+
+def test_a_copy_does_not_answer_with_the_encoding_of_the_original() -> None:
+    model = make(nine_network_cell(6), metabolism=False).eval()
+    with torch.no_grad():
+        predict(model, STRAINS)
+        other = copy.deepcopy(model)
+        change_in_place(other)
+        assert not torch.equal(predict(other, STRAINS), predict(model, STRAINS))
+        load(other)
+        load(model)
+        assert torch.equal(predict(model, STRAINS), predict(copy.deepcopy(model), STRAINS))
+
+
+def test_dropout_draws_in_training_only() -> None:
+    model = make(nine_network_cell(6), metabolism=False, dropout=0.5)
+    assert not torch.equal(predict(model, STRAINS), predict(model, STRAINS))
+    model.eval()
+    assert torch.equal(predict(model, STRAINS), predict(model, STRAINS))
+
+
+@pytest.mark.parametrize("strains", [[[]], [[], []]])
+def test_batches_without_any_deletion(strains: list[list[int]]) -> None:
+    got = predict(make(nine_network_cell(6), metabolism=False), strains)
+    assert got.shape == (len(strains), 2)
+    assert got.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"operator": "transformer"},
+            r"`model.operator` is unknown\n  got:      transformer\n  expected: local, cross",
+        ),
+        ({"local_kind": "pairs"}, r"`model.local_kind` is unknown\n  got:      pairs\n  expected: hyper_sagnn, fact"),
+        ({"combination": "none"}, r"`model.combination` is unknown"),
+        (
+            {"combination": "gated"},
+            r"`model.combination: gated` needs two predictions\n  got:      `model.operator: loc",
+        ),
+        ({"operator": "both", "operator_heads": 5}, r"`model.operator_heads` does not divide `model.hidden`"),
+        ({"local_heads": 5}, r"`model.local_heads` does not divide `model.hidden`"),
+        ({"local_deviations": True}, r"`model.local_deviations` needs factorisation"),
+        ({"local_factors": 0}, r"`model.local_factors` is too small"),
+    ],
+)
+def test_bad_configurations_are_refused(changes: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SetOperatorConfig(**changes).validate()
+
+
+def test_only_an_operator_that_pools_gives_an_embedding() -> None:
+    for operator, deletions in itertools.product(OPERATORS, (0, 2)):
+        model = make(nine_network_cell(6), operator=operator, metabolism=False)
+        embedding = model(GenotypeBatch.from_lists([list(range(deletions))])).embedding
+        assert ("embedding" in model.config.gives()) == (embedding is not None)

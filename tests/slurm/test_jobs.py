@@ -1,0 +1,89 @@
+"""Experiments as jobs of a real cluster: checked, submitted, and run by two tasks on two nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.cluster import LoopbackCluster
+from tests.tiny import BARE, Tiny, process_environment
+
+pytestmark = pytest.mark.slurm
+
+TWO_NODES = ("trainer={devices: 1, num_nodes: 2, strategy: ddp, accelerator: cpu, epochs: 2, threads: 1}",)
+SMALL = ("slurm={memory: 2G, cpus_per_task: 1, time: 10:00}",)
+
+
+@pytest.fixture
+def environment(cluster: LoopbackCluster, tmp_path: Path) -> dict[str, str]:
+    """A login node's environment, with `dglcell` on the path."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    script = programs / "dglcell"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m dglcell "$@"\n')
+    script.chmod(0o755)
+    variables = process_environment(**cluster.environment)
+    return {**variables, "PATH": f"{programs}:{variables['PATH']}"}
+
+
+def call(environment: dict[str, str], cwd: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    command = [sys.executable, "-m", "dglcell", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+def submitted(done: subprocess.CompletedProcess[str]) -> str:
+    """Number of the job that was submitted."""
+    assert done.returncode == 0, done.stderr
+    return next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("job "))
+
+
+def test_two_nodes_train_one_run(
+    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
+) -> None:
+    overrides = tiny.overrides(tmp_path / "runs", *BARE, *TWO_NODES, *SMALL)
+    job = submitted(call(environment, tmp_path, "job", "submit", tiny.file, *overrides))
+    assert cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", log(tmp_path)
+    assert cluster.show(job)["NumNodes"] == "2"
+    rows = (tmp_path / "runs/tiny/seed-0/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["epoch"] for row in rows] == [0, 1]
+    assert log(tmp_path).count("training from scratch") == 1
+
+
+def test_what_the_cluster_lacks_is_found_before_submitting(
+    tiny: Tiny, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    overrides = tiny.overrides(tmp_path, "trainer={devices: 64, strategy: ddp}", *SMALL)
+    for verb in ("check", "submit"):
+        done = call(environment, tmp_path, "job", verb, tiny.file, *overrides)
+        assert done.returncode == 2
+        assert "error: SLURM would refuse this job" in done.stderr
+    assert "no jobs are queued or running" in call(environment, tmp_path, "job", "status", tiny.file).stdout
+
+
+def test_a_job_that_does_not_fit_ends_at_once(
+    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
+) -> None:
+    overrides = tiny.overrides(tmp_path / "runs", *BARE, *TWO_NODES, *SMALL)
+    rendered = call(environment, tmp_path, "job", "render", tiny.file, *overrides).stdout
+    script = tmp_path / "wrong.sh"
+    script.write_text(rendered.replace("--nodes=2", "--nodes=1"))
+    (tmp_path / "slurm").mkdir()
+    os.environ.pop("SLURM_JOB_ID", None)
+    job = subprocess.run(
+        ["sbatch", "--parsable", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert cluster.wait(job, "COMPLETED", "FAILED", seconds=60) == "FAILED"
+    assert "got:      1 tasks on 1 nodes from SLURM" in log(tmp_path)
+    assert "expected: 2 tasks on 2 nodes" in log(tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+def log(folder: Path) -> str:
+    """What the jobs of a folder printed."""
+    return "\n".join(path.read_text() for path in sorted((folder / "slurm").glob("*.out")))

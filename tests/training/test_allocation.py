@@ -1,0 +1,37 @@
+"""A job that does not fit its experiment ends at once, with both numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from dglcell.config import TrainerConfig
+from dglcell.errors import ConfigError
+from dglcell.training.allocation import check_allocation
+
+STEP = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "one", "SLURM_STEP_NUM_TASKS": "4"}
+
+
+def test_a_fitting_job_passes() -> None:
+    check_allocation(TrainerConfig(devices=2, num_nodes=2), STEP | {"SLURM_NNODES": "2", "SLURM_NTASKS": "4"})
+    check_allocation(TrainerConfig(), {"SLURM_JOB_ID": "7", "SLURM_NNODES": "1", "SLURM_NTASKS": "1"})
+
+
+def test_outside_slurm_and_in_its_shells_there_is_nothing_to_compare() -> None:
+    check_allocation(TrainerConfig(devices=8), {})
+    shell = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "interactive", "SLURM_NTASKS": "1"}
+    check_allocation(TrainerConfig(devices=8), shell)
+
+
+@pytest.mark.parametrize(("nodes", "tasks"), [(1, 4), (2, 8), (2, 1)])
+def test_other_numbers_are_refused_with_both(nodes: int, tasks: int) -> None:
+    environment = STEP | {"SLURM_NNODES": str(nodes), "SLURM_NTASKS": str(tasks)}
+    with pytest.raises(ConfigError) as error:
+        check_allocation(TrainerConfig(devices=2, num_nodes=2), environment)
+    assert f"got:      {tasks} tasks on {nodes} nodes from SLURM" in str(error.value)
+    assert "expected: 4 tasks on 2 nodes: `trainer.devices: 2`, `trainer.num_nodes: 2`" in str(error.value)
+
+
+def test_a_script_without_srun_is_refused() -> None:
+    environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "one", "SLURM_NNODES": "1", "SLURM_NTASKS": "2"}
+    with pytest.raises(ConfigError, match="starts one process where the experiment needs several"):
+        check_allocation(TrainerConfig(devices=2), environment)
