@@ -7,7 +7,8 @@ from pathlib import Path
 
 from dglcell.cluster.slurm_config import SlurmConfig
 from dglcell.data.sources import SourceConfig
-from dglcell.data.split import SplitConfig
+from dglcell.data.split_config import SplitConfig
+from dglcell.data.transform import STATISTICS
 from dglcell.errors import ConfigError
 from dglcell.graph.cell import CellConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
@@ -17,6 +18,7 @@ from dglcell.losses.masked import MaskedConfig
 from dglcell.models.base_config import ModelConfig
 from dglcell.models.build import MODELS
 from dglcell.models.config import HeteroCellConfig
+from dglcell.training.directory import CHECKPOINTS
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig
 
 KINDS: dict[str, dict[str, type]] = {
@@ -26,7 +28,6 @@ KINDS: dict[str, dict[str, type]] = {
 """Sections whose keys depend on their `name`: section → name → what its keys are."""
 
 WANDB_MODES = ("disabled", "offline", "online")
-CHECKPOINTS = ("best_loss", "best_pearson", "last")
 AUTO = "auto"
 
 
@@ -46,6 +47,7 @@ class DataConfig:
     source: SourceConfig = field(default_factory=SourceConfig)
     store: str | None = None  # path of the store; inside `paths.data`, named by source and options, where null
     phenotypes: list[str] | None = None  # which are predicted; all where null
+    normalise: str = "standard"  # labels: standard | minmax | robust | none | logistic, with training statistics
     unknown_genes: str = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
     batch_size: int | str = 128  # strains per step and device; auto: measured when the run starts, then kept
     eval_batch_size: int | None = None  # the same in evaluation; batch_size where null
@@ -56,6 +58,8 @@ class DataConfig:
             raise ConfigError(
                 "`data.unknown_genes` is unknown", got=self.unknown_genes, expected=" or ".join(UNKNOWN_POLICIES)
             )
+        if self.normalise not in STATISTICS:
+            raise ConfigError("`data.normalise` is unknown", got=self.normalise, expected=" or ".join(STATISTICS))
         if isinstance(self.batch_size, str) and self.batch_size != AUTO:
             raise ConfigError("`data.batch_size` is no number", got=self.batch_size, expected="1 or more, or auto")
         for key in ("batch_size", "eval_batch_size"):
@@ -91,7 +95,7 @@ class TrainerConfig:
     deterministic: bool = True  # refuse non-deterministic kernels
     threads: int | None = None  # CPU threads of torch; its default where null
     patience: int | None = None  # stop after so many epochs without a better validation loss; null for never
-    evaluate: str = "best_pearson"  # best_loss | best_pearson | last: the checkpoint that is reported
+    evaluate: str = "best_pearson"  # which is reported: best_loss | best_pearson | best_average_precision | last
     progress: bool = True  # a progress bar, on a terminal
 
     def validate(self) -> None:
@@ -155,7 +159,9 @@ class Config:
     paths: PathsConfig = field(default_factory=PathsConfig)
     resume: str = "auto"  # auto: continue the run directory's last checkpoint | never | path of a checkpoint
     null_models: bool = True  # fit them on the same split
-    plot: bool = True  # draw the report figure
+    plot: bool = True  # draw pictures and write the report when the run is finished
+    plot_every: int = 0  # also draw the validation part after every so many epochs; 0: never
+    plot_points: int = 10_000  # single points in one picture at most, chosen at random
 
     def validate(self) -> None:
         """Check every section, then the sections against each other.
@@ -179,6 +185,7 @@ class Config:
             section.validate()
         self._validate_names()
         self._validate_loss()
+        self._validate_plots()
         if self.data.batch_size == AUTO and self.trainer.devices * self.trainer.num_nodes > 1:
             raise ConfigError(
                 "`data.batch_size: auto` works with a single device only",
@@ -208,6 +215,17 @@ class Config:
                     got=f"`model.name: {self.model.name}`",
                     do=f"set {remedy}",
                 )
+        if self.loss.predicts_logits() != (self.data.normalise == "logistic"):
+            raise ConfigError(
+                "`data.normalise: logistic` goes with losses of logits, and with no other",
+                got=f"`loss.name: {self.loss.name}`, `data.normalise: {self.data.normalise}`",
+                do="set `loss.name: bce` and `data.normalise: logistic`, or neither",
+            )
+
+    def _validate_plots(self) -> None:
+        for key, least in (("plot_every", 0), ("plot_points", 1)):
+            if getattr(self, key) < least:
+                raise ConfigError(f"`{key}` is too small", got=getattr(self, key), expected=f"{least} or more")
 
     def _validate_names(self) -> None:
         if not 0 <= self.seed < 2**32:

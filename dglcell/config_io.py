@@ -169,7 +169,11 @@ def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix:
 
 
 def _check_below(value: object, hint: Any, full: str, where: str) -> None:
-    """Check the keys inside a section, an optional section, or a mapping of names to sections."""
+    """Check the keys inside a section, an optional section, a list of sections, or a mapping of names to sections."""
+    if get_origin(hint) is list and isinstance(value, list):
+        for number, item in enumerate(value):
+            _check_below(item, get_args(hint)[0], f"{full}[{number}]", where)
+        return
     is_mapping = get_origin(hint) is dict
     sections = [m for m in (hint, *get_args(hint)) if isinstance(m, type) and dataclasses.is_dataclass(m)]
     if not (is_mapping or sections) or value is None:

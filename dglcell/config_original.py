@@ -7,6 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+LOSS_SECTIONS = ("", ".loss_config")
+LOSS_WEIGHTS = {
+    "lambda_mse": "mse",
+    "lambda_wasserstein": "wasserstein",
+    "lambda_dist": "distribution",
+    "lambda_supcr": "supcr",
+}
+LOSS_KEYS = {
+    "wasserstein_p": "loss.p",
+    "buffer_size": "loss.buffer_size",
+    "use_buffer": "loss.buffer_size",
+    "min_samples_for_wasserstein": "loss.min_samples",
+    "min_samples_for_supcr": "loss.min_samples",
+    "supcr_temperature": "loss.temperature",
+    "init_temperature": "loss.temperature",
+    "final_temperature": "loss.temperature_final",
+    "use_temp_scheduling": "loss.temperature_schedule",
+    "temp_schedule": "loss.temperature_schedule",
+    "use_adaptive_weighting": "loss.adaptive",
+    "max_epochs": "trainer.epochs",
+}
+LOSS_DROPPED = {
+    "wasserstein_blur": "the distance is exact, by sorting, so nothing is blurred",
+    "wasserstein_scaling": "the distance is exact, by sorting, so there are no Sinkhorn iterations",
+    "use_ddp_gather": "strains of all ranks are always compared, with gradient",
+    "gather_interval": "strains of all ranks are compared in every step, with gradient",
+}
+
 RENAMED = {
     "wandb.project": "tracking.project",
     "wandb.tags": "experiment.tags",
@@ -38,6 +66,9 @@ RENAMED = {
     "model.local_predictor_config.combination_method": "model.combination",
     "model.num_heads": "model.heads",
     "regression_task.loss": "loss.name",
+    "regression_task.is_weighted_phenotype_loss": "loss.phenotype_weights",
+    **{f"regression_task.{key}": f"loss.{name}" for key, name in LOSS_WEIGHTS.items()},
+    **{f"regression_task{section}.{key}": name for key, name in LOSS_KEYS.items() for section in LOSS_SECTIONS},
     "regression_task.loss_scheduler.type": "loss.schedule",
     "regression_task.loss_scheduler.transition_epoch": "loss.transition_epoch",
     "regression_task.optimizer.type": "optimizer.name",
@@ -82,6 +113,7 @@ DROPPED = {
     "model.gpr_conv_config": f"{NO_EFFECT}; metabolism is live by `model.metabolism: true`, with `model.conv`",
     "model.metabolism_config": f"{NO_EFFECT}; metabolism is live by `model.metabolism: true`, with `model.conv`",
     "model.prediction_head_config": f"{NO_EFFECT}; the global head is an MLP of two layers",
+    **{f"regression_task{section}.{key}": why for key, why in LOSS_DROPPED.items() for section in LOSS_SECTIONS},
     "regression_task.execution_mode": "`dglcell bench FILE` times the parts of a step",
 }
 """Key, or section, of the original → why there is none here."""

@@ -45,6 +45,12 @@ def minimal(tmp_path: Path) -> Path:
         ("model.norm=batch", "norm 'batch' takes statistics over nodes or strains"),
         ("model.activation=sine", "unknown activation"),
         ("model.strategy=magic", "`model.strategy` is unknown"),
+        ("data.normalise=rank", "`data.normalise` is unknown\n  got:      rank\n  expected: standard or minmax or rob"),
+        (
+            "data.normalise=logistic",
+            "`data.normalise: logistic` goes with losses of logits, and with no other\n  got:      `loss",
+        ),
+        ("trainer.evaluate=best_auroc", "`trainer.evaluate` is unknown"),
         ("split.kind=chance", "`split.kind` is unknown"),
         ("split.fractions=[0.5,0.5]", "`split.fractions` do not divide the strains"),
         ("split.subset.size=1", "`split.subset.size` is too small"),

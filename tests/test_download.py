@@ -9,10 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,56 +18,19 @@ import pytest
 from dglcell import download
 from dglcell.download import RemoteFile, fetch, read_record, record_path
 from dglcell.errors import DataError, MissingDependencyError
+from tests.http_server import Server, serve
 
 CONTENT = b"query\tarray\tepsilon\n" + b"YAL001C\tYBR001C\t-0.1\n" * 5_000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
-class Handler(BaseHTTPRequestHandler):
-    """`/good`, `/cut` (fewer bytes than announced), `/slow` (never ends); nothing else is found."""
-
-    def do_GET(self) -> None:
-        self.server.requests += 1  # type: ignore[attr-defined]
-        if self.path not in ("/good", "/cut", "/slow"):
-            self.send_error(404)
-            return
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(CONTENT)))
-        self.end_headers()
-        if self.path == "/good":
-            self.wfile.write(self.server.content)  # type: ignore[attr-defined]
-            return
-        self.wfile.write(CONTENT[:1_000])
-        self.wfile.flush()
-        if self.path == "/slow":
-            self.server.stopped.wait(30)  # type: ignore[attr-defined]
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-class Server(ThreadingHTTPServer):
-    """Counts its requests; its content can be replaced."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.requests = 0
-        self.content = CONTENT
-        self.stopped = threading.Event()
-
-    def file(self, path: str, sha256: str | None = None, size: int | None = None) -> RemoteFile:
-        return RemoteFile(f"http://127.0.0.1:{self.server_port}/{path}", "screens/raw.tsv", sha256, size)
-
-
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    pytest.importorskip("pooch", reason="downloading needs pooch")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with Server() as running:
-        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
-        yield running
-        running.stopped.set()
-        running.shutdown()
+    yield from serve(monkeypatch, CONTENT)
+
+
+def remote(server: Server, path: str, sha256: str | None = None, size: int | None = None) -> RemoteFile:
+    return RemoteFile(server.url(path), "screens/raw.tsv", sha256, size)
 
 
 def files(folder: Path) -> list[str]:
@@ -77,7 +38,7 @@ def files(folder: Path) -> list[str]:
 
 
 def test_a_declared_file_arrives_and_is_not_fetched_again(server: Server, tmp_path: Path) -> None:
-    file = server.file("good", SHA256, len(CONTENT))
+    file = remote(server, "good", SHA256, len(CONTENT))
     path = fetch(file, tmp_path)
     assert path == tmp_path / "screens" / "raw.tsv"
     assert path.read_bytes() == CONTENT
@@ -86,11 +47,11 @@ def test_a_declared_file_arrives_and_is_not_fetched_again(server: Server, tmp_pa
     assert record is not None
     assert (record.url, record.sha256, record.size, record.trust) == (file.url, SHA256, len(CONTENT), "declared")
     assert fetch(file, tmp_path) == path
-    assert server.requests == 1
+    assert server.requests == ["/good"]
 
 
 def test_an_undeclared_hash_is_that_of_the_first_download(server: Server, tmp_path: Path) -> None:
-    file = server.file("good")
+    file = remote(server, "good")
     path = fetch(file, tmp_path)
     record = read_record(path)
     assert record is not None
@@ -115,7 +76,7 @@ def test_another_file_than_declared_is_not_kept(
     server: Server, tmp_path: Path, sha256: str, size: int | None, message: str
 ) -> None:
     with pytest.raises(DataError, match=message):
-        fetch(server.file("good", sha256, size), tmp_path)
+        fetch(remote(server, "good", sha256, size), tmp_path)
     assert files(tmp_path) == []
 
 
@@ -123,7 +84,7 @@ def test_another_file_than_declared_is_not_kept(
 def test_a_failed_download_leaves_nothing_and_says_what_to_do(
     server: Server, tmp_path: Path, path: str, message: str
 ) -> None:
-    file = server.file(path)
+    file = remote(server, path)
     with pytest.raises(DataError, match=message) as caught:
         fetch(file, tmp_path)
     assert file.url in str(caught.value)
@@ -136,7 +97,7 @@ def test_a_server_that_falls_silent_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(download, "READ_TIMEOUT", 0.2)
     with pytest.raises(DataError, match="timed out"):
-        fetch(server.file("slow"), tmp_path)
+        fetch(remote(server, "slow"), tmp_path)
     assert files(tmp_path) == []
 
 
@@ -154,7 +115,7 @@ def test_without_a_network_the_address_is_told(tmp_path: Path, monkeypatch: pyte
 def test_an_interrupted_download_leaves_no_half_file(
     server: Server, tmp_path: Path, number: signal.Signals, left: int
 ) -> None:
-    file = server.file("slow")
+    file = remote(server, "slow")
     code = "import sys; from dglcell.download import *; fetch(RemoteFile(*sys.argv[1:3]), sys.argv[3])"
     with subprocess.Popen(
         [sys.executable, "-c", code, file.url, file.name, str(tmp_path)], env=os.environ, stderr=subprocess.DEVNULL
@@ -166,7 +127,7 @@ def test_an_interrupted_download_leaves_no_half_file(
         assert process.wait(30) != 0
     assert not (tmp_path / file.name).exists()
     assert len(files(tmp_path)) == left
-    assert fetch(server.file("good", SHA256), tmp_path).read_bytes() == CONTENT
+    assert fetch(remote(server, "good", SHA256), tmp_path).read_bytes() == CONTENT
     assert files(tmp_path) == [file.name, file.name + ".fetched.json"]
 
 

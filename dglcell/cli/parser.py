@@ -24,6 +24,7 @@ first steps:
   dglcell train conf/quickstart.yaml model.hidden=64 trainer.epochs=30
   dglcell evaluate runs/quickstart/seed-0        the table again
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
+  dglcell report runs/*/seed-*                   several runs on one page
 
 Every key of a configuration can be given as key=value. `dglcell config show FILE` prints all of them.
 """
@@ -42,6 +43,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_train(group)
     _add_evaluate(group)
     _add_predict(group)
+    _add_report(group)
     _add_data(group)
     _add_graph(group)
     _add_config(group)
@@ -69,7 +71,10 @@ def _group(group: Group, name: str, text: str) -> Group:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory, as `train` printed it")
-    parser.add_argument("--checkpoint", help="best_loss, best_pearson, last, or a path (default: as configured)")
+    parser.add_argument(
+        "--checkpoint",
+        help="best_loss, best_pearson, best_average_precision, last, or a path (default: as configured)",
+    )
 
 
 def _add_configuration(parser: argparse.ArgumentParser) -> None:
@@ -113,6 +118,22 @@ def _add_predict(group: Group) -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
 
 
+def _add_report(group: Group) -> None:
+    parser = _verb(
+        group,
+        "report",
+        verbs.report,
+        "write the report of a finished run, or compare several, on one HTML page",
+        "One run: its pictures (figures/ as PNG, SVG and CSV; report.png) and report.html, all in the run directory;\n"
+        "with --output only that page. Several: a table of means and standard deviations over the runs of each\n"
+        "experiment, and a CSV file with its numbers beside the page. Neither needs data nor a GPU.",
+    )
+    parser.add_argument("run_directories", nargs="+", type=Path, metavar="RUN", help="run directory of a finished run")
+    parser.add_argument(
+        "--output", "-o", type=Path, metavar="FILE", help="page (default: RUN/report.html; comparison.html for several)"
+    )
+
+
 def _add_data(group: Group) -> None:
     data = _group(group, "data", "build and inspect stores of strains")
     build = _verb(data, "build", verbs.data_build, "build the store of an experiment")
@@ -123,6 +144,17 @@ def _add_data(group: Group) -> None:
         ("verify", verbs.data_verify, "check every block of a store against its hashes"),
     ):
         _verb(data, name, run, text).add_argument("store", type=Path, metavar="STORE")
+    fetch = _verb(
+        data,
+        "fetch",
+        verbs.data_fetch,
+        "download the raw files of laboratory screens into the raw folder, and check them",
+        "What is there already is checked only. A file appears complete and with the right size and hash, or not at\n"
+        "all. Where no hash is published, that of the first download is recorded, and later ones have to agree.",
+    )
+    fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
+    fetch.add_argument("sources", nargs="+", metavar="NAME", help="as `dglcell data list` names them")
+    add_raw(fetch)
     listing = _verb(data, "list", verbs.data_list, "list data sources, and the stores of a folder")
     listing.add_argument("folder", nargs="?", type=Path, default=Path("data"), help="of stores (default: data)")
     add_raw(listing)

@@ -16,7 +16,7 @@ from dglcell.errors import ConfigError
 def train(options: argparse.Namespace) -> None:
     """``dglcell train``."""
     config = load(options)
-    from dglcell.training.metrics import format_results_table
+    from dglcell.training.results_table import format_results_table
     from dglcell.training.run import train as run
 
     result = run(config, options.command)
@@ -25,13 +25,14 @@ def train(options: argparse.Namespace) -> None:
     print(f"\n{format_results_table(result.rows, color=sys.stdout.isatty())}\n")
     if config.plot:
         print(f"picture  {result.directory.report}")
+        print(f"report   {result.directory.page}")
     print(f"run      {result.directory.path}")
 
 
 def evaluate(options: argparse.Namespace) -> None:
     """``dglcell evaluate``."""
-    from dglcell.training.metrics import format_results_table
     from dglcell.training.report import evaluate_run
+    from dglcell.training.results_table import format_results_table
 
     rows = evaluate_run(options.run_directory, options.checkpoint)
     print(format_results_table(rows, color=sys.stdout.isatty()))
@@ -50,6 +51,15 @@ def predict(options: argparse.Namespace) -> None:
     trained.model.to(options.device)
     write_table(options.output, trained, table, predict_table(trained, table, batch_size=options.batch_size))
     print(f"{len(table.rows):,} predictions written to {options.output}")
+
+
+def report(options: argparse.Namespace) -> None:
+    """``dglcell report``."""
+    from dglcell.report.comparison_page import write_comparison
+    from dglcell.report.run_page import write_report
+
+    paths = options.run_directories
+    print(write_comparison(paths, options.output) if len(paths) > 1 else write_report(paths[0], options.output))
 
 
 def data_build(options: argparse.Namespace) -> None:
@@ -86,10 +96,33 @@ def data_list(options: argparse.Namespace) -> None:
 
     for source in list_sources(options.raw):
         missing = "" if source.available else "; its raw file is not here"
+        if not source.available and source.download is not None:
+            size = f", {source.download / 1e6:,.0f} MB" if source.download else ""
+            missing += f": `dglcell data fetch {source.name}`{size}"
         print(f"{source.name} ({source.size}{missing})")
-        print(textwrap.fill(source.description, 100, initial_indent="    ", subsequent_indent="    "))
+        for text in (source.description, "; ".join(filter(None, (source.citation, f"licence: {source.licence}")))):
+            print(textwrap.fill(text, 100, initial_indent="    ", subsequent_indent="    "))
     if options.folder.is_dir():
         print(f"\nstores in {options.folder}\n{format_listings(list_stores(options.folder))}")
+
+
+def data_fetch(options: argparse.Namespace) -> None:
+    """``dglcell data fetch``."""
+    from dglcell.data.sources import fetch_source, source_addresses
+    from dglcell.download import FIRST_USE, read_record
+    from dglcell.files import sha256_file
+
+    for name in options.sources:
+        if options.addresses:
+            for file in source_addresses(name):
+                print(f"{file.name}\n    {file.url or 'no address: it was brought into this form by hand'}")
+            continue
+        for path in fetch_source(name, options.raw):
+            record = read_record(path)
+            trust = "not downloaded here" if record is None else "the declared hash"
+            if record is not None and record.trust == FIRST_USE:
+                trust = "no published hash is known: this one is recorded, later downloads have to agree with it"
+            print(f"{path}\n    {path.stat().st_size:,} bytes, sha256 {sha256_file(path)}\n    {trust}")
 
 
 def graph_describe(options: argparse.Namespace) -> None:

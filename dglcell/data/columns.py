@@ -30,7 +30,7 @@ CRC = struct.Struct("<I")
 VARIES = 2**32 - 1
 MAX_DELETIONS = 255
 
-PHENOTYPE, P_VALUE, SD = "phenotype", "p_value", "sd"
+PHENOTYPE, P_VALUE, SD, REPLICATES = "phenotype", "p_value", "sd", "replicates"
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,14 @@ class Layout:
         phenotypes: the phenotypes, in order.
         p_values: those with a p-value column.
         sds: those with a column of standard deviations over replicates.
+        replicates: those with a column of numbers of measurements.
     """
 
     names: int
     phenotypes: tuple[str, ...]
     p_values: tuple[str, ...] = ()
     sds: tuple[str, ...] = ()
+    replicates: tuple[str, ...] = ()
 
     @property
     def gene_dtype(self) -> np.dtype:
@@ -61,6 +63,7 @@ class Layout:
             *((PHENOTYPE, name) for name in self.phenotypes),
             *((P_VALUE, name) for name in self.p_values),
             *((SD, name) for name in self.sds),
+            *((REPLICATES, name) for name in self.replicates),
         )
 
 

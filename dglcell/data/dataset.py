@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dglcell.data.kinds import CLASSIFICATION, REGRESSION
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError
 from dglcell.graph.vocabulary import NameReport, Vocabulary, enforce_name_policy
@@ -103,6 +105,12 @@ class StrainDataset:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """What each phenotype asks for: classification if all its labels are 0 or 1, of all parts, else regression."""
+        binary = [bool(((column == 0) | (column == 1) | column.isnan()).all()) for column in self.labels.unbind(1)]
+        return tuple(CLASSIFICATION if yes else REGRESSION for yes in binary)
 
     @property
     def device(self) -> torch.device:

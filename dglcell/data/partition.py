@@ -1,4 +1,4 @@
-"""How strains are divided into parts: by gene set, by query pair, or by gene.
+"""How strains are divided into parts: at random, or by query pair.
 
 Nothing here draws random numbers. Whatever is shuffled is sorted by a hash of the seed and of gene names, so that
 a split does not depend on the order of strains or names, nor on the version of numpy.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,41 @@ TRAIN, VALIDATION, TEST, UNUSED = 0, 1, 2, 255
 
 Parts = NDArray[np.uint8]
 Keys = NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Bins:
+    """What strains are dealt into: three parts, or equal folds that take turns at being parts.
+
+    Attributes:
+        shares: of the strains, one for each bin; they sum to 1.
+        parts: the part that each bin is.
+    """
+
+    shares: tuple[float, ...]
+    parts: tuple[int, ...]
+
+    @classmethod
+    def of_fractions(cls, fractions: Sequence[float]) -> Bins:
+        """Training, validation and test with these shares."""
+        return cls(tuple(fractions), (TRAIN, VALIDATION, TEST))
+
+    @classmethod
+    def of_training(cls, fractions: Sequence[float]) -> Bins:
+        """Training and validation alone, in the proportion of these shares of all three parts."""
+        both = fractions[TRAIN] + fractions[VALIDATION]
+        return cls((fractions[TRAIN] / both, fractions[VALIDATION] / both), (TRAIN, VALIDATION))
+
+    @classmethod
+    def of_folds(cls, folds: int, fold: int) -> Bins:
+        """Equal folds: ``fold`` is test, the next one (after the last, the first) validation, the others training."""
+        parts = [TRAIN] * folds
+        parts[fold], parts[(fold + 1) % folds] = TEST, VALIDATION
+        return cls((1 / folds,) * folds, tuple(parts))
+
+    def parts_of(self, bins: NDArray[np.int64]) -> Parts:
+        """[S] the part of each strain's bin."""
+        return np.array(self.parts, np.uint8)[bins]
 
 
 def gene_keys(names: Sequence[str]) -> Keys:
@@ -48,118 +84,94 @@ def gene_set_keys(table: StrainTable) -> Keys:
     return sums[table.offsets[1:]] - sums[table.offsets[:-1]]
 
 
-def random_parts(table: StrainTable, fractions: Sequence[float], seed: int, by_deletions: bool) -> Parts:
+def query_pair_keys(table: StrainTable) -> tuple[NDArray[np.int64], Keys]:
+    """The strains with a query pair, ascending, and a key of each one's pair.
+
+    The query pair is the first two genes of a strain, in either order: tables list the genes of the query strain
+    first and the array gene last, so that of the three pairs of a trigenic strain only the one that was built into
+    the query strain counts. A double mutant is its own query pair; strains with fewer deletions have none.
+    """
+    rows = np.flatnonzero(table.num_deletions >= 2)
+    first, keys = table.offsets[rows], gene_keys(table.names)
+    return rows, keys[table.genes[first]] + keys[table.genes[first + 1]]
+
+
+def random_parts(table: StrainTable, bins: Bins, seed: int, by_deletions: bool) -> Parts:
     """Divide at random; strains with the same gene set share a part.
 
     Args:
         table: the strains.
-        fractions: of strains in training, validation and test.
+        bins: what they are dealt into.
         seed: of the shuffle.
-        by_deletions: meet the fractions among the strains of each number of deletions.
+        by_deletions: meet the shares among the strains of each number of deletions.
     """
     level = table.num_deletions if by_deletions else np.zeros(len(table), np.int64)
-    return _parts_of_levels(shuffled(gene_set_keys(table), seed), level, fractions)
+    return bins.parts_of(fill_levels(shuffled(gene_set_keys(table), seed), level, bins.shares))
 
 
-def pair_disjoint_parts(table: StrainTable, fractions: Sequence[float], seed: int, by_deletions: bool) -> Parts:
-    """Divide so that no query pair is in two parts.
+def pair_disjoint_parts(table: StrainTable, bins: Bins, seed: int, by_deletions: bool) -> Parts:
+    """Divide so that no query pair (`query_pair_keys`) is in two parts.
 
-    The query pair of a strain is its first two genes, in either order; a double mutant is its own query pair.
     Query pairs that share a gene set (the same triple found from two sides) stay together, so that no gene
     set is in two parts either. Strains with fewer than two deletions have no pair and are always training.
+    The other pairs of a triple, of a query gene and the array gene, may recur in any part.
 
     Args:
         table: the strains.
-        fractions: of strains with a pair in training, validation and test, as nearly as whole pairs allow.
+        bins: what the strains with a pair are dealt into, as nearly as whole pairs allow.
         seed: of the shuffle.
-        by_deletions: meet the fractions among pairs of double mutants alone, among those of triples, and so
+        by_deletions: meet the shares among pairs of double mutants alone, among those of triples, and so
             on. A few large query pairs of a trigenic screen would else all go to training.
     """
     parts = np.full(len(table), TRAIN, np.uint8)
-    paired = table.num_deletions >= 2
-    first = table.offsets[:-1][paired]
-    keys = gene_keys(table.names)
-    pairs = keys[table.genes[first]] + keys[table.genes[first + 1]]
+    paired, pairs = query_pair_keys(table)
     order = shuffled(_join_pairs(pairs, gene_set_keys(table)[paired]), seed)
     ranks, group = np.unique(order, return_inverse=True)
     most = np.zeros(len(ranks), np.int64)
     if by_deletions:
         np.maximum.at(most, group, table.num_deletions[paired])
-    parts[paired] = _parts_of_levels(order, most[group], fractions)
+    parts[paired] = bins.parts_of(fill_levels(order, most[group], bins.shares))
     return parts
 
 
-def gene_disjoint_parts(table: StrainTable, fractions: Sequence[float], seed: int, rule: str) -> Parts:
-    """Divide the genes, and the strains by their genes.
-
-    Rule ``any``: a strain with a test gene is test, else one with a validation gene is validation. No test gene
-    occurs outside the test part, no validation gene in training. The fractions are of strains; genes that alone
-    would overfill a part are training genes.
-
-    Rule ``all``: a strain is in the part of its genes if they all belong to one part, else in none (``UNUSED``).
-    The fractions are of genes.
-
-    Strains without deletions are training.
-    """
-    frequency = np.bincount(table.genes, minlength=len(table.names))
-    order = shuffled(gene_keys(table.names), seed)
-    too_frequent = (frequency > min(fractions) * len(table)) & (rule == "any")
-    # Genes that occur nowhere come last, where they cannot use up a part.
-    turn = np.lexsort((order, too_frequent, frequency == 0))
-    rank = np.empty(len(turn), np.int64)
-    rank[turn] = np.arange(len(turn))
-    perturbed = table.num_deletions > 0
-    starts = table.offsets[:-1][perturbed]
-    if not len(starts):
-        return np.full(len(table), TRAIN, np.uint8)
-    lowest = np.minimum.reduceat(rank[table.genes], starts)
-    highest = np.maximum.reduceat(rank[table.genes], starts)
-    if rule == "any":
-        reached = np.cumsum(np.bincount(lowest, minlength=len(rank)))
-        test_end = _nearest(reached, fractions[TEST] * len(table))
-        validation_end = _nearest(reached, (fractions[TEST] + fractions[VALIDATION]) * len(table))
-        highest = lowest
-    else:
-        genes = int((frequency > 0).sum())
-        test_end = round(fractions[TEST] * genes)
-        validation_end = round((fractions[TEST] + fractions[VALIDATION]) * genes)
-    parts = np.full(len(table), TRAIN, np.uint8)
-    parts[perturbed] = np.select(
-        [highest < test_end, (lowest >= test_end) & (highest < validation_end), lowest >= validation_end],
-        [np.uint8(TEST), np.uint8(VALIDATION), np.uint8(TRAIN)],
-        np.uint8(UNUSED),
-    )
-    return parts
-
-
-def _parts_of_levels(order: Keys, level: NDArray[np.int64], fractions: Sequence[float]) -> Parts:
-    """`_parts_of_groups` among the strains of each level on their own."""
-    parts = np.empty(len(order), np.uint8)
+def fill_levels(order: Keys, level: NDArray[np.int64], shares: Sequence[float]) -> NDArray[np.int64]:
+    """`fill` among the strains of each level on their own."""
+    bins = np.empty(len(order), np.int64)
     for value in np.unique(level):
         chosen = level == value
-        parts[chosen] = _parts_of_groups(order[chosen], fractions)
-    return parts
+        bins[chosen] = fill(order[chosen], shares)
+    return bins
 
 
-def _parts_of_groups(order: Keys, fractions: Sequence[float]) -> Parts:
-    """Fill the parts with whole groups, in the order of their keys; each part gets one if there are three.
+def fill(order: Keys, shares: Sequence[float]) -> NDArray[np.int64]:
+    """[S] the bin of each strain: bins are filled one after the other with whole groups, in the order of their keys.
+
+    Each bin gets a group if there are as many groups as bins.
 
     Args:
         order: [S] key of each strain; equal for a group.
-        fractions: of strains in each part.
+        shares: of the strains in each bin.
     """
     _, group, sizes = np.unique(order, return_inverse=True, return_counts=True)
-    # A group larger than the smallest part would overfill it, so these go first, into training.
-    turn = np.argsort(sizes <= min(fractions) * len(order), kind="stable")
+    # A group larger than the smallest bin would overfill it, so these go first, into training.
+    turn = np.argsort(sizes <= min(shares) * len(order), kind="stable")
     middle = np.cumsum(sizes[turn]) - sizes[turn] / 2
-    filled = np.searchsorted(np.cumsum(fractions)[:-1] * len(order), middle, side="right")
-    if len(filled) >= len(PARTS):
-        filled[0], filled[-1] = TRAIN, TEST
-        if VALIDATION not in filled:
-            filled[-2] = VALIDATION
-    parts = np.empty(len(sizes), np.uint8)
-    parts[turn] = filled
-    return parts[group]
+    filled = np.searchsorted(np.cumsum(shares)[:-1] * len(order), middle, side="right")
+    if len(filled) >= len(shares):
+        filled = _no_bin_empty(filled, len(shares))
+    bins = np.empty(len(sizes), np.int64)
+    bins[turn] = filled
+    return bins[group]
+
+
+def _no_bin_empty(filled: NDArray[np.int64], bins: int) -> NDArray[np.int64]:
+    """The ascending bin numbers with the fewest changes that let them take every value from 0 on."""
+    position = np.arange(len(filled))
+    filled = np.append(filled[:-1], bins - 1)
+    # No step is larger than one, first seen from the end, then from the beginning.
+    filled = position + np.maximum.accumulate((filled - position)[::-1])[::-1]
+    filled[0] = 0
+    return position + np.minimum.accumulate(filled - position)
 
 
 def _join_pairs(pairs: Keys, sets: Keys) -> Keys:
@@ -175,8 +187,3 @@ def _join_pairs(pairs: Keys, sets: Keys) -> Keys:
     smallest = np.full(count, np.iinfo(np.uint64).max, np.uint64)
     np.minimum.at(smallest, component, keys)
     return smallest[component][pair]
-
-
-def _nearest(reached: NDArray[np.int64], target: float) -> int:
-    """How many genes to take so that the strains they reach come nearest to ``target``."""
-    return int(np.argmin(np.abs(np.concatenate([[0], reached]) - target)))

@@ -7,11 +7,13 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from dglcell.data.partition import PARTS, UNUSED
+from dglcell.data.partition import PARTS, TEST, TRAIN, UNUSED, VALIDATION, query_pair_keys
 from dglcell.data.split import Split
+from dglcell.data.split_config import KINDS
 from dglcell.data.store import Store, StoreListing
 from dglcell.data.store_stats import TableStats, deletion_counts, table_stats
 from dglcell.data.table import StrainTable
@@ -34,6 +36,7 @@ def describe_store(store: Store) -> str:
         ("phenotypes", ", ".join(name + unit[name] for name in meta.phenotypes)),
         ("p-values", ", ".join(meta.p_values)),
         ("replicate SD", ", ".join(meta.sds)),
+        ("replicates", ", ".join(meta.replicates)),
         (
             "size",
             f"{_size(store.file_size)} in {len(meta.blocks):,} blocks, {_bytes_a_strain(store)} a strain",
@@ -74,7 +77,13 @@ def format_table_stats(stats: TableStats) -> str:
         ],
     )
     deletions = ", ".join(f"{strains:,} with {number}" for number, strains in stats.by_deletions.items())
+    replicates = ", ".join(
+        f"{label.name}: {label.replicated:,} strains with 2 to {label.most_replicates} measurements"
+        for label in stats.labels
+        if label.replicated
+    )
     extra = [
+        ("replicates", replicates),
         ("deletions", deletions),
         ("gene sets", f"{stats.distinct_gene_sets:,} distinct among {stats.strains:,} strains"),
         ("genes", f"{stats.genes:,} of {stats.names:,} names are deleted in some strain"),
@@ -84,7 +93,7 @@ def format_table_stats(stats: TableStats) -> str:
 
 
 def describe_split(split: Split, table: StrainTable) -> str:
-    """A line for each part: strains by number of deletions, genes, and genes that training never saw.
+    """A line for each part: strains by number of deletions, and how much of it training has seen; what it can show.
 
     Args:
         split: of the strains of ``table``.
@@ -93,27 +102,49 @@ def describe_split(split: Split, table: StrainTable) -> str:
     numbers = sorted(deletion_counts(table.num_deletions))
     strain_of_gene = np.repeat(np.arange(len(table)), table.num_deletions)
     genes_of = [np.unique(table.genes[(split.part == part)[strain_of_gene]]) for part in range(len(PARTS))]
+    known = _known_in_training(split, table)
     rows = []
     for part, name in [*enumerate(PARTS), (UNUSED, "unused")]:
         chosen = split.part == part
         if part == UNUSED and not chosen.any():
             continue
         found = deletion_counts(table.num_deletions[chosen])
-        genes, unseen = "", ""
+        overlap = [""] * 4
         if part != UNUSED:
-            genes = f"{len(genes_of[part]):,}"
-            unseen = f"{len(np.setdiff1d(genes_of[part], genes_of[0])):,}" if part else ""
+            overlap[0] = f"{len(genes_of[part]):,}"
+        if part in (VALIDATION, TEST):
+            overlap[1] = f"{len(np.setdiff1d(genes_of[part], genes_of[TRAIN])):,}"
+            overlap[2:] = [_share(seen[chosen & among]) for seen, among in known]
         share = f"{chosen.sum() / len(table):.1%}"
-        rows.append((name, f"{chosen.sum():,}", share, *(f"{found.get(n, 0):,}" for n in numbers), genes, unseen))
+        rows.append((name, f"{chosen.sum():,}", share, *(f"{found.get(n, 0):,}" for n in numbers), *overlap))
     columns = [f"{n} deletion" + ("" if n == 1 else "s") for n in numbers]
+    overlaps = ("genes", "not in training", "known genes", "known pair")
     title = ", ".join(f"{key} {value}" for key, value in {"seed": split.seed, **split.parameters}.items())
     return "\n".join(
         (
             f"{split.kind} split ({title})",
-            _table(("part", "strains", "share", *columns, "genes", "not in training"), rows),
+            _table(("part", "strains", "share", *columns, *overlaps), rows),
+            "known genes, known pair: strains whose genes all, whose query pair occur in training",
+            textwrap.fill(f"{split.kind}: {KINDS[split.kind]}", TEXT_WIDTH),
             f"sha256 {split.sha256}",
         )
     )
+
+
+def _known_in_training(split: Split, table: StrainTable) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """[S] strains whose genes all occur in training, those whose query pair does; each among which strains."""
+    train = split.part == TRAIN
+    strain_of_gene = np.repeat(np.arange(len(table)), table.num_deletions)
+    new = ~np.isin(np.arange(len(table.names)), table.genes[train[strain_of_gene]])
+    genes = np.bincount(strain_of_gene, weights=new[table.genes], minlength=len(table)) == 0
+    paired, pairs = query_pair_keys(table)
+    has_pair, pair = np.zeros((2, len(table)), bool)
+    has_pair[paired], pair[paired] = True, np.isin(pairs, pairs[train[paired]])
+    return [(genes, table.num_deletions > 0), (pair, has_pair)]
+
+
+def _share(flags: NDArray[np.bool_]) -> str:
+    return f"{flags.mean():.1%}" if len(flags) else ""
 
 
 def format_listings(listings: Iterable[StoreListing]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-import math
 import zipfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,71 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.partition import (
-    PARTS,
-    UNUSED,
-    Parts,
-    gene_disjoint_parts,
-    pair_disjoint_parts,
-    random_parts,
-)
-from dglcell.data.subset import subset_parts
+from dglcell.data.gene_partition import gene_disjoint_parts, gene_fold_parts, held_out_gene_parts
+from dglcell.data.partition import PARTS, UNUSED, Bins, Parts, pair_disjoint_parts, random_parts
+from dglcell.data.split_config import GENE_SPLITS, SplitConfig
+from dglcell.data.split_file import read_index_file
+from dglcell.data.stratify import stratified_parts
+from dglcell.data.subset import subset_genes, subset_parts
 from dglcell.data.table import StrainTable
-from dglcell.errors import ConfigError, DataError
-from dglcell.files import atomic_file, canonical_hash, find_raw, sha256_file
-from dglcell.graph.names import read_gene_list
-
-KINDS = ("random", "pair_disjoint", "gene_disjoint")
-GENES_RULES = ("any", "all")
-
-
-@dataclass
-class SubsetConfig:
-    """Keep only some strains of a split, in the proportions of its parts."""
-
-    size: int = 1000  # strains to keep, in all parts together
-    genes: str | None = None  # file with one gene name a line: keep only strains that delete one of them
-
-    def validate(self, key: str = "split.subset") -> None:
-        """Raises ConfigError if a value is out of range."""
-        if self.size < len(PARTS):
-            raise ConfigError(
-                f"`{key}.size` is too small",
-                got=self.size,
-                expected=f"{len(PARTS)} or more, one for each part",
-            )
-
-
-@dataclass
-class SplitConfig:
-    """How strains are divided into training, validation and test."""
-
-    kind: str = "random"  # random, pair_disjoint or gene_disjoint
-    fractions: list[float] = field(default_factory=lambda: [0.8, 0.1, 0.1])  # training, validation, test
-    seed: int = 42  # of the shuffle
-    by_deletions: bool = True  # random, pair_disjoint: meet the fractions for each number of deletions
-    genes_rule: str = "any"  # gene_disjoint: a strain is test if any, or all, of its genes are test genes
-    subset: SubsetConfig | None = None  # keep only some strains
-    file: str | None = None  # load this saved split; the keys above then have no effect
-
-    def validate(self, key: str = "split") -> None:
-        """Raises ConfigError if a value is unknown or out of range."""
-        for name, value, known in (("kind", self.kind, KINDS), ("genes_rule", self.genes_rule, GENES_RULES)):
-            if value not in known:
-                raise ConfigError(f"`{key}.{name}` is unknown", got=value, expected=" or ".join(known))
-        if (
-            len(self.fractions) != len(PARTS)
-            or min(self.fractions) <= 0
-            or not math.isclose(sum(self.fractions), 1.0, abs_tol=1e-6)
-        ):
-            raise ConfigError(
-                f"`{key}.fractions` do not divide the strains",
-                got=list(self.fractions),
-                expected="three positive numbers (training, validation, test) that sum to 1",
-                do=f"for example `{key}.fractions=[0.8,0.1,0.1]`",
-            )
-        if self.subset is not None:
-            self.subset.validate(f"{key}.subset")
+from dglcell.errors import DataError
+from dglcell.files import atomic_file, canonical_hash, sha256_file
+from dglcell.graph.cell_graph import CellGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,14 +118,17 @@ class Split:
         return split
 
 
-def make_split(config: SplitConfig, table: StrainTable, store_sha256: str, raw: str | None = None) -> Split:
-    """Divide the strains of a store, or load the split that ``config.file`` names.
+def make_split(
+    config: SplitConfig, table: StrainTable, store_sha256: str, raw: str | None = None, cell: CellGraph | None = None
+) -> Split:
+    """Divide the strains of a store, or read the split that ``config.path`` names.
 
     Args:
         config: how.
         table: the strains, all of them, in the order of the store.
         store_sha256: hash of the store.
         raw: folder of raw files, where the gene list of a subset may lie.
+        cell: whose metabolic genes a subset may be made of.
 
     Raises:
         ConfigError: the configuration is wrong.
@@ -188,55 +136,57 @@ def make_split(config: SplitConfig, table: StrainTable, store_sha256: str, raw: 
         GraphError: the gene list of a subset is damaged or empty.
     """
     config.validate()
-    if config.file is not None:
-        split = Split.load(config.file, store_sha256)
-        if len(split.part) != len(table):
-            raise DataError(f"split '{config.file}' has the wrong length", got=len(split.part), expected=len(table))
-        return split
-    fractions = list(config.fractions)
-    if config.kind == "random":
-        parts = random_parts(table, fractions, config.seed, config.by_deletions)
-    elif config.kind == "pair_disjoint":
-        parts = pair_disjoint_parts(table, fractions, config.seed, config.by_deletions)
+    if config.path is not None:
+        split = _read_split(Path(config.path), config, table, store_sha256)
     else:
-        parts = gene_disjoint_parts(table, fractions, config.seed, config.genes_rule)
-    parameters: dict[str, Any] = {"fractions": fractions}
-    if config.kind == "gene_disjoint":
-        parameters["genes_rule"] = config.genes_rule
-    else:
-        parameters["by_deletions"] = config.by_deletions
+        parts, parameters = divide(config, table)
+        split = Split(parts, config.kind, config.seed, parameters, store_sha256)
     if config.subset is not None:
-        genes, parameters["subset"] = _subset_genes(config.subset, table, raw)
-        parts = subset_parts(parts, table, config.subset.size, config.seed, genes)
-    split = Split(parts, config.kind, config.seed, parameters, store_sha256)
+        genes, record = subset_genes(config.subset, table, raw, cell)
+        parts = subset_parts(split.part, table, config.subset.size, config.seed, genes, config.subset.take)
+        of = {"subset_of": split.sha256} if config.kind == "file" else {}
+        parameters = {**split.parameters, "subset": record, **of}
+        split = dataclasses.replace(split, part=parts, seed=config.seed, parameters=parameters)
     _refuse_empty_parts(split)
     return split
 
 
-def _subset_genes(
-    subset: SubsetConfig, table: StrainTable, raw: str | None
-) -> tuple[NDArray[np.bool_] | None, dict[str, Any]]:
-    """[N] which genes are listed (None without a list), and the record of it."""
-    if subset.genes is None:
-        return None, asdict(subset)
-    path = find_raw(subset.genes, raw)
-    listed = read_gene_list(path)
-    genes = np.array([name in listed for name in table.names])
-    if not genes.any():
-        raise DataError(
-            f"gene list '{path}' has no gene of the store",
-            got=f"{len(listed):,} names",
-            expected=f"names such as {', '.join(table.names[:3])}",
-            do="list systematic names, one a line",
-        )
-    record = {
-        "size": subset.size,
-        "genes": path.name,
-        "genes_sha256": sha256_file(path),
-        "genes_listed": len(listed),
-        "genes_known": int(genes.sum()),
-    }
-    return genes, record
+def divide(config: SplitConfig, table: StrainTable) -> tuple[Parts, dict[str, Any]]:
+    """The parts, and what else than kind and seed shaped them."""
+    fractions, seed = list(config.fractions), config.seed
+    bins = Bins.of_fractions(fractions)
+    parameters: dict[str, Any] = {"fractions": fractions}
+    if config.folds is not None and config.fold is not None:
+        bins, parameters = Bins.of_folds(config.folds, config.fold), {"folds": config.folds, "fold": config.fold}
+    if config.kind == "stratified":
+        return stratified_parts(table, bins, seed), parameters
+    if config.kind == "gene_disjoint":
+        parameters["genes_rule"] = config.genes_rule
+        if config.folds is not None and config.fold is not None:
+            return gene_fold_parts(table, config.folds, config.fold, seed, config.genes_rule), parameters
+        return gene_disjoint_parts(table, fractions, seed, config.genes_rule), parameters
+    parameters["by_deletions"] = config.by_deletions
+    if config.kind in GENE_SPLITS:
+        rule, usual = GENE_SPLITS[config.kind]
+        parameters["test_genes"] = usual if config.test_genes is None else config.test_genes
+        bins = Bins.of_training(fractions)
+        return held_out_gene_parts(table, bins, seed, parameters["test_genes"], rule, config.by_deletions), parameters
+    make = random_parts if config.kind == "random" else pair_disjoint_parts
+    return make(table, bins, seed, config.by_deletions), parameters
+
+
+def _read_split(path: Path, config: SplitConfig, table: StrainTable, store_sha256: str) -> Split:
+    """A split that a run saved, or strain numbers in a JSON file."""
+    if path.suffix != ".json":
+        split = Split.load(path, store_sha256)
+        if len(split.part) != len(table):
+            raise DataError(f"split '{path}' has the wrong length", got=len(split.part), expected=len(table))
+        return split
+    if not path.is_file():
+        raise DataError(f"split '{path}' not found", expected="a JSON file with strain numbers", do="check the path")
+    parts = read_index_file(path, len(table), config.unlisted)
+    parameters = {"file": path.name, "file_sha256": sha256_file(path), "unlisted": config.unlisted}
+    return Split(parts, config.kind, config.seed, parameters, store_sha256)
 
 
 def _refuse_empty_parts(split: Split) -> None:

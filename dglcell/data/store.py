@@ -12,7 +12,7 @@ import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.columns import P_VALUE, PHENOTYPE, SD, Block, ContentHash, unpack
+from dglcell.data.columns import P_VALUE, PHENOTYPE, REPLICATES, SD, Block, ContentHash, unpack
 from dglcell.data.environment import DATA_FILE, open_environment
 from dglcell.data.store_meta import StoreMeta
 from dglcell.data.table import StrainTable
@@ -181,7 +181,8 @@ class Store:
                 do="name phenotypes as `dglcell data stats` prints them",
             )
         row = {label: i for i, label in enumerate(self.meta.layout.labels)}
-        return [row[kind, name] for kind in (PHENOTYPE, P_VALUE, SD) for name in wanted if (kind, name) in row]
+        kinds = (PHENOTYPE, P_VALUE, SD, REPLICATES)
+        return [row[kind, name] for kind in kinds for name in wanted if (kind, name) in row]
 
     def _table(
         self,
@@ -190,7 +191,7 @@ class Store:
         labels: NDArray[np.float32],
         rows: Sequence[int],
     ) -> StrainTable:
-        columns: dict[str, dict[str, NDArray[np.float32]]] = {PHENOTYPE: {}, P_VALUE: {}, SD: {}}
+        columns: dict[str, dict[str, NDArray[np.float32]]] = {PHENOTYPE: {}, P_VALUE: {}, SD: {}, REPLICATES: {}}
         for row, values in zip(rows, labels, strict=True):
             kind, name = self.meta.layout.labels[row]
             columns[kind][name] = values
@@ -206,6 +207,7 @@ class Store:
             units,
             columns[P_VALUE],
             columns[SD],
+            columns[REPLICATES],
         )
 
 

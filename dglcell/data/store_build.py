@@ -41,6 +41,7 @@ class StoreWriter:
         phenotypes: phenotypes that every chunk has.
         p_values: phenotypes with p-values.
         sds: phenotypes with standard deviations over replicates.
+        replicates: phenotypes with numbers of measurements.
         units: phenotype → unit.
         provenance: where the strains come from; may be replaced (``writer.provenance = …``) until the end
             of the ``with`` block.
@@ -63,6 +64,7 @@ class StoreWriter:
         command: str,
         p_values: Sequence[str] = (),
         sds: Sequence[str] = (),
+        replicates: Sequence[str] = (),
         units: Mapping[str, str] | None = None,
         block_strains: int | None = None,
         overwrite: bool = False,
@@ -72,7 +74,7 @@ class StoreWriter:
         self.provenance = provenance
         self._command = command
         self._vocabulary = Vocabulary.of(names)
-        self._layout = _layout(len(self._vocabulary), phenotypes, p_values, sds)
+        self._layout = _layout(len(self._vocabulary), phenotypes, p_values, sds, replicates)
         self._units = {name: (units or {}).get(name, "") for name in phenotypes}
         self._block_strains = block_strains
         self._overwrite = overwrite
@@ -161,6 +163,7 @@ class StoreWriter:
             phenotypes=self._layout.phenotypes,
             p_values=self._layout.p_values,
             sds=self._layout.sds,
+            replicates=self._layout.replicates,
             units=self._units,
             provenance=self.provenance,
             command=self._command,
@@ -198,6 +201,7 @@ def build_store(
         phenotypes=tuple(table.phenotypes),
         p_values=tuple(table.p_values),
         sds=tuple(table.sds),
+        replicates=tuple(table.replicates),
         units=table.units,
         provenance=table.provenance,
         command=command,
@@ -222,13 +226,20 @@ def table_slice(table: StrainTable, start: int, stop: int) -> StrainTable:
         table.units,
         {name: values[start:stop] for name, values in table.p_values.items()},
         {name: values[start:stop] for name, values in table.sds.items()},
+        {name: values[start:stop] for name, values in table.replicates.items()},
     )
 
 
-def _layout(names: int, phenotypes: Sequence[str], p_values: Sequence[str], sds: Sequence[str]) -> Layout:
+def _layout(
+    names: int, phenotypes: Sequence[str], p_values: Sequence[str], sds: Sequence[str], replicates: Sequence[str]
+) -> Layout:
     if not phenotypes:
         raise DataError("no phenotype: a store needs at least one", do="name a phenotype column of the source")
-    for kind, wanted in (("p-values", p_values), ("standard deviations", sds)):
+    for kind, wanted in (
+        ("p-values", p_values),
+        ("standard deviations", sds),
+        ("numbers of measurements", replicates),
+    ):
         stray = [name for name in wanted if name not in phenotypes]
         if stray:
             raise DataError(
@@ -236,7 +247,7 @@ def _layout(names: int, phenotypes: Sequence[str], p_values: Sequence[str], sds:
                 got=", ".join(stray),
                 expected=f"some of {', '.join(phenotypes)}",
             )
-    return Layout(names, tuple(phenotypes), tuple(p_values), tuple(sds))
+    return Layout(names, tuple(phenotypes), tuple(p_values), tuple(sds), tuple(replicates))
 
 
 def _refuse_to_replace(path: Path) -> None:

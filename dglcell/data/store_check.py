@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.columns import MAX_DELETIONS, P_VALUE, PHENOTYPE, SD, Block, Layout
+from dglcell.data.columns import MAX_DELETIONS, P_VALUE, PHENOTYPE, REPLICATES, SD, Block, Layout
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError, GenotypeError
 from dglcell.graph.vocabulary import Vocabulary
@@ -87,6 +87,7 @@ def _label_matrix(chunk: StrainTable, layout: Layout) -> NDArray[np.float32]:
         PHENOTYPE: chunk.phenotypes,
         P_VALUE: chunk.p_values,
         SD: chunk.sds,
+        REPLICATES: chunk.replicates,
     }
     found = {(kind, name) for kind, columns in given.items() for name in columns}
     if found != set(layout.labels):
@@ -111,6 +112,8 @@ def _check_labels(labels: NDArray[np.float32], layout: Layout, rows_before: int)
             wrong, expected = (values < 0) | (values > 1), "a number from 0 to 1, or nothing"
         elif kind == SD:
             wrong, expected = wrong | (values < 0), "a finite number, 0 or more, or nothing"
+        elif kind == REPLICATES:
+            wrong, expected = ~((values >= 0) & (values % 1 == 0)), "a whole number, 0 or more"
         if wrong.any():
             strain = int(np.argmax(wrong))
             raise DataError(

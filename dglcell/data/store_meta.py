@@ -12,7 +12,7 @@ from dglcell.errors import DataError
 from dglcell.files import canonical_hash
 from dglcell.graph.vocabulary import Vocabulary
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class StoreMeta:
         phenotypes: names, in order.
         p_values: phenotypes that have p-values.
         sds: phenotypes that have standard deviations over replicates.
+        replicates: phenotypes that have numbers of measurements.
         units: phenotype → unit.
         provenance: where the strains came from.
         command: the command that built the store.
@@ -44,6 +45,7 @@ class StoreMeta:
     phenotypes: tuple[str, ...]
     p_values: tuple[str, ...]
     sds: tuple[str, ...]
+    replicates: tuple[str, ...]
     units: dict[str, str]
     provenance: Provenance
     command: str
@@ -59,7 +61,7 @@ class StoreMeta:
     @property
     def layout(self) -> Layout:
         """What the columns are."""
-        return Layout(len(self.names), self.phenotypes, self.p_values, self.sds)
+        return Layout(len(self.names), self.phenotypes, self.p_values, self.sds, self.replicates)
 
     def to_bytes(self) -> bytes:
         """The record: JSON that ends with a hash of itself."""
@@ -75,18 +77,20 @@ class StoreMeta:
             where: the store, for the message.
 
         Raises:
-            DataError: the record is damaged, or a newer version of the package wrote it.
+            DataError: the record is damaged, or its format is not the one that this version of the package reads.
         """
         try:
             content = json.loads(record)
         except ValueError:
             raise _damaged(where) from None
-        if isinstance(content, dict) and isinstance(content.get("schema"), int) and content["schema"] > SCHEMA:
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if isinstance(schema, int) and schema != SCHEMA:
+            newer = schema > SCHEMA
             raise DataError(
-                f"{where} has a newer format than this version of dglcell reads",
-                got=f"schema {content['schema']}, written by dglcell {content.get('version', '(unknown)')}",
+                f"{where} has {'a newer' if newer else 'an older'} format than this version of dglcell reads",
+                got=f"schema {schema}, written by dglcell {content.get('version', '(unknown)')}",
                 expected=f"schema {SCHEMA}",
-                do="update dglcell, or build the store anew with this version",
+                do=("update dglcell, or " if newer else "") + "build it anew with `dglcell data build --overwrite`",
             )
         expected = {*(field.name for field in fields(cls)), "meta_sha256"}
         if not isinstance(content, dict) or content.keys() != expected:
@@ -109,7 +113,7 @@ class StoreMeta:
             )
 
 
-_TUPLES = ("blocks", "names", "phenotypes", "p_values", "sds")
+_TUPLES = ("blocks", "names", "phenotypes", "p_values", "sds", "replicates")
 
 
 def _provenance(content: dict[str, Any]) -> Provenance:

@@ -29,6 +29,8 @@ class LabelStats:
         histogram: strains in equal bins from the 1st to the 99th percentile, the tails in the outermost.
         p_values: strains with a p-value.
         sds: strains with a standard deviation over replicates.
+        replicated: strains with two or more measurements.
+        most_replicates: most measurements of any strain; 0 where the source does not say.
     """
 
     name: str
@@ -41,6 +43,8 @@ class LabelStats:
     histogram: tuple[int, ...]
     p_values: int
     sds: int
+    replicated: int
+    most_replicates: int
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ def _label_stats(table: StrainTable, name: str) -> LabelStats:
         mean, sd = float(measured.mean()), float(measured.std())
     else:
         quartiles, histogram, mean, sd = [np.nan] * 5, np.zeros(HISTOGRAM_BINS, np.int64), np.nan, np.nan
+    replicates = table.replicates.get(name, np.zeros(1, np.float32))
     lowest, first, median, third, highest = quartiles
     return LabelStats(
         name=name,
@@ -112,6 +117,8 @@ def _label_stats(table: StrainTable, name: str) -> LabelStats:
         histogram=tuple(histogram.tolist()),
         p_values=_present(table.p_values.get(name)),
         sds=_present(table.sds.get(name)),
+        replicated=int((replicates > 1).sum()),
+        most_replicates=int(replicates.max(initial=0)),
     )
 
 

@@ -3,22 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.partition import PARTS, UNUSED, Parts, gene_set_keys, shuffled
+from dglcell.data.split_config import METABOLIC, SubsetConfig
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError
+from dglcell.files import canonical_hash, find_raw, sha256_file
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.names import read_gene_list
+from dglcell.graph.schema import CATALYSES
+
+
+def subset_genes(
+    subset: SubsetConfig, table: StrainTable, raw: str | None = None, cell: CellGraph | None = None
+) -> tuple[NDArray[np.bool_] | None, dict[str, Any]]:
+    """[N] which genes are listed (None without a list), and the record of it.
+
+    The metabolic genes are those of the cell graph's GPR rules.
+
+    Raises:
+        DataError: the list is not found or has no gene of the store, or the cell graph has no metabolic genes.
+        GraphError: the list is damaged or empty.
+    """
+    if subset.genes is None:
+        return None, asdict(subset)
+    if subset.genes == METABOLIC:
+        listed, where, digest = metabolic_genes(cell), "the metabolic genes of the cell graph", None
+    else:
+        path = find_raw(subset.genes, raw)
+        listed, where, digest = frozenset(read_gene_list(path).names), f"gene list '{path}'", sha256_file(path)
+    genes = np.array([name in listed for name in table.names])
+    if not genes.any():
+        raise DataError(
+            f"{where}: no gene of the store is among them",
+            got=f"{len(listed):,} names",
+            expected=f"names such as {', '.join(table.names[:3])}",
+            do="list systematic names, one a line",
+        )
+    record = {
+        **asdict(subset),
+        "genes": subset.genes if digest is None else path.name,
+        "genes_sha256": digest or canonical_hash(sorted(listed)),
+        "genes_listed": len(listed),
+        "genes_known": int(genes.sum()),
+    }
+    return genes, record
+
+
+def metabolic_genes(cell: CellGraph | None) -> frozenset[str]:
+    """Names of the genes that catalyse a reaction of the cell graph.
+
+    Raises:
+        DataError: there are none.
+    """
+    if cell is None or CATALYSES not in cell.relations:
+        raise DataError(
+            f"`split.subset.genes: {METABOLIC}`: the cell graph has no metabolic genes",
+            do="set `cell.model` and `cell.metabolism: true`, or name a file of genes",
+        )
+    return frozenset(cell.genes.names[gene] for gene in np.unique(cell.edges(CATALYSES).src))
 
 
 def subset_parts(
-    parts: Parts, table: StrainTable, size: int, seed: int, genes: NDArray[np.bool_] | None = None
+    parts: Parts,
+    table: StrainTable,
+    size: int,
+    seed: int,
+    genes: NDArray[np.bool_] | None = None,
+    take: str = "singles_first",
 ) -> Parts:
     """Keep ``size`` strains of a split; the others become unused.
 
-    Each part keeps its share. Within a part, strains with at most one deletion are taken first, then the others
-    evenly over their numbers of deletions; which ones is random in ``seed``.
+    Each part keeps its share of the strains there are to choose from; which ones is random in ``seed``.
 
     Args:
         parts: [S] the whole split.
@@ -26,6 +87,9 @@ def subset_parts(
         size: strains to keep in all parts together.
         seed: of the choice.
         genes: [N] keep only strains that delete one of these, where given.
+        take: ``singles_first``: within a part, strains with at most one deletion are taken first, then the others
+            evenly over their numbers of deletions, as by torchcell's ``PerturbationSubsetDataModule``.
+            ``proportional``: whatever their number of deletions.
 
     Raises:
         DataError: there are fewer than ``size`` strains to choose from.
@@ -44,9 +108,10 @@ def subset_parts(
     members = [np.flatnonzero(eligible & (parts == part)) for part in range(len(PARTS))]
     kept = np.full_like(parts, UNUSED)
     for strains, quota in zip(members, _proportional([len(m) for m in members], size), strict=True):
-        for number, take in _takes(table.num_deletions[strains], quota):
-            level = strains[table.num_deletions[strains] == number]
-            chosen = level[np.argsort(order[level], kind="stable")[:take]]
+        level = table.num_deletions[strains] * (take == "singles_first")
+        for number, count in _takes(level, quota):
+            same = strains[level == number]
+            chosen = same[np.argsort(order[same], kind="stable")[:count]]
             kept[chosen] = parts[chosen]
     return kept
 

@@ -50,6 +50,8 @@ class StrainTable:
         units: phenotype name → unit (``""`` if dimensionless).
         p_values: phenotype name → [S] float32, where the source has them.
         sds: phenotype name → [S] float32, standard deviation over replicates, where the source has them.
+        replicates: phenotype name → [S] float32, number of measurements that the phenotype is the mean of
+            (0: not measured), where some strain has more than one.
         provenance: where the table came from.
     """
 
@@ -61,6 +63,7 @@ class StrainTable:
     units: dict[str, str] = field(default_factory=dict)
     p_values: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     sds: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    replicates: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         strains = len(self)
@@ -70,7 +73,7 @@ class StrainTable:
             raise DataError("strain table: offsets decrease")
         if len(self.genes) and not 0 <= self.genes.min() <= self.genes.max() < len(self.names):
             raise DataError("strain table: gene indices outside its names", expected=f"0 … {len(self.names) - 1}")
-        for column in (self.phenotypes, self.p_values, self.sds):
+        for column in (self.phenotypes, self.p_values, self.sds, self.replicates):
             for name, values in column.items():
                 if len(values) != strains:
                     raise DataError(

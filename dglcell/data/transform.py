@@ -2,54 +2,141 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from dglcell.errors import DataError
 
 
-class Normaliser(nn.Module):
-    """z-scores per phenotype; statistics are buffers and travel with checkpoints.
+def _standard(values: Tensor) -> tuple[Tensor, Tensor]:
+    return values.mean(), values.std(unbiased=False)
 
-    Attributes:
-        mean: [T] training mean.
-        sd: [T] training standard deviation (population).
+
+def _minmax(values: Tensor) -> tuple[Tensor, Tensor]:
+    return values.min(), values.max() - values.min()
+
+
+def _robust(values: Tensor) -> tuple[Tensor, Tensor]:
+    # `torch.quantile` takes at most 16 million values.
+    ordered, position = values.sort().values, torch.tensor([0.25, 0.75], dtype=values.dtype) * (len(values) - 1)
+    below = position.floor().long()
+    above = (below + 1).clamp(max=len(values) - 1)
+    low, high = torch.lerp(ordered[below], ordered[above], position - below)
+    return low, high - low
+
+
+def _identity(values: Tensor) -> tuple[Tensor, Tensor]:
+    return values.new_zeros(()), values.new_ones(())
+
+
+STATISTICS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
+    "standard": _standard,
+    "minmax": _minmax,
+    "robust": _robust,
+    "none": _identity,
+    "logistic": _identity,
+}
+"""Kind → shift and scale of one phenotype's training labels, [n] float64 of at least two values."""
+
+
+class Normaliser(nn.Module):
+    """Normalised units of phenotypes; statistics are buffers and travel with checkpoints.
+
+    ========  ======================  =====================
+    kind      shift                   scale
+    ========  ======================  =====================
+    standard  mean                    standard deviation
+    minmax    minimum                 maximum − minimum
+    robust    first quartile          interquartile range
+    none      0                       1
+    logistic  0                       1
+    ========  ======================  =====================
+
+    ``robust`` shifts by the first quartile, not the median, as torchcell's does. Under ``logistic`` labels are 0 to 1
+    and models predict their logits.
+
+    Args:
+        kind: a key of ``STATISTICS``.
+        shift: [T] in original units.
+        scale: [T] in original units.
     """
 
-    mean: Tensor
-    sd: Tensor
+    shift: Tensor
+    scale: Tensor
 
-    def __init__(self, mean: Tensor, sd: Tensor) -> None:
+    def __init__(self, kind: str, shift: Tensor, scale: Tensor) -> None:
         super().__init__()
-        self.register_buffer("mean", mean.float())
-        self.register_buffer("sd", sd.float())
+        self.kind = kind
+        self.register_buffer("shift", shift.float())
+        self.register_buffer("scale", scale.float())
 
     @classmethod
-    def fit(cls, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> Normaliser:
+    def fit(cls, labels_ST: Tensor, phenotypes: tuple[str, ...], kind: str = "standard") -> Normaliser:
         """Statistics of the training labels, NaN left out.
 
         Raises:
-            DataError: a phenotype has no training label, or a single value.
+            DataError: a phenotype has no training label, a single value, a spread that single precision cannot hold,
+                or labels that do not fit ``kind``.
         """
-        means, sds = [], []
-        for name, column in zip(phenotypes, labels_ST.double().unbind(1), strict=True):
-            values = column[~column.isnan()]
-            if len(values) == 0:
-                raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")
-            if (values == values[0]).all():
-                raise DataError(
-                    f"phenotype '{name}' is constant in the training part",
-                    got=float(values[0]),
-                    do="leave it out of `data.phenotypes`, or choose another split",
-                )
-            means.append(values.mean())
-            sds.append(values.std(unbiased=False))
-        return cls(torch.stack(means), torch.stack(sds))
+        columns = zip(phenotypes, labels_ST.double().unbind(1), strict=True)
+        shifts, scales = zip(
+            *(_statistics(name, column[~column.isnan()], kind) for name, column in columns), strict=True
+        )
+        return cls(kind, torch.stack(shifts), torch.stack(scales))
 
     def normalise(self, labels: Tensor) -> Tensor:
         """Original → normalised units; [..., T]."""
-        return (labels - self.mean) / self.sd
+        return (labels - self.shift) / self.scale
 
-    def restore(self, labels: Tensor) -> Tensor:
-        """Normalised → original units; [..., T]."""
-        return labels * self.sd + self.mean
+    def expect(self, outputs: Tensor) -> Tensor:
+        """What a model predicts → normalised units; [..., T]."""
+        return outputs.sigmoid() if self.kind == "logistic" else outputs
+
+    def restore(self, outputs: Tensor) -> Tensor:
+        """What a model predicts → original units; [..., T]."""
+        return self.expect(outputs) * self.scale + self.shift
+
+
+def _statistics(name: str, values: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    """Shift and scale of one phenotype.
+
+    Args:
+        name: of the phenotype.
+        values: [n] float64, its training labels.
+        kind: a key of ``STATISTICS``.
+    """
+    if len(values) == 0:
+        raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        raise DataError(
+            f"phenotype '{name}' is constant in the training part",
+            got=low,
+            do="leave it out of `data.phenotypes`, or choose another split",
+        )
+    if kind == "logistic" and not 0 <= low < high <= 1:
+        raise DataError(
+            f"`data.normalise: logistic`: labels of phenotype '{name}' are no probabilities",
+            got=f"{low:.4g} … {high:.4g}",
+            expected="0 … 1",
+            do="leave it out of `data.phenotypes`, or set `data.normalise: standard`",
+        )
+    shift, scale = STATISTICS[kind](values)
+    if scale == 0:
+        raise DataError(
+            f"`data.normalise: {kind}`: the middle half of the training labels of phenotype '{name}' are equal",
+            got=float(shift),
+            expected="quartiles that differ",
+            do="set `data.normalise: standard`",
+        )
+    float32 = torch.finfo(torch.float32)
+    if not float32.tiny <= float(scale) <= float32.max:
+        raise DataError(
+            f"phenotype '{name}': the spread of its training labels does not fit into single precision",
+            got=f"{float(scale):.4g}, labels {low:.4g} … {high:.4g}",
+            expected=f"{float32.tiny:.4g} … {float32.max:.4g}",
+            do="give the phenotype in another unit",
+        )
+    return shift, scale

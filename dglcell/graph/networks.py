@@ -162,27 +162,31 @@ def network_edges(
         self_loops = config.self_loops
     edges: dict[str, Edges] = {}
     counts: dict[str, dict[str, int]] = {}
-    dropped_rows = 0
     for relation, named in network.relations.items():
-        mapped = Edges(index[named.src], index[named.dst], named.weight)
-        inside = mapped.select((mapped.src >= 0) & (mapped.dst >= 0))
-        merged = merge_pairs(inside, ordered=bool(config.directed))
-        counts[relation] = {
-            "rows": len(named),
-            "dropped": len(named) - len(inside),
-            "merged": len(inside) - len(merged),
-            "self_pairs": int((merged.src == merged.dst).sum()),
-        }
-        dropped_rows += len(named) - len(inside)
+        merged, counts[relation] = _mapped_pairs(named, index, ordered=bool(config.directed))
         if symmetrise and not config.directed:
             merged = merged.symmetrised()
         edges[relation] = merged.with_self_loops(len(genes)) if self_loops and len(merged) else merged
-    report = NameReport(len(network.names), missing, network.ambiguous, dropped_rows)
+    dropped = sum(count["dropped"] for count in counts.values())
+    report = NameReport(len(network.names), missing, network.ambiguous, dropped)
     where = f"network '{network.name}' ({Path(config.path).name})"
     enforce_name_policy(report, config.unknown or unknown, where=where, key=f"{key}.unknown")
     _refuse_empty(edges, counts, where)
     names = {"total": report.total, "unknown": list(missing), "ambiguous": list(network.ambiguous)}
     return edges, {**network.provenance, "names": names, "relations": counts}
+
+
+def _mapped_pairs(named: Edges, index: NDArray[np.int64], *, ordered: bool) -> tuple[Edges, dict[str, int]]:
+    """Pairs whose ends ``index`` maps to genes, each once, and how many there were on the way."""
+    mapped = Edges(index[named.src], index[named.dst], named.weight)
+    inside = mapped.select((mapped.src >= 0) & (mapped.dst >= 0))
+    merged = merge_pairs(inside, ordered=ordered)
+    return merged, {
+        "rows": len(named),
+        "dropped": len(named) - len(inside),
+        "merged": len(inside) - len(merged),
+        "self_pairs": int((merged.src == merged.dst).sum()),
+    }
 
 
 def _refuse_empty(edges: dict[str, Edges], counts: dict[str, dict[str, int]], where: str) -> None:

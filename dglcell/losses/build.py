@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dglcell.losses.bce import BceConfig, BceLoss
 from dglcell.losses.dango import DangoLoss, DangoLossConfig
+from dglcell.losses.ic import IcConfig, IcLoss
 from dglcell.losses.loss import Loss, LossConfig
 from dglcell.losses.masked import ELEMENTS, MaskedConfig, MaskedLoss
+from dglcell.losses.mle_dist_supcr import MleDistSupcrConfig, MleDistSupcrLoss
+from dglcell.losses.mle_wass_supcr import MleWassSupcrConfig, MleWassSupcrLoss
 
 
 class LossKind(NamedTuple):
@@ -18,15 +22,22 @@ class LossKind(NamedTuple):
 
 LOSSES: dict[str, LossKind] = {
     **{name: LossKind(MaskedConfig, MaskedLoss) for name in ELEMENTS},
+    "bce": LossKind(BceConfig, BceLoss),
+    "ic": LossKind(IcConfig, IcLoss),
+    "mle_dist_supcr": LossKind(MleDistSupcrConfig, MleDistSupcrLoss),
+    "mle_wass_supcr": LossKind(MleWassSupcrConfig, MleWassSupcrLoss),
     "dango": LossKind(DangoLossConfig, DangoLoss),
 }
 
 
-def make_loss(config: LossConfig, epochs: int) -> Loss:
+def make_loss(config: LossConfig, epochs: int, batch_size: int | None = None) -> Loss:
     """The loss of a configuration.
 
     Args:
         config: validated.
         epochs: of the whole training, for schedules.
+        batch_size: most strains that a rank can have in a training step; see ``Loss.batch_size``.
     """
-    return LOSSES[config.name].module(config, epochs)
+    loss = LOSSES[config.name].module(config, epochs)
+    loss.batch_size = batch_size
+    return loss

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -96,18 +98,19 @@ class CellEncoder(nn.Module):
 
     @torch.no_grad()
     def relation_weights(self) -> list[RelationWeights]:
-        """What the learned combinations of relations give to their options in the wild type, for tables and plots.
+        """How much of each relation every layer's learned combinations take, in the wild type.
 
-        By layer and node type; nothing for sums and means, and where only one relation ends in a node type.
+        For each layer and node type with a learned combination: none for sums and means, and where but one relation
+        ends in a node type.
         """
         training = self.training
         self.eval()
         wild_type = GenotypeBatch.from_lists([[]]).to(next(self.parameters()).device)
         perturbed = perturb(self.cell, wild_type, "node_mask", self.config.kernel)
-        states, found = {t: States.shared(self.inputs(t)) for t in self.node_types}, []
+        states = {t: States.shared(self.inputs(t)) for t in self.node_types}
+        found = []
         for number, layer in enumerate(self.layers):
-            assert isinstance(layer, HeteroLayer)
-            found += layer.relation_weights(perturbed, states, number)
+            found += cast(HeteroLayer, layer).relation_weights(perturbed, states, number)
             states = layer(perturbed, states)
         self.train(training)
         return found

@@ -25,10 +25,10 @@ class EncoderConfig(ModelConfig):
     gin_hidden: int | None = None  # width inside a GIN's MLP; H where null
     conv_heads: int = 4  # heads of gatv2; must divide H
     cross_relation: str = "sum"  # sum | mean | cross_attention | pairwise_interaction, of the relations into a node
-    cross_relation_heads: int = 4  # cross_attention: must divide H
-    cross_relation_hidden: int | None = None  # pairwise_interaction: width inside the pairs' MLPs; H / 2 where null
-    cross_relation_layers: int = 2  # pairwise_interaction: Linear layers of these MLPs, 2 or more
-    cross_relation_norm: str = "none"  # layer | rms | none, after cross_attention and pairwise_interaction
+    cross_relation_heads: int = 4  # heads of cross_attention; must divide H
+    cross_relation_hidden: int | None = None  # width inside the MLPs of pairwise_interaction; H / 2 where null
+    cross_relation_layers: int = 2  # Linear layers of these MLPs, 2 or more
+    cross_relation_norm: str = "none"  # layer | rms | none, after the two that are learnt
     residual: bool = True  # add the input of every layer to its output
     norm: str = "layer"  # layer | rms | none, per node
     activation: str = "gelu"
@@ -75,18 +75,6 @@ class EncoderConfig(ModelConfig):
         make_norm(self.norm, 1)
         make_activation(self.activation)
 
-    def combination_of_relations(self) -> CrossRelation:
-        """The keys that say how relations are combined."""
-        return CrossRelation(
-            self.cross_relation,
-            heads=self.cross_relation_heads,
-            hidden=self.cross_relation_hidden,
-            layers=self.cross_relation_layers,
-            norm=self.cross_relation_norm,
-            activation=self.activation,
-            dropout=self.dropout,
-        )
-
     def gives(self) -> frozenset[str]:
         """See ``ModelConfig.gives``."""
         return frozenset({"embedding"})
@@ -98,6 +86,18 @@ class EncoderConfig(ModelConfig):
     def needs_relations(self) -> bool:
         """See ``ModelConfig.needs_relations``."""
         return self.layers > 0
+
+    def combination_of_relations(self) -> CrossRelation:
+        """The keys that say how relations are combined."""
+        return CrossRelation(
+            self.cross_relation,
+            self.cross_relation_heads,
+            self.cross_relation_hidden,
+            self.cross_relation_layers,
+            self.cross_relation_norm,
+            self.activation,
+            self.dropout,
+        )
 
     def check_choice(self, key: str, allowed: tuple[str, ...]) -> None:
         """Refuse an unknown value of a key.

@@ -17,6 +17,7 @@ from dglcell.nn.combination import Combination
 from dglcell.nn.initial import initialise, start_at_the_mean
 from dglcell.nn.mlp import mlp
 from dglcell.nn.pooling import AttentionPooling
+from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -104,6 +105,10 @@ class HeteroCell(StrainModel):
         local_part: Tensor = self.local_head(states[GENE].rows(genes_BK, strain=0), genes_BK, present_BK)
         phenotypes, gates = self.combination(global_part, local_part)
         return Prediction(phenotypes, difference, {"global": global_part, "local": local_part}, gates)
+
+    def relation_weights(self) -> list[RelationWeights]:
+        """See ``CellEncoder.relation_weights``."""
+        return self.encoder.relation_weights()
 
     def _pool(self, node_type: str, states: States, keep_NB: Tensor) -> Tensor:
         """[B, H] pooled states, times the number of nodes where so configured."""

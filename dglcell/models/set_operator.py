@@ -18,6 +18,7 @@ from dglcell.nn.deletion_attention import DeletionAttention
 from dglcell.nn.initial import initialise, start_at_the_mean
 from dglcell.nn.mlp import mlp
 from dglcell.nn.pooling import AttentionPooling
+from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.knockout import keep_genes
 from dglcell.perturbation.perturb import perturb
@@ -97,6 +98,10 @@ class SetOperator(StrainModel):
             return Prediction(first, difference, parts)
         phenotypes, gates = self.combination(first, *second)
         return Prediction(phenotypes, difference, parts, gates)
+
+    def relation_weights(self) -> list[RelationWeights]:
+        """See ``CellEncoder.relation_weights``."""
+        return self.encoder.relation_weights()
 
     def _difference(self, x_NH: Tensor, genotypes: GenotypeBatch, deleted_BKH: Tensor, present_BK: Tensor) -> Tensor:
         """[B, H] pooled states of the wild type minus those of every strain."""

@@ -21,7 +21,7 @@ from dglcell.models.build import make_model
 from dglcell.models.prediction import StrainModel
 from dglcell.training.directory import RunDirectory
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """Load and check a checkpoint file.
 
     Raises:
-        CheckpointError: torn, not written by dglcell, or of a newer schema.
+        CheckpointError: torn, not written by dglcell, or of another schema.
     """
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -82,12 +82,14 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     about = content.get("dglcell") if isinstance(content, dict) else None
     if not isinstance(about, dict) or "state_dict" not in content:
         raise CheckpointError(f"'{path}' is not a checkpoint of dglcell")
-    if about.get("schema", 0) > SCHEMA_VERSION:
+    schema = about.get("schema", 0)
+    if schema != SCHEMA_VERSION:
+        newer = schema > SCHEMA_VERSION
         raise CheckpointError(
-            f"checkpoint '{path}' was written by a newer dglcell",
-            got=f"schema {about['schema']}",
-            expected=f"schema {SCHEMA_VERSION} or older",
-            do="upgrade dglcell",
+            f"checkpoint '{path}' was written by {'a newer' if newer else 'an older'} dglcell",
+            got=f"schema {schema}",
+            expected=f"schema {SCHEMA_VERSION}",
+            do="upgrade dglcell" if newer else "use the version that wrote it, or train again",
         )
     return content
 
@@ -108,7 +110,7 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
 
     Args:
         directory: of the run.
-        checkpoint: ``best_loss``, ``best_pearson``, ``last``, or a path; as the run configured where None.
+        checkpoint: a name of ``CHECKPOINTS``, or a path; as the run configured where None.
         cell: the run's cell graph, where it is loaded already.
 
     Raises:
@@ -132,7 +134,7 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     prefix = "model.encoder.features."
     features = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
     model = make_model(config.model, ResidentCell(cell.graph), len(about["phenotypes"]), features)
-    normaliser = Normaliser(state["normaliser.mean"], state["normaliser.sd"])
+    normaliser = Normaliser(config.data.normalise, state["normaliser.shift"], state["normaliser.scale"])
     try:
         model.load_state_dict({k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")})
     except RuntimeError as error:

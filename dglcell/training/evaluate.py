@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,15 @@ from torch import Tensor
 
 from dglcell.baselines import Strains, fit_null_models
 from dglcell.data.dataset import StrainDataset
+from dglcell.data.kinds import CLASSIFICATION
 from dglcell.data.sampler import EpochBatches
 from dglcell.data.transform import Normaliser
 from dglcell.files import atomic_file
 from dglcell.kernels.spmm import check_kernel
-from dglcell.models.prediction import StrainModel
+from dglcell.models.prediction import Prediction, StrainModel
 from dglcell.training.metrics import ResultRow, regression_metrics
 from dglcell.training.prepare import Prepared
+from dglcell.training.ranking import best_threshold, classification_metrics, f1
 
 
 @torch.inference_mode()
@@ -38,45 +41,105 @@ def predict_strains(
     Raises:
         MissingDependencyError: the model's kernel does not run on its device.
     """
+    outputs = [p.phenotypes.float() for p in _predictions(model, dataset, strains, batch_size)]
+    return normaliser.to(outputs[0].device).restore(torch.cat(outputs)).cpu().numpy()
+
+
+@torch.inference_mode()
+def predict_and_embed(
+    model: StrainModel, normaliser: Normaliser, dataset: StrainDataset, strains: Tensor, *, batch_size: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """The same, and [n, D] embeddings; None for a model that has none."""
+    outputs, embeddings = [], []
+    for prediction in _predictions(model, dataset, strains, batch_size):
+        outputs.append(prediction.phenotypes.float())
+        if prediction.embedding is not None:
+            embeddings.append(prediction.embedding.float())
+    predicted_ST = normaliser.to(outputs[0].device).restore(torch.cat(outputs))
+    return predicted_ST.cpu().numpy(), torch.cat(embeddings).cpu().numpy() if embeddings else None
+
+
+def _predictions(model: StrainModel, dataset: StrainDataset, strains: Tensor, batch_size: int) -> Iterator[Prediction]:
+    """Batch by batch, on the device of the model."""
     device = next(model.parameters()).device
     check_kernel(model.config.kernel, device.type)
     model.eval()
-    counts = dataset.offsets.cpu().diff()
-    resident, normaliser = dataset.to(device), normaliser.to(device)
-    predictions = [
-        normaliser.restore(
-            model(resident.gather(batch.to(device), int(counts[batch].sum())).genotypes).phenotypes.float()
-        )
-        for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0)
-    ]
-    return torch.cat(predictions).cpu().numpy()
+    counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
+    for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0):
+        yield model(resident.gather(batch.to(device), int(counts[batch].sum())).genotypes)
 
 
-def model_rows(
-    name: str, part: str, phenotypes: Sequence[str], predicted_ST: NDArray[np.float32], measured_ST: NDArray[np.float32]
+def rows_of(
+    model: str,
+    phenotype: str,
+    kind: str,
+    predicted: Mapping[str, NDArray[np.floating]],
+    measured: Mapping[str, NDArray[np.floating]],
+    *,
+    is_null: bool = False,
 ) -> list[ResultRow]:
-    """Metrics of the model ``name`` on one part, a row per phenotype."""
+    """Metrics of a model for one phenotype, a row per part.
+
+    Args:
+        model: name shown.
+        phenotype: label column.
+        kind: of its labels. Classes are told apart at the threshold that is best on the validation part.
+        predicted: part → [S] predictions; the validation part among them.
+        measured: part → [S] labels.
+        is_null: whether it is a null model.
+    """
+    is_class = kind == CLASSIFICATION
+    threshold = best_threshold(predicted["validation"], measured["validation"]) if is_class else math.nan
+    rows = []
+    for part, values in predicted.items():
+        metrics = regression_metrics(values, measured[part])
+        if is_class:
+            metrics |= classification_metrics(values, measured[part])
+            metrics |= {"f1": f1(values, measured[part], threshold), "threshold": threshold}
+        rows.append(ResultRow(model, part, phenotype, metrics, is_null, kind))
+    return rows
+
+
+def model_rows(model: str, prepared: Prepared, predictions: Mapping[str, NDArray[np.float32]]) -> list[ResultRow]:
+    """Metrics of the model, a row per phenotype and part.
+
+    Args:
+        model: name shown.
+        prepared: what it was trained on.
+        predictions: part → [S, T] in original units.
+    """
+    dataset = prepared.dataset
+    measured = {part: dataset.labels[prepared.parts[part]].numpy() for part in predictions}
     return [
-        ResultRow(name, part, phenotype, regression_metrics(predicted_ST[:, t], measured_ST[:, t]))
-        for t, phenotype in enumerate(phenotypes)
+        row
+        for t, (name, kind) in enumerate(zip(dataset.phenotypes, dataset.kinds, strict=True))
+        for row in rows_of(model, name, kind, _column(predictions, t), _column(measured, t))
     ]
 
 
-def null_rows(prepared: Prepared, parts: Iterable[str]) -> list[ResultRow]:
-    """Metrics of the null models, fitted on the training part, for every phenotype and part."""
+def null_rows(prepared: Prepared, parts: Sequence[str]) -> list[ResultRow]:
+    """Metrics of the null models, fitted on the training part, for every phenotype and part.
+
+    Args:
+        prepared: what to fit and evaluate them on.
+        parts: which parts; the validation part among them.
+    """
     dataset = prepared.dataset
     everything = Strains(dataset.genes.numpy(), dataset.offsets.numpy(), len(prepared.cell.genes))
     strains = {name: everything.take(numbers.numpy()) for name, numbers in prepared.parts.items()}
     rows = []
-    for t, phenotype in enumerate(dataset.phenotypes):
+    for t, (phenotype, kind) in enumerate(zip(dataset.phenotypes, dataset.kinds, strict=True)):
         labels = {name: dataset.labels[numbers, t].numpy() for name, numbers in prepared.parts.items()}
         nulls = fit_null_models(strains["train"], strains["validation"], labels["train"], labels["validation"])
-        rows += [
-            ResultRow(null.name, part, phenotype, regression_metrics(null.predict(strains[part]), labels[part]), True)
-            for null in nulls
-            for part in parts
-        ]
+        for null in nulls:
+            predicted = {part: null.predict(strains[part]) for part in parts}
+            rows += rows_of(null.name, phenotype, kind, predicted, labels, is_null=True)
     return rows
+
+
+def _column(table: Mapping[str, NDArray[np.float32]], t: int) -> dict[str, NDArray[np.float32]]:
+    """Part → [S] values of the t-th phenotype."""
+    return {part: values_ST[:, t] for part, values_ST in table.items()}
 
 
 def write_predictions(path: Path, prepared: Prepared, strains: Tensor, predicted_ST: NDArray[np.float32]) -> None:

@@ -6,6 +6,7 @@ import logging
 import math
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -14,6 +15,7 @@ from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumul
 
 from dglcell.config import Config
 from dglcell.data.datamodule import StrainDataModule
+from dglcell.data.kinds import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
@@ -27,6 +29,7 @@ from dglcell.training.checkpoint import describe_run
 from dglcell.training.device import device_of
 from dglcell.training.directory import RunDirectory
 from dglcell.training.optimizers import count_steps
+from dglcell.training.pictures import EpochPictures
 from dglcell.training.prepare import Prepared
 from dglcell.training.progress import EpochBar
 from dglcell.training.ranks import is_rank_zero, leave_group, wait_for
@@ -43,7 +46,9 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell(prepared.cell.graph), len(dataset.phenotypes), prepared.features)
-    normaliser = Normaliser.fit(dataset.labels[prepared.parts["train"]], dataset.phenotypes)
+    config.loss.check_labels(dataset.labels[torch.cat(list(prepared.parts.values()))], dataset.phenotypes)
+    train = dataset.labels[prepared.parts["train"]]
+    normaliser = Normaliser.fit(train, dataset.phenotypes, config.data.normalise)
     # After everything that may refuse the data: this writes the first file of the run.
     if config.model.is_calibrated():
         assert isinstance(model, HeteroCell)
@@ -54,12 +59,21 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
         model,
         normaliser,
         dataset.phenotypes,
-        loss=make_loss(config.loss, settings.epochs),
+        kinds=dataset.kinds,
+        loss=make_loss(config.loss, settings.epochs, config.data.training_batch),
         optimizer=config.optimizer,
         scheduler=config.scheduler,
         epochs=settings.epochs,
         steps=count_steps(batches, settings.epochs, settings.accumulate),
         record=EpochLog(directory.metrics, settings.epochs),
+        pictures=EpochPictures(
+            directory,
+            f"{config.experiment.name}, seed {config.seed}",
+            config.plot_every,
+            dict(zip(dataset.phenotypes, dataset.units, strict=True)),
+            config.plot_points,
+            config.seed,
+        ),
         about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
     )
 
@@ -118,11 +132,16 @@ def fit(
             leave_group()
 
 
-def make_trainer(config: Config, directory: RunDirectory) -> pl.Trainer:
+def make_trainer(config: Config, directory: RunDirectory, kinds: Sequence[str]) -> pl.Trainer:
     """Lightning's trainer.
 
+    Args:
+        config: validated.
+        directory: where checkpoints go.
+        kinds: of the phenotypes' labels.
+
     Raises:
-        ConfigError: the machine has no such device, or Lightning no such setting.
+        ConfigError: the machine has no such device, Lightning no such setting, or the phenotypes no such metric.
     """
     settings = config.trainer
     with warnings.catch_warnings():
@@ -137,7 +156,7 @@ def make_trainer(config: Config, directory: RunDirectory) -> pl.Trainer:
                 max_epochs=settings.epochs,
                 gradient_clip_val=settings.clip,
                 deterministic="warn" if settings.deterministic else False,
-                callbacks=make_callbacks(config, directory),
+                callbacks=make_callbacks(config, directory, kinds),
                 logger=False,
                 default_root_dir=directory.path,
                 enable_progress_bar=shows_bar(config),
@@ -154,8 +173,19 @@ def make_trainer(config: Config, directory: RunDirectory) -> pl.Trainer:
             ) from error
 
 
-def make_callbacks(config: Config, directory: RunDirectory) -> list[Callback]:
-    """Best-loss, best-Pearson and last checkpoints; progress bar, early stopping and accumulation where asked for."""
+def make_callbacks(config: Config, directory: RunDirectory, kinds: Sequence[str]) -> list[Callback]:
+    """Checkpoints of the best validation loss, Pearson correlation and average precision (of phenotypes of 0 and 1),
+    and of the last epoch; progress bar, early stopping and accumulation where asked for.
+
+    Raises:
+        ConfigError: the checkpoint to evaluate is of a metric that no phenotype has.
+    """
+    if config.trainer.evaluate == "best_average_precision" and CLASSIFICATION not in kinds:
+        raise ConfigError(
+            "`trainer.evaluate: best_average_precision` is for phenotypes of 0 and 1",
+            got="labels that are other numbers",
+            do="set `trainer.evaluate: best_pearson` or `best_loss`",
+        )
 
     def keep(name: str, monitor: str | None, mode: str) -> ModelCheckpoint:
         return ModelCheckpoint(
@@ -167,6 +197,8 @@ def make_callbacks(config: Config, directory: RunDirectory) -> list[Callback]:
         keep("best_pearson", "validation/pearson", "max"),
         keep("last", None, "min"),
     ]
+    if CLASSIFICATION in kinds:
+        callbacks.append(keep("best_average_precision", "validation/average_precision", "max"))
     if config.trainer.patience is not None:
         callbacks.append(EarlyStopping("validation/loss", patience=config.trainer.patience))
     if shows_bar(config):

@@ -1,24 +1,19 @@
-"""Regression metrics of one phenotype, and the table that compares models."""
+"""Regression metrics of one phenotype."""
 
 from __future__ import annotations
 
-import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from rich.console import Console
-from rich.table import Table
 from scipy.stats import rankdata
 
+from dglcell.data.kinds import REGRESSION
 from dglcell.errors import DataError
 
 METRICS = ("mse", "rmse", "mae", "pearson", "spearman", "r2", "n")
-COLUMNS = {"n": "n", "pearson": "Pearson", "spearman": "Spearman", "r2": "R²", "mse": "MSE", "mae": "MAE"}
-LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae"})
-UNDEFINED = "-"
 # Below this spread relative to its size an array is a constant with rounding errors.
 CONSTANT = 1e-13
 
@@ -40,16 +35,7 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
     Raises:
         DataError: the shapes differ or are not one-dimensional.
     """
-    p = np.asarray(prediction, dtype=np.float64)
-    t = np.asarray(target, dtype=np.float64)
-    if p.ndim != 1 or p.shape != t.shape:
-        raise DataError(
-            "metrics: predictions and targets differ in shape",
-            got=f"{p.shape} and {t.shape}",
-            expected="two arrays of shape [S]",
-        )
-    measured = ~np.isnan(t)
-    p, t = p[measured], t[measured]
+    p, t = measured_pairs(prediction, target)
     if len(t) == 0:
         return {name: math.nan for name in METRICS[:-1]} | {"n": 0}
     if not np.isfinite(p).all():
@@ -66,6 +52,24 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
         "r2": math.nan if is_constant(t) else 1.0 - float(np.sum(error**2)) / spread,
         "n": len(t),
     }
+
+
+def measured_pairs(prediction: ArrayLike, target: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Predictions and targets of the strains that have a target, in float64.
+
+    Raises:
+        DataError: the shapes differ or are not one-dimensional.
+    """
+    p = np.asarray(prediction, dtype=np.float64)
+    t = np.asarray(target, dtype=np.float64)
+    if p.ndim != 1 or p.shape != t.shape:
+        raise DataError(
+            "metrics: predictions and targets differ in shape",
+            got=f"{p.shape} and {t.shape}",
+            expected="two arrays of shape [S]",
+        )
+    measured = ~np.isnan(t)
+    return p[measured], t[measured]
 
 
 def is_constant(x: NDArray[np.float64]) -> bool:
@@ -96,8 +100,10 @@ class ResultRow:
         model: name shown, e.g. ``additive ridge``.
         part: ``train``, ``validation`` or ``test``.
         phenotype: label column.
-        metrics: from :func:`regression_metrics`, in the original units of the phenotype.
+        metrics: from :func:`regression_metrics`, in the original units of the phenotype; for a phenotype of 0 and 1
+            also those of :func:`~dglcell.training.ranking.classification_metrics`.
         is_null: whether it is a null model.
+        kind: of the phenotype's labels, ``regression`` or ``classification``; see ``StrainDataset.kinds``.
     """
 
     model: str
@@ -105,71 +111,4 @@ class ResultRow:
     phenotype: str
     metrics: Mapping[str, float]
     is_null: bool = False
-
-
-def best_in_block(rows: Sequence[ResultRow], metric: str) -> set[int]:
-    """Positions of the best rows of each block (phenotype and part) by ``metric``.
-
-    An undefined value never wins, and a block with a single row has no best.
-    """
-    blocks: dict[tuple[str, str], list[int]] = {}
-    for position, row in enumerate(rows):
-        blocks.setdefault((row.phenotype, row.part), []).append(position)
-    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
-    best: set[int] = set()
-    for positions in blocks.values():
-        scores = {i: sign * rows[i].metrics.get(metric, math.nan) for i in positions}
-        finite = {i: score for i, score in scores.items() if math.isfinite(score)}
-        if len(positions) > 1 and finite:
-            top = max(finite.values())
-            best |= {i for i, score in finite.items() if score == top}
-    return best
-
-
-def format_results_table(rows: Iterable[ResultRow], *, color: bool = False, width: int | None = None) -> str:
-    """The comparison table: blocks of phenotype and part, a line a model, ``*`` at the best of each column.
-
-    Args:
-        rows: any order; blocks keep the order in which they first appear, lines the order within.
-        color: bold best values and dim null models, for a terminal.
-        width: characters; as wide as needed if None.
-    """
-    rows = list(rows)
-    order = list(dict.fromkeys((row.phenotype, row.part) for row in rows))
-    rows.sort(key=lambda row: order.index((row.phenotype, row.part)))
-    best = {metric: best_in_block(rows, metric) for metric in COLUMNS if metric != "n"}
-    table = Table(box=None, pad_edge=False, header_style="bold" if color else "")
-    for title in ("phenotype", "part", "model"):
-        table.add_column(title, no_wrap=True)
-    for title in COLUMNS.values():
-        table.add_column(title, justify="right", no_wrap=True)
-    previous: tuple[str, str] | None = None
-    for i, row in enumerate(rows):
-        block = (row.phenotype, row.part)
-        if previous is not None and block != previous:
-            table.add_section()
-        labels = block if block != previous else ("", "")
-        cells = [_cell(row, metric, i in best.get(metric, ())) for metric in COLUMNS]
-        table.add_row(*labels, row.model, *cells, style="dim" if color and row.is_null else None)
-        previous = block
-    buffer = io.StringIO()
-    console = Console(
-        file=buffer,
-        width=width or 400,
-        force_terminal=color,
-        color_system="standard" if color else None,
-        markup=False,
-    )
-    console.print(table)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
-
-
-def _cell(row: ResultRow, metric: str, is_best: bool) -> str:
-    value = row.metrics.get(metric, math.nan)
-    if not math.isfinite(value):
-        return UNDEFINED + " "
-    if metric == "n":
-        return f"{int(value):,}"
-    # Adding zero turns a rounded −0.000 into 0.000.
-    text = f"{value:#.4g}" if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
-    return text + ("*" if is_best else " ")
+    kind: str = REGRESSION

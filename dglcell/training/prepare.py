@@ -121,7 +121,7 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     table = store.read()
     cell = cell or build_cell(config.cell, config.paths.raw)
     if split is None:
-        split = make_split(config.split, table, store.sha256, config.paths.raw)
+        split = make_split(config.split, table, store.sha256, config.paths.raw, cell)
         log.info("%s", describe_split(split, table))
     dataset = StrainDataset.from_table(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
     if dataset.names.rows_dropped:

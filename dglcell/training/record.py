@@ -54,8 +54,11 @@ class EpochLog:
         with open(self.path, "a") as file:
             file.write(json.dumps(row) + "\n")
         loss = figures.get("validation/loss", math.nan)
+        metric = f"r {figures.get('validation/pearson', math.nan):.4f}"
+        if "validation/average_precision" in figures:
+            metric = f"AP {figures['validation/average_precision']:.4f}"
         return (
             f"epoch {epoch + 1:>4}/{self.epochs}  train loss {figures['train/loss']:.4f}  "
-            f"validation loss {loss:.4f}  r {figures.get('validation/pearson', math.nan):.4f}  "
+            f"validation loss {loss:.4f}  {metric}  "
             f"{figures['seconds']:.1f} s{'  *' if loss < best else ''}"
         )

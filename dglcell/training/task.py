@@ -12,18 +12,22 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from dglcell.data.dataset import StrainBatch
+from dglcell.data.kinds import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
-from dglcell.losses.loss import Loss
+from dglcell.losses.loss import Loss, LossTerms
 from dglcell.models.prediction import Prediction, StrainModel
 from dglcell.training.gather import gather_rows
 from dglcell.training.metrics import regression_metrics
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler
+from dglcell.training.pictures import EpochPictures
+from dglcell.training.ranking import classification_metrics
 from dglcell.training.record import EpochLog
+from dglcell.training.spread import embedding_figures, embedding_sums
 
 
 class StrainTask(pl.LightningModule):
-    """Regression of phenotypes on genotypes.
+    """Learning phenotypes from genotypes.
 
     Labels are normalised by the training part's statistics; the loss is taken in normalised units, metrics in both.
     A step only enqueues work on the device: predictions and losses stay there until the epoch ends.
@@ -32,12 +36,14 @@ class StrainTask(pl.LightningModule):
         model: genotypes → predictions in normalised units.
         normaliser: label statistics of the training part.
         phenotypes: T names.
+        kinds: T kinds of labels; see ``StrainDataset.kinds``.
         loss: of predictions in normalised units; its buffers travel with checkpoints.
         optimizer, scheduler: validated.
         epochs: of the whole training.
         steps: optimiser steps of the whole training.
         record: where every epoch's figures go.
         about: what checkpoints say of themselves, plain containers.
+        pictures: draws the validation part while the model learns; nothing where None.
     """
 
     def __init__(
@@ -46,6 +52,7 @@ class StrainTask(pl.LightningModule):
         normaliser: Normaliser,
         phenotypes: tuple[str, ...],
         *,
+        kinds: tuple[str, ...],
         loss: Loss,
         optimizer: OptimizerConfig,
         scheduler: SchedulerConfig,
@@ -53,33 +60,53 @@ class StrainTask(pl.LightningModule):
         steps: int,
         record: EpochLog,
         about: dict[str, Any],
+        pictures: EpochPictures | None = None,
     ) -> None:
         super().__init__()
         self.model, self.normaliser, self.phenotypes = model, normaliser, phenotypes
-        self.loss = loss
+        self.kinds, self.loss = kinds, loss
         self.optimizer_config, self.scheduler_config = optimizer, scheduler
         self.epochs, self.steps, self.record, self.about = epochs, steps, record, about
+        self.pictures = pictures
         self._seen: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"train": [], "validation": []}
+        self._terms: dict[str, list[str]] = {}
+        self._embedding_sums: list[Tensor] = []
+        self._embeddings: list[Tensor] = []
         self._figures: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate = math.nan
+        # All ranks hold the same graph: DistributedDataParallel need not send it around before every step.
+        self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
 
     def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
         """Loss of one batch, in normalised units."""
         return self._step(batch, "train")
 
     def validation_step(self, batch: StrainBatch, batch_idx: int) -> None:
-        """Remember predictions and loss of one batch."""
+        """Remember predictions and loss of one batch, and how large and different its embeddings are."""
         self._step(batch, "validation")
+
+    def _remember(self, embedding_BD: Tensor) -> None:
+        """Sums of the validation strains' embeddings; they themselves only where they are drawn."""
+        self._embedding_sums.append(embedding_sums(embedding_BD))
+        if self._draws():
+            self._embeddings.append(embedding_BD.float())
+
+    def _draws(self) -> bool:
+        return self.pictures is not None and self.pictures.due(self.current_epoch)
 
     def _step(self, batch: StrainBatch, part: str) -> Tensor:
         prediction: Prediction = self.model(batch.genotypes)
         target_BT = self.normaliser.normalise(batch.labels)
-        loss = self.loss(prediction, target_BT, self.current_epoch).total
+        loss: LossTerms = self.loss(prediction, target_BT, self.current_epoch)
         present = (~batch.labels.isnan()).sum()
-        summed = torch.stack([loss.detach() * present, present])
-        self._seen[part].append((prediction.phenotypes.detach().float(), batch.labels, summed))
-        return loss
+        # All terms are those of the batches of all ranks; each rank counts them as often as it has labels.
+        summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present
+        if part == "validation" and prediction.embedding is not None:
+            self._remember(prediction.embedding)
+        self._terms[part] = list(loss.terms)
+        self._seen[part].append((prediction.phenotypes.detach().float(), batch.labels, summed.double()))
+        return loss.total
 
     def on_train_epoch_start(self) -> None:
         """Start the clock."""
@@ -88,15 +115,28 @@ class StrainTask(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Forget what a sanity check may have left."""
-        self._seen["validation"].clear()
+        for seen in (self._seen["validation"], self._embedding_sums, self._embeddings):
+            seen.clear()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember the learning rate of this step: schedules move on before the epoch is recorded."""
         self._learning_rate = float(optimizer.param_groups[0]["lr"])
 
     def on_validation_epoch_end(self) -> None:
-        """Validation figures, exact over all ranks."""
-        self._figures = self._measure("validation")
+        """Validation figures, exact over all ranks; and a picture where one is due."""
+        restored_ST, labels_ST, self._figures = self._measure("validation")
+        if self._embedding_sums:
+            figures = embedding_figures(self._embedding_sums)
+            self._figures |= {f"validation/{name}": value for name, value in figures.items()}
+        if self._draws():
+            self._draw(restored_ST, labels_ST)
+
+    def _draw(self, restored_ST: Tensor, labels_ST: Tensor) -> None:
+        """The picture of the epoch; every rank gives its embeddings, the first one draws."""
+        embedding_SD = gather_rows(torch.cat(self._embeddings)) if self._embeddings else None
+        if self.trainer.is_global_zero:
+            assert self.pictures is not None
+            self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, embedding_SD)
 
     def on_train_epoch_end(self) -> None:
         """Figures of the epoch, written to its record and logged at once, so that they are one row of any logger.
@@ -104,7 +144,7 @@ class StrainTask(pl.LightningModule):
         Raises:
             DglcellError: the loss is not finite.
         """
-        figures = self._measure("train")
+        _, _, figures = self._measure("train")
         seconds = time.perf_counter() - self._started
         figures |= {"learning_rate": self._learning_rate, "seconds": seconds, **self._figures}
         self.log_dict(figures)
@@ -130,24 +170,29 @@ class StrainTask(pl.LightningModule):
         if not isinstance(scheduler, ReduceLROnPlateau):
             scheduler.step()
 
-    def _measure(self, part: str) -> dict[str, float]:
+    def _measure(self, part: str) -> tuple[Tensor, Tensor, dict[str, float]]:
+        """Predictions and labels [S, T] of all ranks, in original units, and the figures of the epoch."""
         predictions, labels, losses = zip(*self._seen[part], strict=True)
         self._seen[part].clear()
-        normalised_ST, labels_ST = gather_rows(torch.cat(predictions)), gather_rows(torch.cat(labels))
-        total, present = gather_rows(torch.stack(losses)).sum(0).tolist()
-        figures = {f"{part}/loss": total / max(present, 1.0)}
+        outputs_ST, labels_ST = gather_rows(torch.cat(predictions)), gather_rows(torch.cat(labels))
+        *totals, present = gather_rows(torch.stack(losses)).sum(0).tolist()
+        names = [f"{part}/loss", *(f"{part}/loss/{term}" for term in self._terms[part])]
+        figures = {name: total / max(present, 1.0) for name, total in zip(names, totals, strict=True)}
         targets_ST = self.normaliser.normalise(labels_ST)
-        restored_ST = self.normaliser.restore(normalised_ST)
-        pearsons = []
-        for t, name in enumerate(self.phenotypes):
-            original = regression_metrics(restored_ST[:, t].cpu(), labels_ST[:, t].cpu())
+        expected_ST, restored_ST = self.normaliser.expect(outputs_ST), self.normaliser.restore(outputs_ST)
+        scores: dict[str, list[float]] = {}
+        for t, (name, kind) in enumerate(zip(self.phenotypes, self.kinds, strict=True)):
+            predicted, measured = restored_ST[:, t].cpu(), labels_ST[:, t].cpu()
+            original = regression_metrics(predicted, measured)
+            if kind == CLASSIFICATION:
+                original |= classification_metrics(predicted, measured)
             figures |= {f"{part}/{name}/{metric}": value for metric, value in original.items()}
-            normalised = regression_metrics(normalised_ST[:, t].cpu(), targets_ST[:, t].cpu())
+            normalised = regression_metrics(expected_ST[:, t].cpu(), targets_ST[:, t].cpu())
             figures |= {f"{part}/{name}/normalised/{m}": normalised[m] for m in ("mse", "rmse", "mae")}
-            pearsons.append(original["pearson"])
-        finite = [p for p in pearsons if math.isfinite(p)]
-        figures[f"{part}/pearson"] = sum(finite) / len(finite) if finite else 0.0
-        return figures
+            for metric in [m for m in ("pearson", "average_precision") if m in original]:
+                scores.setdefault(metric, []).append(original[metric])
+        figures |= {f"{part}/{metric}": _mean_of_finite(values) for metric, values in scores.items()}
+        return restored_ST, labels_ST, figures
 
     def configure_optimizers(self) -> Any:
         """Optimiser and schedule."""
@@ -167,3 +212,9 @@ class StrainTask(pl.LightningModule):
         torch.set_rng_state(checkpoint["rng"]["cpu"])
         if "cuda" in checkpoint["rng"] and torch.cuda.device_count() == len(checkpoint["rng"]["cuda"]):
             torch.cuda.set_rng_state_all(checkpoint["rng"]["cuda"])
+
+
+def _mean_of_finite(values: list[float]) -> float:
+    """Their mean; zero if none is finite."""
+    finite = [value for value in values if math.isfinite(value)]
+    return sum(finite) / len(finite) if finite else 0.0

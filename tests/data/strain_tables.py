@@ -51,20 +51,22 @@ def random_table(
         genes: size of the vocabulary.
         deletions: least and most deletions of a strain.
         seed: of the numbers.
-        columns: a second phenotype with missing labels, p-values and standard deviations besides fitness.
+        columns: a second phenotype with missing labels and p-values; standard deviations and numbers of
+            measurements of fitness.
     """
     rng = np.random.default_rng(seed)
     counts = rng.integers(deletions[0], deletions[1] + 1, strains)
     order = rng.random((strains, genes)).argsort(axis=1)
     chosen = np.concatenate([row[:count] for row, count in zip(order, counts, strict=True)])
     phenotypes = {"fitness": rng.normal(1, 0.2, strains).astype(np.float32)}
-    p_values, sds = {}, {}
+    p_values, sds, replicates = {}, {}, {}
     if columns:
         score = rng.normal(0, 1, strains).astype(np.float32)
         score[rng.random(strains) < 0.3] = np.nan
         phenotypes["s_score"] = score
         p_values["s_score"] = rng.random(strains).astype(np.float32)
         sds["fitness"] = rng.random(strains).astype(np.float32)
+        replicates["fitness"] = rng.integers(1, 4, strains).astype(np.float32)
     return StrainTable(
         names(genes),
         chosen.astype(np.int32),
@@ -74,6 +76,7 @@ def random_table(
         {"fitness": "1/h"},
         p_values,
         sds,
+        replicates,
     )
 
 
@@ -100,10 +103,17 @@ def gene_lists(table: StrainTable) -> list[list[str]]:
     ]
 
 
+def shuffled_rows(table: StrainTable, seed: int = 0) -> tuple[StrainTable, np.ndarray]:
+    """The same strains in another order, with genes of a strain in another order beyond the query pair's two."""
+    order = np.random.default_rng(seed).permutation(len(table))
+    strains = gene_lists(table)
+    return table_of([[*strains[i][:2][::-1], *strains[i][2:][::-1]] for i in order]), order
+
+
 def assert_same_strains(found: StrainTable, expected: StrainTable) -> None:
     """The same strains, genes by name and in order, with bitwise equal columns."""
     assert gene_lists(found) == gene_lists(expected)
-    for kind in ("phenotypes", "p_values", "sds"):
+    for kind in ("phenotypes", "p_values", "sds", "replicates"):
         got, want = getattr(found, kind), getattr(expected, kind)
         assert got.keys() == want.keys()
         for name in want:

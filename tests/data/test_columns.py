@@ -96,7 +96,8 @@ def test_the_content_hash_changes_with_everything_it_covers() -> None:
         digest(Block(base.counts, base.genes, labels)),
         digest(base, Layout(70_000, ("a", "c"), p_values=("c",))),
         digest(base, Layout(70_000, ("a", "b"), sds=("b",))),
+        digest(base, Layout(70_000, ("a", "b"), replicates=("b",))),
         digest(base, vocabulary="w"),
         digest(base, unit="1/h"),
     }
-    assert len(variants) == 8
+    assert len(variants) == 9

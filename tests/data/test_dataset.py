@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -112,3 +113,21 @@ def test_a_gathered_batch_holds_the_strains_asked_for(data: st.DataObject) -> No
     assert batch.genotypes.max_deletions == dataset.max_deletions
     torch.testing.assert_close(batch.labels, dataset.labels[strains], equal_nan=True)
     assert batch.strains.tolist() == strains
+
+
+def test_labels_of_0_and_1_are_classes() -> None:
+    values = {
+        "yes_or_no": [0, 1, 1, np.nan],
+        "never": [0, 0, 0, 0],
+        "rate": [0, 1, 0.5, 1],
+        "minus": [0, 1, -1, 1],
+        "fitness": [0.2, 1.1, np.nan, 1],
+    }
+    table = replace(
+        table_of([["A"], ["B"], ["A", "B"], ["C"]]),
+        phenotypes={name: np.array(labels, np.float32) for name, labels in values.items()},
+        units={},
+    )
+    dataset = StrainDataset.from_table(table, Vocabulary.of(["A", "B", "C"]))
+    assert dataset.kinds == ("classification", "classification", "regression", "regression", "regression")
+    assert dataset.to("cpu").kinds == dataset.kinds

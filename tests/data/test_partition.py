@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,17 +12,20 @@ from dglcell.data.partition import (
     TRAIN,
     UNUSED,
     VALIDATION,
+    Bins,
     Parts,
-    gene_disjoint_parts,
+    fill,
     gene_set_keys,
     pair_disjoint_parts,
+    query_pair_keys,
     random_parts,
     shuffled,
 )
 from dglcell.data.table import StrainTable
-from tests.data.strain_tables import gene_lists, random_table, table_of, triples
+from tests.data.strain_tables import gene_lists, random_table, shuffled_rows, table_of, triples
 
 FRACTIONS = (0.8, 0.1, 0.1)
+BINS = Bins.of_fractions(FRACTIONS)
 
 tables = st.builds(
     random_table,
@@ -46,13 +48,6 @@ def shares(parts: Parts) -> np.ndarray:
     return np.bincount(used, minlength=3) / len(used)
 
 
-def shuffled_rows(table: StrainTable, seed: int = 0) -> tuple[StrainTable, np.ndarray]:
-    """The same strains in another order, with genes of a strain in another order beyond the query pair's two."""
-    order = np.random.default_rng(seed).permutation(len(table))
-    strains = gene_lists(table)
-    return table_of([[*strains[i][:2][::-1], *strains[i][2:][::-1]] for i in order]), order
-
-
 @given(table=tables)
 def test_gene_sets_have_one_key_each(table: StrainTable) -> None:
     keys = gene_set_keys(table).tolist()
@@ -73,7 +68,7 @@ def test_shuffling_keeps_keys_apart_and_spreads_them() -> None:
 def test_random_gives_each_strain_one_part_and_each_gene_set_too(
     table: StrainTable, fractions: tuple[float, ...], seed: int, by_deletions: bool
 ) -> None:
-    parts = random_parts(table, fractions, seed, by_deletions)
+    parts = random_parts(table, Bins.of_fractions(fractions), seed, by_deletions)
     assert parts.shape == (len(table),)
     assert parts.dtype == np.uint8
     assert set(parts.tolist()) <= {TRAIN, VALIDATION, TEST}
@@ -85,16 +80,18 @@ def test_random_gives_each_strain_one_part_and_each_gene_set_too(
 
 @pytest.mark.parametrize("fractions", [FRACTIONS, (0.5, 0.3, 0.2)])
 def test_random_meets_its_fractions(fractions: tuple[float, ...]) -> None:
-    np.testing.assert_allclose(shares(random_parts(triples(10_000), fractions, 0, False)), fractions, atol=2e-4)
+    np.testing.assert_allclose(
+        shares(random_parts(triples(10_000), Bins.of_fractions(fractions), 0, False)), fractions, atol=2e-4
+    )
 
 
 def test_random_meets_its_fractions_for_each_number_of_deletions() -> None:
     table = random_table(4000, 500, (1, 4))
     strata = [table.num_deletions == number for number in range(1, 5)]
-    stratified = random_parts(table, FRACTIONS, 0, by_deletions=True)
+    stratified = random_parts(table, BINS, 0, by_deletions=True)
     for stratum in strata[1:]:
         np.testing.assert_allclose(shares(stratified[stratum]), FRACTIONS, atol=2e-3)
-    plain = random_parts(table, FRACTIONS, 0, by_deletions=False)
+    plain = random_parts(table, BINS, 0, by_deletions=False)
     assert max(abs(shares(plain[stratum]) - FRACTIONS).max() for stratum in strata[1:]) > 2e-3
 
 
@@ -103,7 +100,7 @@ def test_random_meets_its_fractions_for_each_number_of_deletions() -> None:
 def test_no_query_pair_and_no_gene_set_is_in_two_parts(
     table: StrainTable, fractions: tuple[float, ...], seed: int, by_deletions: bool
 ) -> None:
-    parts = pair_disjoint_parts(table, fractions, seed, by_deletions)
+    parts = pair_disjoint_parts(table, Bins.of_fractions(fractions), seed, by_deletions)
     pairs, sets = defaultdict(set), defaultdict(set)
     for strain, part in zip(gene_lists(table), parts, strict=True):
         sets[frozenset(strain)].add(int(part))
@@ -118,7 +115,7 @@ def test_no_query_pair_and_no_gene_set_is_in_two_parts(
 def test_a_double_mutant_is_its_own_query_pair() -> None:
     strains = [[f"A{i:02d}", f"B{i:02d}", f"C{j}"] for i in range(40) for j in range(5)]
     doubles = [[f"B{i:02d}", f"A{i:02d}"] for i in range(40)]
-    parts = pair_disjoint_parts(table_of(strains + doubles), FRACTIONS, 3, True)
+    parts = pair_disjoint_parts(table_of(strains + doubles), BINS, 3, True)
     np.testing.assert_array_equal(parts[:200].reshape(40, 5), np.repeat(parts[200:, None], 5, axis=1))
     np.testing.assert_allclose(shares(parts), FRACTIONS)
 
@@ -126,14 +123,14 @@ def test_a_double_mutant_is_its_own_query_pair() -> None:
 def test_pairs_that_share_a_triple_stay_together() -> None:
     ring = [[f"G{i:02d}", f"G{i + 1:02d}", f"G{i + 2:02d}"] for i in range(20)]
     turned = [[b, c, a] for a, b, c in ring]
-    assert len(set(pair_disjoint_parts(table_of(ring + turned), FRACTIONS, 0, True).tolist())) == 1
-    assert len(set(pair_disjoint_parts(table_of(ring), FRACTIONS, 0, True).tolist())) == 3
+    assert len(set(pair_disjoint_parts(table_of(ring + turned), BINS, 0, True).tolist())) == 1
+    assert len(set(pair_disjoint_parts(table_of(ring), BINS, 0, True).tolist())) == 3
 
 
 def test_singles_are_training_and_the_fractions_are_of_the_others() -> None:
     singles = [[f"S{i:03d}"] for i in range(400)]
     pairs = [[f"A{i:03d}", f"B{i:03d}"] for i in range(600)]
-    parts = pair_disjoint_parts(table_of(singles + pairs), FRACTIONS, 0, True)
+    parts = pair_disjoint_parts(table_of(singles + pairs), BINS, 0, True)
     assert (parts[:400] == TRAIN).all()
     np.testing.assert_allclose(shares(parts[400:]), FRACTIONS, atol=1e-3)
 
@@ -143,102 +140,62 @@ def test_a_few_large_query_pairs_of_triples_reach_every_part() -> None:
     doubles = [[f"C{i:04d}", "D"] for i in range(1500)]
     table = table_of(triple_strains + doubles)
     for seed in range(10):
-        parts = pair_disjoint_parts(table, FRACTIONS, seed, by_deletions=True)
+        parts = pair_disjoint_parts(table, BINS, seed, by_deletions=True)
         np.testing.assert_allclose(shares(parts[:1000]), (0.5, 0.25, 0.25))
         np.testing.assert_allclose(shares(parts[1000:]), FRACTIONS)
     # Without levels their share of each part is left to chance.
-    together = [pair_disjoint_parts(table, FRACTIONS, seed, by_deletions=False)[:1000] for seed in range(10)]
+    together = [pair_disjoint_parts(table, BINS, seed, by_deletions=False)[:1000] for seed in range(10)]
     assert any(len(set(parts.tolist())) == 1 for parts in together)
 
 
 @given(strains=st.integers(3, 40), seed=seeds, fractions=fractions)
 def test_three_groups_are_enough_for_three_parts(strains: int, seed: int, fractions: tuple[float, ...]) -> None:
     table = table_of([[f"G{i * i % strains}"] for i in range(strains)] + [["X"], ["Y"]])
-    assert set(random_parts(table, fractions, seed, True).tolist()) == {TRAIN, VALIDATION, TEST}
+    assert set(random_parts(table, Bins.of_fractions(fractions), seed, True).tolist()) == {TRAIN, VALIDATION, TEST}
 
 
 def test_a_query_pair_too_large_for_a_part_goes_to_training() -> None:
     strains = [["A", "B", f"X{i:03d}"] for i in range(300)] + [[f"C{i:03d}", "D", "E"] for i in range(700)]
     for seed in range(20):
-        parts = pair_disjoint_parts(table_of(strains), FRACTIONS, seed, True)
+        parts = pair_disjoint_parts(table_of(strains), BINS, seed, True)
         assert (parts[:300] == TRAIN).all()
         np.testing.assert_allclose(shares(parts), FRACTIONS, atol=2e-3)
 
 
-def genes_by_part(table: StrainTable, parts: Parts) -> dict[int, set[str]]:
-    genes = defaultdict(set)
-    for strain, part in zip(gene_lists(table), parts, strict=True):
-        genes[int(part)].update(strain)
-    return genes
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=40), bins=st.integers(2, 12))
+def test_bins_are_filled_with_whole_groups_and_none_is_empty(sizes: list[int], bins: int) -> None:
+    order = np.repeat(np.arange(len(sizes), dtype=np.uint64), sizes)
+    found = fill(order, (1 / bins,) * bins)
+    assert all(len(set(found[order == group].tolist())) == 1 for group in range(len(sizes)))
+    if len(sizes) >= bins:
+        assert set(found.tolist()) == set(range(bins))
+    if max(sizes) * bins <= len(order):
+        # Groups are whole, and one more may keep another bin from emptiness.
+        counts = np.bincount(found, minlength=bins)
+        assert abs(counts - len(order) / bins).max() <= 2 * max(sizes)
 
 
-@settings(max_examples=200)
-@given(table=tables, fractions=fractions, seed=seeds)
-def test_no_test_gene_occurs_in_training_under_any(table: StrainTable, fractions: tuple[float, ...], seed: int) -> None:
-    parts = gene_disjoint_parts(table, fractions, seed, "any")
-    genes = genes_by_part(table, parts)
-    seen, chosen = genes[TRAIN], genes[TRAIN] | genes[VALIDATION]
-    for strain, part in zip(gene_lists(table), parts, strict=True):
-        assert part in (TRAIN, VALIDATION, TEST)
-        if part == VALIDATION:
-            assert not seen.issuperset(strain)
-        if part == TEST:
-            assert not chosen.issuperset(strain)
+def test_the_query_pair_of_a_triple_is_that_of_its_query_strain() -> None:
+    table = table_of([["Q2", "Q1", "A1"], ["Q1", "Q2", "A2"], ["Q1", "A1", "Q2"], ["Q1"], ["Q1", "Q2"]])
+    rows, keys = query_pair_keys(table)
+    assert rows.tolist() == [0, 1, 2, 4]
+    assert keys[0] == keys[1] == keys[3] != keys[2]
 
 
-@settings(max_examples=200)
-@given(table=tables, fractions=fractions, seed=seeds)
-def test_no_gene_is_in_two_parts_under_all(table: StrainTable, fractions: tuple[float, ...], seed: int) -> None:
-    parts = gene_disjoint_parts(table, fractions, seed, "all")
-    genes = genes_by_part(table, parts)
-    assert not genes[TRAIN] & genes[VALIDATION]
-    assert not genes[TRAIN] & genes[TEST]
-    assert not genes[VALIDATION] & genes[TEST]
-    homes = {gene: part for part in (TRAIN, VALIDATION, TEST) for gene in genes[part]}
-    for strain, part in zip(gene_lists(table), parts, strict=True):
-        if part == UNUSED and all(gene in homes for gene in strain):
-            assert len({homes[gene] for gene in strain}) > 1
-        if len(strain) == 1:
-            assert part != UNUSED
-
-
-def test_gene_disjoint_meets_its_fractions() -> None:
-    table = triples(20_000, genes=600)
-    np.testing.assert_allclose(shares(gene_disjoint_parts(table, FRACTIONS, 0, "any")), FRACTIONS, atol=0.005)
-    parts = gene_disjoint_parts(table, (0.5, 0.3, 0.2), 0, "all")
-    genes = genes_by_part(table, parts)
-    np.testing.assert_allclose([len(genes[part]) / 600 for part in range(3)], (0.5, 0.3, 0.2), atol=0.01)
-    assert (parts == UNUSED).mean() == pytest.approx(1 - 0.5**3 - 0.3**3 - 0.2**3, abs=0.01)
-
-
-def test_a_gene_of_many_strains_is_a_training_gene() -> None:
-    strains = [["HUB", f"X{i:03d}"] for i in range(300)] + [[f"C{i:03d}", f"D{i:03d}"] for i in range(700)]
-    table = table_of(strains)
-    for seed in range(20):
-        parts = gene_disjoint_parts(table, FRACTIONS, seed, "any")
-        assert "HUB" in genes_by_part(table, parts)[TRAIN]
-        np.testing.assert_allclose(shares(parts), FRACTIONS, atol=2e-3)
-
-
-def test_genes_that_no_strain_deletes_do_not_matter() -> None:
-    table = triples(2000, genes=300)
-    padded = replace(table, names=table.names + tuple(f"unused{i}" for i in range(1000)))
-    for rule in ("any", "all"):
-        np.testing.assert_array_equal(
-            gene_disjoint_parts(padded, (0.4, 0.3, 0.3), 1, rule),
-            gene_disjoint_parts(table, (0.4, 0.3, 0.3), 1, rule),
-        )
+def test_other_pairs_of_a_trigenic_screen_recur() -> None:
+    # Ten query pairs by thirty array genes: array genes meet every query gene in training and test.
+    screen = [[f"Q{i}", f"P{i % 3}", f"A{j:02d}"] for i in range(10) for j in range(30)]
+    parts = pair_disjoint_parts(table_of(screen), BINS, 0, True)
+    crossed = [{frozenset([s[1], s[2]]) for s, p in zip(screen, parts, strict=True) if p == part} for part in (0, 2)]
+    assert crossed[0] & crossed[1]
 
 
 def make(kind: str, table: StrainTable, seed: int) -> Parts:
-    if kind == "random":
-        return random_parts(table, FRACTIONS, seed, True)
-    if kind == "pair":
-        return pair_disjoint_parts(table, FRACTIONS, seed, True)
-    return gene_disjoint_parts(table, FRACTIONS, seed, kind)
+    bins = Bins.of_folds(5, 1) if kind.endswith("fold") else BINS
+    return (random_parts if kind.startswith("random") else pair_disjoint_parts)(table, bins, seed, True)
 
 
-@pytest.mark.parametrize("kind", ["random", "pair", "any", "all"])
+@pytest.mark.parametrize("kind", ["random", "pair", "random fold", "pair fold"])
 def test_a_part_depends_on_the_strain_and_the_seed_not_on_the_order_of_rows(kind: str) -> None:
     table = triples(2000, genes=100)
     parts = make(kind, table, 5)
@@ -248,7 +205,7 @@ def test_a_part_depends_on_the_strain_and_the_seed_not_on_the_order_of_rows(kind
     np.testing.assert_array_equal(make(kind, moved, 5), parts[order])
 
 
-@pytest.mark.parametrize("kind", ["random", "pair", "any", "all"])
+@pytest.mark.parametrize("kind", ["random", "pair"])
 def test_wild_type_rows_are_training(kind: str) -> None:
     table = table_of([[], []])
     assert make(kind, table, 0).tolist() == [TRAIN, TRAIN]

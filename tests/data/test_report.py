@@ -11,7 +11,8 @@ from dglcell.data.report import (
     format_stats,
     format_table_stats,
 )
-from dglcell.data.split import Split, SplitConfig, make_split
+from dglcell.data.split import Split, make_split
+from dglcell.data.split_config import KINDS, SplitConfig
 from dglcell.data.store import list_stores
 from dglcell.data.store_build import build_store
 from dglcell.data.store_stats import table_stats
@@ -57,6 +58,8 @@ def test_statistics_are_a_table(tmp_path: Path) -> None:
     ]
     assert "█" in text
     assert "40 of 40 names" in text
+    replicated = int((table.replicates["fitness"] > 1).sum())
+    assert f"fitness: {replicated:,} strains with 2 to 3 measurements" in text
 
 
 def test_an_unmeasured_phenotype_is_shown_as_such() -> None:
@@ -70,10 +73,25 @@ def test_a_split_has_a_line_for_each_part() -> None:
     text = describe_split(split, table)
     assert text.splitlines()[0] == "random split (seed 7, by_deletions True)"
     assert row(text, "train") == ["train", "2", "40.0%", "1", "1", "0", "2"]
-    assert row(text, "validation") == ["validation", "1", "20.0%", "0", "1", "0", "2", "1"]
-    assert row(text, "test") == ["test", "1", "20.0%", "0", "1", "0", "2", "2"]
+    assert row(text, "validation") == ["validation", "1", "20.0%", "0", "1", "0", "2", "1", "0.0%", "0.0%"]
+    assert row(text, "test ") == ["test", "1", "20.0%", "0", "1", "0", "2", "2", "0.0%", "0.0%"]
     assert row(text, "unused") == ["unused", "1", "20.0%", "0", "0", "1"]
     assert split.sha256 in text
+
+
+def test_a_split_tells_what_of_a_part_training_has_seen_and_what_that_shows() -> None:
+    strains = [["A", "B", "X"], ["C"], ["B", "A", "Y"], ["A", "X", "B"], ["B"], ["C", "X", "Z"], ["A", "B"]]
+    split = Split(np.array([0, 0, 2, 2, 2, 2, 2], np.uint8), "pair_disjoint", 7, {}, "5" * 64)
+    text = describe_split(split, table_of(strains))
+    # Known genes: A X B, B and A B of five; known query pairs: B A Y and A B of the four that have one.
+    assert row(text, "test ")[-2:] == ["60.0%", "50.0%"]
+    assert row(text, "validation")[-2:] == ["0", "0"]  # no strain: no share either
+    assert "pair_disjoint: test query pairs are new to the model" in text
+    assert max(map(len, text.splitlines())) <= 130
+
+
+def test_every_kind_of_split_says_what_it_shows() -> None:
+    assert all(len(meaning) > 20 for meaning in KINDS.values())
 
 
 def test_a_split_without_unused_strains_does_not_speak_of_them() -> None:

@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from dglcell.data.split import Split, SplitConfig, SubsetConfig, make_split
+from dglcell.data.split import Split, make_split
+from dglcell.data.split_config import SplitConfig, SubsetConfig
 from dglcell.errors import ConfigError, DataError
-from tests.data.strain_tables import random_table, table_of, triples
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.edges import Edges
+from dglcell.graph.schema import CATALYSES
+from dglcell.graph.vocabulary import Vocabulary
+from tests.data.strain_tables import gene_lists, random_table, table_of, triples
 
 STORE = "5" * 64
 TABLE = random_table(2000, 300, (1, 4))
@@ -31,6 +36,11 @@ def split() -> Split:
         SplitConfig("pair_disjoint"),
         SplitConfig("gene_disjoint"),
         SplitConfig("gene_disjoint", [0.5, 0.25, 0.25], genes_rule="all"),
+        SplitConfig("stratified"),
+        SplitConfig("stratified", folds=5, fold=4),
+        SplitConfig("gene_disjoint", folds=4, fold=3),
+        SplitConfig("gene_split_1"),
+        SplitConfig("gene_split_2", test_genes=100),
         SplitConfig(subset=SubsetConfig(200)),
     ],
 )
@@ -56,6 +66,14 @@ def test_every_option_changes_the_hash(split: Split) -> None:
         SplitConfig("gene_disjoint", genes_rule="all", fractions=[0.4, 0.3, 0.3]),
         SplitConfig(subset=SubsetConfig(200)),
         SplitConfig(subset=SubsetConfig(201)),
+        SplitConfig(subset=SubsetConfig(200, take="proportional")),
+        SplitConfig("stratified"),
+        *(SplitConfig(folds=folds, fold=fold) for folds, fold in [(5, 0), (5, 1), (4, 1)]),
+        *(SplitConfig(kind, folds=5, fold=0) for kind in ("stratified", "pair_disjoint", "gene_disjoint")),
+        SplitConfig("gene_disjoint", folds=5, fold=0, genes_rule="all"),
+        SplitConfig("gene_split_1"),
+        SplitConfig("gene_split_1", test_genes=41),
+        SplitConfig("gene_split_2", test_genes=41),
     ]
     hashes = {make_split(config, TABLE, STORE).sha256 for config in configs}
     assert len(hashes) == len(configs)
@@ -83,7 +101,7 @@ def test_a_split_comes_back_from_its_file(split: Split, tmp_path: Path) -> None:
     found = Split.load(path, STORE)
     np.testing.assert_array_equal(found.part, split.part)
     assert found.meta == split.meta
-    assert make_split(SplitConfig(file=str(path)), TABLE, STORE).sha256 == split.sha256
+    assert make_split(SplitConfig("file", path=str(path)), TABLE, STORE).sha256 == split.sha256
     assert os.listdir(path.parent) == ["split.npz"]
 
 
@@ -115,7 +133,7 @@ def test_an_unknown_part(split: Split) -> None:
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"split .*nowhere.npz' not found"):
-        make_split(SplitConfig(file=str(tmp_path / "nowhere.npz")), TABLE, STORE)
+        make_split(SplitConfig("file", path=str(tmp_path / "nowhere.npz")), TABLE, STORE)
 
 
 def test_a_split_of_another_store(split: Split, tmp_path: Path) -> None:
@@ -127,7 +145,7 @@ def test_a_split_of_another_store(split: Split, tmp_path: Path) -> None:
 def test_a_split_of_another_length(split: Split, tmp_path: Path) -> None:
     split.save(tmp_path / "split.npz")
     with pytest.raises(DataError, match=r"has the wrong length\n.*2000\n.*100\b"):
-        make_split(SplitConfig(file=str(tmp_path / "split.npz")), random_table(100, 10), STORE)
+        make_split(SplitConfig("file", path=str(tmp_path / "split.npz")), random_table(100, 10), STORE)
 
 
 def test_an_altered_split(split: Split, tmp_path: Path) -> None:
@@ -175,8 +193,8 @@ def test_a_text_file_is_no_split(tmp_path: Path) -> None:
     ("config", "message"),
     [
         (
-            SplitConfig("stratified"),
-            r"`split.kind` is unknown\n.*stratified\n.*random or pair_disjoint or gene",
+            SplitConfig("startified"),
+            r"`split.kind` is unknown\n.*startified\n.*random or stratified or pair_disjoint or gene",
         ),
         (SplitConfig(genes_rule="most"), r"`split.genes_rule` is unknown\n.*most\n.*any or all"),
         (
@@ -186,6 +204,26 @@ def test_a_text_file_is_no_split(tmp_path: Path) -> None:
         (SplitConfig(fractions=[0.8, 0.1, 0.2]), r"`split.fractions` do not divide"),
         (SplitConfig(fractions=[0.9, 0.1, 0.0]), r"`split.fractions` do not divide"),
         (SplitConfig(fractions=[1.2, -0.1, -0.1]), r"`split.fractions` do not divide"),
+        (SplitConfig(folds=5), r"`split.folds` and `split.fold` go together\n.*folds 5, fold None\n"),
+        (SplitConfig(fold=0), r"`split.folds` and `split.fold` go together"),
+        (SplitConfig(folds=2, fold=0), r"`split.folds` is out of range\n.*2\n.*3 … 100"),
+        (SplitConfig(folds=101, fold=0), r"`split.folds` is out of range"),
+        (SplitConfig(folds=5, fold=5), r"`split.fold` is out of range\n.*5\n.*0 … 4"),
+        (SplitConfig(folds=5, fold=-1), r"`split.fold` is out of range"),
+        (SplitConfig("gene_split_1", folds=5, fold=0), r"a gene_split_1 split has no folds\n.*folds: 5`\n.*null"),
+        (SplitConfig("file", path="x.json", folds=5, fold=0), r"a file split has no folds"),
+        (
+            SplitConfig(test_genes=40),
+            r"`split.test_genes` is for gene splits\n.*random\n.*gene_split_1 or gene_split_2",
+        ),
+        (SplitConfig("gene_split_2", test_genes=0), r"`split.test_genes` is too small\n.*0\n.*1 or more"),
+        (SplitConfig("file"), r"`split.kind: file` and `split.path` go together\n.*kind file, path None\n"),
+        (SplitConfig(path="x.json"), r"`split.kind: file` and `split.path` go together\n.*kind random, path x.json\n"),
+        (SplitConfig(unlisted="drop"), r"`split.unlisted` is unknown\n.*drop\n.*refuse or unused"),
+        (
+            SplitConfig(subset=SubsetConfig(take="first")),
+            r"`split.subset.take` is unknown\n.*first\n.*singles_first or prop",
+        ),
         (SplitConfig(subset=SubsetConfig(size=2)), r"`split.subset.size` is too small\n.*2\n.*3 or more"),
     ],
 )
@@ -235,6 +273,7 @@ def test_a_gene_list_shapes_the_subset_and_its_record(tmp_path: Path) -> None:
     assert split.counts["unused"] == 1800
     record = split.parameters["subset"]
     assert (record["genes"], record["genes_listed"], record["genes_known"]) == ("metabolism.txt", 101, 100)
+    assert len(record["genes_sha256"]) == 64
     by_folder = replace(config, subset=SubsetConfig(200, genes="metabolism.txt"))
     assert make_split(by_folder, TABLE, STORE, raw=str(tmp_path)).sha256 == split.sha256
     strains = np.repeat(np.arange(len(TABLE)), TABLE.num_deletions)
@@ -245,10 +284,57 @@ def test_a_gene_list_shapes_the_subset_and_its_record(tmp_path: Path) -> None:
 def test_a_gene_list_without_a_known_gene(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_text("HXK1\nHXK2\n")
-    with pytest.raises(DataError, match=r"has no gene of the store\n.*2 names\n.*Y\d{5}.*\n.*systematic names"):
+    with pytest.raises(
+        DataError,
+        match=r"gene list '.*list.txt': no gene of the store is among them\n.*2 names\n.*Y\d{5}.*\n.*systematic names",
+    ):
         make_split(SplitConfig(subset=SubsetConfig(100, genes=str(path))), TABLE, STORE)
 
 
 def test_a_missing_gene_list() -> None:
     with pytest.raises(DataError, match=r"raw file 'nowhere.txt' not found"):
         make_split(SplitConfig(subset=SubsetConfig(100, genes="nowhere.txt")), TABLE, STORE)
+
+
+def test_the_metabolic_genes_of_a_cell_graph_make_a_subset() -> None:
+    vocabularies = {"gene": Vocabulary.of(TABLE.names), "reaction": Vocabulary.of(["R1", "R2"])}
+    edges = Edges(np.array([3, 3, 40, 200]), np.array([0, 1, 1, 0]))
+    cell = CellGraph.assemble(vocabularies, {CATALYSES: edges})
+    config = SplitConfig(subset=SubsetConfig(24, genes="metabolic"))
+    split = make_split(config, TABLE, STORE, cell=cell)
+    listed = {cell.genes.names[gene] for gene in (3, 40, 200)}
+    kept = [genes for genes, part in zip(gene_lists(TABLE), split.part, strict=True) if part != 255]
+    assert len(kept) == 24
+    assert all(listed & set(genes) for genes in kept)
+    assert split.parameters["subset"]["genes"] == "metabolic"
+    assert split.parameters["subset"]["genes_known"] == 3
+    other = CellGraph.assemble(vocabularies, {CATALYSES: Edges(np.array([3, 41]), np.array([0, 1]))})
+    assert make_split(config, TABLE, STORE, cell=other).sha256 != split.sha256
+
+
+def test_metabolic_genes_without_metabolism() -> None:
+    cell = CellGraph.assemble(
+        {"gene": Vocabulary.of(TABLE.names)}, {("gene", "x", "gene"): Edges(np.array([0]), np.array([1]))}
+    )
+    for given in (None, cell):
+        with pytest.raises(DataError, match=r"metabolic`: the cell graph has no metabolic genes\n.*`cell.metabolism"):
+            make_split(SplitConfig(subset=SubsetConfig(24, genes="metabolic")), TABLE, STORE, cell=given)
+
+
+def test_a_subset_of_a_file_keeps_its_parts_and_remembers_the_file(split: Split, tmp_path: Path) -> None:
+    split.save(tmp_path / "split.npz")
+    config = SplitConfig("file", path=str(tmp_path / "split.npz"), subset=SubsetConfig(100))
+    kept = make_split(config, TABLE, STORE)
+    used = kept.part != 255
+    assert used.sum() == 100
+    np.testing.assert_array_equal(kept.part[used], split.part[used])
+    assert kept.parameters["subset_of"] == split.sha256
+
+
+def test_gene_splits_hold_out_40_and_400_genes_unless_told() -> None:
+    for kind, genes in (("gene_split_1", 40), ("gene_split_2", 400)):
+        table = random_table(6000, 450, (1, 2))
+        found = make_split(SplitConfig(kind, [0.72, 0.18, 0.1]), table, STORE)
+        assert found.parameters["test_genes"] == genes
+        seen = set(table.genes[np.repeat(found.part <= 1, table.num_deletions)].tolist())
+        assert len(set(table.genes.tolist()) - seen) == genes

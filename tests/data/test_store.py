@@ -69,6 +69,7 @@ def test_blocks_follow_each_other(store: Store, table: StrainTable) -> None:
         {},
         {name: np.concatenate([block.p_values[name] for block in blocks]) for name in table.p_values},
         {name: np.concatenate([block.sds[name] for block in blocks]) for name in table.sds},
+        {name: np.concatenate([block.replicates[name] for block in blocks]) for name in table.replicates},
     )
     assert_same_strains(joined, table)
     with pytest.raises(IndexError, match="block 9 of 9"):
@@ -90,7 +91,7 @@ def test_chosen_phenotypes_bring_their_own_columns(store: Store, table: StrainTa
     assert list(found.phenotypes) == ["s_score"]
     np.testing.assert_array_equal(found.phenotypes["s_score"], table.phenotypes["s_score"])
     np.testing.assert_array_equal(found.p_values["s_score"], table.p_values["s_score"])
-    assert found.sds == {}
+    assert found.sds == found.replicates == {}
     assert list(store.read(["s_score", "fitness"]).phenotypes) == ["s_score", "fitness"]
 
 
@@ -129,7 +130,7 @@ def test_the_description_records_the_build(store: Store) -> None:
     assert meta.command == "dglcell data build here.yaml"
     assert meta.created.endswith("+00:00")
     assert meta.provenance == PROVENANCE
-    assert meta.schema == 1
+    assert meta.schema == 2
     assert StoreMeta.from_bytes(meta.to_bytes(), "here") == meta
 
 
@@ -180,13 +181,17 @@ def test_an_lmdb_directory_of_something_else(tmp_path: Path) -> None:
         Store(tmp_path)
 
 
-def test_a_store_of_a_newer_format(store: Store) -> None:
-    rewrite(store, b"meta", replace(store.meta, schema=2, version="9.9").to_bytes())
-    with pytest.raises(DataError, match=r"newer format .*\n.*schema 2, written by dglcell 9.9\n.*schema 1\n.*update"):
+@pytest.mark.parametrize(
+    ("schema", "age", "do"), [(3, "a newer", "update dglcell, or build"), (1, "an older", "build")]
+)
+def test_a_store_of_another_format(store: Store, schema: int, age: str, do: str) -> None:
+    rewrite(store, b"meta", replace(store.meta, schema=schema, version="9.9").to_bytes())
+    message = rf"{age} format .*\n.*schema {schema}, written by dglcell 9.9\n.*schema 2\n.* {do}"
+    with pytest.raises(DataError, match=message):
         Store(store.path)
 
 
-@pytest.mark.parametrize("damage", [b"", b"not json", b"[1]", b'{"schema": 1}'])
+@pytest.mark.parametrize("damage", [b"", b"not json", b"[1]", b'{"schema": 2}'])
 def test_a_description_that_is_not_one(store: Store, damage: bytes) -> None:
     rewrite(store, b"meta", damage)
     with pytest.raises(DataError, match=r"its description \(record 'meta'\) is damaged\n.*build it anew"):

@@ -89,6 +89,7 @@ def test_chunks_make_the_same_store_as_the_whole_table(tmp_path: Path) -> None:
         phenotypes=["fitness", "s_score"],
         p_values=["s_score"],
         sds=["fitness"],
+        replicates=["fitness"],
         units=table.units,
         provenance=PROVENANCE,
         command="test",
@@ -164,6 +165,7 @@ def test_an_infinite_label(tmp_path: Path, value: float) -> None:
         ("p_values", -0.1, r"unusable p_value"),
         ("sds", -1.0, r"strain 2 has an unusable sd of 'fitness'\n.*-1.0\n.*0 or more"),
         ("sds", np.inf, r"unusable sd"),
+        ("replicates", 1.5, r"strain 1 has an unusable replicates of 'fitness'\n.*nan\n.*a whole number, 0 or more"),
     ],
 )
 def test_a_p_value_or_sd_out_of_range(tmp_path: Path, column: str, value: float, message: str) -> None:
@@ -223,7 +225,10 @@ def test_no_strain(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(("column", "text"), [("p_values", "p-values"), ("sds", "standard deviations")])
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [("p_values", "p-values"), ("sds", "standard deviations"), ("replicates", "numbers of measurements")],
+)
 def test_columns_of_an_absent_phenotype(tmp_path: Path, column: str, text: str) -> None:
     table = replace(table_of([["A"]]), **{column: {"tau": np.ones(1, np.float32)}})
     with pytest.raises(DataError, match=rf"^{text} of a phenotype that is not there\n.*tau\n.*some of fitness"):

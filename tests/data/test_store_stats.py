@@ -27,6 +27,8 @@ def test_columns_of_p_values_and_sds_are_counted() -> None:
     fitness, score = table_stats(table).labels
     assert (fitness.p_values, fitness.sds) == (0, 100)
     assert (score.p_values, score.sds) == (70, 0)
+    assert (fitness.replicated, fitness.most_replicates) == (int((table.replicates["fitness"] > 1).sum()), 3)
+    assert (score.replicated, score.most_replicates) == (0, 0)
 
 
 def test_large_offsets_do_not_swallow_the_spread() -> None:

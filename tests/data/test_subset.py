@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data.partition import UNUSED, random_parts
+from dglcell.data.partition import UNUSED, Bins, random_parts
 from dglcell.data.subset import subset_parts
 from dglcell.errors import DataError
 from tests.data.strain_tables import gene_lists, random_table, table_of
 
 TABLE = random_table(3000, 200, (1, 4), seed=3)
-PARTS = random_parts(TABLE, (0.8, 0.1, 0.1), 0, False)
+PARTS = random_parts(TABLE, Bins.of_fractions((0.8, 0.1, 0.1)), 0, False)
 
 
 @settings(max_examples=50)
@@ -43,6 +43,20 @@ def test_singles_come_first_then_all_numbers_of_deletions_evenly() -> None:
     assert taken(110) == {1: 50, 2: 20, 3: 20, 4: 20}
     assert taken(280) == {1: 50, 2: 100, 3: 30, 4: 100}
     assert taken(880) == {1: 50, 2: 400, 3: 30, 4: 400}
+
+
+@settings(max_examples=50)
+@given(size=st.integers(3, 3000), seed=st.integers(0, 100))
+def test_a_proportional_subset_takes_numbers_of_deletions_as_they_come(size: int, seed: int) -> None:
+    # No gene set occurs twice, so that strains are drawn one by one.
+    table = random_table(3000, 200, (2, 4), seed=3)
+    kept = subset_parts(PARTS, table, size, seed, take="proportional") != UNUSED
+    assert kept.sum() == size
+    for number in range(2, 5):
+        share = (table.num_deletions == number).mean()
+        # Five standard deviations of a draw without replacement, and one for its end.
+        spread = np.sqrt(size * share * (1 - share) * (1 - size / len(table)))
+        assert abs((table.num_deletions[kept] == number).sum() - share * size) <= 5 * spread + 1
 
 
 def test_the_seed_chooses() -> None:

@@ -2,46 +2,119 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.transform import Normaliser
+from dglcell.data.transform import STATISTICS, Normaliser
 from dglcell.errors import DataError
 
+TINY, HUGE = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
-@given(values=st.lists(st.floats(-1e3, 1e3, width=32), min_size=2, max_size=50, unique=True))
-def test_normalised_labels_have_mean_zero_and_deviation_one(values: list[float]) -> None:
+columns = st.lists(st.floats(-1e3, 1e3, width=32), min_size=2, max_size=50, unique=True)
+
+
+def reference(kind: str, values: list[float]) -> tuple[float, float]:
+    """Shift and scale by numpy."""
+    x = np.array(values, dtype=np.float64)
+    if kind == "standard":
+        return float(x.mean()), float(x.std())
+    if kind == "minmax":
+        return float(x.min()), float(np.ptp(x))
+    if kind == "robust":
+        low, high = np.quantile(x, [0.25, 0.75])
+        return float(low), float(high - low)
+    return 0.0, 1.0
+
+
+@given(values=columns, kind=st.sampled_from(["standard", "minmax", "robust", "none"]))
+def test_labels_are_shifted_and_scaled_and_come_back(values: list[float], kind: str) -> None:
     labels = torch.tensor([*values, torch.nan]).unsqueeze(1)
-    normaliser = Normaliser.fit(labels, ("a",))
-    reference = torch.tensor(values, dtype=torch.float64)
-    assert float(normaliser.mean) == pytest.approx(float(reference.mean()), rel=1e-5, abs=1e-5)
-    assert float(normaliser.sd) == pytest.approx(float(reference.std(unbiased=False)), rel=1e-5, abs=1e-30)
-    restored = normaliser.restore(normaliser.normalise(labels))
-    torch.testing.assert_close(restored, labels, equal_nan=True, rtol=1e-4, atol=1e-3)
+    shift, scale = reference(kind, values)
+    if not TINY <= scale <= HUGE:
+        with pytest.raises(DataError, match=r"does not fit into single precision\n|middle half"):
+            Normaliser.fit(labels, ("a",), kind)
+        return
+    normaliser = Normaliser.fit(labels, ("a",), kind)
+    assert float(normaliser.shift) == pytest.approx(shift, rel=1e-5, abs=1e-5)
+    assert float(normaliser.scale) == pytest.approx(scale, rel=1e-5, abs=1e-30)
+    normalised = normaliser.normalise(labels)
+    assert normalised[:-1].isfinite().all()
+    torch.testing.assert_close(normaliser.restore(normalised), labels, equal_nan=True, rtol=1e-4, atol=1e-3)
+
+
+@given(values=st.lists(st.integers(-100, 100), min_size=2, max_size=50, unique=True))
+def test_normalised_labels_are_what_their_kind_says(values: list[int]) -> None:
+    labels = torch.tensor(values, dtype=torch.float32).unsqueeze(1)
+    standard, minmax, robust, none = (
+        Normaliser.fit(labels, ("a",), kind).double().normalise(labels.double()).numpy()
+        for kind in ("standard", "minmax", "robust", "none")
+    )
+    assert standard.mean() == pytest.approx(0, abs=1e-4)
+    assert standard.std() == pytest.approx(1, rel=1e-4)
+    assert (minmax.min(), minmax.max()) == pytest.approx((0, 1), abs=1e-6)
+    assert np.quantile(robust, [0.25, 0.75]) == pytest.approx([0, 1], abs=1e-5)
+    np.testing.assert_array_equal(none, labels.double().numpy())
+
+
+def test_under_logistic_labels_stay_and_predictions_are_logits() -> None:
+    labels = torch.tensor([[0.0], [1.0], [0.25], [torch.nan]])
+    normaliser = Normaliser.fit(labels, ("a",), "logistic")
+    torch.testing.assert_close(normaliser.normalise(labels), labels, equal_nan=True)
+    logits = torch.tensor([[-100.0], [0.0], [float(np.log(3))]])
+    torch.testing.assert_close(normaliser.restore(logits), torch.tensor([[0.0], [0.5], [0.75]]))
+    torch.testing.assert_close(normaliser.expect(logits), normaliser.restore(logits))
+    standard = Normaliser.fit(labels, ("a",))
+    assert standard.expect(logits) is logits
 
 
 def test_every_phenotype_has_its_own_statistics() -> None:
     labels = torch.tensor([[0.0, 10.0], [2.0, torch.nan], [4.0, 30.0]])
     normaliser = Normaliser.fit(labels, ("a", "b"))
-    assert normaliser.mean.tolist() == [2.0, 20.0]
-    assert normaliser.sd.tolist() == pytest.approx([(8 / 3) ** 0.5, 10.0])
+    assert normaliser.shift.tolist() == [2.0, 20.0]
+    assert normaliser.scale.tolist() == pytest.approx([(8 / 3) ** 0.5, 10.0])
     assert normaliser.normalise(labels)[:, 1].isnan().tolist() == [False, True, False]
 
 
 def test_statistics_are_buffers() -> None:
     normaliser = Normaliser.fit(torch.tensor([[1.0], [3.0]]), ("a",))
-    assert set(normaliser.state_dict()) == {"mean", "sd"}
+    assert set(normaliser.state_dict()) == {"shift", "scale"}
     assert not list(normaliser.parameters())
     assert normaliser.double().normalise(torch.tensor([[3.0]])).dtype == torch.float64
 
 
-def test_constant_and_missing_labels_are_refused() -> None:
+@pytest.mark.parametrize("kind", STATISTICS)
+def test_constant_and_missing_labels_are_refused(kind: str) -> None:
     # The mean of seven times 0.1 is not exactly 0.1, so that their deviation is not exactly zero.
+    both = torch.stack([torch.arange(7.0) / 6, torch.full((7,), 0.1)], dim=1)
     with pytest.raises(DataError, match=r"phenotype 'b' is constant in the training part\n  got: +0.1"):
-        Normaliser.fit(torch.stack([torch.arange(7.0), torch.full((7,), 0.1)], dim=1), ("a", "b"))
+        Normaliser.fit(both, ("a", "b"), kind)
     with pytest.raises(DataError, match="phenotype 'a' is constant"):
-        Normaliser.fit(torch.tensor([[5.0], [torch.nan]]), ("a",))
+        Normaliser.fit(torch.tensor([[5.0], [torch.nan]]), ("a",), kind)
     with pytest.raises(DataError, match="phenotype 'a' has no label in the training part"):
-        Normaliser.fit(torch.full((4, 1), torch.nan), ("a",))
+        Normaliser.fit(torch.full((4, 1), torch.nan), ("a",), kind)
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.4e-45], [1e-40, 2e-40, 5e-40], [-3.4e38, 3.4e38]])
+def test_a_spread_beyond_single_precision_is_refused(values: list[float]) -> None:
+    labels = torch.tensor(values).unsqueeze(1)
+    message = r"phenotype 'a': the spread of its training labels does not fit into single precision\n  got: .*, labels "
+    for kind in ("minmax", "standard") if values[0] >= 0 else ("minmax",):
+        with pytest.raises(DataError, match=message + r".*\n  expected: 1.175e-38 … 3.403e\+38\n  do: .*another unit"):
+            Normaliser.fit(labels, ("a",), kind)
+
+
+def test_quartiles_that_are_equal_are_refused() -> None:
+    labels = torch.tensor([0.0] * 9 + [1.0]).unsqueeze(1)
+    with pytest.raises(
+        DataError, match=r"robust`: the middle half .* phenotype 'a' are equal\n  got: +0.0\n.*\n.*standard"
+    ):
+        Normaliser.fit(labels, ("a",), "robust")
+
+
+def test_labels_that_are_no_probabilities_are_refused_under_logistic() -> None:
+    labels = torch.tensor([[0.5, -0.5], [1.0, 0.5]])
+    with pytest.raises(DataError, match=r"labels of phenotype 'b' are no probabilities\n  got: +-0.5 … 0.5\n.*0 … 1"):
+        Normaliser.fit(labels, ("a", "b"), "logistic")

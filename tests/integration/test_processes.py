@@ -36,6 +36,20 @@ def test_two_processes_make_one_run(tiny: Tiny, tmp_path: Path) -> None:
     assert "sync_dist" not in done.stderr
 
 
+def test_two_processes_learn_what_one_does(tiny: Tiny, tmp_path: Path) -> None:
+    # The same global batches: 60 of each rank's order are 120 of the whole.
+    loss = "loss={name: mle_wass_supcr, wasserstein: 0.5, supcr: 0.1, buffer_size: 150}"
+    options = [loss, "trainer.precision=64-true", "trainer.epochs=3", "model.layers=0"]
+    one = history(tiny.train(tmp_path / "one", *options, "data.batch_size=120").directory)
+    arguments = tiny.overrides(tmp_path / "two", *BARE, *DDP, *options, "data.batch_size=60")
+    done = dglcell("train", tiny.file, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    two = history(RunDirectory(tmp_path / "two" / "tiny" / "seed-0"))
+    assert [row["train/loss/wasserstein"] > 0 for row in one] == [True] * 3
+    for got, expected in zip(two, one, strict=True):
+        assert got == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
 @pytest.mark.slow
 def test_two_processes_continue_a_run(tiny: Tiny, tmp_path: Path) -> None:
     options = [*BARE, *DDP]

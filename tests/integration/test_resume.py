@@ -54,6 +54,19 @@ def test_two_and_two_epochs_are_four(tiny: Tiny, tmp_path: Path, schedule: str) 
     assert (len(set(rates)) > 1) == (schedule != "none")
 
 
+def test_strains_of_earlier_batches_are_remembered(tiny: Tiny, tmp_path: Path) -> None:
+    # Schedules over all epochs would differ: the first half does not know of the second.
+    keys = "supcr: 0.1, buffer_size: 50, adaptive_warmup: 1, adaptive_stable: 4, temperature_schedule: none"
+    options = [f"loss={{name: mle_wass_supcr, {keys}}}"]
+    whole = tiny.train(tmp_path / "whole", *options, "trainer.epochs=4").directory
+    tiny.train(tmp_path / "parts", *options, "trainer.epochs=2")
+    parts = tiny.train(tmp_path / "parts", *options, "trainer.epochs=4").directory
+    assert_same_end(whole, parts)
+    state = read_checkpoint(whole.checkpoint("last"))["state_dict"]
+    assert state["loss.buffer.seen"] == 4 * 240
+    assert state["loss.buffer.target"].shape == (50, 1)
+
+
 def test_the_plateau_lowers_the_rate_of_the_next_epoch(tiny: Tiny, tmp_path: Path) -> None:
     rows = history(tiny.train(tmp_path, *SCHEDULES["plateau"], "trainer.epochs=3").directory)
     assert [row["learning_rate"] for row in rows] == pytest.approx([3e-3, 3e-3, 6e-4])
@@ -207,13 +220,17 @@ def test_a_checkpoint_of_something_else_is_refused(tiny: Tiny, done: Path, tmp_p
             evaluate_run(done / "tiny" / "seed-0", str(path))
 
 
-def test_a_checkpoint_of_a_newer_version_is_refused(done: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("schema", "age", "do"), [(99, "a newer", "upgrade dglcell"), (1, "an older", "use the version that wrote it")]
+)
+def test_a_checkpoint_of_another_version_is_refused(done: Path, tmp_path: Path, schema: int, age: str, do: str) -> None:
     directory = RunDirectory(done / "tiny" / "seed-0")
     content = read_checkpoint(directory.checkpoint("last"))
-    content["dglcell"]["schema"] = 99
-    torch.save(content, tmp_path / "new.ckpt")
-    with pytest.raises(CheckpointError, match=r"written by a newer dglcell\n  got: +schema 99\n  expected: schema 1"):
-        evaluate_run(directory.path, str(tmp_path / "new.ckpt"))
+    content["dglcell"]["schema"] = schema
+    torch.save(content, tmp_path / "other.ckpt")
+    message = rf"written by {age} dglcell\n  got: +schema {schema}\n  expected: schema 2\n  do: +{do}"
+    with pytest.raises(CheckpointError, match=message):
+        evaluate_run(directory.path, str(tmp_path / "other.ckpt"))
 
 
 def test_a_checkpoint_of_another_cell_graph_is_refused(tiny: Tiny, done: Path, tmp_path: Path) -> None:

@@ -47,6 +47,21 @@ def test_missing_labels_count_for_nothing(name: str) -> None:
     assert prediction.grad[0, 1] == prediction.grad[1, 0] == 0
 
 
+def test_without_weights_labels_count_alike_and_with_weights_phenotypes_do() -> None:
+    prediction = Prediction(torch.zeros(3, 3, dtype=torch.float64))
+    nan = torch.nan
+    target = torch.tensor([[1.0, 2.0, nan], [3.0, nan, nan], [5.0, nan, nan]], dtype=torch.float64)
+
+    def loss(weights: list[float] | None) -> float:
+        return make_loss(MaskedConfig("mse", phenotype_weights=weights), epochs=1)(prediction, target, 0).total.item()
+
+    assert loss(None) == pytest.approx((1 + 9 + 25 + 4) / 4)
+    assert loss([1.0, 1.0, 1.0]) == pytest.approx((35 / 3 + 4) / 2)
+    # The third phenotype has no label here, and then no say.
+    assert loss([1.0, 3.0, 100.0]) == pytest.approx((35 / 3 + 3 * 4) / 4)
+    assert loss([0.0, 0.0, 1.0]) == 0
+
+
 def test_a_batch_without_labels_gives_zero_and_zero_gradient() -> None:
     prediction = torch.ones(2, 1, requires_grad=True)
     loss = make_loss(MaskedConfig("mse"), epochs=1)(Prediction(prediction), torch.full((2, 1), torch.nan), 0).total

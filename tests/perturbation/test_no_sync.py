@@ -22,8 +22,13 @@ from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.vocabulary import NameReport
 from dglcell.kernels import attention, rows, spmm, update
+from dglcell.losses.bce import BceConfig
 from dglcell.losses.build import make_loss
+from dglcell.losses.ic import IcConfig
+from dglcell.losses.loss import LossConfig
 from dglcell.losses.masked import MaskedConfig
+from dglcell.losses.mle_dist_supcr import MleDistSupcrConfig
+from dglcell.losses.mle_wass_supcr import MleWassSupcrConfig
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.prediction import StrainModel
@@ -142,20 +147,21 @@ def make_dataset(strains: int) -> StrainDataset:
     )
 
 
-def make_task(resident: ResidentCell, loss: str = "mse", **config: Any) -> StrainTask:
-    """A task on the cell, with a normaliser."""
+def make_task(resident: ResidentCell, loss: LossConfig | None = None, **config: Any) -> StrainTask:
+    """A task on the cell."""
     model = HeteroCell(resident, HeteroCellConfig(**{**CONFIG, **config}), outputs=2)
     return task_of(model, loss)
 
 
-def task_of(model: StrainModel, loss: str = "mse") -> StrainTask:
-    """A task for a model."""
-    normaliser = Normaliser(torch.zeros(2), torch.ones(2))
+def task_of(model: StrainModel, loss: LossConfig | None = None) -> StrainTask:
+    """A task for a model; squared error where no loss is given."""
+    normaliser = Normaliser("standard", torch.zeros(2), torch.ones(2))
     return StrainTask(
         model,
         normaliser,
         ("a", "b"),
-        loss=make_loss(MaskedConfig(name=loss), epochs=1),
+        kinds=("regression", "regression"),
+        loss=make_loss(loss or MaskedConfig(), epochs=1),
         optimizer=OptimizerConfig(),
         scheduler=SchedulerConfig(),
         epochs=1,
@@ -212,9 +218,22 @@ def test_a_step_waits_for_nothing_and_takes_as_many_operators_for_any_batch(
     assert counts[3] == counts[16] > 100
 
 
-@pytest.mark.parametrize("loss", ["huber", "log_cosh"])
-def test_no_loss_waits(resident: ResidentCell, loss: str) -> None:
-    checked_step(make_task(resident, loss=loss, layers=1), 5)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        MaskedConfig("huber"),
+        MaskedConfig("log_cosh", phenotype_weights=[1.0, 2.0]),
+        BceConfig(),
+        IcConfig(),
+        MleDistSupcrConfig(min_samples=4, buffer_size=8),
+        MleWassSupcrConfig(supcr=0.1, buffer_size=8),
+        MleWassSupcrConfig(p=1, adaptive=False),
+    ],
+    ids=str,
+)
+def test_no_loss_waits_or_loops_over_strains(resident: ResidentCell, loss: LossConfig) -> None:
+    counts = {strains: checked_step(make_task(resident, loss, layers=1), strains) for strains in (3, 16)}
+    assert counts[3] == counts[16]
 
 
 @pytest.mark.parametrize("operator", SET_OPERATORS)
@@ -226,6 +245,15 @@ def test_the_set_operator_waits_for_nothing(resident: ResidentCell, operator: st
     )
     counts = {checked_step(task_of(SetOperator(resident, config, outputs=2)), strains) for strains in (3, 16)}
     assert len(counts) == 1
+
+
+def test_a_validation_step_waits_for_nothing(resident: ResidentCell) -> None:
+    task, dataset = make_task(resident, layers=1), make_dataset(7)
+    batch = dataset.gather(torch.arange(7), len(dataset.genes))
+    with torch.inference_mode():
+        task.validation_step(batch, 0)
+        with no_sync():
+            task.validation_step(batch, 1)
 
 
 def read_item(genotypes: Any) -> None:

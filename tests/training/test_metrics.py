@@ -1,4 +1,4 @@
-"""Metrics against scipy and textbook formulas; the results table."""
+"""Metrics against scipy and textbook formulas."""
 
 from __future__ import annotations
 
@@ -12,14 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.errors import DataError
-from dglcell.training.metrics import (
-    ResultRow,
-    best_in_block,
-    format_results_table,
-    json_safe,
-    pearson,
-    regression_metrics,
-)
+from dglcell.training.metrics import json_safe, pearson, regression_metrics
 
 grid = st.integers(-20, 20).map(lambda i: i / 4)  # coarse, so that ties occur
 pairs = st.lists(st.tuples(grid, grid), min_size=2, max_size=40)
@@ -112,55 +105,3 @@ def test_json_safe_writes_null_for_undefined_values() -> None:
 def test_pearson_of_tiny_and_huge_values() -> None:
     x = np.array([1.0, 2.0, 4.0])
     assert pearson(x * 1e-300, x * 1e300) == pytest.approx(1)
-
-
-def row(model: str, part: str, value: float, is_null: bool = False) -> ResultRow:
-    metrics = {
-        "n": 1234,
-        "pearson": value,
-        "spearman": value,
-        "r2": value,
-        "mse": 1 - value,
-        "mae": 1 - value,
-    }
-    return ResultRow(model, part, "fitness", metrics, is_null)
-
-
-def test_best_is_found_within_each_block_and_undefined_never_wins() -> None:
-    rows = [
-        row("a", "test", 0.2),
-        row("b", "test", math.nan),
-        row("c", "test", 0.4),
-        row("a", "validation", 0.1),
-    ]
-    assert best_in_block(rows, "pearson") == {2}
-    assert best_in_block(rows, "mse") == {2}
-    assert best_in_block([row("a", "test", math.nan), row("b", "test", math.nan)], "pearson") == set()
-
-
-def test_the_table_shows_every_row_and_marks_the_best() -> None:
-    rows = [
-        row("dglcell", "test", 0.61234),
-        row("mean", "test", math.nan, True),
-        row("dglcell", "validation", 0.7),
-    ]
-    lines = format_results_table(rows).splitlines()
-    assert lines[0].split() == ["phenotype", "part", "model", "n", "Pearson", "Spearman", "R²", "MSE", "MAE"]
-    by_model = [line.split() for line in lines if line.strip()][1:]
-    assert by_model[0][:5] == ["fitness", "test", "dglcell", "1,234", "0.612*"]
-    assert by_model[1] == ["mean", "1,234", "-", "-", "-", "-", "-"]
-    assert by_model[2][:5] == ["fitness", "validation", "dglcell", "1,234", "0.700"]
-
-
-def test_the_table_has_no_escape_codes_unless_asked() -> None:
-    rows = [row("[red]model[/red]", "test", 0.5), row("b", "test", 0.1, True)]
-    plain = format_results_table(rows)
-    assert "\x1b" not in plain
-    assert "[red]model[/red]" in plain
-    assert "\x1b[2m" in format_results_table(rows, color=True)
-
-
-def test_blocks_are_brought_together() -> None:
-    rows = [row("a", "validation", 0.1), row("a", "test", 0.1), row("b", "validation", 0.2)]
-    models = [line.split()[-7] for line in format_results_table(rows).splitlines()[1:] if line.strip()]
-    assert models == ["a", "b", "a"]

@@ -41,6 +41,23 @@ def test_parts_are_disjoint_and_numbered_by_strains_of_the_data_set(tiny: Tiny, 
         assert rows == prepared.split.indices(name).tolist()
 
 
+def test_splits_of_every_sort_come_from_a_configuration(tiny: Tiny, tmp_path: Path) -> None:
+    def sizes(*overrides: str) -> list[int]:
+        prepared = prepare(tiny.config(tmp_path, "split.subset=null", *overrides), command="tests")
+        prepared.split.save(tmp_path / "split.npz")
+        return [len(strains) for strains in prepared.parts.values()]
+
+    whole = sum(sizes())
+    first, second = (sizes("split.kind=stratified", "split.folds=4", f"split.fold={fold}") for fold in (0, 1))
+    assert sum(first) == sum(second) == whole
+    assert first[1] == second[2]
+    file = ["split.kind=file", f"split.path={tmp_path / 'split.npz'}"]
+    assert sizes(*file) == second
+    # Every gene of the model is metabolic.
+    assert sum(sizes(*file, "split.subset.size=100", "split.subset.genes=metabolic")) == 100
+    assert sum(sizes("split.kind=gene_split_2", "split.test_genes=20")) < whole
+
+
 def test_a_part_that_loses_all_its_strains_is_named(tiny: Tiny, tmp_path: Path) -> None:
     genes = tmp_path / "genes.txt"
     genes.write_text("b0008\nb0114\n")

@@ -31,6 +31,11 @@ def test_epochs_are_appended_and_said(log: EpochLog) -> None:
     ]
 
 
+def test_classes_are_said_by_their_average_precision(log: EpochLog) -> None:
+    line = log.write(0, 4, {**FIGURES, "validation/average_precision": 0.125})
+    assert line == "epoch    1/10  train loss 1.0000  validation loss 0.5000  AP 0.1250  1.2 s  *"
+
+
 def test_what_is_not_finite_becomes_null(log: EpochLog) -> None:
     log.write(0, 1, {**FIGURES, "validation/pearson": math.nan, "validation/loss": math.inf})
     row = json.loads(log.path.read_text())

@@ -8,17 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.errors import ConfigError, DataError
-from dglcell.losses.build import LOSSES
+from dglcell.losses.masked import ELEMENTS
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.directory import RunDirectory
 from dglcell.training.fit import make_task
 from dglcell.training.optimizers import count_steps
 from dglcell.training.prepare import prepare
+from dglcell.training.ranks import leave_group
 from tests.tiny import Tiny, history
 
 
@@ -70,7 +73,7 @@ def test_several_phenotypes_with_missing_labels_are_learnt_together(two: Tiny, t
 def test_original_units_are_the_normalised_ones_times_the_training_deviation(two: Tiny, tmp_path: Path) -> None:
     directory = two.train(tmp_path, "data.phenotypes=[other]", "trainer.epochs=1").directory
     (row,) = history(directory)
-    sd = float(load_trained(directory).normaliser.sd)
+    sd = float(load_trained(directory).normaliser.scale)
     assert row["validation/other/rmse"] == pytest.approx(sd * row["validation/other/normalised/rmse"], rel=1e-5)
     assert row["validation/other/mae"] == pytest.approx(sd * row["validation/other/normalised/mae"], rel=1e-5)
 
@@ -88,11 +91,11 @@ def test_label_statistics_come_from_the_training_part_alone(tiny: Tiny, tmp_path
     assert again.dataset.labels[again.parts["test"]].mean() > 90
     directory = RunDirectory(tmp_path)
     before, after = (make_task(config, p, directory).normaliser for p in (prepared, again))
-    assert torch.equal(before.mean, after.mean)
-    assert torch.equal(before.sd, after.sd)
+    assert torch.equal(before.shift, after.shift)
+    assert torch.equal(before.scale, after.scale)
     train = prepared.dataset.labels[prepared.parts["train"]].double()
-    assert float(before.mean) == pytest.approx(float(train.mean()), rel=1e-6)
-    assert float(before.sd) == pytest.approx(float(train.std(unbiased=False)), rel=1e-6)
+    assert float(before.shift) == pytest.approx(float(train.mean()), rel=1e-6)
+    assert float(before.scale) == pytest.approx(float(train.std(unbiased=False)), rel=1e-6)
 
 
 def test_a_phenotype_without_training_labels_is_refused(tiny: Tiny, tmp_path: Path) -> None:
@@ -125,6 +128,17 @@ def test_the_whole_schedule_fits_the_steps_that_are_made(tiny: Tiny, tmp_path: P
     assert rates == pytest.approx(expected)
 
 
+def test_ranks_do_not_send_each_other_the_graph_in_every_step(tiny: Tiny, tmp_path: Path) -> None:
+    config = tiny.config(tmp_path)
+    task = make_task(config, prepare(config, command="tests"), RunDirectory(tmp_path))
+    assert len(list(task.buffers())) > 10
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        assert not DistributedDataParallel(task).modules_buffers
+    finally:
+        leave_group()
+
+
 def test_clipping_bounds_the_step(tiny: Tiny, tmp_path: Path) -> None:
     options = ["optimizer.name=SGD", "optimizer.lr=1.0", "data.batch_size=240", "trainer.epochs=1"]
     start = tiny.train(tmp_path / "start", *options[:1], *options[2:], "optimizer.lr=1e-30").directory
@@ -137,12 +151,86 @@ def test_clipping_bounds_the_step(tiny: Tiny, tmp_path: Path) -> None:
     assert moved["null"] > 0.1
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_every_loss_trains(tiny: Tiny, tmp_path: Path, loss: str) -> None:
+@pytest.mark.parametrize("loss", ELEMENTS)
+def test_every_element_wise_loss_trains(tiny: Tiny, tmp_path: Path, loss: str) -> None:
     rows = history(tiny.train(tmp_path, f"loss={loss}", "trainer.epochs=4").directory)
     assert rows[-1]["train/loss"] < rows[0]["train/loss"]
     mse = rows[-1]["validation/fitness/normalised/mse"]
     assert (rows[-1]["validation/loss"] == pytest.approx(mse, rel=1e-5)) == (loss == "mse")
+
+
+COUPLED = {
+    "ic": ("distribution", "supcr: 0.2"),
+    "mle_dist_supcr": ("distribution", "supcr: 0.2, adaptive: false, min_samples: 0"),
+    "mle_wass_supcr": ("wasserstein", "supcr: 0.2, adaptive: false, min_samples: 0, temperature_schedule: none"),
+}
+
+
+@pytest.mark.parametrize("loss", COUPLED)
+def test_terms_of_a_loss_are_recorded_and_add_up_to_it(two: Tiny, tmp_path: Path, loss: str) -> None:
+    distance, keys = COUPLED[loss]
+    options = ["data.phenotypes=null", f"loss={{name: {loss}, {distance}: 0.5, {keys}}}", "data.batch_size=50"]
+    rows = history(two.train(tmp_path, *options, "trainer.epochs=6", "optimizer.lr=0.02").directory)
+    for row in rows:
+        for part in ("train", "validation"):
+            terms = {name: row[f"{part}/loss/{name}"] for name in ("mse", distance, "supcr")}
+            total = terms["mse"] + 0.5 * terms[distance] + 0.2 * terms["supcr"]
+            assert row[f"{part}/loss"] == pytest.approx(total, rel=1e-5)
+            labels = [(row[f"{part}/{n}/n"], row[f"{part}/{n}/normalised/mse"]) for n in ("fitness", "other")]
+            mse = sum(n * mse for n, mse in labels) / sum(n for n, _ in labels)
+            assert terms["mse"] == pytest.approx(mse, rel=1e-5)
+    assert rows[-1]["train/loss"] < rows[0]["train/loss"]
+    # Not in training, where more strains are compared once the buffer has some.
+    assert rows[-1]["validation/loss/supcr"] < rows[0]["validation/loss/supcr"]
+
+
+def test_a_term_without_weight_is_not_recorded(tiny: Tiny, tmp_path: Path) -> None:
+    (row,) = history(tiny.train(tmp_path, "loss=mle_wass_supcr", "trainer.epochs=1").directory)
+    assert {key for key in row if key.startswith("train/loss/")} == {"train/loss/mse", "train/loss/wasserstein"}
+
+
+def test_weights_that_do_not_fit_the_phenotypes_are_refused_before_training(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"`loss.phenotype_weights` do not fit the phenotypes"):
+        tiny.train(tmp_path, "loss={name: mse, phenotype_weights: [1, 2]}")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def binary(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """Whether a strain grows as well as the median, and something that is no probability."""
+    fitness = Store(tiny.store).read().phenotypes["fitness"]
+    grows = (fitness >= np.nanmedian(fitness)).astype(np.float32)
+    return with_labels(tiny, tmp_path_factory.mktemp("binary"), grows=grows, other=3 * fitness)
+
+
+def test_classes_are_learnt_as_probabilities(binary: Tiny, tmp_path: Path) -> None:
+    options = [
+        "data.phenotypes=[grows]",
+        "loss=bce",
+        "data.normalise=logistic",
+        "trainer.epochs=25",
+        "optimizer.lr=0.02",
+    ]
+    result = binary.train(tmp_path, *options, "optimizer.lr=0.02")
+    rows = history(result.directory)
+    assert rows[0]["train/loss"] == pytest.approx(np.log(2), rel=0.1)
+    assert rows[-1]["train/loss"] < 0.8 * rows[0]["train/loss"]
+    assert rows[-1]["validation/pearson"] > 0.5
+    assert rows[-1]["validation/grows/mse"] == pytest.approx(rows[-1]["validation/grows/normalised/mse"])
+    lines = result.directory.predictions("test").read_text().splitlines()[1:]
+    predicted = np.array([float(line.split(",")[2]) for line in lines])
+    assert 0 <= predicted.min() < 0.5 < predicted.max() <= 1
+    trained = load_trained(result.directory)
+    assert trained.normaliser.kind == "logistic"
+    with torch.no_grad():
+        outputs = trained.model(GenotypeBatch.from_lists([[0, 1]])).phenotypes
+    assert torch.equal(trained.normaliser.restore(outputs), outputs.sigmoid())
+
+
+def test_numbers_are_no_classes(binary: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="labels of phenotype 'other' are no probabilities"):
+        binary.train(tmp_path, "data.phenotypes=null", "loss=bce", "data.normalise=logistic")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dglcell.data.sources.csv_config import CsvConfig
 from dglcell.data.sources.insilico_config import InSilicoConfig
-from dglcell.data.sources.laboratory import LABORATORIES, LaboratoryConfig, load_laboratory
+from dglcell.data.sources.laboratory import check_choices, load_laboratory
+from dglcell.data.sources.laboratory_config import LaboratoryConfig
+from dglcell.data.sources.raw_tables import fetch_tables, is_here
+from dglcell.data.sources.screens import LABORATORIES
+from dglcell.data.sources.union_config import UnionConfig
 from dglcell.data.table import StrainTable
+from dglcell.download import RemoteFile
 from dglcell.errors import ConfigError, DataError, MissingDependencyError
 from dglcell.files import find_raw
 from dglcell.graph.model_files import SHIPPED
@@ -20,10 +26,16 @@ __all__ = [
     "LaboratoryConfig",
     "SourceConfig",
     "SourceInfo",
+    "UnionConfig",
+    "fetch_source",
     "list_sources",
     "load_source",
+    "source_addresses",
     "source_files",
 ]
+
+COMPUTED = ("insilico", "csv", "union")
+"""Sources that are no laboratory screens."""
 
 
 @dataclass
@@ -31,16 +43,18 @@ class SourceConfig:
     """Which source, and the options of each kind; those of the other kinds are not used.
 
     Attributes:
-        name: ``insilico``, ``csv``, or the name of a laboratory screen.
+        name: ``insilico``, ``csv``, ``union``, or the name of a laboratory screen.
         insilico: options of the in-silico screen.
         csv: options of a table of one's own.
         laboratory: options of the laboratory screens.
+        union: the sources of a union.
     """
 
     name: str = "insilico"
     insilico: InSilicoConfig = field(default_factory=InSilicoConfig)
     csv: CsvConfig = field(default_factory=CsvConfig)
     laboratory: LaboratoryConfig = field(default_factory=LaboratoryConfig)
+    union: UnionConfig = field(default_factory=UnionConfig)
 
     def validate(self) -> None:
         """Check the options of the chosen source.
@@ -48,20 +62,25 @@ class SourceConfig:
         Raises:
             ConfigError: the source is unknown or one of its options is wrong.
         """
-        known = ["insilico", "csv", *LABORATORIES]
-        if self.name not in known:
-            close = difflib.get_close_matches(self.name, known, n=3, cutoff=0.4)
-            raise ConfigError(
-                f"no data source is called '{self.name}'",
-                expected="one of " + ", ".join(known),
-                do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell data list`",
-            )
+        if self.name not in (*COMPUTED, *LABORATORIES):
+            raise _unknown(self.name, (*COMPUTED, *LABORATORIES))
         if self.name == "insilico":
             self.insilico.validate()
         elif self.name == "csv":
             self.csv.validate()
+        elif self.name == "union":
+            self.union.validate()
         else:
-            self.laboratory.validate()
+            check_choices(self.name, self.laboratory)
+
+
+def _unknown(name: str, known: Sequence[str], such: str = "") -> ConfigError:
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+    return ConfigError(
+        f"no data source is called '{name}'{such}",
+        expected="one of " + ", ".join(known),
+        do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell data list`",
+    )
 
 
 def load_source(config: SourceConfig, raw: str | None = None) -> StrainTable:
@@ -90,7 +109,43 @@ def load_source(config: SourceConfig, raw: str | None = None) -> StrainTable:
         from dglcell.data.sources.csv_table import load_csv
 
         return load_csv(config.csv, raw)
+    if config.name == "union":
+        from dglcell.data.sources.union import load_union
+
+        return load_union(config.union, raw)
     return load_laboratory(config.name, config.laboratory, raw)
+
+
+def fetch_source(name: str, raw: str | None = None) -> list[Path]:
+    """Download the raw files of a laboratory screen that are not there yet, and check those that are.
+
+    Args:
+        name: of the screen.
+        raw: the raw folder; the environment variable ``DGLCELL_RAW`` where None.
+
+    Returns:
+        Its files.
+
+    Raises:
+        ConfigError: no laboratory screen is called so.
+        DataError: a file cannot be downloaded, or is not the right one.
+        MissingDependencyError: pooch is not installed.
+    """
+    if name not in LABORATORIES:
+        raise _unknown(name, tuple(LABORATORIES), " that has raw files")
+    return fetch_tables(LABORATORIES[name].tables.values(), raw)
+
+
+def source_addresses(name: str) -> list[RemoteFile]:
+    """Where the raw files of a laboratory screen can be had, and what they are called in the raw folder.
+
+    Raises:
+        ConfigError: no laboratory screen is called so.
+    """
+    if name not in LABORATORIES:
+        raise _unknown(name, tuple(LABORATORIES), " that has raw files")
+    copies = [copy for table in LABORATORIES[name].tables.values() for copy in table.copies]
+    return list(dict.fromkeys(copy for copy in copies if copy.url)) or copies
 
 
 def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
@@ -98,11 +153,19 @@ def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
 
     Published screens are checked against their sha256 when they are read, and shipped models come with cobra.
     """
-    files: dict[str, list[str | None]] = {
-        "csv": [config.csv.path, config.csv.aliases],
-        "insilico": [None if config.insilico.model in SHIPPED else config.insilico.model],
-    }
-    return [find_raw(path, raw) for path in files.get(config.name, []) if path and _exists(path, raw)]
+    paths: list[str | None] = []
+    if config.name == "insilico":
+        paths = [None if config.insilico.model in SHIPPED else config.insilico.model]
+    elif config.name == "union":
+        for part in config.union.parts:
+            paths += _own_files(part.name, part.csv, part.laboratory)
+    else:
+        paths = _own_files(config.name, config.csv, config.laboratory)
+    return [find_raw(path, raw) for path in paths if path and _exists(path, raw)]
+
+
+def _own_files(name: str, csv: CsvConfig, laboratory: LaboratoryConfig) -> list[str | None]:
+    return [csv.path, csv.aliases] if name == "csv" else [laboratory.genes, laboratory.aliases]
 
 
 @dataclass(frozen=True)
@@ -116,6 +179,7 @@ class SourceInfo:
         licence: as stated by the source.
         size: how many rows or strains.
         available: whether it can be loaded here and now.
+        download: bytes to download, 0 where the size is not known; None where there is nothing to download.
     """
 
     name: str
@@ -124,6 +188,7 @@ class SourceInfo:
     licence: str
     size: str
     available: bool
+    download: int | None = None
 
 
 def list_sources(raw: str | None = None) -> list[SourceInfo]:
@@ -144,6 +209,9 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
         SourceInfo(
             "csv", "a table of your own: gene columns and phenotype columns", "", "yours", "any", available=True
         ),
+        SourceInfo(
+            "union", "the strains of several sources, genes matched by name", "", "theirs", "any", available=True
+        ),
     ]
     return own + [
         SourceInfo(
@@ -151,8 +219,9 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
             screen.description,
             screen.citation,
             screen.licence,
-            f"{screen.rows:,} rows",
-            available=_exists(screen.csv.path, raw),
+            "rows not counted" if screen.rows is None else f"{screen.rows:,} rows",
+            available=is_here(screen.tables.values(), raw),
+            download=screen.download,
         )
         for name, screen in LABORATORIES.items()
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dglcell.data.sources.replicates_config import ConflictConfig
 from dglcell.errors import ConfigError, listing
 
 MISSING_POLICIES = ("refuse", "drop")
@@ -31,6 +32,7 @@ class CsvConfig:
         missing: what to do with rows without any phenotype: ``refuse`` or ``drop``.
         replicates: what to do with rows of the same genes: ``mean`` (with their standard deviation), or
             ``refuse``.
+        conflicts: what to do with rows of the same genes that contradict each other.
         na_values: cells that mean "not measured".
     """
 
@@ -46,10 +48,14 @@ class CsvConfig:
     ignore_genes: list[str] = field(default_factory=list)
     missing: str = "refuse"
     replicates: str = "mean"
+    conflicts: ConflictConfig = field(default_factory=ConflictConfig)
     na_values: list[str] = field(default_factory=lambda: ["", "NA", "NaN", "nan"])
 
-    def validate(self) -> None:
+    def validate(self, where: str = "data.source.csv") -> None:
         """Check the keys against each other.
+
+        Args:
+            where: this section is, for the message.
 
         Raises:
             ConfigError: a key is missing or wrong.
@@ -60,16 +66,15 @@ class CsvConfig:
             ("phenotypes", self.phenotypes, "{fitness: fitness}"),
         ):
             if not value:
-                raise ConfigError(
-                    f"the CSV source needs `data.source.csv.{key}`", do=f"set e.g. `data.source.csv.{key}: {example}`"
-                )
+                raise ConfigError(f"the CSV source needs `{where}.{key}`", do=f"set e.g. `{where}.{key}: {example}`")
+        self.conflicts.validate(f"{where}.conflicts")
         if len(set(self.genes)) < len(self.genes):
-            raise ConfigError("`data.source.csv.genes` names a column twice", got=listing(self.genes))
+            raise ConfigError(f"`{where}.genes` names a column twice", got=listing(self.genes))
         for key, columns in (("p_values", self.p_values), ("sds", self.sds), ("units", self.units)):
             stray = sorted(set(columns) - set(self.phenotypes))
             if stray:
                 raise ConfigError(
-                    f"`data.source.csv.{key}` names phenotypes that `phenotypes` beside it does not",
+                    f"`{where}.{key}` names phenotypes that `phenotypes` beside it does not",
                     got=listing(stray),
                     expected=listing(self.phenotypes),
                 )
@@ -80,7 +85,7 @@ class CsvConfig:
         ):
             if policy not in policies:
                 raise ConfigError(
-                    f"`data.source.csv.{key}` has an unknown value",
+                    f"`{where}.{key}` has an unknown value",
                     got=repr(policy),
                     expected=" or ".join(map(repr, policies)),
                 )

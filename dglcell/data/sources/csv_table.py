@@ -1,4 +1,4 @@
-"""Strain tables from text files: the general source that every laboratory screen is read through."""
+"""Strain tables from text files with a header, one row per strain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from dglcell.data.sources.csv_config import CsvConfig
 from dglcell.data.sources.csv_file import Rows, read_rows, refuse_rows
 from dglcell.data.sources.genotypes import read_genotypes
-from dglcell.data.sources.replicates import mean_and_sd, select_single
+from dglcell.data.sources.measurements import Measurements
+from dglcell.data.sources.replicates import REFUSE, merge_replicates
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import DataError, listing
 from dglcell.files import find_raw, sha256_file
@@ -33,6 +34,11 @@ def load_csv(config: CsvConfig, raw: str | None = None) -> StrainTable:
         ConfigError: a key is wrong.
         DataError: the file or one of its rows is unusable; the message names the line.
     """
+    return merge_replicates(measure_csv(config, raw), config.conflicts)
+
+
+def measure_csv(config: CsvConfig, raw: str | None = None) -> Measurements:
+    """Read the rows of a table of strains; arguments and errors of ``load_csv``."""
     config.validate()
     path = find_raw(config.path, raw)
     provenance = Provenance(
@@ -41,26 +47,29 @@ def load_csv(config: CsvConfig, raw: str | None = None) -> StrainTable:
         files={path.name: sha256_file(path)},
         parameters=asdict(config),
     )
-    return table_of_rows(read_rows(path, config.separator), config, provenance, _aliases(config, raw))
+    return measure_rows(read_rows(path, config.separator), config, provenance, find_aliases(config.aliases, raw))
 
 
-def _aliases(config: CsvConfig, raw: str | None) -> tuple[AliasTable, Path | None]:
-    if config.aliases is None:
+def find_aliases(aliases: str | None, raw: str | None) -> tuple[AliasTable, Path | None]:
+    """The alias table of a configuration, and its file.
+
+    Raises:
+        DataError: the file is not there.
+        GraphError: it is no alias table.
+    """
+    if aliases is None:
         return AliasTable.empty(), None
-    path = find_raw(config.aliases, raw)
+    path = find_raw(aliases, raw)
     return read_aliases(path), path
 
 
-def table_of_rows(
+def measure_rows(
     rows: Rows,
     config: CsvConfig,
     provenance: Provenance,
     aliases: tuple[AliasTable, Path | None] = (AliasTable.empty(), None),
-) -> StrainTable:
-    """Turn rows into strains: filter, resolve names, read numbers, merge replicates.
-
-    The mean of replicate rows has the standard deviation over them (n − 1) and no p-value, since p-values
-    of replicates do not average. Strains keep the order and gene order of their first row.
+) -> Measurements:
+    """Turn rows of text into measurements: filter, resolve names, read numbers.
 
     Args:
         rows: a whole table.
@@ -82,34 +91,22 @@ def table_of_rows(
     p_values = _numbers(rows, config.p_values, "p_values", config.na_values)
     sds = _numbers(rows, config.sds, "sds", config.na_values)
     genotypes = read_genotypes(rows, config.genes, aliases[0], config.ignore_genes)
-    keys = genotypes.keys
-    _, first, sizes = np.unique(keys, return_index=True, return_counts=True)
-    single = sizes == 1
-    if config.replicates == "refuse":
-        repeated = ~np.isin(np.arange(len(keys)), first)
-        refuse_rows(rows, repeated, "these genes were listed before", config.genes, do="set `replicates: mean`")
-    merged = {name: mean_and_sd(values, keys, len(first)) for name, values in phenotypes.items()}
-    if sds or not single.all():
-        given = {name: select_single(values, first, single) for name, values in sds.items()}
-        sds = {name: np.where(single & (name in given), given.get(name, sd), sd) for name, (_, sd) in merged.items()}
-    genes, offsets = genotypes.pack(first)
+    if config.replicates == REFUSE:
+        first = np.unique(genotypes.keys, return_index=True)[1]
+        again = ~np.isin(np.arange(len(rows)), first)
+        refuse_rows(rows, again, "these genes were listed before", config.genes, do="set `replicates: mean`")
     counts = {
         "rows": read,
         "rows_filtered_out": read - chosen,
         "rows_not_measured": chosen - len(rows),
-        "strains": len(first),
-        "strains_with_replicates": int((~single).sum()),
-        "replicate_rows_merged": len(keys) - len(first),
-        "genes": len(genotypes.names),
+        "rows_with_the_same_cells": int(rows.frame.duplicated().sum()),
     }
     alias_file = {} if aliases[1] is None else {aliases[1].name: sha256_file(aliases[1])}
-    return StrainTable(
-        names=genotypes.names,
-        genes=genes,
-        offsets=offsets,
-        phenotypes={name: mean.astype(np.float32) for name, (mean, _) in merged.items()},
-        p_values={name: select_single(values, first, single).astype(np.float32) for name, values in p_values.items()},
-        sds={name: values.astype(np.float32) for name, values in sds.items()},
+    return Measurements(
+        genotypes=genotypes,
+        phenotypes=dict(phenotypes),
+        p_values=dict(p_values),
+        sds=dict(sds),
         units={name: config.units.get(name, "") for name in phenotypes},
         provenance=replace(
             provenance, files={**provenance.files, **alias_file}, counts={**provenance.counts, **counts}

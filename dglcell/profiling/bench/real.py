@@ -6,32 +6,17 @@ from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.network_config import NetworkConfig
 
-MODEL = "metabolism/yeast-GEM_9.0.2.mat"
+MODEL = "yeast-GEM_9.0.2"
 
 # The nine largest of sixteen, of which YEASTRACT's stands for regulation instead of the smaller of STRING's actions.
 # STRING's channels come from its high-confidence pairs alone (combined score of 900 or more), so that these are
 # smaller networks than the published ones with the same names.
 NETWORKS = {
-    "string": NetworkConfig(
-        path="networks/string_v11_5_highconf_six_channels.csv.gz",
-        columns=["orf_a", "orf_b"],
-        channels=["coexpression", "experimental", "database"],
-    ),
-    "string_physical": NetworkConfig(
-        path="networks/string_v12_0_physical_links_full.txt.gz",
-        columns=["protein1", "protein2"],
-        separator=" ",
-        strip_prefix="4932.",
-    ),
-    "action": NetworkConfig(
-        path="networks/string_v11_0_actions.txt.gz",
-        columns=["item_id_a", "item_id_b"],
-        separator="\t",
-        relation_column="mode",
-        strip_prefix="4932.",
-    ),
-    "physical": NetworkConfig(path="networks/biogrid_physical_kisr_edges.csv.gz", columns=["orf_a", "orf_b"]),
-    "regulatory": NetworkConfig(path="networks/yeastract_edges.csv.gz", columns=["tf", "target"], directed=True),
+    "string": NetworkConfig(source="string11_5_high_confidence", channels=["coexpression", "experimental", "database"]),
+    "string_physical": NetworkConfig(source="string12_0_physical"),
+    "action": NetworkConfig(source="string11_0_actions"),
+    "physical": NetworkConfig(source="biogrid_physical_3_4_156"),
+    "regulatory": NetworkConfig(source="yeastract"),
 }
 LEFT_OUT = ("action_activation", "action_expression", "action_inhibition", "action_ptmod")
 

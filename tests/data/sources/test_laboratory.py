@@ -10,8 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dglcell.data.sources import SourceConfig, laboratory, load_source
-from dglcell.data.sources.laboratory import LABORATORIES, LaboratoryConfig, load_laboratory
+from dglcell.data.sources import SourceConfig, load_source, screens
+from dglcell.data.sources.laboratory import load_laboratory
+from dglcell.data.sources.laboratory_config import LaboratoryConfig
+from dglcell.data.sources.replicates_config import ConflictConfig
+from dglcell.data.sources.screen_csv import CsvScreen
+from dglcell.data.sources.screens import LABORATORIES
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError
 from dglcell.files import sha256_file
@@ -24,11 +28,12 @@ def strains(table: StrainTable) -> list[tuple[str, ...]]:
 
 def small(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> StrainTable:
     """Read ``text`` as the file of a screen."""
-    path = folder / LABORATORIES[name].csv.path
+    table = LABORATORIES[name].tables["all"]
+    path = folder / table.copies[0].name
     path.parent.mkdir()
     path.write_bytes(gzip.compress(text.encode()))
-    declared = replace(LABORATORIES[name], sha256=sha256_file(path))
-    monkeypatch.setitem(laboratory.LABORATORIES, name, declared)
+    declared = replace(table, copies=(replace(table.copies[0], sha256=sha256_file(path)),))
+    monkeypatch.setitem(screens.LABORATORIES, name, replace(LABORATORIES[name], tables={"all": declared}))
     return load_laboratory(name, LaboratoryConfig(**options), str(folder))  # type: ignore[arg-type]
 
 
@@ -60,8 +65,10 @@ def test_kuzmin2020_scores_go_by_kind_and_controls_are_double_mutants(
 
 
 def test_kuzmin2020_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = small("kuzmin2020_pilot", KUZMIN, tmp_path, monkeypatch, where={"kind": "digenic"}, keep_marker_locus=True)
+    table = small("kuzmin2020_pilot", KUZMIN, tmp_path, monkeypatch, kind="digenic", keep_marker_locus=True)
     assert strains(table) == [("YAL015C", "YDL227C", "YBL008W")]
+    same = load_laboratory("kuzmin2020_pilot", LaboratoryConfig(where={"kind": "digenic"}), str(tmp_path))
+    assert strains(same) == [("YAL015C", "YBL008W")]
 
 
 def test_kuzmin2018_label_is_the_share_that_is_negative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,16 +109,74 @@ def test_another_file_under_the_same_name_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "interactions" / "collins2007_emap.csv.gz"
     path.parent.mkdir()
     path.write_bytes(gzip.compress(b"gene_a,gene_b,s_score\nA,B,1\n"))
-    message = r"is not the file this source was written for\n.*sha256(.|\n)*0a916087(.|\n)*data.source.name: csv"
+    message = r"is not the file it should be\n.*sha256(.|\n)*0a916087(.|\n)*remove it"
     with pytest.raises(DataError, match=message):
         load_laboratory("collins2007", LaboratoryConfig(), str(tmp_path))
 
 
-@pytest.mark.parametrize("key", ["missing", "replicates"])
-def test_unknown_policies_are_refused(key: str) -> None:
-    with pytest.raises(ConfigError, match=f"`data.source.laboratory.{key}` has an unknown value"):
-        LaboratoryConfig(**{key: "guess"}).validate()  # type: ignore[arg-type]
+WRONG = [
+    ({"missing": "guess"}, "missing` has an unknown value"),
+    ({"replicates": "guess"}, "replicates` has an unknown value"),
+    ({"kind": "quadrigenic"}, r"kind` has an unknown value\n.*quadrigenic\n.*null or digenic or trigenic"),
+    ({"temperature": 37}, r"temperature` has an unknown value\n.*37\n.*null or 26 or 30"),
+    ({"array_types": ["DMA30", "DMA37"]}, r"array_types` names unknown arrays\n.*DMA37\n.*among DMA26"),
+    ({"genes_required": "most"}, "genes_required` has an unknown value"),
+    ({"p_below": 0.0}, r"p_below` is no p-value\n.*0.0\n.*above 0"),
+    ({"conflicts": ConflictConfig("guess")}, r"conflicts.policy` has an unknown value\n.*'guess'\n.*mean or drop"),
+    ({"conflicts": ConflictConfig(p=2)}, r"conflicts.p` is no p-value"),
+    ({"conflicts": ConflictConfig(difference=0)}, r"conflicts.difference` must be positive\n.*0\n.*null"),
+]
 
+
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_wrong_values_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"`data.source.laboratory.{message}"):
+        LaboratoryConfig(**options).validate()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("collins2007", {"temperature": 30}),
+        ("collins2007", {"kind": "digenic"}),
+        ("kuzmin2020_pilot", {"deletions_only": True}),
+        ("kuzmin2018", {"array_types": ["DMA30"]}),
+        ("kuzmin2018", {"where": {"Combined mutant type": "digenic"}}),
+        ("costanzo2016", {"kind": "trigenic"}),
+    ],
+)
+def test_keys_that_a_file_cannot_answer_are_refused(name: str, options: dict[str, object]) -> None:
+    key = next(iter(options))
+    with pytest.raises(ConfigError, match=rf"`data.source.laboratory.{key}` does not apply to '{name}'(.|\n)*missing"):
+        SourceConfig(name=name, laboratory=LaboratoryConfig(**options)).validate()  # type: ignore[arg-type]
+
+
+def test_an_unknown_table_is_refused() -> None:
+    config = SourceConfig(name="costanzo2016", laboratory=LaboratoryConfig(tables=["NxN", "NxM"]))
+    with pytest.raises(ConfigError, match=r"'costanzo2016' has no such table\n.*NxM\n.*NxN, ExN_NxE, ExE"):
+        config.validate()
+
+
+def test_a_cut_on_p_values_needs_p_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"p_below` does not apply\n.*'collins2007', which has no p-values"):
+        small("collins2007", "gene_a,gene_b,s_score\nA,B,1\n", tmp_path, monkeypatch, p_below=0.05)
+
+
+def test_rows_of_listed_genes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "genes.txt").write_text("A\nB\nC\n")
+    text = "gene_a,gene_b,s_score\nA,B,1\nA,X,2\nX,Z,3\nC,A,4\n"
+    table = small("collins2007", text, tmp_path, monkeypatch, genes="genes.txt")
+    assert strains(table) == [("A", "B"), ("C", "A")]
+    assert table.provenance.counts["rows_of_genes_not_listed"] == 2
+    assert set(table.provenance.files) == {"collins2007_emap.csv.gz", "genes.txt"}
+    options = LaboratoryConfig(genes="genes.txt", genes_required="any")
+    assert strains(load_laboratory("collins2007", options, str(tmp_path))) == [("A", "B"), ("A", "X"), ("C", "A")]
+    (tmp_path / "genes.txt").write_text("Q\n")
+    with pytest.raises(DataError, match=r"'collins2007': no row is left\n.*rows of genes not listed 4\n.*loosen"):
+        load_laboratory("collins2007", options, str(tmp_path))
+
+
+BY_HAND = [name for name, screen in LABORATORIES.items() if isinstance(screen.reader, CsvScreen)]
 
 EXPECTED = {
     # name: strains by number of deletions, genes, phenotypes with their number of values
@@ -128,7 +193,7 @@ EXPECTED = {
 
 
 @pytest.mark.raw
-@pytest.mark.parametrize("name", LABORATORIES)
+@pytest.mark.parametrize("name", BY_HAND)
 def test_real_file(name: str, raw: Path) -> None:
     table = load_source(SourceConfig(name=name), str(raw))
     sizes, genes, phenotypes = EXPECTED[name]
@@ -143,14 +208,15 @@ def test_real_file(name: str, raw: Path) -> None:
 @pytest.mark.raw
 def test_declared_hashes_are_those_of_the_raw_folder(raw: Path) -> None:
     listed = dict(reversed(line.split()) for line in (raw / "SHA256SUMS").read_text().splitlines())
-    for screen in LABORATORIES.values():
-        assert listed[screen.csv.path] == screen.sha256
+    for name in BY_HAND:
+        (copy,) = LABORATORIES[name].tables["all"].copies
+        assert listed[copy.name] == copy.sha256
 
 
 @pytest.mark.raw
 def test_collins2007_replicates_are_averaged(raw: Path) -> None:
     table = load_source(SourceConfig(name="collins2007"), str(raw))
-    rows = pd.read_csv(raw / LABORATORIES["collins2007"].csv.path)
+    rows = pd.read_csv(raw / LABORATORIES["collins2007"].tables["all"].copies[0].name)
     scores = rows.groupby([rows[["gene_a", "gene_b"]].min(axis=1), rows[["gene_a", "gene_b"]].max(axis=1)]).s_score
     mean, sd = scores.mean(), scores.std()
     sample = np.flatnonzero(np.isfinite(table.sds["s_score"]))

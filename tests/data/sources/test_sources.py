@@ -34,7 +34,7 @@ def test_csv_by_overrides(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "suggestion"),
-    [("collins2006", "collins2007"), ("in-silico", "insilico"), ("kuzmin2020", "kuzmin2020_pilot")],
+    [("collins2006", "collins2007"), ("in-silico", "insilico"), ("kuzmin2020pilot", "kuzmin2020_pilot")],
 )
 def test_an_unknown_source_suggests_close_ones(name: str, suggestion: str) -> None:
     with pytest.raises(ConfigError, match=rf"no data source is called '{name}'(.|\n)*did you mean .*{suggestion}"):

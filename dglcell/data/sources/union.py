@@ -1,0 +1,102 @@
+"""Unions of sources: the rows of several tables as strains of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.data.sources.csv_table import measure_csv
+from dglcell.data.sources.laboratory import measure_laboratory
+from dglcell.data.sources.measurements import Measurements, concatenate
+from dglcell.data.sources.replicates import MEAN, REFUSE, merge_replicates
+from dglcell.data.sources.union_config import CSV, PartConfig, UnionConfig
+from dglcell.data.table import Provenance, StrainTable
+
+
+def load_union(config: UnionConfig, raw: str | None = None) -> StrainTable:
+    """Read several sources as one.
+
+    A row that another part lists with the same genes and the same numbers, p-value included, is one measurement and
+    counts once. What else several parts say of a strain is treated like replicates.
+
+    Args:
+        config: the parts, and what happens to strains that several have.
+        raw: folder of raw files.
+
+    Raises:
+        ConfigError: a key is wrong.
+        DataError: a file is missing or unusable, or strains are to be refused.
+    """
+    config.validate()
+    parts = [_measure(part, raw) for part in config.parts]
+    rows = concatenate(parts, _provenance(config, parts))
+    part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    keys = rows.genotypes.keys
+    first_part = _first_part(keys, part_of)
+    shared = np.bincount(keys[part_of != first_part[keys]], minlength=len(first_part)) > 0
+    rows = rows.count(strains_in_several_parts=int(shared.sum()))
+    if config.replicates == "first":
+        later = part_of != first_part[keys]
+        rows = rows.keep(~later, rows_of_later_parts=int(later.sum()))
+    else:
+        copies = _listed_before(rows, keys, part_of, shared)
+        rows = rows.keep(~copies, rows_identical_in_another_part=int(copies.sum()))
+    return merge_replicates(rows, config.conflicts, REFUSE if config.replicates == REFUSE else MEAN)
+
+
+def _measure(part: PartConfig, raw: str | None) -> Measurements:
+    if part.name == CSV:
+        return measure_csv(part.csv, raw)
+    return measure_laboratory(part.name, part.laboratory, raw)
+
+
+def _provenance(config: UnionConfig, parts: Sequence[Measurements]) -> Provenance:
+    """Where all parts come from; counts of a part bear its number, from 1, and name."""
+    sources = [part.provenance for part in parts]
+    labels = [f"part_{number}_{source.source}" for number, source in enumerate(sources, start=1)]
+    counts = {
+        f"{label}_{what}": count
+        for label, source in zip(labels, sources, strict=True)
+        for what, count in source.counts.items()
+    }
+    return Provenance(
+        source="union",
+        description="Union of " + ", ".join(source.source for source in sources),
+        citation="; ".join(dict.fromkeys(source.citation for source in sources if source.citation)),
+        licence="; ".join(dict.fromkeys(f"{source.source}: {source.licence or 'yours'}" for source in sources)),
+        urls=tuple(dict.fromkeys(url for source in sources for url in source.urls)),
+        files={name: sha256 for source in sources for name, sha256 in source.files.items()},
+        counts={"rows": sum(map(len, parts)), **counts},
+        parameters={
+            "parts": [{"name": source.source, **source.parameters} for source in sources],
+            "replicates": config.replicates,
+            "conflicts": asdict(config.conflicts),
+        },
+    )
+
+
+def _first_part(keys: NDArray[np.int64], part_of: NDArray[np.int64]) -> NDArray[np.int64]:
+    """[S] the first part that has each strain; rows are in the order of their parts."""
+    first = np.empty(int(keys.max(initial=-1)) + 1, dtype=np.int64)
+    first[keys[::-1]] = part_of[::-1]
+    return first
+
+
+def _listed_before(
+    rows: Measurements, keys: NDArray[np.int64], part_of: NDArray[np.int64], shared: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """[R] rows that an earlier part lists too."""
+    import pandas as pd
+
+    copies = np.zeros(len(rows), dtype=bool)
+    if not rows.p_values:
+        return copies
+    candidates = np.flatnonzero(shared[keys])
+    columns = [keys, *rows.phenotypes.values(), *rows.p_values.values(), *rows.sds.values()]
+    frame = pd.DataFrame({i: column[candidates] for i, column in enumerate(columns)})
+    within = frame.assign(part=part_of[candidates]).duplicated()
+    copies[candidates] = (frame.duplicated() & ~within).to_numpy()
+    return copies

@@ -1,0 +1,56 @@
+"""Supervised contrastive regression: embeddings are ordered as labels are."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor:
+    r"""Mean over i and j ≠ i of how badly j is told from all that are at least as far from i by their labels.
+
+    .. math:: -\log \frac{\exp s_{ij}}{\sum_{k \ne i,\; d_{ik} \ge d_{ij}} \exp s_{ik}},\qquad
+              s_{ij} = \cos(e_i, e_j) / \tau,\quad d_{ij} = |y_i - y_j|
+
+    Zha et al. 2023, *Rank-N-Contrast: Learning continuous representations for regression*, eq. 1 with cosines. All
+    denominators of an i are sums over the ends of one sorted row; equal distances are in each other's. In
+    logarithms, so that no temperature overflows or vanishes.
+
+    Args:
+        embedding_ND: of N strains; a vector of zeros has cosine 0 with every other.
+        target_TN: labels of T phenotypes; NaN where missing.
+        temperature: τ.
+
+    Returns:
+        [T]; 0 for a phenotype with fewer than two labels.
+    """
+    present_TN = ~target_TN.isnan()
+    pair_TNN = present_TN.unsqueeze(2) & present_TN.unsqueeze(1)
+    pair_TNN = pair_TNN & ~torch.eye(len(embedding_ND), dtype=torch.bool, device=embedding_ND.device)
+    distance_TNN = (target_TN.unsqueeze(2) - target_TN.unsqueeze(1)).abs()
+    # What is no pair comes first, so that it is in no denominator of a pair.
+    distance_TNN, order_TNN = distance_TNN.masked_fill(~pair_TNN, -1.0).sort(dim=-1)
+    with torch.autocast(embedding_ND.device.type, enabled=False):
+        unit_ND = _normalised(embedding_ND)
+        similarity_NN = unit_ND @ unit_ND.T / temperature
+    similarity_TNN = similarity_NN.expand_as(order_TNN).gather(-1, order_TNN)
+    tail_TNN = similarity_TNN.flip(-1).logcumsumexp(-1).flip(-1)
+    cost_TNN = tail_TNN.gather(-1, _first_of_equals(distance_TNN)) - similarity_TNN
+    pairs_T = pair_TNN.sum((1, 2))
+    return cost_TNN.masked_fill(distance_TNN < 0, 0.0).sum((1, 2)) / pairs_T.clamp(min=1)
+
+
+def _first_of_equals(sorted_TNN: Tensor) -> Tensor:
+    """Position in its row of the first element that is equal, for every element."""
+    position_N = torch.arange(sorted_TNN.shape[-1], device=sorted_TNN.device)
+    differs_TNN = F.pad(sorted_TNN[..., 1:] != sorted_TNN[..., :-1], (1, 0))
+    return torch.where(differs_TNN, position_N, 0).cummax(-1).values
+
+
+def _normalised(rows_ND: Tensor) -> Tensor:
+    """Rows of length one; zeros stay zeros, with zero gradient."""
+    length_N1 = torch.linalg.vector_norm(rows_ND, dim=-1, keepdim=True)
+    return rows_ND / length_N1.masked_fill(length_N1 == 0, math.inf)

@@ -1,0 +1,167 @@
+"""Raw tables: whichever copy is there is read, and what is not there is fetched."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dglcell.cli import main
+from dglcell.data.sources import fetch_source, list_sources, screens
+from dglcell.data.sources.laboratory import load_laboratory
+from dglcell.data.sources.laboratory_config import LaboratoryConfig
+from dglcell.data.sources.raw_tables import RawTable, fetch_tables, find_tables, is_here
+from dglcell.download import RemoteFile, record_path
+from dglcell.errors import ConfigError, DataError
+from tests.data.sources.sga_tables import KUZMIN2018, kuzmin, text
+from tests.http_server import Server, serve
+
+CONTENT = text(
+    KUZMIN2018,
+    [
+        kuzmin("YAR002W+YML107C_tm1", "aΔ+bΔ", f"YAL0{i:02d}C_dma{i}", "c", "trigenic", 0.1, 0.2, 1, 0)
+        for i in range(90)
+    ],
+).encode()
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    yield from serve(monkeypatch, CONTENT)
+
+
+def table(*copies: RemoteFile) -> RawTable:
+    return RawTable(copies)
+
+
+def test_the_first_copy_that_is_there_is_read(tmp_path: Path) -> None:
+    both = table(RemoteFile("http://127.0.0.1:1/a", "x/a.tsv"), RemoteFile("", "x/b.tsv"))
+    assert not is_here([both], str(tmp_path))
+    (tmp_path / "x").mkdir()
+    for name in ("b", "a"):
+        (tmp_path / "x" / f"{name}.tsv").write_bytes(CONTENT)
+        (found,) = find_tables([both], str(tmp_path))
+        assert found.path == tmp_path / "x" / f"{name}.tsv"
+        assert found.sha256 == SHA256
+
+
+def test_a_missing_table_tells_where_it_would_be_and_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = RemoteFile("http://host/a", "x/a.zip"), RemoteFile("http://other/a", "x/a.zip"), RemoteFile("", "x/a.tsv")
+    message = r"raw file 'x/a.zip' not found\n.*\n.*'x/a.zip' or 'x/a.tsv'\n.*--raw.*data fetch.*http://host/a"
+    with pytest.raises(DataError, match=message):
+        find_tables([table(*copies)], str(tmp_path))
+    monkeypatch.delenv("DGLCELL_RAW", raising=False)
+    with pytest.raises(DataError, match=r"not found\n.*no raw folder"):
+        find_tables([table(*copies)], None)
+
+
+def test_a_copy_with_another_hash_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(CONTENT)
+    with pytest.raises(DataError, match=r"a.tsv' is not the file it should be"):
+        find_tables([table(RemoteFile("", "a.tsv", "0" * 64))], str(tmp_path))
+
+
+def test_an_archive_of_several_tables_is_fetched_once(server: Server, tmp_path: Path) -> None:
+    archive = RemoteFile(server.url("good"), "x/a.zip")
+    paths = fetch_tables([RawTable((archive,), name) for name in ("S1", "S3")], str(tmp_path))
+    assert paths == [tmp_path / "x" / "a.zip"]
+    assert server.requests == ["/good"]
+    assert fetch_tables([RawTable((archive,), "S1")], str(tmp_path)) == paths
+    assert server.requests == ["/good"]
+
+
+def test_the_next_address_is_tried(server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    copies = [RemoteFile(server.url(path), "a.tsv", SHA256, len(CONTENT)) for path in ("gone", "cut", "good")]
+    assert fetch_tables([table(*copies)], str(tmp_path)) == [tmp_path / "a.tsv"]
+    assert server.requests == ["/gone", "/cut", "/good"]
+    assert caplog.text.count("the next address is tried") == 2
+
+
+def test_a_file_put_there_by_hand_is_not_fetched(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "b.tsv").write_bytes(CONTENT)
+    copies = RemoteFile(server.url("good"), "a.tsv"), RemoteFile("", "b.tsv")
+    assert fetch_tables([table(*copies)], str(tmp_path)) == [tmp_path / "b.tsv"]
+    assert server.requests == []
+
+
+def test_what_has_no_address_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"collins2007_emap.csv.gz' cannot be downloaded.*by hand\n.*put it at"):
+        fetch_source("collins2007", str(tmp_path))
+    monkeypatch.delenv("DGLCELL_RAW", raising=False)
+    with pytest.raises(DataError, match=r"no folder for raw files\n.*--raw DIR"):
+        fetch_source("kuzmin2018")
+
+
+@pytest.mark.parametrize("name", ["insilico", "csv", "union", "kuzmin2019"])
+def test_only_screens_can_be_fetched(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"no data source is called '{name}' that has raw files\n.*kuzmin2018"):
+        fetch_source(name, "raw")
+
+
+@pytest.fixture
+def kuzmin2018(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The screen as a small file of this machine's server."""
+    screen = screens.LABORATORIES["kuzmin2018"]
+    name = screen.tables["S1"].copies[0].name
+    small = RawTable((RemoteFile(server.url("good"), name, None, len(CONTENT)),), rows=90)
+    monkeypatch.setitem(screens.LABORATORIES, "kuzmin2018", replace(screen, tables={"S1": small}))
+    return server
+
+
+def test_the_command_line_fetches_lists_and_tells_how_a_file_is_trusted(
+    kuzmin2018: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = str(tmp_path / "raw")
+    assert main(["data", "list", str(tmp_path), "--raw", raw]) == 0
+    assert "kuzmin2018 (90 rows; its raw file is not here: `dglcell data fetch kuzmin2018`, " in capsys.readouterr().out
+    assert main(["data", "fetch", "kuzmin2018", "--raw", raw]) == 0
+    printed = capsys.readouterr().out
+    path = tmp_path / "raw" / "interactions" / "kuzmin2018_Data_S1.tsv"
+    assert printed.startswith(str(path))
+    assert f"{len(CONTENT):,} bytes, sha256 {SHA256}" in printed
+    assert "no published hash is known" in printed
+    assert record_path(path).is_file()
+    assert {info.name: info.available for info in list_sources(raw)}["kuzmin2018"]
+    assert main(["data", "list", str(tmp_path), "--raw", raw]) == 0
+    assert "kuzmin2018 (90 rows)\n" in capsys.readouterr().out
+    trust = load_laboratory("kuzmin2018", LaboratoryConfig(), raw).provenance.parameters["raw_files"]
+    assert trust[path.name].startswith(
+        f"no hash is declared; this is the file first downloaded from {kuzmin2018.url('')}"
+    )
+
+
+def test_the_command_line_says_what_to_do_without_a_connection(
+    kuzmin2018: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kuzmin2018.shutdown()
+    kuzmin2018.server_close()
+    assert main(["data", "fetch", "kuzmin2018", "--raw", str(tmp_path)]) == 2
+    printed = capsys.readouterr().err
+    assert kuzmin2018.url("good") in printed
+    assert str(tmp_path / "interactions" / "kuzmin2018_Data_S1.tsv") in printed
+    assert "Traceback" not in printed
+
+
+def test_the_command_line_prints_addresses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "fetch", "kuzmin2020", "collins2007", "--addresses"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "interactions/aaz5667-tables_s1_to_s13.zip"
+    assert len([line for line in lines if line.startswith("    https://")]) == 2
+    assert lines[-1].strip().startswith("no address")
+
+
+def test_every_screen_has_a_licence_and_a_citation_and_files_inside_the_raw_folder() -> None:
+    for screen in screens.LABORATORIES.values():
+        assert screen.licence
+        assert screen.citation
+        assert screen.origin
+        for raw_table in screen.tables.values():
+            for copy in raw_table.copies:
+                assert copy.name.startswith("interactions/")
+                assert copy.sha256 is None or len(copy.sha256) == 64

@@ -1,0 +1,298 @@
+"""Screens published as SGA tables: which rows become which strains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dglcell.data.report import format_stats
+from dglcell.data.sources import SourceConfig, load_source
+from dglcell.data.sources.replicates_config import ConflictConfig
+from dglcell.data.store_build import build_store
+from dglcell.errors import DataError
+from tests.data.sources.sga_tables import (
+    COSTANZO2016,
+    KUZMIN2018,
+    KUZMIN2020,
+    Cell,
+    costanzo,
+    kuzmin,
+    read,
+    text,
+    write_xlsx,
+    write_zip,
+)
+from tests.data.strain_tables import gene_lists
+
+NAN = np.nan
+DI, TRI = "digenic", "trigenic"
+A, B, C, D, E, HO = "YAR002W", "YML107C", "YAL048C", "YBR001C", "YBR160W", "YDL227C"
+ROWS2018 = [
+    kuzmin(f"{A}+{HO}_tm3180", "nup60Δ+hoΔ", f"{C}_dma5203", "gem1Δ", DI, -0.05, 0.2, 0.81, 0.05),
+    kuzmin(f"{A}+{HO}_tm3180", "nup60Δ+hoΔ", f"{D}_tsa100", "nth2-5001", DI, -0.02, 0.5, 0.7, 0.03),
+    kuzmin(f"{A}+{B}_tm2550", "nup60Δ+pml39Δ", f"{C}_dma5203", "gem1Δ", TRI, -0.1, 0.01, 0.4, 0.02),
+    kuzmin(f"{E}+{HO}_tsq508", "cdc28-4+hoΔ", f"{C}_dma5203", "gem1Δ", DI, 0.04, 0.4, 0.72, 0.05),
+    kuzmin(f"{E}+{B}_tm801", "cdc28-4+pml39Δ", f"{D}_tsa100", "nth2-5001", TRI, -0.2, 0.001, 0.3, ""),
+    kuzmin(f"{A}+{B}_tm2550", "nup60Δ+pml39Δ", f"{A}_dma1", "nup60Δ", TRI, 0.3, 0.2, 0.3, 0.01),
+    kuzmin(f"{A}+{HO}_tm3180", "nup60Δ+hoΔ", f"{HO}_dma7", "hoΔ", DI, 0.01, 0.3, 1.0, 0.01),
+]
+
+
+@pytest.fixture
+def kuzmin2018(tmp_path: Path) -> Path:
+    write_zip(tmp_path / "interactions" / "aao1729_data_s1.zip", {"aao1729_data_s1.tsv": text(KUZMIN2018, ROWS2018)})
+    return tmp_path
+
+
+def test_kuzmin2018_by_kind_with_controls_as_double_mutants(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = read("kuzmin2018", kuzmin2018, monkeypatch, rows=[7])
+    assert gene_lists(table) == [[A, C], [A, D], [A, B, C], [E, C], [E, B, D], [A, HO]]
+    tau, epsilon = table.phenotypes["trigenic_interaction"], table.phenotypes["digenic_interaction"]
+    np.testing.assert_allclose(tau, [NAN, NAN, -0.1, NAN, -0.2, NAN], rtol=1e-6)
+    np.testing.assert_allclose(epsilon, [-0.05, -0.02, NAN, 0.04, NAN, 0.01], rtol=1e-6)
+    np.testing.assert_allclose(table.phenotypes["fitness"], [0.81, 0.7, 0.4, 0.72, 0.3, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(table.p_values["trigenic_interaction"], [NAN, NAN, 0.01, NAN, 0.001, NAN], rtol=1e-6)
+    np.testing.assert_allclose(table.p_values["digenic_interaction"], [0.2, 0.5, NAN, 0.4, NAN, 0.3], rtol=1e-6)
+    np.testing.assert_allclose(table.sds["fitness"], [0.05, 0.03, 0.02, 0.05, NAN, 0.01], rtol=1e-6)
+    counts = table.provenance.counts
+    assert {key: counts[key] for key in ("rows", "rows_digenic", "rows_trigenic", "rows_with_a_gene_twice")} == {
+        "rows": 7,
+        "rows_digenic": 4,
+        "rows_trigenic": 3,
+        "rows_with_a_gene_twice": 1,
+    }
+    assert table.replicates == {}
+    assert set(table.provenance.files) == {"aao1729_data_s1.zip"}
+    assert any("10.1126/science.aao1729" in url for url in table.provenance.urls)
+
+
+def test_kuzmin2018_trigenic_rows_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = read("kuzmin2018", kuzmin2018, monkeypatch, kind="trigenic")
+    assert gene_lists(table) == [[A, B, C], [E, B, D]]
+    assert list(table.phenotypes) == ["trigenic_interaction", "fitness"]
+    assert table.provenance.counts["rows_of_another_kind"] == 4
+
+
+def test_kuzmin2018_deletions_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = read("kuzmin2018", kuzmin2018, monkeypatch, deletions_only=True)
+    assert gene_lists(table) == [[A, C], [A, B, C], [A, HO]]
+    assert table.provenance.counts["rows_with_other_alleles"] == 3
+
+
+def test_kuzmin2018_significant_rows_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = read("kuzmin2018", kuzmin2018, monkeypatch, p_below=0.01)
+    assert gene_lists(table) == [[E, B, D]]
+    assert table.provenance.counts["rows_not_significant"] == 5
+
+
+def test_kuzmin2018_with_the_marker(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = read("kuzmin2018", kuzmin2018, monkeypatch, keep_marker_locus=True)
+    assert gene_lists(table) == [[A, HO, C], [A, HO, D], [A, B, C], [E, HO, C], [E, B, D]]
+    assert table.provenance.counts["rows_with_a_gene_twice"] == 2
+
+
+def test_kuzmin2018_with_at_least_one_listed_gene(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (kuzmin2018 / "genes.txt").write_text(f"{B}\n{D}\n")
+    table = read("kuzmin2018", kuzmin2018, monkeypatch, genes="genes.txt", genes_required="any")
+    assert gene_lists(table) == [[A, D], [A, B, C], [E, B, D]]
+    with pytest.raises(DataError, match=r"'kuzmin2018': no row is left\n.*rows of genes not listed 6"):
+        read("kuzmin2018", kuzmin2018, monkeypatch, genes="genes.txt")
+
+
+def test_rows_that_are_neither_digenic_nor_trigenic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [*ROWS2018, kuzmin(f"{A}+{HO}_tm1", "a+hoΔ", f"{C}_dma1", "c", "quad", 0.1, 0.1, 1, 0.1)]
+    write_zip(tmp_path / "interactions" / "aao1729_data_s1.zip", {"aao1729_data_s1.tsv": text(KUZMIN2018, rows)})
+    with pytest.raises(DataError, match=r"neither digenic nor trigenic\n.*'quad'"):
+        read("kuzmin2018", tmp_path, monkeypatch)
+
+
+def test_rows_without_any_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [*ROWS2018[:2], kuzmin(f"{A}+{HO}_tm1", "aΔ+hoΔ", f"{B}_dma1", "bΔ", DI, "", "", "NaN", "")]
+    (tmp_path / "interactions").mkdir()
+    (tmp_path / "interactions" / "aao1729_data_s1.tsv").write_text(text(KUZMIN2018, rows))
+    with pytest.raises(DataError, match=rf"no phenotype is measured in a row\n.*{A}, {B} \(and 0 more rows\)\n.*drop"):
+        read("kuzmin2018", tmp_path, monkeypatch)
+    table = read("kuzmin2018", tmp_path, monkeypatch, missing="drop")
+    assert gene_lists(table) == [[A, C], [A, D]]
+    assert table.provenance.counts["rows_not_measured"] == 1
+
+
+TITLE: list[Cell] = ["Table S1. Raw genetic interaction dataset.", *[""] * 11]
+
+
+def test_kuzmin2020_main_and_pilot_tables_from_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("python_calamine")
+    main = [
+        kuzmin(f"{A}+{B}_tm1", "aΔ+bΔ", f"{C}_dma1", "pre7", TRI, -0.1, 0.01, 0.4, 0.02),
+        kuzmin(f"{A}+{HO}_tm2", "aΔ+hoΔ", f"{C}_dma1", "pre7", DI, 0.02, 0.6, 0.9, 0.04),
+    ]
+    pilot = [
+        kuzmin(f"{A}+{B}_tm1", "aΔ+bΔ", f"{C}_dma1", "pre7Δ", TRI, -0.3, 0.02, 0.2, 0.06),
+        kuzmin(f"{A}+{B}_tm1", "aΔ+bΔ", f"{D}_dma1", "dΔ", TRI, 0.1, 0.3, 1.0, 0.01),
+    ]
+    sheets = {
+        f"aaz5667-Table-{number}.xlsx": write_xlsx(tmp_path / "x.xlsx", [TITLE, KUZMIN2020, *rows]).read_bytes()
+        for number, rows in (("S1", main), ("S3", pilot))
+    }
+    write_zip(tmp_path / "interactions" / "aaz5667-tables_s1_to_s13.zip", dict(sheets))
+    table = read("kuzmin2020", tmp_path, monkeypatch, rows=[2, 2])
+    assert gene_lists(table) == [[A, B, C], [A, C], [A, B, D]]
+    np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [-0.2, NAN, 0.1], rtol=1e-6)
+    np.testing.assert_allclose(table.sds["trigenic_interaction"], [0.2 / np.sqrt(2), NAN, NAN], rtol=1e-6)
+    np.testing.assert_allclose(table.sds["fitness"], [0.2 / np.sqrt(2), 0.04, 0.01], rtol=1e-6)
+    assert table.replicates["trigenic_interaction"].tolist() == [2, 0, 1]
+    assert table.replicates["fitness"].tolist() == [2, 1, 1]
+    assert table.provenance.counts["strains_whose_rows_differ"] == 1
+    only = read("kuzmin2020", tmp_path, monkeypatch, tables=["S3"])
+    assert gene_lists(only) == [[A, B, C], [A, B, D]]
+
+
+COSTANZO = [
+    costanzo(f"{A}_sn1", f"{B}_dma1", "DMA30", -0.2, 0.01, 0.5, 0.02),
+    costanzo(f"{B}_sn2", f"{A}_dma2", "DMA30", 0.1, 0.02, 0.9, 0.03),
+    costanzo(f"{A}_sn1", f"{C}_dma3", "DMA30", 0.05, 0.3, 1.0, 0.01),
+    costanzo(f"{A}_sn1", f"{C}_dma3", "DMA30", 0.05, 0.3, 1.0, 0.01),
+    costanzo(f"{A}_sn1", f"{C}_dma3", "DMA26", 0.05, 0.3, 1.0, 0.01),
+]
+ESSENTIAL = [
+    costanzo(f"{E}_tsq1", f"{A}_dma2", "DMA26", 0.0, 0.9, 1.0, 0.01),
+    costanzo(f"{A}_sn1", f"{D}_tsa1", "TSA26", -0.1, 0.04, 0.7, 0.05),
+    costanzo(f"{A}_sn1", f"{D}_tsa1", "TSA30", -0.3, 0.04, 0.6, 0.05),
+    costanzo(f"{D}_tsq9", f"{D}_tsa1", "TSA30", -0.3, 0.04, 0.6, 0.05),
+    costanzo(f"{E}_damp1", f"{D}_tsa1", "TSA30", 0.2, 0.04, 0.6, 0.05),
+    costanzo(f"{C}_S5", f"{D}_tsa1", "TSA30", 0.2, 0.04, 0.6, 0.05),
+]
+
+
+@pytest.fixture
+def costanzo2016(tmp_path: Path) -> Path:
+    folder = "Data File S1. Raw genetic interaction datasets: Pair-wise interaction format"
+    tables = {"NxN": COSTANZO, "ExN_NxE": ESSENTIAL[:4], "ExE": ESSENTIAL[4:5], "DAmP": ESSENTIAL[5:]}
+    members: dict[str, str | bytes] = {
+        f"{folder}/SGA_{name}.txt": text(COSTANZO2016, rows) for name, rows in tables.items()
+    }
+    write_zip(tmp_path / "interactions" / "costanzo2016_pairwise.zip", members)
+    return tmp_path
+
+
+def test_costanzo2016_all_tables(costanzo2016: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = read("costanzo2016", costanzo2016, monkeypatch)
+    assert gene_lists(table) == ALL
+    np.testing.assert_allclose(
+        table.phenotypes["digenic_interaction"], [-0.05, 0.05, 0.0, -0.2, 0.2, 0.2], rtol=1e-6, atol=1e-8
+    )
+    # One row of A with C is listed twice; that at 26 °C is another measurement.
+    assert table.replicates["digenic_interaction"].tolist() == [2, 2, 1, 2, 1, 1]
+    counts = table.provenance.counts
+    expected = {
+        "rows": 11,
+        "rows_DMA26": 2,
+        "rows_DMA30": 4,
+        "rows_TSA26": 1,
+        "rows_TSA30": 4,
+        "rows_with_a_gene_twice": 1,
+        "rows_of_deletions_only": 5,
+        "rows_identical": 1,
+        "strains_of_opposite_significant_signs": 1,
+        "strains_whose_rows_differ": 2,
+        "strains_crossed_both_ways": 1,
+        "strains_whose_ways_differ": 1,
+        "strains_with_replicates": 3,
+        "replicate_rows_merged": 3,
+        "strains": 6,
+        "genes": 5,
+    }
+    assert {key: counts[key] for key in expected} == expected
+    told = " ".join(format_stats(build_store(table, costanzo2016 / "store", command="test")).split())
+    for piece in (
+        "strains of opposite significant signs 1, strains whose rows differ 2,",
+        "digenic_interaction: 3 strains with 2 to 2 measurements, fitness: 3 strains",
+        "licence none stated; supplementary data of the publication",
+        "conflicts={'policy': 'mean', 'p': 0.05, 'difference': 0.16}",
+        "'costanzo2016_pairwise.zip': 'no hash is declared, and the file was put there by hand'",
+    ):
+        assert piece in told
+
+
+ALL = [[A, B], [A, C], [E, A], [A, D], [E, D], [C, D]]
+
+
+@pytest.mark.parametrize(
+    ("options", "strains", "count"),
+    [
+        ({"temperature": 26}, [[A, C], [E, A], [A, D]], ("rows_of_another_array", 8)),
+        ({"array_types": ["TSA30"]}, [[A, D], [E, D], [C, D]], ("rows_of_another_array", 7)),
+        ({"array_types": ["DMA26", "TSA30"], "temperature": 30}, [[A, D], [E, D], [C, D]], ("rows_TSA26", 1)),
+        ({"deletions_only": True}, [[A, B], [A, C]], ("rows_with_other_alleles", 6)),
+        ({"tables": ["DAmP", "ExE"]}, [[E, D], [C, D]], ("rows", 2)),
+        ({"p_below": 0.02}, [[A, B]], ("rows_not_significant", 9)),
+        (
+            {"conflicts": ConflictConfig("drop")},
+            [[A, C], [E, A], [E, D], [C, D]],
+            ("strains_dropped_as_conflicting", 2),
+        ),
+        ({"conflicts": ConflictConfig("drop", p=0.015, difference=None)}, ALL, ("strains_dropped_as_conflicting", 0)),
+        ({"conflicts": ConflictConfig("drop", difference=0.25)}, ALL[1:], ("strains_dropped_as_conflicting", 1)),
+    ],
+)
+def test_costanzo2016_filters(
+    costanzo2016: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, object],
+    strains: list[list[str]],
+    count: tuple[str, int],
+) -> None:
+    table = read("costanzo2016", costanzo2016, monkeypatch, **options)
+    assert gene_lists(table) == strains
+    assert table.provenance.counts[count[0]] == count[1]
+    assert set(table.names) == {gene for strain in gene_lists(table) for gene in strain}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"conflicts": ConflictConfig("refuse")}, rf"contradict each other\n.*{A}, {B} \(and 1 more strains\)\n.*0.16"),
+        (
+            {"replicates": "refuse"},
+            rf"'costanzo2016': a strain has several rows\n.*{B}, {A} \(and 2 more rows\)\n.*mean",
+        ),
+    ],
+)
+def test_costanzo2016_refusals(
+    costanzo2016: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        read("costanzo2016", costanzo2016, monkeypatch, **options)
+
+
+def test_aliases_rename_strains(costanzo2016: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (costanzo2016 / "strains.tsv").write_text(f"Strain\tOrf\tCommon\tAllele\n{E}_damp1\tYAL001C\tX\tx_damp\n")
+    table = read("costanzo2016", costanzo2016, monkeypatch, aliases="strains.tsv", tables=["ExE"])
+    assert gene_lists(table) == [["YAL001C", D]]
+    assert "strains.tsv" in table.provenance.files
+
+
+@pytest.mark.raw
+def test_real_rows_written_as_published_give_the_same_strains(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pilot = pd.read_csv(raw / "interactions" / "kuzmin2020_pilot.csv.gz", dtype=str, keep_default_na=False)
+    rows = [
+        kuzmin(r.query, "aΔ+bΔ", r.array, "c", r.kind, r.score, r.p, r.fitness, r.fitness_sd)
+        for r in pilot.itertuples()
+    ]
+    (tmp_path / "interactions").mkdir()
+    (tmp_path / "interactions" / "aaz5667-Table-S1.tsv").write_text(text(KUZMIN2020, rows))
+    table = read("kuzmin2020", tmp_path, monkeypatch, tables=["S1"])
+    expected = load_source(SourceConfig(name="kuzmin2020_pilot"), str(raw))
+    assert gene_lists(table) == gene_lists(expected)
+    for kind in ("phenotypes", "p_values", "sds", "replicates"):
+        got, want = getattr(table, kind), getattr(expected, kind)
+        assert got.keys() == want.keys()
+        for name in want:
+            np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-7)
+    conflicts = {key: n for key, n in table.provenance.counts.items() if key.startswith("strains_")}
+    assert conflicts.items() <= expected.provenance.counts.items()

@@ -1,0 +1,218 @@
+"""Losses that compare strains: what enters which term, when, and with which weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dglcell.losses.distribution import distribution_matching
+from dglcell.losses.loss import Loss
+from dglcell.losses.schedules import buffer_share
+from dglcell.losses.supcr import supcr
+from dglcell.losses.wasserstein import transport_cost
+from dglcell.models.prediction import Prediction
+from tests.losses.coupled_losses import COUPLED, batch, make
+
+Term = Callable[[Tensor, Tensor], Tensor]
+
+
+def gradients(total: Tensor, prediction: Prediction) -> list[Tensor]:
+    inputs = (prediction.phenotypes, prediction.embedding)
+    found = torch.autograd.grad(total, inputs, allow_unused=True)
+    return [torch.zeros_like(x) if g is None else g for x, g in zip(inputs, found, strict=True)]
+
+
+def mean_where_two(values: list[Tensor], target: Tensor) -> Tensor:
+    """Mean over the phenotypes with at least two labels."""
+    kept = [value for value, label in zip(values, target.T, strict=True) if (~label.isnan()).sum() >= 2]
+    return torch.stack(kept).mean() if kept else torch.zeros((), dtype=target.dtype)
+
+
+def distance_term(name: str) -> tuple[str, Term]:
+    """Key of the distance and its value, phenotype by phenotype without what is missing."""
+    if name == "mle_wass_supcr":
+
+        def wasserstein(x: Tensor, y: Tensor) -> Tensor:
+            everything = torch.ones(1, len(x)).bool()
+            return transport_cost(x[None], y[None], everything, everything, 2)[0]
+
+        return "wasserstein", wasserstein
+    return "distribution", lambda x, y: distribution_matching(x[None], y[None], 0.5)[0]
+
+
+def by_phenotype(term: Term, prediction: Tensor, target: Tensor) -> Tensor:
+    there = [~label.isnan() for label in target.T]
+    values = [
+        term(prediction[mask, t], target[mask, t]) if mask.any() else torch.zeros((), dtype=target.dtype)
+        for t, mask in enumerate(there)
+    ]
+    return mean_where_two(values, target)
+
+
+class Expected:
+    """The same in plain Python: a list of earlier strains, and every rule of the docstring."""
+
+    def __init__(self, name: str, *, size: int, enough: int, adaptive: bool, epochs: int) -> None:
+        self.key, self.distance = distance_term(name)
+        self.size, self.enough, self.adaptive, self.epochs = size, enough, adaptive, epochs
+        self.kept: list[tuple[Tensor, Tensor, Tensor]] = []
+        self.seen = 0
+
+    def __call__(self, prediction: Prediction, target: Tensor, epoch: int) -> tuple[Tensor, dict[str, Tensor]]:
+        x, e = prediction.phenotypes, prediction.embedding
+        labelled = [i for i in range(len(target)) if not target[i].isnan().all()]
+        share = buffer_share(epoch, self.epochs, None, None)
+        number = int(len(labelled) * (share / (1 - share))) if self.adaptive else self.size
+        few = self.kept[-number:] if number else []
+        mixed_x, mixed_y = (torch.cat([z, *(row[k][None] for row in few)]) for k, z in enumerate((x, target)))
+        all_e, all_y = (torch.cat([z, *(row[k][None] for row in self.kept)]) for k, z in ((2, e), (1, target)))
+        self.kept = (self.kept + [(x[i].detach(), target[i], e[i].detach()) for i in labelled])[-self.size :]
+        self.kept = self.kept if self.size else []
+        self.seen += len(labelled)
+        there = ~target.isnan()
+        terms = {
+            "mse": (x[there] - target[there]).square().mean(),
+            self.key: by_phenotype(self.distance, mixed_x, mixed_y),
+            "supcr": mean_where_two(list(supcr(all_e, all_y.T.contiguous(), 0.2)), all_y),
+        }
+        if self.seen < self.enough:
+            terms |= {key: torch.zeros((), dtype=x.dtype) for key in (self.key, "supcr")}
+        factor = 1 - share / 2 if self.adaptive and self.size else 1.0
+        return 2.0 * terms["mse"] + 0.5 * terms[self.key] + 0.3 * factor * terms["supcr"], terms
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+@pytest.mark.parametrize(("size", "enough"), [(7, 0), (12, 9), (64, 64)])
+@pytest.mark.parametrize("name", COUPLED[1:])
+def test_terms_over_several_steps_are_those_of_the_docstring(name: str, size: int, enough: int, adaptive: bool) -> None:
+    key = distance_term(name)[0]
+    keys: dict[str, Any] = {"mse": 2.0, key: 0.5, "temperature": 0.2, "temperature_schedule": "none"}
+    loss = make(name, buffer_size=size, min_samples=enough, adaptive=adaptive, **keys)
+    expected = Expected(name, size=size, enough=enough, adaptive=adaptive, epochs=20)
+    for step, strains in enumerate([5, 1, 8, 8, 3, 6, 8, 8]):
+        prediction, target = batch(step, strains, missing=0.9 if step == 4 else 0.3)
+        epoch = 2 * step
+        got = loss(prediction, target, epoch)
+        total, terms = expected(prediction, target, epoch)
+        torch.testing.assert_close(got.total, total, rtol=1e-10, atol=1e-10)
+        assert list(got.terms) == ["mse", key, "supcr"]
+        for term, value in got.terms.items():
+            torch.testing.assert_close(value, terms[term].detach(), rtol=1e-10, atol=1e-10)
+            assert not value.requires_grad
+        for one, other in zip(gradients(got.total, prediction), gradients(total, prediction), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+
+
+def test_without_a_buffer_a_batch_is_compared_with_itself() -> None:
+    loss = make("ic", mse=2.0, distribution=0.5, temperature=0.2)
+    expected = Expected("ic", size=0, enough=0, adaptive=False, epochs=20)
+    assert loss.buffer is None
+    assert not loss.state_dict()
+    for step in range(3):
+        prediction, target = batch(step, 6)
+        got, (total, _) = loss(prediction, target, step).total, expected(prediction, target, step)
+        torch.testing.assert_close(got, total, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", COUPLED[1:])
+def test_nothing_pulls_before_enough_strains_were_seen(name: str) -> None:
+    loss = make(name, mse=0.0, buffer_size=16, min_samples=15)
+    sizes = []
+    for step in range(3):
+        prediction, target = batch(step, 5, missing=0.0)
+        total = loss(prediction, target, 0).total
+        sizes.append([float(g.abs().sum()) for g in gradients(total, prediction)])
+    assert sizes[:2] == [[0.0, 0.0]] * 2
+    assert min(sizes[2]) > 0
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_evaluation_changes_nothing_and_sees_no_training_label(name: str) -> None:
+    loss = make(name, temperature=1.0, temperature_final=0.2, temperature_schedule="cosine")
+    fresh = batch(9, 6)
+
+    def look(after: Loss, epoch: int) -> Tensor:
+        with torch.no_grad():
+            return after(*fresh, epoch).total
+
+    before = look(loss.eval(), 0)
+    for seed in range(5):
+        loss.train()(*batch(seed, 6), 3)
+    state = {key: value.clone() for key, value in loss.state_dict().items()}
+    # The same function in every epoch: the last temperature, all that is there compared, full weights.
+    assert look(loss.eval(), 0) == look(loss.eval(), 19) == before
+    key = distance_term(name)[0]
+    same = make("ic" if key == "distribution" else name, temperature=0.2, temperature_schedule="none", **{key: 0.1})
+    torch.testing.assert_close(look(same.eval(), 0), before)
+    for key, value in loss.state_dict().items():
+        torch.testing.assert_close(value, state[key], rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_a_term_without_weight_is_left_out(name: str) -> None:
+    key = distance_term(name)[0]
+    prediction, target = batch(0, 6)
+    assert set(make(name, supcr=0.0)(Prediction(prediction.phenotypes), target, 0).terms) == {"mse", key}
+    assert set(make(name, mse=0.0)(prediction, target, 0).terms) == {key, "supcr"}
+    without = make(name, supcr=0.0, **{key: 0.0})(Prediction(prediction.phenotypes), target, 0)
+    assert list(without.terms) == ["mse"]
+    there = ~target.isnan()
+    torch.testing.assert_close(without.total, (prediction.phenotypes - target)[there].square().mean())
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_weights_of_phenotypes_are_those_of_every_term(name: str) -> None:
+    prediction, target = batch(0, 9)
+    keys = {"min_samples": 0} if name != "ic" else {}
+    got = make(name, phenotype_weights=[1.0, 3.0], **keys)(prediction, target, 0)
+    alone = [
+        make(name, **keys)(
+            Prediction(prediction.phenotypes[:, [t]], embedding=prediction.embedding), target[:, [t]], 0
+        ).terms
+        for t in range(2)
+    ]
+    for term, value in got.terms.items():
+        torch.testing.assert_close(value, (alone[0][term] + 3 * alone[1][term]) / 4)
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_a_batch_without_labels_gives_zero_and_zero_gradient(name: str) -> None:
+    loss = make(name)
+    prediction, target = batch(0, 4, missing=0.0)
+    got = loss(prediction, torch.full_like(target, math.nan), 0)
+    assert got.total == 0
+    assert not any(g.any() for g in gradients(got.total, prediction))
+
+
+def test_the_temperature_is_that_of_the_epoch() -> None:
+    prediction, target = batch(0, 8, phenotypes=1, missing=0.0)
+    loss = make("ic", epochs=10, temperature=1.0, temperature_final=0.1, temperature_schedule="exponential")
+    got = loss(prediction, target, 5).terms["supcr"]
+    torch.testing.assert_close(got, supcr(prediction.embedding, target.T, 10**-0.5)[0].detach())
+
+
+@pytest.mark.parametrize("name", COUPLED)
+def test_half_precision_is_compared_in_the_labels(name: str) -> None:
+    prediction, target = batch(0, 8)
+    half = Prediction(prediction.phenotypes.bfloat16(), embedding=prediction.embedding.bfloat16())
+    with torch.autocast("cpu", torch.bfloat16):
+        got = make(name).float()(half, target.float(), 0)
+    exact = Prediction(half.phenotypes.double(), embedding=half.embedding.double())
+    expected = make(name)(exact, target, 0).total
+    assert got.total.dtype == torch.float32
+    torch.testing.assert_close(got.total, expected.float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", COUPLED[1:])
+def test_a_saved_loss_goes_on_as_if_it_had_never_stopped(name: str) -> None:
+    one, other = make(name, min_samples=8), make(name, min_samples=8)
+    for seed in range(3):
+        one(*batch(seed, 6), 0)
+    other.load_state_dict(one.state_dict())
+    for seed in range(3, 6):
+        assert torch.equal(one(*batch(seed, 6), 1).total, other(*batch(seed, 6), 1).total)

@@ -1,0 +1,103 @@
+"""Distribution matching against scipy's density, inverted by root finding."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import gaussian_kde
+
+from dglcell.losses.distribution import distribution_matching, label_quantiles
+
+
+def quantiles_by_scipy(labels: np.ndarray, bandwidth: float) -> np.ndarray:
+    """(i − ½)/n of the density between the smallest and the largest label."""
+    density = gaussian_kde(labels, bw_method=bandwidth)
+    low, high = labels.min(), labels.max()
+    whole = density.integrate_box_1d(low, high)
+    levels = (np.arange(len(labels)) + 0.5) / len(labels)
+    return np.array([brentq(lambda x, q=q: density.integrate_box_1d(low, x) / whole - q, low, high) for q in levels])
+
+
+@settings(max_examples=30)
+@given(
+    labels=st.lists(st.floats(-5, 5), min_size=2, max_size=12).filter(lambda x: max(x) - min(x) > 0.1),
+    bandwidth=st.sampled_from([0.1, 0.5, 1.0]),
+    missing=st.integers(0, 3),
+)
+def test_quantiles_are_those_of_scipys_density(labels: list[float], bandwidth: float, missing: int) -> None:
+    target = torch.tensor([math.nan] * missing + labels, dtype=torch.float64)
+    got = label_quantiles(target.unsqueeze(0), bandwidth)[0, : len(labels)].numpy()
+    reach = max(labels) - min(labels)
+    np.testing.assert_allclose(got, quantiles_by_scipy(np.array(labels), bandwidth), atol=2e-3 * reach)
+    assert (np.diff(got) >= 0).all()
+    assert got.min() >= min(labels)
+    assert got.max() <= max(labels)
+
+
+def test_they_are_exact_in_scale_and_place() -> None:
+    # The original took the density in steps of 1.0, which no standardised label survives.
+    target = torch.randn(1, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for scale, shift in ((1e-3, 0.0), (1e4, 7.0)):
+        moved = label_quantiles(target * scale + shift, 0.5)
+        torch.testing.assert_close(moved, label_quantiles(target, 0.5) * scale + shift)
+
+
+def test_the_cost_is_the_mean_square_of_sorted_differences() -> None:
+    generator = torch.Generator().manual_seed(0)
+    prediction, target = torch.randn(2, 9, generator=generator), torch.randn(2, 9, generator=generator)
+    target[1, [0, 4, 5]] = math.nan
+    got = distribution_matching(prediction, target, 0.5)
+    for t in range(2):
+        there = ~target[t].isnan()
+        quantiles = label_quantiles(target[t][there].unsqueeze(0), 0.5)[0]
+        expected = (prediction[t][there].sort().values - quantiles).square().mean()
+        torch.testing.assert_close(got[t], expected)
+
+
+def test_its_gradient_is_that_of_differences_and_zero_where_a_label_is_missing() -> None:
+    generator = torch.Generator().manual_seed(1)
+    prediction = torch.randn(2, 8, generator=generator, dtype=torch.float64, requires_grad=True)
+    target = torch.randn(2, 8, generator=generator, dtype=torch.float64)
+    target[0, 2] = math.nan
+    assert torch.autograd.gradcheck(lambda x: distribution_matching(x, target, 0.5), prediction)
+    distribution_matching(prediction, target, 0.5).sum().backward()
+    assert prediction.grad[0, 2] == 0
+
+
+def test_descending_it_brings_the_predictions_to_the_labels_distribution() -> None:
+    generator = torch.Generator().manual_seed(2)
+    target = 3 + 0.5 * torch.randn(1, 64, generator=generator)
+    prediction = torch.randn(1, 64, generator=generator, requires_grad=True)
+    order = prediction.argsort().clone()
+    for _ in range(200):
+        (gradient,) = torch.autograd.grad(distribution_matching(prediction, target, 0.2).sum(), prediction)
+        prediction.data -= 8.0 * gradient
+    found = prediction.detach()
+    assert float(found.mean()) == pytest.approx(float(target.mean()), abs=0.1)
+    assert float(found.std()) == pytest.approx(float(target.std()), rel=0.15)
+    assert torch.equal(prediction.argsort(), order)
+
+
+@pytest.mark.parametrize("labels", [[1.5], [1.5, 1.5, 1.5]])
+def test_labels_without_spread_are_their_own_quantiles(labels: list[float]) -> None:
+    target = torch.tensor([[math.nan, *labels]])
+    assert label_quantiles(target, 0.5)[0, : len(labels)].tolist() == labels
+    prediction = torch.full_like(target, 2.5).requires_grad_()
+    cost = distribution_matching(prediction, target, 0.5)
+    cost.sum().backward()
+    assert cost == 1
+    assert prediction.grad[0].tolist() == pytest.approx([0.0, *[2 / len(labels)] * len(labels)])
+
+
+def test_without_labels_it_costs_nothing() -> None:
+    prediction = torch.ones(1, 3, requires_grad=True)
+    cost = distribution_matching(prediction, torch.full((1, 3), math.nan), 0.5)
+    cost.sum().backward()
+    assert cost == 0
+    assert not prediction.grad.any()
