@@ -30,6 +30,7 @@ ONE_STEP = [
     "null_models=false",
     "data={batch_size: 64, eval_batch_size: 64}",
     "split.subset=null",
+    "split.fractions=[0.5,0.25,0.25]",
 ]
 
 
