@@ -86,7 +86,8 @@ def principal_components(vectors: NDArray[np.floating]) -> tuple[NDArray[np.floa
 
 def _umap(vectors: NDArray[np.floating], seed: int) -> NDArray[np.float64] | None:
     """[S, 2] coordinates; None where umap-learn is not installed."""
-    if importlib.util.find_spec("umap") is None:
+    spec = importlib.util.find_spec("umap")
+    if spec is None or spec.origin is None:  # the latter is any folder of this name
         return None
     with warnings.catch_warnings():
         # Of what it imports; that a seed means one thread; that a graph is not connected.

@@ -90,15 +90,22 @@ def curves_table(history: History, keys: Sequence[str]) -> Table:
 def draw_losses(axes: Axes, history: History, best_epoch: int | None) -> None:
     """Loss on the training and validation parts by epoch."""
     curves = {name: history.curve(f"{name}/loss") for name in ("train", "validation")}
-    draw_curves(axes, "Loss", history, curves, best_epoch, colors=(GREY, BLUE))
-    axes.set_ylabel("loss [normalised units]")
+    styles = {"train": (GREY, "-"), "validation": (BLUE, "-")}
+    if draw_curves(axes, "Loss", history, curves, best_epoch, styles=styles):
+        axes.set_ylabel("loss [normalised units]")
 
 
 def draw_terms(axes: Axes, history: History, best_epoch: int | None) -> None:
     """Every term of the loss by epoch."""
-    curves = {name: history.curve(key) for key, name in term_keys(history).items()}
-    draw_curves(axes, "Terms of the loss", history, curves, best_epoch)
-    axes.set_ylabel("term of the loss")
+    names = term_keys(history)
+    terms = list(dict.fromkeys(key.partition("/loss/")[2] for key in names))
+    styles = {
+        name: (SERIES[terms.index(key.partition("/loss/")[2]) % len(SERIES)], "--" if key.startswith("val") else "-")
+        for key, name in names.items()
+    }
+    curves = {name: history.curve(key) for key, name in names.items()}
+    if draw_curves(axes, "Terms of the loss", history, curves, best_epoch, styles=styles):
+        axes.set_ylabel("term of the loss")
 
 
 def draw_validation_score(axes: Axes, run: ReportData, phenotypes: Sequence[str], kind: str) -> None:
@@ -125,9 +132,18 @@ def draw_curves(
     best_epoch: int | None,
     *,
     note: str = "",
-    colors: Sequence[str] = SERIES,
+    styles: Mapping[str, tuple[str, str]] | None = None,
 ) -> bool:
     """Lines through the epochs that have a value, with markers while they are few; logarithmic where they span much.
+
+    Args:
+        axes: to draw in.
+        title: of the panel.
+        history: of the training.
+        curves: name → one value an epoch.
+        best_epoch: to be marked.
+        note: below the title.
+        styles: name → colour and dash; in the order of the palette where None.
 
     Returns:
         whether there was anything to draw; else the panel says so.
@@ -147,8 +163,8 @@ def draw_curves(
             values[known],
             marker="o" if known.sum() <= FEW_EPOCHS else None,
             markersize=3.5,
-            color=colors[i % len(colors)],
-            linestyle=DASHES[i // len(colors) % len(DASHES)],
+            color=styles[name][0] if styles else SERIES[i % len(SERIES)],
+            linestyle=styles[name][1] if styles else DASHES[i // len(SERIES) % len(DASHES)],
             label=shorten(name, LEGEND_NAME_LENGTH),
         )
     finite = np.concatenate([values[np.isfinite(values)] for values in curves.values()])
@@ -160,8 +176,23 @@ def draw_curves(
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if len(curves) > 1:
-        axes.legend()
+        _legend(axes, len(curves))
     return True
+
+
+def _legend(axes: Axes, count: int) -> None:
+    """Names of the curves: where there is room, above them if they are many."""
+    if count <= 2:
+        axes.legend()
+        return
+    rows = -(-count // 2)
+    low, high = axes.get_ylim()
+    share = min(0.6, 0.02 + 0.085 * rows)  # of the height, for the legend
+    if axes.get_yscale() == "log":
+        axes.set_ylim(low, low * (high / low) ** (1 / (1 - share)))
+    else:
+        axes.set_ylim(low, low + (high - low) / (1 - share))
+    axes.legend(ncols=2, loc="upper left", borderaxespad=0.1, fontsize="small")
 
 
 def _best_null(run: ReportData, phenotype: str, metric: str) -> float:

@@ -78,7 +78,7 @@ def _pairs_panel(layer: str, names: list[str], matrix: NDArray[np.float64]) -> P
     rows = [(a, b, float(matrix[i, j])) for i, a in enumerate(names) for j, b in enumerate(names)]
     side = max(HEIGHT, 0.9 + 0.04 * max(map(len, names)) + 0.27 * len(names))
     return Panel(
-        f"relations-layer-{quote(layer, safe='')}",
+        f"relations-layer-{quote(layer.replace(', ', '-'), safe='')}",
         f"Relations by relations, layer {layer}",
         "How much each relation (row) takes from each other (column), mean over the nodes of the wild type.",
         Table(("relation", "heard", "weight"), rows),

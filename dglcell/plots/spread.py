@@ -8,7 +8,7 @@ from dglcell.plots.data import ReportData
 from dglcell.plots.history import History
 from dglcell.plots.learning import curves_table, draw_curves
 from dglcell.plots.panel import Panel, Table
-from dglcell.plots.style import BLUE, GREEN, VERMILION
+from dglcell.plots.style import GREEN, VERMILION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +49,7 @@ def spread_panels(run: ReportData) -> list[Panel]:
 
 def draw_norm(axes: Axes, history: History, best_epoch: int | None) -> None:
     """Mean norm by epoch."""
-    if draw_curves(axes, "Size of embeddings", history, {"norm": history.curve(NORM)}, best_epoch, colors=(BLUE,)):
+    if draw_curves(axes, "Size of embeddings", history, {"norm": history.curve(NORM)}, best_epoch):
         axes.set_ylabel("mean norm of embeddings")
         if axes.get_yscale() == "linear":
             axes.set_ylim(0, None)
@@ -58,8 +58,9 @@ def draw_norm(axes: Axes, history: History, best_epoch: int | None) -> None:
 def draw_spread(axes: Axes, history: History, best_epoch: int | None) -> None:
     """Spread and mean cosine by epoch."""
     curves = {"spread (collapse: 0)": history.curve(SPREAD), "cosine (collapse: 1)": history.curve(COSINE)}
-    if draw_curves(axes, "Over-smoothing", history, curves, best_epoch, colors=(GREEN, VERMILION)):
-        low = min(0.0, *axes.get_ylim())
-        axes.set(yscale="linear", ylim=(low if low < -0.05 else 0.0, 1.3), ylabel="share, cosine")
-        axes.set_yticks([tick / 5 for tick in range(-5 if low < -0.05 else 0, 6)])
+    styles = {name: (color, "-") for name, color in zip(curves, (GREEN, VERMILION), strict=True)}
+    if draw_curves(axes, "Over-smoothing", history, curves, best_epoch, styles=styles):
+        opposed = bool((history.curve(COSINE) < -0.1).any())
+        axes.set(yscale="linear", ylim=(-1.02 if opposed else -0.1, 1.3), ylabel="share, cosine")
+        axes.set_yticks([tick / 5 for tick in range(-5 if opposed else 0, 6)])
         axes.legend(ncols=2, loc="upper left", borderaxespad=0.1)

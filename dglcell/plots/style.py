@@ -89,11 +89,14 @@ def fit_margins(figure: Figure, pad: float = 0.06) -> None:
     width, height = figure.get_size_inches()
     for _ in range(2):
         now, taken = figure.subplotpars, figure.get_tightbbox(renderer)  # the latter in inches
+        # Whatever does not fit must not turn the axes inside out.
+        left = min(now.left + (pad - taken.x0) / width, 0.7)
+        bottom = min(now.bottom + (pad - taken.y0) / height, 0.7)
         figure.subplots_adjust(
-            left=now.left + (pad - taken.x0) / width,
-            right=now.right + (width - pad - taken.x1) / width,
-            bottom=now.bottom + (pad - taken.y0) / height,
-            top=now.top + (height - pad - taken.y1) / height,
+            left=left,
+            right=max(now.right + (width - pad - taken.x1) / width, left + 0.2),
+            bottom=bottom,
+            top=max(now.top + (height - pad - taken.y1) / height, bottom + 0.2),
         )
 
 
@@ -141,7 +144,10 @@ def heading(axes: Axes, title: str, note: str = "") -> None:
     """A bold title with a grey line below it."""
     axes.set_title(title, pad=19)
     # Kept out of the layout, which would narrow the panel to make room for the line beside it.
-    axes.text(0, 1.035, note, transform=axes.transAxes, color=GREY, va="bottom", in_layout=False)
+    axes.annotate(
+        note, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, va="bottom", in_layout=False,
+        annotation_clip=False,
+    )  # fmt: skip
 
 
 def draw_nothing(axes: Axes, title: str, reason: str) -> None:

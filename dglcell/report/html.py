@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dglcell.files import atomic_file
-from dglcell.plots.panel import Panel
+from dglcell.plots.panel import WIDTH, Panel
 from dglcell.plots.style import check_plotting
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Figure:
         caption: what one sees.
         source: the picture itself, as a data URI.
         width, height: natural size in CSS pixels.
+        is_wide: whether it needs the room of two.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Figure:
     source: str
     width: int
     height: int
+    is_wide: bool
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def figure(panel: Panel, png: bytes) -> Figure:
     """The picture of a panel."""
     source = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
     width, height = round(panel.width * PIXELS), round(panel.height * PIXELS)
-    return Figure(f"figure-{panel.key}", panel.title, panel.caption, source, width, height)
+    return Figure(f"figure-{panel.key}", panel.title, panel.caption, source, width, height, panel.width > 1.2 * WIDTH)
 
 
 def number(value: object, digits: int = 4) -> str:

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from dglcell.data.kinds import CLASSIFICATION
 from dglcell.plots import Embedding, History, Predictions, ReportData, Subject
 from dglcell.plots.embedding import principal_map
+from dglcell.plots.interaction import is_binary
 from dglcell.training.metrics import ResultRow, regression_metrics
+from dglcell.training.ranking import classification_metrics
 
 
 def predictions(n: int, numbers: tuple[int, ...] = (2,), seed: int = 0, *, binary: bool = False) -> Predictions:
@@ -26,7 +29,8 @@ def history(phenotypes: list[str], epochs: int = 5, **more: float) -> History:
     rows: list[dict[str, Any]] = []
     for epoch in range(epochs):
         row = {"epoch": epoch, "train/loss": 2.0 / (epoch + 1), "validation/loss": 3.0 / (epoch + 1), "seconds": 30.0}
-        row |= {f"validation/{name}/pearson": 0.1 * epoch for name in phenotypes}
+        for name in phenotypes:
+            row |= {f"validation/{name}/{metric}": 0.1 * epoch for metric in ("pearson", "average_precision")}
         row |= {key: value / (epoch + 1) for key, value in more.items()}
         rows.append(row)
     return History(rows)
@@ -38,10 +42,19 @@ def embedding(n: int, width: int = 6, seed: int = 0) -> Embedding:
     return Embedding(np.arange(n), vectors.astype(np.float32))
 
 
+def row_of(model: str, part: str, phenotype: str, p: Predictions, is_null: bool) -> ResultRow:
+    """Metrics as a run has them."""
+    metrics = regression_metrics(p.predicted, p.measured)
+    if not is_binary(p.usable.measured):
+        return ResultRow(model, part, phenotype, metrics, is_null)
+    metrics |= classification_metrics(p.predicted, p.measured)
+    return ResultRow(model, part, phenotype, metrics, is_null, CLASSIFICATION)
+
+
 def run_of(phenotypes: dict[str, Predictions], epochs: int = 5, model: str = "dglcell", **more: Any) -> ReportData:
     """A run with a model and two null models."""
     rows = [
-        ResultRow(name, part, phenotype, regression_metrics(factor * p.predicted, p.measured), is_null)
+        row_of(name, part, phenotype, Predictions(p.measured, factor * p.predicted, p.num_deletions), is_null)
         for phenotype, p in phenotypes.items()
         for name, factor, is_null in ((model, 1.0, False), ("additive ridge", -0.5, True), ("mean", 0.0, True))
         for part in ("validation", "test")

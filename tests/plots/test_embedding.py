@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ def test_umap_is_asked_for_a_reproducible_map(monkeypatch: pytest.MonkeyPatch) -
 
     module = types.ModuleType("umap")
     module.UMAP = Umap  # type: ignore[attr-defined]
-    module.__spec__ = importlib.util.spec_from_loader("umap", None)
+    module.__spec__ = importlib.util.spec_from_loader("umap", None, origin="umap")
     monkeypatch.setitem(sys.modules, "umap", module)
     found = embedding_map(embedding(12), 40, seed=3)
     assert found is not None
@@ -99,3 +100,12 @@ def test_real_umap_keeps_two_clusters_apart() -> None:
     assert found.method == "UMAP"
     one, two = found.positions[:60], found.positions[60:]
     assert np.linalg.norm(one.mean(0) - two.mean(0)) > max(one.std(), two.std())
+
+
+def test_a_folder_called_umap_is_not_umap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "umap").mkdir()
+    monkeypatch.delitem(sys.modules, "umap", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    found = embedding_map(embedding(60), 40)
+    assert found is not None
+    assert found.method == "PCA"

@@ -95,9 +95,12 @@ def test_what_is_shown_of_whom() -> None:
     both = ["agreement", "calibration", "residuals", "residual-histogram", "distributions", "score-bins", "deletions"]
     assert kinds == [*both, "fitness-models"]
     assert [p.key.removeprefix("validation-fitness-") for p in sections["fitness: validation part"]] == both
-    binary = [panel.key for panel in run_panels(RUNS["yes and no"])["negative_interaction: test part"]]
-    assert "test-negative_interaction-precision-recall" in binary
-    assert "test-negative_interaction-score-bins" not in binary
+    binary = run_panels(RUNS["yes and no"])
+    keys = [panel.key for panel in binary["negative_interaction: test part"]]
+    assert "test-negative_interaction-precision-recall" in keys
+    assert "test-negative_interaction-score-bins" not in keys
+    assert [panel.key for panel in binary["Training"]] == ["learning-loss", "learning-average-precision"]
+    assert "Average precision" in binary["negative_interaction: test part"][-1].caption
     assert [panel.key for panel in run_panels(RUNS["nothing measured"])["fitness: test part"]] == [
         "test-fitness-agreement",
         "fitness-models",

@@ -134,7 +134,7 @@ def test_relation_weights_are_drawn_and_tabulated(run: RunDirectory) -> None:
     files = read_run(run.path)
     content = page_content(files, files.report_data(keep_map=False), lambda panel: b"")
     section = content["sections"][-1]
-    assert [figure.id for figure in section.figures] == ["figure-relations", "figure-relations-layer-1%2C%20gene"]
+    assert [figure.id for figure in section.figures] == ["figure-relations", "figure-relations-layer-1-gene"]
     assert section.table.columns == ["relation", "layer 1, gene"]
     assert section.table.rows == [["physical", "0.7"], ["regulatory", "0.3"]]
     write_relation_weights(run.relation_weights, [])
