@@ -51,6 +51,19 @@ class MissingDependencyError(DglcellError):
     """An optional package, kernel or device that was asked for by name is not there."""
 
 
+class StoppedError(Exception):
+    """Training stopped because the process was told to; everything needed to continue is on disk. Not a failure.
+
+    Attributes:
+        signal: that was received, by this process or another one of the run.
+        requeued: whether SLURM will start the job again.
+    """
+
+    def __init__(self, number: int, requeued: bool) -> None:
+        super().__init__(f"stopped by signal {number}")
+        self.signal, self.requeued = number, requeued
+
+
 def listing(items: Iterable[object], limit: int = 10) -> str:
     """Join the first ``limit`` items for a message and say how many more there are."""
     shown = [str(item) for item in items]

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from dglcell.cli.parser import make_parser
-from dglcell.errors import DglcellError
+from dglcell.errors import DglcellError, StoppedError
 from dglcell.memory import keep_freed_memory
 
 FILE_TROUBLE = {
@@ -42,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read the output has had enough, e.g. `| head`; nothing is left to be flushed at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except StoppedError as stop:
+        print("queued again" if stop.requeued else "stopped; the same command goes on from here", file=sys.stderr)
+        return 0 if stop.requeued else 128 + stop.signal
     except DglcellError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -42,6 +42,9 @@ class StrainDataModule(pl.LightningDataModule):
         batch_size: B in training, per rank.
         eval_batch_size: B in evaluation, per rank.
         seed: of the training order.
+
+    Attributes:
+        first_batch: of the first epoch, where a run continues in the middle of one.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class StrainDataModule(pl.LightningDataModule):
         super().__init__()
         self.dataset, self.parts = dataset, parts
         self.batch_size, self.eval_batch_size, self.seed = batch_size, eval_batch_size, seed
+        self.first_batch = 0
         self._resident = dataset
         self._numbers = _Numbers(dataset.offsets)
 
@@ -75,7 +79,16 @@ class StrainDataModule(pl.LightningDataModule):
             rank=self.trainer.global_rank if self.trainer else 0,
             world_size=self.trainer.world_size if self.trainer else 1,
         )
-        return DataLoader(self._numbers, sampler=batches, batch_size=None, pin_memory=torch.cuda.is_available())
+        if shuffle:
+            batches.first = self.first_batch
+        return DataLoader(
+            self._numbers,
+            sampler=batches,
+            batch_size=None,
+            pin_memory=torch.cuda.is_available(),
+            # Of its own: it would draw from torch's, and a run that continues would draw once more.
+            generator=torch.Generator(),
+        )
 
     def transfer_batch_to_device(self, batch: StrainNumbers, device: torch.device, dataloader_idx: int) -> StrainBatch:
         """Copy a few kilobytes of strain numbers and gather genotypes and labels on the device."""

@@ -24,6 +24,10 @@ class EpochBatches(Sampler[Tensor]):
         seed: of the order.
         rank: of this process.
         world_size: number of processes.
+
+    Attributes:
+        epoch: that the next pass belongs to.
+        first: batch that the next pass begins with; the passes after it are whole.
     """
 
     def __init__(
@@ -32,6 +36,7 @@ class EpochBatches(Sampler[Tensor]):
         self.strains, self.batch_size, self.shuffle, self.seed = strains, batch_size, shuffle, seed
         self.rank, self.world_size = rank, world_size
         self.epoch = 0
+        self.first = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of an epoch; Lightning calls this."""
@@ -47,7 +52,9 @@ class EpochBatches(Sampler[Tensor]):
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
             order = order[torch.randperm(len(order), generator=generator)]
         mine = self._of_this_rank(order)
-        yield from mine.split(self.batch_size) if self.shuffle else mine.tensor_split(len(self))
+        batches = mine.split(self.batch_size) if self.shuffle else mine.tensor_split(len(self))
+        first, self.first = self.first, 0
+        yield from batches[first:]
 
     def _of_this_rank(self, order: Tensor) -> Tensor:
         if self.shuffle and len(order) % self.world_size:

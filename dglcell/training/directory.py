@@ -99,6 +99,15 @@ class RunDirectory:
         """The checkpoint of the last finished epoch."""
         return self.checkpoints / "last.ckpt"
 
+    @property
+    def interrupted(self) -> Path:
+        """The checkpoint of a run that was told to stop in the middle of an epoch."""
+        return self.checkpoints / "interrupted.ckpt"
+
+    def is_started(self) -> bool:
+        """Whether there is something to continue from."""
+        return self.last.exists() or self.interrupted.exists()
+
     def predictions(self, part: str) -> Path:
         """Measured and predicted phenotypes of one part."""
         return self.path / f"predictions_{part}.csv"

@@ -30,6 +30,7 @@ from dglcell.training.device import device_of
 from dglcell.training.directory import RunDirectory
 from dglcell.training.optimizers import count_steps
 from dglcell.training.pictures import EpochPictures
+from dglcell.training.preemption import Preemption
 from dglcell.training.prepare import Prepared
 from dglcell.training.progress import EpochBar
 from dglcell.training.ranks import is_rank_zero, leave_group, wait_for
@@ -83,7 +84,7 @@ def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, mo
 
     Every rank reads what the first one wrote, so that all compute alike.
     """
-    if is_rank_zero() and not (directory.last.exists() and directory.choices.exists()):
+    if is_rank_zero() and not (directory.is_started() and directory.choices.exists()):
         train = prepared.parts["train"][: config.data.training_batch]
         batch = prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
         device = torch.device(device_of(config.trainer.accelerator))
@@ -205,7 +206,8 @@ def make_callbacks(config: Config, directory: RunDirectory, kinds: Sequence[str]
         callbacks.append(EpochBar())
     if config.trainer.accumulate:
         callbacks.append(GradientAccumulationScheduler(dict(config.trainer.accumulate)))
-    return callbacks
+    # After it, whose setting is put right where a run continues in the middle of an epoch.
+    return [*callbacks, Preemption(directory, config.slurm.requeue)]
 
 
 def shows_bar(config: Config) -> bool:
@@ -220,6 +222,8 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
     warnings.filterwarnings("ignore", ".*The dirpath has changed from.*")
+    # The loader begins where the checkpoint ends.
+    warnings.filterwarnings("ignore", ".*ended before the epoch ended and your dataloader.*")
     warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
     warnings.filterwarnings("ignore", ".*`srun` command is available.*")
     warnings.filterwarnings("ignore", ".*It is recommended to use `self.log.*sync_dist.*")

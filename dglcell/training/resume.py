@@ -49,14 +49,15 @@ def resume_from(config: Config) -> Path | None:
     """
     directory = RunDirectory(config.run_directory)
     chosen = None if config.resume in ("auto", "never") else directory.checkpoint(config.resume)
-    if not directory.last.exists():
+    if not directory.is_started():
         return chosen
     if config.resume == "never":
         raise CheckpointError(
             f"'{directory.path}' holds a run already, and `resume: never` was asked for",
             do="remove the directory, change `experiment.name` or `seed`, or set `resume: auto`",
         )
-    if chosen is not None and chosen.resolve() != directory.last.resolve():
+    newest = newest_checkpoint(directory)
+    if chosen is not None and chosen.resolve() != newest.resolve():
         raise CheckpointError(
             f"'{directory.path}' holds a run already, which going on from '{chosen}' would overwrite",
             do="set `resume: auto` to continue it, or continue from that checkpoint under another `experiment.name`",
@@ -68,7 +69,25 @@ def resume_from(config: Config) -> Path | None:
                 do="put it back, or remove the directory to start anew",
             )
     refuse_changes(read_yaml(directory.config), config, where=f"the run in '{directory.path}'")
-    return directory.last
+    return newest
+
+
+def newest_checkpoint(directory: RunDirectory) -> Path:
+    """Of the last finished epoch, or of a later interruption; one that cannot be read is named and passed over.
+
+    Raises:
+        CheckpointError: none can be read.
+    """
+    steps: dict[Path, int] = {}
+    there = [path for path in (directory.interrupted, directory.last) if path.exists()]
+    for path in there:
+        try:
+            steps[path] = int(read_checkpoint(path)["global_step"])
+        except CheckpointError as error:
+            if path == there[-1] and not steps:
+                raise
+            log.warning("%s", error)
+    return max(steps, key=lambda path: steps[path])
 
 
 def starting_point(checkpoint: Path | None, config: Config) -> tuple[int, bool]:
@@ -84,6 +103,9 @@ def starting_point(checkpoint: Path | None, config: Config) -> tuple[int, bool]:
         log.info("training from scratch: no checkpoint in %s", config.run_directory)
         return 0, False
     content = read_checkpoint(checkpoint)
+    if content.get("unfinished") is not None:
+        log.info("continuing from %s, in epoch %d, step %d", checkpoint, content["epoch"] + 1, content["global_step"])
+        return int(content["epoch"]), False
     epoch = int(content["epoch"]) + 1
     log.info("continuing from %s, written after epoch %d", checkpoint, epoch)
     if epoch >= config.trainer.epochs:

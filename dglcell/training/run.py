@@ -61,7 +61,7 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
     if config.trainer.threads:
         torch.set_num_threads(config.trainer.threads)
     torch.set_float32_matmul_precision("high")
-    continued = directory.last.exists()
+    continued = directory.is_started()
     prepared = prepare_run(config, directory, command, continued=continued)
     if checkpoint is not None:
         check_continues(read_checkpoint(checkpoint), checkpoint, config, prepared.cell, prepared.split)

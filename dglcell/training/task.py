@@ -105,7 +105,7 @@ class StrainTask(pl.LightningModule):
         if part == "validation" and prediction.embedding is not None:
             self._remember(prediction.embedding)
         self._terms[part] = list(loss.terms)
-        self._seen[part].append((prediction.phenotypes.detach().float(), batch.labels, summed.double()))
+        self._seen[part].append((prediction.phenotypes.detach().float(), batch.labels, summed.double()[None]))
         return loss.total
 
     def on_train_epoch_start(self) -> None:
@@ -172,10 +172,9 @@ class StrainTask(pl.LightningModule):
 
     def _measure(self, part: str) -> tuple[Tensor, Tensor, dict[str, float]]:
         """Predictions and labels [S, T] of all ranks, in original units, and the figures of the epoch."""
-        predictions, labels, losses = zip(*self._seen[part], strict=True)
+        outputs_ST, labels_ST, losses = (gather_rows(rows) for rows in self._seen_rows(part))
         self._seen[part].clear()
-        outputs_ST, labels_ST = gather_rows(torch.cat(predictions)), gather_rows(torch.cat(labels))
-        *totals, present = gather_rows(torch.stack(losses)).sum(0).tolist()
+        *totals, present = losses.sum(0).tolist()
         names = [f"{part}/loss", *(f"{part}/loss/{term}" for term in self._terms[part])]
         figures = {name: total / max(present, 1.0) for name, total in zip(names, totals, strict=True)}
         targets_ST = self.normaliser.normalise(labels_ST)
@@ -203,6 +202,7 @@ class StrainTask(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Say what this is; keep the generators' states, so that a resumed run draws the same dropout masks."""
         checkpoint["dglcell"] = self.about
+        checkpoint["unfinished"] = self._unfinished()
         checkpoint["rng"] = {"cpu": torch.get_rng_state()}
         if torch.cuda.is_available():
             checkpoint["rng"]["cuda"] = torch.cuda.get_rng_state_all()
@@ -212,6 +212,24 @@ class StrainTask(pl.LightningModule):
         torch.set_rng_state(checkpoint["rng"]["cpu"])
         if "cuda" in checkpoint["rng"] and torch.cuda.device_count() == len(checkpoint["rng"]["cuda"]):
             torch.cuda.set_rng_state_all(checkpoint["rng"]["cuda"])
+        unfinished = checkpoint.get("unfinished")
+        if unfinished is not None:
+            self._started = time.perf_counter() - unfinished["seconds"]
+            # Once over all ranks: what each of them had seen is gathered in it.
+            if self.trainer.is_global_zero:
+                self._seen["train"].append(tuple(unfinished["seen"]))
+
+    def _unfinished(self) -> dict[str, Any] | None:
+        """What the epoch's figures need of its steps so far, of all ranks; None between epochs."""
+        if not self._seen["train"]:
+            return None
+        seen = [gather_rows(rows) for rows in self._seen_rows("train")]
+        return {"seen": seen, "seconds": time.perf_counter() - self._started}
+
+    def _seen_rows(self, part: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Predictions and labels [S, T] of this rank, and its losses, a row per batch."""
+        predictions, labels, losses = zip(*self._seen[part], strict=True)
+        return torch.cat(predictions), torch.cat(labels), torch.cat(losses)
 
 
 def _mean_of_finite(values: list[float]) -> float:

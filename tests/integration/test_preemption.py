@@ -1,0 +1,79 @@
+"""Runs that are told to stop: they save in the middle of an epoch, and end as if they had never stopped."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dglcell.training.checkpoint import read_checkpoint
+from dglcell.training.directory import RunDirectory
+from dglcell.training.preemption import requeue_job
+from dglcell.training.resume import newest_checkpoint
+from tests.integration.test_resume import assert_same_end
+from tests.tiny import BARE, Tiny, process_environment
+
+# 240 training strains in batches of 2: 120 steps an epoch, 40 of the optimiser.
+OPTIONS = ("model.dropout=0.2", "data.batch_size=2", "trainer.accumulate={0: 3}", "scheduler.name=cosine_restarts")
+OPTIONS += ("scheduler.interval=step", "scheduler.first_cycle=50", "trainer.epochs=4")
+
+
+def start(tiny: Tiny, runs: Path, *options: str) -> subprocess.Popen[str]:
+    """Train in a process of its own."""
+    arguments = tiny.overrides(runs, *BARE, *options)
+    command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *arguments]
+    return subprocess.Popen(
+        command, env=process_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def stop_in_an_epoch(process: subprocess.Popen[str], run: RunDirectory, number: signal.Signals) -> str:
+    """Send the signal some steps after the first epoch; returns what the process said."""
+    while not (run.metrics.exists() and run.metrics.read_text().count("\n") >= 1):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.005)
+    time.sleep(0.1)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 128 + number, said
+    return said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_stopped_run_ends_like_one_that_never_stopped(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
+    run = RunDirectory(tmp_path / "stopped/tiny/seed-0")
+    said = stop_in_an_epoch(start(tiny, tmp_path / "stopped", *OPTIONS), run, number)
+    assert "told to stop" in said
+    assert "stopped; the same command goes on from here" in said
+    assert "Traceback" not in said
+    content = read_checkpoint(run.interrupted)
+    assert content["unfinished"] is not None
+    assert content["global_step"] % 40 > 0, "in the middle of an epoch"
+    tiny.train(tmp_path / "stopped", *OPTIONS)
+    whole = tiny.train(tmp_path / "whole", *OPTIONS).directory
+    assert_same_end(whole, run)
+
+
+def test_a_torn_checkpoint_is_named_and_passed_over(
+    tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tiny.train(tmp_path, "trainer.epochs=1").directory
+    run.interrupted.write_bytes(run.last.read_bytes()[:1000])
+    assert newest_checkpoint(run) == run.last
+    assert f"checkpoint '{run.interrupted}' cannot be read" in caplog.text
+
+
+def test_a_later_epoch_wins_over_an_old_interruption(tiny: Tiny, tmp_path: Path) -> None:
+    run = tiny.train(tmp_path, "trainer.epochs=1").directory
+    shutil.copy(run.last, run.interrupted)
+    tiny.train(tmp_path, "trainer.epochs=2")
+    assert newest_checkpoint(run) == run.last
+
+
+def test_outside_slurm_nothing_is_queued() -> None:
+    assert not requeue_job({})
