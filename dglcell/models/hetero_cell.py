@@ -72,7 +72,10 @@ class HeteroCell(StrainModel):
             dropout=config.dropout,
         )
         self.apply(initialise)
-        start_at_the_mean([self.global_head[-1], *(self.local_head.outputs if self.local_head is not None else [])])
+        self.encoder.spread_embeddings()
+        start_at_the_mean(self.global_head[-1])
+        if self.local_head is not None:
+            self.local_head.start_at_the_mean()
 
     def choose(self, choices: Choices) -> None:
         """Let ``strategy: auto`` and ``kernel: auto`` follow ``choices``."""

@@ -74,8 +74,11 @@ class SetOperator(StrainModel):
         gated = config.combination == "gated"
         self.combination = Combination(outputs, gated=gated, width=width, activation=activation, dropout=dropout)
         self.apply(initialise)
-        last: list[nn.Module] = [] if self.global_head is None else [self.global_head[-1]]
-        start_at_the_mean(last + ([] if self.local_head is None else self.local_head.outputs))
+        self.encoder.spread_embeddings()
+        if self.global_head is not None:
+            start_at_the_mean(self.global_head[-1])
+        if self.local_head is not None:
+            self.local_head.start_at_the_mean()
         self.register_buffer("no_genes", torch.zeros(0, dtype=torch.int64), persistent=False)
         self.register_buffer("no_offsets", torch.zeros(2, dtype=torch.int64), persistent=False)
         self._encoded: tuple[State, Tensor] | None = None

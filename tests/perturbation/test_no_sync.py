@@ -202,6 +202,8 @@ def checked_step(task: StrainTask, strains: int) -> int:
         {"conv": "gin", "combination": "gated", "dropout": 0.1},
         {"conv": "sage", "cross_relation": "mean"},
         {"conv": "gatv2"},
+        {"cross_relation": "cross_attention", "cross_relation_norm": "layer"},
+        {"cross_relation": "pairwise_interaction", "dropout": 0.1},
         {"kernel": "csr"},
         {"kernel": "reference", "norm": "rms", "recompute": False},
         {"local_head": False, "combination": "none", "metabolism": False, "pool": ["gene"]},
