@@ -17,7 +17,8 @@ from dglcell.kernels.spmm import KERNELS, dgl_runs_on, runs_on, spmm
 EXTRAS = {
     "train": ("pytorch-lightning", "wandb"),
     "data": ("cobra", "pandas"),
-    "plot": ("matplotlib",),
+    "plot": ("matplotlib", "jinja2"),
+    "umap": ("umap-learn",),
 }
 MALICIOUS_LIGHTNING = ("2.6.2", "2.6.3")
 

@@ -148,8 +148,6 @@ def draw_curves(
     Returns:
         whether there was anything to draw; else the panel says so.
     """
-    from matplotlib.ticker import MaxNLocator
-
     curves = {name: values for name, values in curves.items() if np.isfinite(values).any()}
     if not curves:
         draw_nothing(axes, title, "no training history")
@@ -170,14 +168,21 @@ def draw_curves(
     finite = np.concatenate([values[np.isfinite(values)] for values in curves.values()])
     if finite.min() > 0 and finite.max() / finite.min() > LOG_FROM:
         axes.set_yscale("log")
+    _epoch_axis(axes, best_epoch)
+    if len(curves) > 1:
+        _legend(axes, len(curves))
+    return True
+
+
+def _epoch_axis(axes: Axes, best_epoch: int | None) -> None:
+    """Whole epochs along the axis, the best one marked."""
+    from matplotlib.ticker import MaxNLocator
+
     if best_epoch is not None:
         axes.axvline(best_epoch, color=ORANGE, linewidth=1.4, zorder=0)
     axes.margins(x=0.02)
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if len(curves) > 1:
-        _legend(axes, len(curves))
-    return True
 
 
 def _legend(axes: Axes, count: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dglcell.plots.data import ReportData
 from dglcell.plots.history import History
 from dglcell.plots.learning import curves_table, draw_curves
@@ -52,7 +54,7 @@ def draw_norm(axes: Axes, history: History, best_epoch: int | None) -> None:
     if draw_curves(axes, "Size of embeddings", history, {"norm": history.curve(NORM)}, best_epoch):
         axes.set_ylabel("mean norm of embeddings")
         if axes.get_yscale() == "linear":
-            axes.set_ylim(0, None)
+            axes.set_ylim(0, 1.08 * float(np.nanmax(history.curve(NORM))) or 1.0)
 
 
 def draw_spread(axes: Axes, history: History, best_epoch: int | None) -> None:

@@ -25,13 +25,11 @@ DRAWN = (
     "one strain",
     "an interaction",
     "yes and no",
-    "several numbers of deletions",
     "nothing measured",
     "constant prediction",
     "long names",
     "dollar signs",
     "embeddings and relations",
-    "one epoch",
     "epochs without values",
 )
 COMPARISON = comparison_panels(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ import torch
 from dglcell.cli import main
 from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.plots import Embedding
+from dglcell.plots.embedding import principal_map
+from dglcell.report.html import write_page
 from dglcell.report.map_file import find_map
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import page_content, write_report
@@ -121,8 +124,9 @@ def test_names_are_text_whatever_they_are(run: RunDirectory) -> None:
     run.config.write_text(config.replace("description: ''", f"description: {json.dumps(evil)}"))
     results = run.results.read_text().replace('"additive ridge"', json.dumps(evil))
     run.results.write_text(results)
-    write_report(run.path, run.path / "page.html")
-    page = Page(run.path / "page.html")
+    files = read_run(run.path)
+    content = page_content(files, files.report_data(keep_map=False), lambda panel: b"")
+    page = Page(write_page("run.html", run.path / "page.html", **content))
     page.check()
     assert f"{evil}, seed 0" in page.text
     assert page.tables[0][3][2] == evil
@@ -198,3 +202,22 @@ def test_a_map_by_umap_is_kept_for_the_same_embeddings(run: RunDirectory, monkey
     assert find_map(run, embedding, 12, 1, keep=True) is not None
     assert len(made) == 6
     assert find_map(run, None, 12, 1, keep=True) is None
+
+
+@pytest.mark.slow
+def test_thirty_thousand_test_strains_take_less_than_ten_seconds(run: RunDirectory) -> None:
+    rng = np.random.default_rng(0)
+    for part in ("test", "validation"):
+        measured, predicted = rng.normal(size=(2, 30_000))
+        lines = [f"a;b,{y:.6g},{p:.6g}" for y, p in zip(measured, measured + predicted, strict=True)]
+        run.predictions(part).write_text("\n".join(["genes,measured_tau,predicted_tau", *lines]) + "\n")
+    vectors = rng.normal(size=(10_000, 64)).astype(np.float32)
+    np.savez(run.embedding, strains=np.arange(10_000), vectors=vectors)
+    run.results.write_text(run.results.read_text().replace('"fitness"', '"tau"'))
+    map_by_components = principal_map(Embedding(np.arange(10_000), vectors), 10_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dglcell.report.map_file.embedding_map", lambda *arguments: map_by_components)  # no UMAP
+        started = time.process_time()
+        write_report(run.path)
+        assert time.process_time() - started < 10
+    Page(run.page).check()
