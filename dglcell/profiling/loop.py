@@ -112,7 +112,10 @@ class LoopCallback(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Watch the exchange of gradients."""
         if isinstance(trainer.strategy.model, DistributedDataParallel):
-            trainer.strategy.model.register_comm_hook(self.recorder, exchange)
+            # PyTorch compares annotations, which it cannot read where they are strings; a lambda has none.
+            trainer.strategy.model.register_comm_hook(
+                self.recorder, lambda recorder, bucket: exchange(recorder, bucket)
+            )
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
@@ -142,4 +145,6 @@ def exchange(recorder: Recorder, bucket: dist.GradBucket) -> Future[Tensor]:
     """
     if bucket.is_last():
         recorder.open("communication", leaf=True, anywhere=True)
-    return allreduce_hook(None, bucket)
+    everyone = dist.group.WORLD
+    assert everyone is not None
+    return allreduce_hook(everyone, bucket)

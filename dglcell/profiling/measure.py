@@ -103,7 +103,7 @@ def run_steps(
     device = trainer.strategy.root_device
     recorder = Recorder(clock_of(device))
     profiler, callback = LoopProfiler(recorder, schedule, device), LoopCallback(recorder, schedule)
-    trainer.profiler = profiler
+    trainer.profiler = profiler  # type: ignore[attr-defined]
     trainer.callbacks.append(callback)  # type: ignore[attr-defined]
     data = RepeatedData(
         prepared.dataset,

@@ -15,7 +15,7 @@ from dglcell.training.task import StrainTask
 MODES = {
     "data": "batches alone",
     "forward": "batches, predictions and loss",
-    "backward": "the same and gradients",
+    "backward": "batches, predictions, loss and gradients",
     "full": "whole training steps",
 }
 

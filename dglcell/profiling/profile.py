@@ -40,8 +40,8 @@ class Profile:
         components: component or `component/part` → seconds in all timed steps; they sum up to the steps.
         bytes_to_device: copied from the host in one step, of the first process.
         synchronisations: of the host with the device in one step; None on a CPU.
-        peak_memory_bytes: largest rise of the process's resident set, or of the GPU's allocations, from before the first
-            step; None where it cannot be measured.
+        peak_memory_bytes: largest rise of the process's resident set, or of the GPU's allocations, above what there
+            was before the first step; None where it cannot be measured.
         environment: versions, command, git state.
     """
 
@@ -125,7 +125,7 @@ def read_profile(path: Path) -> Profile:
         content = json.loads(file.read_text())
         profile = Profile(**{name: content[name] for name in names})
         # A file with another kind of content fails here and not in the middle of a table.
-        profile.per_step(), profile.samples_per_second  # noqa: B018
+        _ = profile.per_step(), profile.samples_per_second
     except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError, *DAMAGE) as error:
         raise DataError(
             f"'{file}' is no profile",
