@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 
 from dglcell.config import AUTO, Config
 from dglcell.memory_use import Peak, measured_memory
+from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.prediction import count_parameters
 from dglcell.profiling.batches import RepeatedData
 from dglcell.profiling.bench.machine import processor_name
@@ -91,7 +94,7 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
     recorder, trace = watched.profiler.recorder, folder / TRACE
     about = {"experiment": config.experiment.name, "mode": mode, "clock": recorder.clock.title}
     write_trace(trace, recorder.spans(), about)
-    found = describe(config, prepared, task, watched, mode, trace, command)
+    found = describe(config, prepared, task, watched, mode, trace, command, take_choices(directory))
     found.write(folder / PROFILE)
     return found
 
@@ -129,7 +132,14 @@ def run_steps(
 
 
 def describe(
-    config: Config, prepared: Prepared, task: StrainTask, watched: Watched, mode: str, trace: Path, command: str
+    config: Config,
+    prepared: Prepared,
+    task: StrainTask,
+    watched: Watched,
+    mode: str,
+    trace: Path,
+    command: str,
+    choices: dict[str, Any] | None,
 ) -> Profile:
     """The profile of what was seen; times are those of the trace as it was written."""
     graph, profiler = prepared.cell.graph, watched.profiler
@@ -138,7 +148,7 @@ def describe(
         experiment=config.experiment.name,
         mode=mode,
         model=config.model.name,
-        strategy=getattr(config.model, "strategy", None),
+        strategy=strategy_of(task),
         device=device_name(profiler.device),
         threads=torch.get_num_threads(),
         world_size=watched.world_size,
@@ -156,8 +166,26 @@ def describe(
         bytes_to_device=profiler.counts.bytes_to_device,
         synchronisations=profiler.counts.synchronisations,
         peak_memory_bytes=watched.peak.bytes,
+        choices=choices,
         environment=environment(command),
     )
+
+
+def take_choices(directory: RunDirectory) -> dict[str, Any] | None:
+    """What `auto` took, as it was written for all ranks; the file goes, so that a later profile chooses by itself."""
+    if not directory.choices.exists():
+        return None
+    content: dict[str, Any] = json.loads(directory.choices.read_text())
+    directory.choices.unlink()
+    return content
+
+
+def strategy_of(task: StrainTask) -> str | None:
+    """The model's strategy, and what `auto` took; None for a model that has none."""
+    if not isinstance(task.model, HeteroCell):
+        return None
+    strategy, choices = task.model.config.strategy, task.model.choices
+    return f"auto: {choices.strategy}" if strategy == "auto" and choices else strategy
 
 
 def device_name(device: torch.device) -> str:

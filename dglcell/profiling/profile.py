@@ -24,7 +24,7 @@ class Profile:
         experiment: name.
         mode: how much of a step was run, see ``MODES``.
         model: name.
-        strategy: of the model; None for one that has none.
+        strategy: of the model, and what `auto` took; None for a model that has none.
         device: its name.
         threads: that torch computes with on a CPU.
         world_size: processes.
@@ -42,6 +42,7 @@ class Profile:
         synchronisations: of the host with the device in one step; None on a CPU.
         peak_memory_bytes: largest rise of the process's resident set, or of the GPU's allocations, above what there
             was before the first step; None where it cannot be measured.
+        choices: what `auto` took for strategy and kernels, and why; None where nothing was left to it.
         environment: versions, command, git state.
     """
 
@@ -66,6 +67,7 @@ class Profile:
     bytes_to_device: int
     synchronisations: int | None
     peak_memory_bytes: int | None
+    choices: dict[str, Any] | None
     environment: dict[str, Any]
 
     @property
