@@ -49,16 +49,22 @@ class StreamClock:
 
     title = "device stream"
 
+    def __init__(self) -> None:
+        self._first: torch.cuda.Event | None = None
+
     def mark(self) -> torch.cuda.Event:
         """An event in the stream."""
         event = torch.cuda.Event(enable_timing=True)
         event.record()
+        self._first = self._first or event
         return event
 
     def nanoseconds(self, marks: Sequence[torch.cuda.Event]) -> list[int]:
         """Since the first mark; waits for the device."""
+        if self._first is None:
+            return []
         torch.cuda.synchronize()
-        return [round(marks[0].elapsed_time(mark) * 1e6) for mark in marks]
+        return [round(self._first.elapsed_time(mark) * 1e6) for mark in marks]
 
 
 def clock_of(device: torch.device) -> Clock:

@@ -7,7 +7,7 @@ from dglcell.profiling.spans import STEP
 COMPONENTS = {
     "data": "waiting for the next batch and gathering it on the device",
     "perturbation": "from deleted genes to the strains' graphs",
-    "aggregation": "along the edges of each relation",
+    "aggregation": "along the edges of each relation, with the projections of attention",
     "updates": "row-wise networks: embeddings, convolutions' MLPs, norms, combination of relations",
     "pooling": "from node states to strains",
     "heads": "from pooled states and deleted genes to predictions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from dglcell.training.allocation import check_allocation
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.directory import RunDirectory
 from dglcell.training.environment import environment
-from dglcell.training.fit import make_task, make_trainer, quieten
+from dglcell.training.fit import interrupts, make_task, make_trainer, quieten
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.ranks import is_rank_zero, leave_group
 from dglcell.training.run import set_up_process
@@ -91,10 +91,10 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
     watched = run_steps(config, prepared, trainer, task, mode, schedule)
     if not is_rank_zero():
         return None
-    recorder, trace = watched.profiler.recorder, folder / TRACE
+    recorder = watched.profiler.recorder
     about = {"experiment": config.experiment.name, "mode": mode, "clock": recorder.clock.title}
-    write_trace(trace, recorder.spans(), about)
-    found = describe(config, prepared, task, watched, mode, trace, command, take_choices(directory))
+    write_trace(folder / TRACE, recorder.spans(), about)
+    found = describe(config, prepared, task, watched, mode, directory, command)
     found.write(folder / PROFILE)
     return found
 
@@ -124,10 +124,9 @@ def run_steps(
         stack.enter_context(spans_in(task, recorder))
         stack.callback(leave_group)
         stack.callback(profiler.finish)
-        try:
-            trainer.fit(task, datamodule=data)
-        except FinishedError:
-            log.debug("%d steps done", schedule.total)
+        stack.enter_context(suppress(FinishedError))
+        stack.enter_context(interrupts())
+        trainer.fit(task, datamodule=data)
     return Watched(profiler, callback, peak, trainer.world_size)
 
 
@@ -137,13 +136,12 @@ def describe(
     task: StrainTask,
     watched: Watched,
     mode: str,
-    trace: Path,
+    directory: RunDirectory,
     command: str,
-    choices: dict[str, Any] | None,
 ) -> Profile:
     """The profile of what was seen; times are those of the trace as it was written."""
     graph, profiler = prepared.cell.graph, watched.profiler
-    accounting = account(read_trace(trace))
+    accounting = account(read_trace(directory.path / TRACE))
     return Profile(
         experiment=config.experiment.name,
         mode=mode,
@@ -166,7 +164,7 @@ def describe(
         bytes_to_device=profiler.counts.bytes_to_device,
         synchronisations=profiler.counts.synchronisations,
         peak_memory_bytes=watched.peak.bytes,
-        choices=choices,
+        choices=take_choices(directory),
         environment=environment(command),
     )
 
