@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,6 +65,27 @@ def test_a_known_trace_is_divided_as_by_hand(known: Path) -> None:
         "optimiser": 15_000,
         "other/loop": 65_000,
     }
+
+
+def test_a_trace_of_pytorch_is_divided(tmp_path: Path) -> None:
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        schedule=torch.profiler.schedule(wait=0, warmup=1, active=3),
+        acc_events=True,
+        on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(tmp_path / "torch.json")),
+    ) as profiler:
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(4, 8)).sum().backward()
+            optimizer.step()
+            profiler.step()
+    accounting = account(read_trace(tmp_path / "torch.json"))
+    assert len(accounting.steps) == 3
+    assert sum(accounting.times.values()) == accounting.wall
+    assert {"optimiser", "backward", "other/loop"} == {name for name, time in accounting.times.items() if time}
+    assert accounting.times["optimiser"] < accounting.wall
 
 
 def test_times_of_other_threads_cost_their_caller_nothing_but_its_waiting() -> None:
