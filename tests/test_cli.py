@@ -39,6 +39,8 @@ VERBS = [
     ["config", "show"],
     ["config", "validate"],
     ["bench"],
+    ["profile"],
+    ["compare"],
     ["doctor"],
 ]
 

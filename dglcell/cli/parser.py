@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell import __version__
-from dglcell.cli import graph_files, job, verbs
+from dglcell.cli import graph_files, job, profile, verbs
 from dglcell.cli.arguments import add_raw, positive
 from dglcell.cli.bench_options import BENCH_EPILOG, BENCH_HELP, add_bench_options
 
@@ -49,6 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_config(group)
     _add_job(group)
     _add_bench(group)
+    _add_profile(group)
     _verb(group, "doctor", verbs.doctor, "say what works on this machine: versions, devices, kernels")
     return parser
 
@@ -201,3 +202,10 @@ def _add_job(group: Group) -> None:
 
 def _add_bench(group: Group) -> None:
     add_bench_options(_verb(group, "bench", verbs.bench, BENCH_HELP, BENCH_EPILOG))
+
+
+def _add_profile(group: Group) -> None:
+    parser = _verb(group, "profile", profile.profile, profile.PROFILE_HELP, profile.PROFILE_EPILOG)
+    _add_configuration(parser)
+    profile.add_profile(parser)
+    profile.add_compare(_verb(group, "compare", profile.compare, profile.COMPARE_HELP, profile.COMPARE_EPILOG))

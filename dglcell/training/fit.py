@@ -6,7 +6,8 @@ import logging
 import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -117,20 +118,27 @@ def fit(
         quieten()
         trainer.logger = logger
         try:
-            trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+            with interrupts():
+                trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
             if trainer.current_epoch < config.trainer.epochs:
                 log.info(
                     "stopped after epoch %d: no better validation loss for %s epochs",
                     trainer.current_epoch,
                     config.trainer.patience,
                 )
-        except SystemExit as error:
-            # Lightning shuts down on the user's interrupt, then exits with 1, as if something were wrong.
-            if isinstance(error.__context__, KeyboardInterrupt):
-                raise KeyboardInterrupt from error
-            raise
         finally:
             leave_group()
+
+
+@contextmanager
+def interrupts() -> Iterator[None]:
+    """Let the user's interrupt through: Lightning shuts down on it, then exits with 1, as if something were wrong."""
+    try:
+        yield
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        raise
 
 
 def make_trainer(config: Config, directory: RunDirectory, kinds: Sequence[str]) -> pl.Trainer:

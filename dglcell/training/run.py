@@ -57,10 +57,7 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
     start, finished = starting_point(checkpoint, config)
     config = settle(config, checkpoint)
     directory = RunDirectory(config.run_directory)
-    pl.seed_everything(config.seed, verbose=False)
-    if config.trainer.threads:
-        torch.set_num_threads(config.trainer.threads)
-    torch.set_float32_matmul_precision("high")
+    set_up_process(config)
     continued = directory.is_started()
     prepared = prepare_run(config, directory, command, continued=continued)
     if checkpoint is not None:
@@ -79,6 +76,14 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
     if not finished:
         fit(config, trainer, prepared, task, directory, checkpoint)
     return RunResult(directory, report(config, directory, prepared) if is_rank_zero() else [])
+
+
+def set_up_process(config: Config) -> None:
+    """Seed the generators; set threads and the precision of matrix products."""
+    pl.seed_everything(config.seed, verbose=False)
+    if config.trainer.threads:
+        torch.set_num_threads(config.trainer.threads)
+    torch.set_float32_matmul_precision("high")
 
 
 def write_run_files(

@@ -1,0 +1,191 @@
+"""``dglcell profile``: a few training steps of an experiment, run and watched."""
+
+from __future__ import annotations
+
+import json
+import logging
+import warnings
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from dglcell.config import AUTO, Config
+from dglcell.memory_use import Peak, measured_memory
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.prediction import count_parameters
+from dglcell.profiling.batches import RepeatedData
+from dglcell.profiling.bench.machine import processor_name
+from dglcell.profiling.clocks import clock_of
+from dglcell.profiling.exclusive import account
+from dglcell.profiling.loop import FinishedError, LoopCallback, LoopProfiler, Schedule
+from dglcell.profiling.modes import check_mode, config_for, restrict
+from dglcell.profiling.points import spans_in
+from dglcell.profiling.profile import PROFILE, TRACE, Profile
+from dglcell.profiling.spans import Recorder
+from dglcell.profiling.trace import read_trace, write_trace
+from dglcell.training.allocation import check_allocation
+from dglcell.training.batch_size import find_batch_size
+from dglcell.training.directory import RunDirectory
+from dglcell.training.environment import environment
+from dglcell.training.fit import interrupts, make_task, make_trainer, quieten
+from dglcell.training.prepare import Prepared, prepare
+from dglcell.training.ranks import is_rank_zero, leave_group
+from dglcell.training.run import set_up_process
+from dglcell.training.task import StrainTask
+
+log = logging.getLogger("dglcell")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What was seen while steps ran.
+
+    Attributes:
+        profiler: with the recorder, and the counts of a step.
+        callback: with the number of strains.
+        peak: of memory.
+        world_size: processes.
+    """
+
+    profiler: LoopProfiler
+    callback: LoopCallback
+    peak: Peak
+    world_size: int
+
+
+def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command: str) -> Profile | None:
+    """Run training steps as ``dglcell train`` does, from fresh weights, and write a profile and a trace.
+
+    Nothing of the experiment's runs is read or written. What happens between epochs (validation, checkpoints) is not
+    part of a step.
+
+    Args:
+        config: validated.
+        schedule: warm-up and timed steps.
+        mode: one of ``MODES``.
+        folder: for ``profile.json`` and ``trace.json.gz``.
+        command: as typed.
+
+    Returns:
+        the profile; None on all ranks but the first.
+
+    Raises:
+        DglcellError: anything the user can mend.
+    """
+    check_mode(mode)
+    check_allocation(config.trainer)
+    if not is_rank_zero():
+        log.setLevel(logging.WARNING)
+    config = config_for(config, mode)
+    set_up_process(config)
+    directory = RunDirectory(folder)
+    prepared = prepare(config, command=command)
+    trainer = make_trainer(config, directory, prepared.dataset.kinds)
+    if config.data.batch_size == AUTO:
+        config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
+    task = make_task(config, prepared, directory)
+    watched = run_steps(config, prepared, trainer, task, mode, schedule)
+    if not is_rank_zero():
+        return None
+    recorder = watched.profiler.recorder
+    about = {"experiment": config.experiment.name, "mode": mode, "clock": recorder.clock.title}
+    write_trace(folder / TRACE, recorder.spans(), about)
+    found = describe(config, prepared, task, watched, mode, directory, command)
+    found.write(folder / PROFILE)
+    return found
+
+
+def run_steps(
+    config: Config, prepared: Prepared, trainer: pl.Trainer, task: StrainTask, mode: str, schedule: Schedule
+) -> Watched:
+    """Run the steps in Lightning's own loop."""
+    device = trainer.strategy.root_device
+    recorder = Recorder(clock_of(device))
+    profiler, callback = LoopProfiler(recorder, schedule, device), LoopCallback(recorder, schedule)
+    trainer.profiler = profiler  # type: ignore[attr-defined]
+    trainer.callbacks.append(callback)  # type: ignore[attr-defined]
+    data = RepeatedData(
+        prepared.dataset,
+        prepared.parts,
+        batch_size=config.data.training_batch,
+        eval_batch_size=config.data.evaluation_batch,
+        seed=config.seed,
+    )
+    data.number = schedule.total
+    restrict(task, mode, recorder)
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        quieten()
+        peak = stack.enter_context(measured_memory(str(device)))
+        stack.enter_context(spans_in(task, recorder))
+        stack.callback(leave_group)
+        stack.callback(profiler.finish)
+        stack.enter_context(suppress(FinishedError))
+        stack.enter_context(interrupts())
+        trainer.fit(task, datamodule=data)
+    return Watched(profiler, callback, peak, trainer.world_size)
+
+
+def describe(
+    config: Config,
+    prepared: Prepared,
+    task: StrainTask,
+    watched: Watched,
+    mode: str,
+    directory: RunDirectory,
+    command: str,
+) -> Profile:
+    """The profile of what was seen; times are those of the trace as it was written."""
+    graph, profiler = prepared.cell.graph, watched.profiler
+    accounting = account(read_trace(directory.path / TRACE))
+    return Profile(
+        experiment=config.experiment.name,
+        mode=mode,
+        model=config.model.name,
+        strategy=strategy_of(task),
+        device=device_name(profiler.device),
+        threads=torch.get_num_threads(),
+        world_size=watched.world_size,
+        batch_size=config.data.training_batch,
+        dtype=config.trainer.precision,
+        nodes={node_type: graph.num_nodes(node_type) for node_type in graph.ntypes},
+        edges={relation[1]: graph.num_edges(relation) for relation in prepared.cell.relations},
+        cell_sha256=prepared.cell.sha256,
+        parameters=count_parameters(task.model),
+        clock=profiler.recorder.clock.title,
+        warm_up=profiler.schedule.warm_up,
+        steps=[nanoseconds / 1e9 for nanoseconds in accounting.steps],
+        samples=watched.callback.samples * watched.world_size,
+        components={name: nanoseconds / 1e9 for name, nanoseconds in accounting.times.items()},
+        bytes_to_device=profiler.counts.bytes_to_device,
+        synchronisations=profiler.counts.synchronisations,
+        peak_memory_bytes=watched.peak.bytes,
+        choices=take_choices(directory),
+        environment=environment(command),
+    )
+
+
+def take_choices(directory: RunDirectory) -> dict[str, Any] | None:
+    """What `auto` took, as it was written for all ranks; the file goes, so that a later profile chooses by itself."""
+    if not directory.choices.exists():
+        return None
+    content: dict[str, Any] = json.loads(directory.choices.read_text())
+    directory.choices.unlink()
+    return content
+
+
+def strategy_of(task: StrainTask) -> str | None:
+    """The model's strategy, and what `auto` took; None for a model that has none."""
+    if not isinstance(task.model, HeteroCell):
+        return None
+    strategy, choices = task.model.config.strategy, task.model.choices
+    return f"auto: {choices.strategy}" if strategy == "auto" and choices else strategy
+
+
+def device_name(device: torch.device) -> str:
+    """Of a GPU, or of the processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu: {processor_name()}"

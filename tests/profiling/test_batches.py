@@ -1,0 +1,20 @@
+"""Batches over several epochs."""
+
+from __future__ import annotations
+
+import torch
+
+from dglcell.data.sampler import EpochBatches
+from dglcell.profiling.batches import RepeatedEpochs
+
+
+def test_epochs_follow_each_other_each_in_its_own_order() -> None:
+    epoch = EpochBatches(torch.arange(10), 4, shuffle=True, seed=3)
+    batches = list(RepeatedEpochs(epoch, 8))
+    assert len(RepeatedEpochs(epoch, 8)) == len(batches) == 8
+    assert [len(batch) for batch in batches] == [4, 4, 2, 4, 4, 2, 4, 4]
+    for number in (0, 1):
+        epoch.set_epoch(number)
+        expected = torch.cat(list(epoch))
+        assert torch.equal(torch.cat(batches[3 * number : 3 * number + 3]), expected)
+    assert not torch.equal(torch.cat(batches[:3]), torch.cat(batches[3:6]))
