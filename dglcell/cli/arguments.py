@@ -33,6 +33,17 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def natural(text: str) -> int:
+    """An integer of 0 or more.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 0 or more")
+    return int(text)
+
+
 def positive_float(text: str) -> float:
     """A number above 0.
 
