@@ -33,9 +33,11 @@ class Parts:
 
     Raises:
         DataError: the output exists, or the folder belongs to other predictions, or a part is damaged or missing.
+        MissingDependencyError: pyarrow is not installed.
     """
 
     def __init__(self, output: Path, manifest: Mapping[str, Any]) -> None:
+        import_pyarrow()
         if output.exists():
             raise DataError(f"'{output}' exists already", do="remove it, or choose another output")
         self.output, self.manifest = output, dict(manifest)

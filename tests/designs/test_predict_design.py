@@ -284,10 +284,14 @@ def test_parquet_without_pyarrow(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "in.csv").write_text("genes\nb0008\n")
-    for arguments in ([str(tmp_path / "in.csv"), "-o", "x.parquet"], ["--all-pairs", "-o", "x.csv"]):
+    for arguments in (
+        [str(tmp_path / "in.csv"), "-o", str(tmp_path / "x.parquet")],
+        ["--all-pairs", "-o", str(tmp_path / "x.csv")],
+    ):
         assert main(["predict", str(tiny_run.path), *arguments]) == 2
         error = capsys.readouterr().err
         assert "Parquet files, and predictions of whole designs, need pyarrow\n  do:       pip install" in error
+    assert os.listdir(tmp_path) == ["in.csv"]
     assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 0
 
 
