@@ -1,8 +1,9 @@
-"""Predict phenotypes of strains in a CSV: the same rows out, in order."""
+"""Predict phenotypes of strains in a CSV: the same rows out, in order, as CSV or Parquet."""
 
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from dglcell.data.dataset import StrainDataset
 from dglcell.errors import GenotypeError
 from dglcell.files import atomic_file
 from dglcell.graph.vocabulary import NameReport, Vocabulary
+from dglcell.parquet import make_table, open_writer
 from dglcell.training.checkpoint import Trained
 from dglcell.training.evaluate import predict_strains
 
@@ -154,9 +156,35 @@ def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int) ->
 
 
 def write_table(path: Path, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
-    """The rows as they came, with a column ``predicted_<phenotype>`` each, written whole or not at all."""
-    with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
+    """The rows as they came, with a column ``predicted_<phenotype>`` each, written whole or not at all.
+
+    In ``.parquet`` predictions are float32, all else text: gene columns by dictionary, empty cells missing.
+
+    Raises:
+        GenotypeError: two columns have one name, which Parquet does not allow.
+    """
+    with atomic_file(path) as partial:
+        (_write_parquet if path.suffix == ".parquet" else _write_csv)(partial, trained, table, predicted_ST)
+
+
+def _write_csv(path: Path, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(table.header + [predicted_column(name) for name in trained.phenotypes])
         for row, predicted in zip(table.rows, predicted_ST.tolist(), strict=True):
             writer.writerow(row + [f"{value:.6g}" for value in predicted])
+
+
+def _write_parquet(path: Path, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
+    twice = [name for name, times in Counter(table.header).items() if times > 1]
+    if twice:
+        raise GenotypeError(
+            f"{len(twice)} names stand above several columns", got=", ".join(twice), do="rename them, or write .csv"
+        )
+    columns = dict(zip(table.header, zip(*table.rows, strict=True), strict=True))
+    predicted = {predicted_column(name): predicted_ST[:, t] for t, name in enumerate(trained.phenotypes)}
+    written = make_table(
+        columns, predicted, dictionaries=[name for name in columns if name.strip().startswith("gene_")]
+    )
+    with open_writer(path, written.schema) as writer:
+        writer.write_table(written)

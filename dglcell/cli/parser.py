@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell import __version__
-from dglcell.cli import graph_files, job, profile, verbs
-from dglcell.cli.arguments import add_raw, positive
+from dglcell.cli import graph_files, job, predict, profile, verbs
+from dglcell.cli.arguments import add_raw
 from dglcell.cli.bench_options import BENCH_EPILOG, BENCH_HELP, add_bench_options
 
 if TYPE_CHECKING:
@@ -101,22 +101,9 @@ def _add_evaluate(group: Group) -> None:
 
 
 def _add_predict(group: Group) -> None:
-    parser = _verb(
-        group,
-        "predict",
-        verbs.predict,
-        "predict phenotypes of the genotypes in a CSV",
-        "Genes stand in columns gene_1, gene_2, … or in one column `genes` separated by `;`. The same rows come back\n"
-        "in order, with a column predicted_PHENOTYPE each, in original units. A row that cannot be predicted is\n"
-        "refused with its line number, and nothing is written.",
-    )
+    parser = _verb(group, "predict", predict.predict, predict.HELP, predict.EPILOG)
     _add_run(parser)
-    parser.add_argument("genotypes", type=Path, metavar="CSV", help="table of genotypes")
-    parser.add_argument("--output", "-o", type=Path, required=True, metavar="CSV", help="where predictions go")
-    parser.add_argument(
-        "--batch-size", type=positive, default=256, metavar="N", help="strains per forward pass (default: 256)"
-    )
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    predict.add_options(parser)
 
 
 def _add_report(group: Group) -> None:

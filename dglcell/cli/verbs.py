@@ -38,21 +38,6 @@ def evaluate(options: argparse.Namespace) -> None:
     print(format_results_table(rows, color=sys.stdout.isatty()))
 
 
-def predict(options: argparse.Namespace) -> None:
-    """``dglcell predict``."""
-    from dglcell.predict import predict_table, read_genotypes, write_table
-    from dglcell.training.checkpoint import load_trained
-    from dglcell.training.device import check_device
-    from dglcell.training.directory import RunDirectory
-
-    check_device(options.device)
-    trained = load_trained(RunDirectory(options.run_directory), options.checkpoint)
-    table = read_genotypes(options.genotypes, trained.cell.genes, trained.phenotypes)
-    trained.model.to(options.device)
-    write_table(options.output, trained, table, predict_table(trained, table, batch_size=options.batch_size))
-    print(f"{len(table.rows):,} predictions written to {options.output}")
-
-
 def report(options: argparse.Namespace) -> None:
     """``dglcell report``."""
     from dglcell.report.comparison_page import write_comparison

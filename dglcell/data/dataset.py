@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.data.kinds import CLASSIFICATION, REGRESSION
@@ -14,6 +15,9 @@ from dglcell.data.table import StrainTable
 from dglcell.errors import DataError
 from dglcell.graph.vocabulary import NameReport, Vocabulary, enforce_name_policy
 from dglcell.perturbation.genotype import GenotypeBatch
+
+# Tens of millions of strains are worked on in pieces of so many entries, so that intermediates stay small.
+PIECE = 2**20
 
 
 @dataclass(frozen=True)
@@ -72,16 +76,14 @@ class StrainDataset:
             DataError: a phenotype that the table lacks, a phenotype without labels, or no strain left.
         """
         chosen = check_phenotypes(table, phenotypes)
-        mapping = vocabulary.indices(table.names)
-        counts = table.num_deletions
-        strain_of_gene = np.repeat(np.arange(len(table)), counts)
-        lacking = mapping[table.genes] < 0
+        genes = _translate(table.genes, vocabulary.indices(table.names))
+        lacking = np.flatnonzero(genes < 0)
         keep = np.ones(len(table), dtype=bool)
-        keep[strain_of_gene[lacking]] = False
+        keep[np.searchsorted(table.offsets, lacking, side="right") - 1] = False
         unknown_names = tuple(sorted({table.names[i] for i in np.unique(table.genes[lacking])}))
         report = NameReport(len(table.names), unknown_names, rows_dropped=int((~keep).sum()))
         enforce_name_policy(report, unknown, where=f"store of '{table.provenance.source}'", key="data.unknown_genes")
-        labels = np.stack([table.phenotypes[name] for name in chosen], axis=1)
+        labels = np.stack([table.phenotypes[name] for name in chosen], axis=1).astype(np.float32, copy=False)
         # A strain without any of the chosen labels has nothing to teach.
         keep &= ~np.isnan(labels).all(1)
         if not keep.any():
@@ -91,14 +93,18 @@ class StrainDataset:
                 expected="strains of genes of the cell graph with at least one label",
                 do="choose a cell graph that has these genes, or another phenotype",
             )
-        offsets = np.concatenate([[0], np.cumsum(counts[keep])])
+        offsets = table.offsets
+        if not keep.all():
+            counts = table.num_deletions
+            genes, labels = genes[np.repeat(keep, counts)], labels[keep]
+            offsets = np.concatenate([[0], np.cumsum(counts[keep])])
         return cls(
-            genes=torch.as_tensor(mapping[table.genes[keep[strain_of_gene]]].astype(np.int32)),
+            genes=torch.as_tensor(genes),
             offsets=torch.as_tensor(offsets),
-            labels=torch.as_tensor(labels[keep].astype(np.float32)),
+            labels=torch.as_tensor(labels),
             phenotypes=tuple(chosen),
             units=tuple(table.units.get(name, "") for name in chosen),
-            max_deletions=int(counts[keep].max()),
+            max_deletions=max(int(np.diff(offsets[i : i + PIECE + 1]).max()) for i in range(0, len(labels), PIECE)),
             rows=torch.as_tensor(np.flatnonzero(keep)),
             names=report,
         )
@@ -142,6 +148,14 @@ class StrainDataset:
         positions = torch.arange(num_genes, device=self.device) + shift
         genotypes = GenotypeBatch(self.genes[positions].long(), offsets, self.max_deletions)
         return StrainBatch(genotypes, self.labels[strains], strains)
+
+
+def _translate(genes: NDArray[np.int32], mapping: NDArray[np.int64]) -> NDArray[np.int32]:
+    """``mapping[genes]``; numpy makes all indices int64 first, so a piece at a time."""
+    translated, mapping = np.empty(len(genes), np.int32), mapping.astype(np.int32)
+    for start in range(0, len(genes), PIECE):
+        translated[start : start + PIECE] = mapping[genes[start : start + PIECE]]
+    return translated
 
 
 def check_phenotypes(table: StrainTable, phenotypes: list[str] | None) -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from dglcell.data.environment import DATA_FILE, GrowingFile
 from dglcell.data.store import META_KEY, Store, block_key
 from dglcell.data.store_check import chunk_to_block
 from dglcell.data.store_meta import StoreMeta
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.table import Provenance, StrainTable, TableHead
 from dglcell.errors import DataError
 from dglcell.files import atomic_directory
 from dglcell.graph.vocabulary import Vocabulary
@@ -173,6 +173,47 @@ class StoreWriter:
         self._file.append(META_KEY, meta.to_bytes())
 
 
+def build_store_from_blocks(
+    head: TableHead,
+    blocks: Iterable[StrainTable],
+    path: str | Path,
+    *,
+    command: str,
+    block_strains: int | None = None,
+    overwrite: bool = False,
+    allow_empty: bool = False,
+) -> Store:
+    """Write strains that come a block at a time as a store at ``path``, and open it.
+
+    Memory is bounded by the blocks that come; larger ones are checked and written in pieces.
+
+    Args:
+        head: what all blocks have in common.
+        blocks: the strains, in order; their names are among the head's, their columns are the head's.
+        path: directory of the store to be.
+        command: the command that builds the store, for the record.
+        block_strains: most strains in one block of the store; as many as fit 64 KiB where None.
+        overwrite: replace the store at ``path``.
+        allow_empty: accept strains without a deletion (the wild type).
+
+    Raises:
+        DataError: a strain or column is unusable, or ``path`` exists; nothing is left behind.
+    """
+    columns = {field.name: getattr(head, field.name) for field in fields(head)}
+    with StoreWriter(
+        path,
+        **columns,
+        command=command,
+        block_strains=block_strains,
+        overwrite=overwrite,
+        allow_empty=allow_empty,
+    ) as writer:
+        for block in blocks:
+            for start in range(0, len(block), CHUNK_STRAINS):
+                writer.append(block.slice(start, min(start + CHUNK_STRAINS, len(block))))
+    return Store(path)
+
+
 def build_store(
     table: StrainTable,
     path: str | Path,
@@ -182,51 +223,18 @@ def build_store(
     overwrite: bool = False,
     allow_empty: bool = False,
 ) -> Store:
-    """Write ``table`` as a store at ``path`` and open it.
+    """Write ``table`` as a store at ``path`` and open it; see `build_store_from_blocks`.
 
-    Args:
-        table: the strains; their order and the order of each one's genes are kept.
-        path: directory of the store to be.
-        command: the command that builds the store, for the record.
-        block_strains: most strains in one block; as many as fit 64 KiB where None.
-        overwrite: replace the store at ``path``.
-        allow_empty: accept strains without a deletion (the wild type).
-
-    Raises:
-        DataError: a strain or column is unusable, or ``path`` exists; nothing is left behind.
+    The order of strains and of each one's genes is kept.
     """
-    with StoreWriter(
+    return build_store_from_blocks(
+        table.head,
+        [table],
         path,
-        names=table.names,
-        phenotypes=tuple(table.phenotypes),
-        p_values=tuple(table.p_values),
-        sds=tuple(table.sds),
-        replicates=tuple(table.replicates),
-        units=table.units,
-        provenance=table.provenance,
         command=command,
         block_strains=block_strains,
         overwrite=overwrite,
         allow_empty=allow_empty,
-    ) as writer:
-        for start in range(0, len(table), CHUNK_STRAINS):
-            writer.append(table_slice(table, start, min(start + CHUNK_STRAINS, len(table))))
-    return Store(path)
-
-
-def table_slice(table: StrainTable, start: int, stop: int) -> StrainTable:
-    """Strains ``start`` to ``stop`` of ``table``, without copying."""
-    first, last = table.offsets[start], table.offsets[stop]
-    return StrainTable(
-        table.names,
-        table.genes[first:last],
-        table.offsets[start : stop + 1] - first,
-        {name: values[start:stop] for name, values in table.phenotypes.items()},
-        table.provenance,
-        table.units,
-        {name: values[start:stop] for name, values in table.p_values.items()},
-        {name: values[start:stop] for name, values in table.sds.items()},
-        {name: values[start:stop] for name, values in table.replicates.items()},
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,29 @@ class Provenance:
     files: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableHead:
+    """All of a strain table but its strains.
+
+    Attributes:
+        names: distinct gene names.
+        phenotypes: names of the phenotypes.
+        provenance: where the strains come from.
+        units: phenotype name → unit.
+        p_values: phenotypes with p-values.
+        sds: phenotypes with standard deviations over replicates.
+        replicates: phenotypes with numbers of measurements.
+    """
+
+    names: tuple[str, ...]
+    phenotypes: tuple[str, ...]
+    provenance: Provenance
+    units: dict[str, str] = field(default_factory=dict)
+    p_values: tuple[str, ...] = ()
+    sds: tuple[str, ...] = ()
+    replicates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,7 +92,7 @@ class StrainTable:
         strains = len(self)
         if strains < 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.genes):
             raise DataError("strain table: offsets do not cover the gene column", got=self.offsets[[0, -1]].tolist())
-        if (np.diff(self.offsets) < 0).any():
+        if (self.offsets[1:] < self.offsets[:-1]).any():
             raise DataError("strain table: offsets decrease")
         if len(self.genes) and not 0 <= self.genes.min() <= self.genes.max() < len(self.names):
             raise DataError("strain table: gene indices outside its names", expected=f"0 … {len(self.names) - 1}")
@@ -87,3 +110,26 @@ class StrainTable:
     def num_deletions(self) -> NDArray[np.int64]:
         """[S] number of deleted genes of each strain."""
         return np.diff(self.offsets)
+
+    @property
+    def head(self) -> TableHead:
+        """The table without its strains."""
+        kinds = (tuple(column) for column in (self.p_values, self.sds, self.replicates))
+        return TableHead(self.names, tuple(self.phenotypes), self.provenance, self.units, *kinds)
+
+    def slice(self, start: int, stop: int) -> StrainTable:
+        """Strains ``start`` to ``stop``, without copying."""
+        first, last = self.offsets[start], self.offsets[stop]
+
+        def part(columns: dict[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
+            return {name: values[start:stop] for name, values in columns.items()}
+
+        return replace(
+            self,
+            genes=self.genes[first:last],
+            offsets=self.offsets[start : stop + 1] - first,
+            phenotypes=part(self.phenotypes),
+            p_values=part(self.p_values),
+            sds=part(self.sds),
+            replicates=part(self.replicates),
+        )

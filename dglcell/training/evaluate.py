@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from dglcell.data.transform import Normaliser
 from dglcell.files import atomic_file
 from dglcell.kernels.spmm import check_kernel
 from dglcell.models.prediction import Prediction, StrainModel
+from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.metrics import ResultRow, regression_metrics
 from dglcell.training.prepare import Prepared
 from dglcell.training.ranking import best_threshold, classification_metrics, f1
@@ -59,14 +60,36 @@ def predict_and_embed(
     return predicted_ST.cpu().numpy(), torch.cat(embeddings).cpu().numpy() if embeddings else None
 
 
+@torch.inference_mode()
+def predict_batches(model: StrainModel, batches: Iterable[GenotypeBatch]) -> Iterator[Prediction]:
+    """What the model makes of each batch, on its device, in normalised units.
+
+    What a model keeps of the wild type while it is evaluated is computed once for all batches.
+
+    Args:
+        model: its device decides where this runs.
+        batches: genotypes, on the device of the model.
+
+    Raises:
+        MissingDependencyError: the model's kernel does not run on its device.
+    """
+    check_kernel(model.config.kernel, next(model.parameters()).device.type)
+    model.eval()
+    for batch in batches:
+        yield model(batch)
+
+
 def _predictions(model: StrainModel, dataset: StrainDataset, strains: Tensor, batch_size: int) -> Iterator[Prediction]:
     """Batch by batch, on the device of the model."""
     device = next(model.parameters()).device
-    check_kernel(model.config.kernel, device.type)
-    model.eval()
     counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
-    for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0):
-        yield model(resident.gather(batch.to(device), int(counts[batch].sum())).genotypes)
+    return predict_batches(
+        model,
+        (
+            resident.gather(batch.to(device), int(counts[batch].sum())).genotypes
+            for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0)
+        ),
+    )
 
 
 def rows_of(

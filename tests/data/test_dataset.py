@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from dglcell.data import dataset as dataset_module
 from dglcell.data.dataset import StrainDataset
 from dglcell.errors import ConfigError, DataError, GraphError
 from dglcell.graph.vocabulary import Vocabulary
@@ -131,3 +132,23 @@ def test_labels_of_0_and_1_are_classes() -> None:
     dataset = StrainDataset.from_table(table, Vocabulary.of(["A", "B", "C"]))
     assert dataset.kinds == ("classification", "classification", "regression", "regression", "regression")
     assert dataset.to("cpu").kinds == dataset.kinds
+
+
+@given(st.data())
+def test_pieces_change_nothing(data: st.DataObject) -> None:
+    table = random_table(data.draw(st.integers(1, 40)), 9, (0, 5), seed=data.draw(st.integers(0, 50)), columns=True)
+    known = Vocabulary.of([*data.draw(st.lists(st.sampled_from(names(9)), min_size=5)), "ZZZ"])
+    expected = [
+        (row, strain)
+        for row, strain in enumerate(gene_lists(table))
+        if all(gene in known for gene in strain) and not np.isnan(table.phenotypes["s_score"][row])
+    ]
+    assume(expected)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dataset_module, "PIECE", data.draw(st.integers(1, 12)))
+        dataset = StrainDataset.from_table(table, known, ["s_score"], unknown="drop")
+    assert dataset.rows.tolist() == [row for row, _ in expected]
+    assert strains_of(dataset, known) == [strain for _, strain in expected]
+    assert dataset.labels[:, 0].tolist() == table.phenotypes["s_score"][dataset.rows.numpy()].tolist()
+    assert dataset.max_deletions == max(len(strain) for _, strain in expected)
+    assert (dataset.genes.dtype, dataset.offsets.dtype) == (torch.int32, torch.int64)

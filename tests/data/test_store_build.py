@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from dglcell.data import environment
 from dglcell.data.store import Store
-from dglcell.data.store_build import BLOCK_BYTES, StoreWriter, build_store, table_slice
+from dglcell.data.store_build import BLOCK_BYTES, StoreWriter, build_store, build_store_from_blocks
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError, GenotypeError
 from tests.data.strain_tables import (
@@ -95,13 +96,64 @@ def test_chunks_make_the_same_store_as_the_whole_table(tmp_path: Path) -> None:
         command="test",
     ) as writer:
         for start in range(0, len(table), 777):
-            writer.append(table_slice(table, start, min(start + 777, len(table))))
+            writer.append(table.slice(start, min(start + 777, len(table))))
         assert not (tmp_path / "chunks").exists()
         writer.provenance = replace(PROVENANCE, counts={"rows_read": len(table)})
     chunks = Store(tmp_path / "chunks")
     assert chunks.sha256 == whole.sha256
     assert chunks.meta.blocks == whole.meta.blocks
     assert chunks.meta.provenance.counts == {"rows_read": 20_000}
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_a_stream_of_blocks_makes_the_same_store_as_the_whole_table(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    table = random_table(data.draw(st.integers(1, 80)), 8, (1, 4), seed=data.draw(st.integers(0, 99)), columns=True)
+    cuts = sorted({0, len(table), *data.draw(st.lists(st.integers(0, len(table)), max_size=6))})
+    taken: list[int] = []
+
+    def stream() -> Iterator[StrainTable]:
+        for start, stop in itertools.pairwise(cuts):
+            taken.append(start)
+            yield table.slice(start, stop)
+
+    folder = tmp_path_factory.mktemp("stores")
+    streamed = build_store_from_blocks(table.head, stream(), folder / "a", command="test", block_strains=9)
+    assert taken == cuts[:-1]
+    assert_same_strains(streamed.read(), table)
+    whole = build_store(table, folder / "b", command="test", block_strains=9)
+    assert streamed.sha256 == whole.sha256
+    assert streamed.meta.blocks == whole.meta.blocks
+    assert streamed.meta.units == whole.meta.units == {"fitness": "1/h", "s_score": ""}
+
+
+def test_blocks_are_written_before_the_next_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "TRANSACTION_BYTES", 100_000)
+    sizes: list[int] = []
+
+    def stream() -> Iterator[StrainTable]:
+        for seed in range(4):
+            yield triples(60_000, seed=seed)
+            sizes.append(max((file.stat().st_size for file in tmp_path.glob(".store.*/data.mdb")), default=0))
+
+    build_store_from_blocks(triples(1).head, stream(), tmp_path / "store", command="test")
+    content = 60_000 * 10
+    assert all(content * seed * 0.7 < size for seed, size in enumerate(sizes, start=1))
+    assert len(Store(tmp_path / "store")) == 240_000
+
+
+def test_a_stream_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def stream() -> Iterator[StrainTable]:
+        yield table_of([["A", "B"]] * 9)
+        yield table_of([["A", "B"], ["B", "B"]])
+
+    with pytest.raises(GenotypeError, match=r"^strain 11 deletes gene 'B' twice"):
+        build_store_from_blocks(table_of([["A", "B"]]).head, stream(), tmp_path / "store", command="test")
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(DataError, match=r"^no strains: a store needs at least one"):
+        build_store_from_blocks(table_of([["A", "B"]]).head, [], tmp_path / "store", command="test")
 
 
 def test_blocks_are_filled_to_just_under_their_pages(tmp_path: Path) -> None:

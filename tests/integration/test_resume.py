@@ -15,7 +15,7 @@ import torch
 
 from dglcell.cli import main
 from dglcell.data.store import Store
-from dglcell.data.store_build import build_store, table_slice
+from dglcell.data.store_build import build_store
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
@@ -168,7 +168,7 @@ def test_another_store_is_refused(tiny: Tiny, done: Path, tmp_path: Path) -> Non
     moved = Tiny(tiny.file, tmp_path / "store")
     moved.train(runs, "trainer.epochs=1")
     shutil.rmtree(moved.store)
-    build_store(table_slice(table, 0, 500), moved.store, command="tests")
+    build_store(table.slice(0, 500), moved.store, command="tests")
     with pytest.raises(CheckpointError, match=r"the store '.*store' is not the one this run was started on"):
         moved.train(runs, "trainer.epochs=2")
     shutil.rmtree(moved.store)

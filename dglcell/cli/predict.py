@@ -1,0 +1,111 @@
+"""``dglcell predict``: genotypes of a CSV, or all pairs or triples of genes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dglcell.cli.arguments import natural, positive
+from dglcell.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dglcell.training.checkpoint import Trained
+
+HELP = "predict phenotypes of the genotypes in a CSV, or of all pairs or triples of genes"
+EPILOG = """\
+a table:
+  dglcell predict RUN genotypes.csv -o predictions.csv
+Genes stand in columns gene_1, gene_2, … or in one column `genes` separated by `;`. The same rows come back
+in order, with a column predicted_PHENOTYPE each, in original units. A row that cannot be predicted is
+refused with its line number, and nothing is written.
+
+a design:
+  dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
+Columns are gene_1, gene_2, … and predicted_PHENOTYPE; rows are in lexicographic order of the list of genes.
+Finished parts are kept in OUTPUT.parts: a command that was stopped continues when it is given again.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What is predicted, where it goes, and how."""
+    parser.add_argument("genotypes", type=Path, nargs="?", metavar="CSV", help="table of genotypes")
+    for size, kind in ((2, "pairs"), (3, "triples")):
+        parser.add_argument(
+            f"--all-{kind}", dest="designs", action="append_const", const=size, help=f"all {kind} of genes"
+        )
+    parser.add_argument(
+        "--genes", type=Path, metavar="FILE", help="names, one a line, of the design's genes (default: the model's)"
+    )
+    parser.add_argument("--start", type=natural, metavar="N", help="number of the design's first strain (default: 0)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="most strains of the design (default: all)")
+    parser.add_argument(
+        "--output", "-o", type=Path, required=True, metavar="FILE", help="where predictions go: .csv or .parquet"
+    )
+    parser.add_argument("--batch-size", type=positive, default=256, metavar="N", help="strains per forward pass (256)")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+
+
+def predict(options: argparse.Namespace) -> None:
+    """``dglcell predict``.
+
+    Raises:
+        ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table.
+    """
+    check(options)
+    from dglcell.parquet import check_output
+    from dglcell.training.checkpoint import load_trained
+    from dglcell.training.device import check_device
+    from dglcell.training.directory import RunDirectory
+
+    check_output(options.output)
+    check_device(options.device)
+    trained = load_trained(RunDirectory(options.run_directory), options.checkpoint)
+    (_predict_design if options.designs else _predict_table)(options, trained)
+
+
+def check(options: argparse.Namespace) -> None:
+    """Refuse what cannot be meant.
+
+    Raises:
+        ConfigError: as `predict` says.
+    """
+    wanted = [str(options.genotypes)] if options.genotypes is not None else []
+    wanted += ["--all-pairs" if size == 2 else "--all-triples" for size in options.designs or []]
+    if len(wanted) != 1:
+        raise ConfigError(
+            "what shall be predicted?",
+            got=" and ".join(wanted) or "nothing",
+            expected="a CSV, or --all-pairs, or --all-triples",
+        )
+    stray = [name for name in ("genes", "start", "limit") if getattr(options, name) is not None]
+    if stray and not options.designs:
+        raise ConfigError(
+            "strains of a table are not chosen by options",
+            got=", ".join(f"--{name}" for name in stray),
+            do="leave them out, or ask for --all-pairs or --all-triples",
+        )
+
+
+def _predict_table(options: argparse.Namespace, trained: Trained) -> None:
+    from dglcell.predict import predict_table, read_genotypes, write_table
+
+    table = read_genotypes(options.genotypes, trained.cell.genes, trained.phenotypes)
+    trained.model.to(options.device)
+    write_table(options.output, trained, table, predict_table(trained, table, batch_size=options.batch_size))
+    print(f"{len(table.rows):,} predictions written to {options.output}")
+
+
+def _predict_design(options: argparse.Namespace, trained: Trained) -> None:
+    from functools import partial
+
+    from dglcell.designs.combinations import Design, read_genes
+    from dglcell.designs.predict import predict_design
+
+    known = trained.cell.genes
+    genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
+    design = Design.of(genes, options.designs[0], options.start or 0, options.limit)
+    trained.model.to(options.device)
+    report = partial(print, flush=True)
+    rate = predict_design(trained, design, options.output, batch_size=options.batch_size, report=report)
+    print(f"{len(design):,} predictions written to {options.output} ({rate:,.0f} strains/s)")

@@ -1,0 +1,138 @@
+"""All combinations of some genes, in lexicographic order, by number: nothing but integers, and never the whole list."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.errors import GenotypeError, listing
+from dglcell.files import canonical_hash
+from dglcell.graph.vocabulary import Vocabulary
+
+MOST_STRAINS = 2**63 - 1
+KINDS = {2: "pairs", 3: "triples"}
+
+
+@dataclass(frozen=True)
+class Design:
+    """The strains ``start`` to ``stop`` of all combinations of ``size`` genes, as ``itertools.combinations`` has them.
+
+    In this order neighbouring strains share their first genes.
+
+    Attributes:
+        genes: distinct indices of the cell graph's genes; combinations keep their order.
+        size: K, deletions of each strain.
+        start: number of the first strain, from 0.
+        stop: number of the strain after the last.
+    """
+
+    genes: tuple[int, ...]
+    size: int
+    start: int
+    stop: int
+
+    @classmethod
+    def of(cls, genes: Sequence[int], size: int, start: int = 0, limit: int | None = None) -> Design:
+        """The combinations of ``genes``, or ``limit`` of them from number ``start``.
+
+        Raises:
+            GenotypeError: there are fewer genes than deletions, more combinations than 64 bits count, or ``start``
+                lies behind the last of them.
+        """
+        kind = KINDS.get(size, f"sets of {size} genes")
+        if len(genes) < size:
+            raise GenotypeError(
+                f"no {kind}: there are too few genes", got=len(genes), expected=f"{size} or more", do="list more genes"
+            )
+        total = math.comb(len(genes), size)
+        if total > MOST_STRAINS:
+            raise GenotypeError(f"too many {kind} to be numbered", got=f"{total:,}", do="list fewer genes")
+        if start >= total:
+            raise GenotypeError(
+                f"`--start` lies behind the last of the {kind}",
+                got=f"{start:,}",
+                expected=f"0 … {total - 1:,}",
+                do="start earlier, or list more genes",
+            )
+        return cls(tuple(genes), size, start, total if limit is None else min(total, start + limit))
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the strains and their order, given the cell graph."""
+        return canonical_hash([self.genes, self.size, self.start, self.stop])
+
+    def strains(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[n, K] gene indices of the combinations of these numbers, counted from 0 over all combinations.
+
+        Of the combinations of m genes out of those from position p on, in lexicographic order, C(N − p, m) −
+        C(N − q, m) come before the first that begins at position q. So the first gene of the combination of number r
+        is at the q with the smallest x = N − q for which C(x, m) ≥ C(N − p, m) − r.
+        """
+        count = len(self.genes)
+        positions = np.empty((len(numbers), self.size), np.int64)
+        rest = numbers.astype(np.int64)
+        left = np.full(len(numbers), count, np.int64)
+        for column in range(self.size):
+            tails = _binomials(count, self.size - column)
+            behind = tails[left] - rest
+            found = np.searchsorted(tails, behind, side="left")
+            positions[:, column] = count - found
+            rest = tails[found] - behind
+            left = found - 1
+        return np.asarray(self.genes, np.int64)[positions]
+
+    def blocks(self, size: int, skip: int = 0) -> Iterator[NDArray[np.int64]]:
+        """The strains in order, ``size`` at a time, as [n, K] gene indices.
+
+        Args:
+            size: most strains in a block.
+            skip: how many strains to leave out at the beginning.
+        """
+        for first in range(self.start + skip, self.stop, size):
+            yield self.strains(np.arange(first, min(first + size, self.stop)))
+
+
+@functools.lru_cache(maxsize=8)
+def _binomials(count: int, size: int) -> NDArray[np.int64]:
+    """[count + 1] C(x, size) for x from 0; not decreasing."""
+    return np.array([math.comb(x, size) for x in range(count + 1)], np.int64)
+
+
+def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
+    """Gene indices of a list of names, one a line, in its order; blank lines and what follows ``#`` are left out.
+
+    Args:
+        path: the text file.
+        vocabulary: gene vocabulary of the model's cell graph.
+
+    Raises:
+        GenotypeError: the file is missing or no text, or names are unknown or listed twice; all of them are counted.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise GenotypeError(f"gene list '{path}' not found", expected="a text file, one gene name a line") from error
+    except UnicodeDecodeError as error:
+        raise GenotypeError(f"gene list '{path}' is not a text file", got=error) from error
+    names = [name for line in lines if (name := line.partition("#")[0].strip())]
+    unknown = [name for name in dict.fromkeys(names) if name not in vocabulary]
+    if unknown:
+        raise GenotypeError(
+            f"gene list '{path}': the model does not know {len(unknown):,} of {len(names):,} genes",
+            got=listing([unknown[0] + vocabulary.suggestion(unknown[0]), *unknown[1:]]),
+            do="mend or remove them; `dglcell graph describe RUN --names` lists the genes of the model",
+        )
+    if len(set(names)) < len(names):
+        twice = [name for name, times in Counter(names).items() if times > 1]
+        raise GenotypeError(f"gene list '{path}': genes are listed twice", got=listing(twice), do="list each once")
+    return [vocabulary.index(name) for name in names]

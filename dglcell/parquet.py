@@ -1,0 +1,80 @@
+"""Predictions as Parquet: needs pyarrow, which is imported only where such a file is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.errors import ConfigError, MissingDependencyError
+
+SUFFIXES = (".csv", ".parquet")
+COMPRESSION = "zstd"
+
+
+def check_output(path: Path) -> None:
+    """Refuse the name of a file of predictions whose format is not known.
+
+    Raises:
+        ConfigError: its suffix is none of ``SUFFIXES``.
+        MissingDependencyError: it is Parquet and pyarrow is not installed.
+    """
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(
+            f"'{path}': the suffix does not say which format is wanted",
+            got=path.suffix or "no suffix",
+            expected=" or ".join(SUFFIXES),
+            do="name the output accordingly",
+        )
+    if path.suffix == ".parquet":
+        import_pyarrow()
+
+
+def import_pyarrow() -> tuple[Any, Any]:
+    """The modules ``pyarrow`` and ``pyarrow.parquet``.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            "Parquet files, and predictions of whole designs, need pyarrow", do="pip install 'dglcell[predict]'"
+        ) from error
+    return pyarrow, pyarrow.parquet
+
+
+def make_table(
+    texts: Mapping[str, Any], predicted: Mapping[str, NDArray[np.float32]], dictionaries: Sequence[str] = ()
+) -> Any:
+    """A pyarrow table.
+
+    Args:
+        texts: column → texts, or what `named` returns.
+        predicted: column → values; these columns come last.
+        dictionaries: the columns of ``texts`` that become dictionary-encoded, empty texts missing.
+    """
+    pa, _ = import_pyarrow()
+    columns = {name: pa.array(values) for name, values in texts.items()}
+    for name in dictionaries:
+        columns[name] = pa.array([text.strip() or None for text in texts[name]], pa.string()).dictionary_encode()
+    columns |= {name: pa.array(values, pa.float32()) for name, values in predicted.items()}
+    return pa.table(columns)
+
+
+def named(indices: NDArray[np.integer], names: Sequence[str]) -> Any:
+    """A dictionary-encoded column of ``names[indices]``."""
+    pa, _ = import_pyarrow()
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(names, pa.string()))
+
+
+def open_writer(path: Path, schema: Any) -> Any:
+    """A ``pyarrow.parquet.ParquetWriter``: names by dictionary, numbers plain."""
+    pa, pq = import_pyarrow()
+    named = [field.name for field in schema if not pa.types.is_floating(field.type)]
+    return pq.ParquetWriter(path, schema, compression=COMPRESSION, use_dictionary=named)

@@ -1,0 +1,310 @@
+"""Predictions of whole designs: the strains of itertools, the numbers of the table, continued after a kill."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dglcell.cli import main
+from dglcell.designs import predict as predict_module
+from dglcell.designs.combinations import Design
+from dglcell.designs.parts import Parts
+from dglcell.designs.predict import predict_design
+from dglcell.errors import DataError
+from dglcell.training.checkpoint import Trained, load_trained
+from dglcell.training.directory import RunDirectory
+from tests.tiny import Tiny, process_environment
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_run: RunDirectory) -> Trained:
+    """The tiny heterograph model."""
+    return load_trained(tiny_run)
+
+
+@pytest.fixture(scope="module")
+def set_run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A set operator trained on the tiny experiment."""
+    more = ("model={name: set_operator, hidden: 8, layers: 1}", "trainer.epochs=1")
+    return tiny.train(tmp_path_factory.mktemp("set"), *more).directory
+
+
+@pytest.fixture
+def genes(trained: Trained, tmp_path: Path) -> list[str]:
+    """A list of nine genes, not in the order of the vocabulary, in the file ``genes.txt``."""
+    names = [trained.cell.genes.names[i] for i in (5, 3, 90, 11, 30, 2, 60, 7, 1)]
+    (tmp_path / "genes.txt").write_text("\n".join(names))
+    return names
+
+
+def by_table(run: RunDirectory, folder: Path, strains: list[tuple[str, ...]]) -> np.ndarray:
+    """Predictions of the same strains from a CSV."""
+    (folder / "in.csv").write_text("\n".join(["genes", *map(";".join, strains)]) + "\n")
+    assert main(["predict", str(run.path), str(folder / "in.csv"), "-o", str(folder / "table.parquet")]) == 0
+    found = pq.read_table(folder / "table.parquet")
+    assert found["genes"].to_pylist() == [";".join(strain) for strain in strains]
+    return found["predicted_fitness"].to_numpy()
+
+
+def rows_of(path: Path) -> list[tuple[str, ...]]:
+    """The genes of every row."""
+    table = pq.read_table(path)
+    columns = [name for name in table.column_names if name.startswith("gene_")]
+    return list(zip(*(table[name].to_pylist() for name in columns), strict=True))
+
+
+@pytest.mark.parametrize("model", ["hetero_cell", "set_operator"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_design_is_predicted_as_a_table_would_be(
+    model: str,
+    size: int,
+    tiny_run: RunDirectory,
+    set_run: RunDirectory,
+    genes: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tiny_run if model == "hetero_cell" else set_run
+    out = tmp_path / "out.parquet"
+    option = "--all-pairs" if size == 2 else "--all-triples"
+    arguments = ["--genes", str(tmp_path / "genes.txt"), "-o", str(out), "--batch-size", "11"]
+    assert main(["predict", str(run.path), option, *arguments]) == 0
+    strains = list(itertools.combinations(genes, size))
+    printed = capsys.readouterr().out
+    assert f"{len(strains)} of {len(strains)} strains" in printed
+    assert "strains/s" in printed
+    assert f"{len(strains)} predictions written to {out}" in printed
+    assert rows_of(out) == strains
+    found = pq.read_table(out)
+    np.testing.assert_allclose(found["predicted_fitness"].to_numpy(), by_table(run, tmp_path, strains), rtol=1e-5)
+    assert found.schema.types == [*([pa.dictionary(pa.int32(), pa.string())] * size), pa.float32()]
+    about = json.loads(found.schema.metadata[b"dglcell"])
+    assert (about["genes"], about["deletions"], about["stop"]) == (9, size, len(strains))
+    assert len(about["checkpoint_sha256"]) == 64
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def test_without_a_list_all_genes_of_the_model_are_meant(set_run: RunDirectory, tmp_path: Path) -> None:
+    names = load_trained(set_run).cell.genes.names
+    arguments = ["predict", str(set_run.path), "--all-pairs", "--start", "100", "--limit", "50", "-o"]
+    assert main([*arguments, str(tmp_path / "out.parquet")]) == 0
+    strains = list(itertools.combinations(names, 2))[100:150]
+    assert rows_of(tmp_path / "out.parquet") == strains
+    assert main([*arguments, str(tmp_path / "out.csv")]) == 0
+    rows = list(csv.DictReader((tmp_path / "out.csv").open(newline="")))
+    assert [(row["gene_1"], row["gene_2"]) for row in rows] == strains
+    written = pq.read_table(tmp_path / "out.parquet")["predicted_fitness"].to_pylist()
+    assert [row["predicted_fitness"] for row in rows] == [f"{value:.6g}" for value in written]
+
+
+def test_parts_make_the_same_file_and_row_groups_of_their_size(trained: Trained, tmp_path: Path) -> None:
+    design = Design.of(range(12), 3)
+    told: list[str] = []
+    predict_design(trained, design, tmp_path / "a.parquet", batch_size=20, part_strains=60, report=told.append)
+    predict_design(trained, design, tmp_path / "b.parquet", batch_size=20, report=told.append)
+    assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"), check_metadata=True)
+    assert [line.split(",")[0] for line in told] == [f"{n} of 220 strains" for n in (60, 120, 180, 220, 220)]
+    with pq.ParquetFile(tmp_path / "a.parquet") as file:
+        assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [60, 60, 60, 40]
+        assert "RLE_DICTIONARY" in file.metadata.row_group(0).column(0).encodings
+        assert "RLE_DICTIONARY" not in file.metadata.row_group(0).column(3).encodings
+
+
+def test_a_slow_model_closes_its_parts_early(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict_module, "PART_SECONDS", 0.0)
+    told: list[str] = []
+    predict_design(trained, Design.of(range(6), 2), tmp_path / "a.parquet", batch_size=4, report=told.append)
+    assert [line.split(",")[0] for line in told] == [f"{n} of 15 strains" for n in (4, 8, 12, 15)]
+
+
+# Kills itself with SIGKILL before the output (-1) or its third part (-2) gets its name.
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+from dglcell.designs.combinations import Design
+from dglcell.designs.predict import predict_design
+from dglcell.training.checkpoint import load_trained
+from dglcell.training.directory import RunDirectory
+
+run, out, moment = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+replace = os.replace
+
+def die(now):
+    if now == moment:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def rename(old, new):
+    if Path(new) == out:
+        die(-1)
+    if Path(new).name == "part-00002.parquet":
+        die(-2)
+    replace(old, new)
+
+os.replace = rename
+predict_design(load_trained(RunDirectory(run)), Design.of(range(12), 3), out, batch_size=20, part_strains=60)
+"""
+
+
+@pytest.mark.parametrize(("moment", "finished"), [(-1, 220), (-2, 120)])
+def test_a_killed_prediction_continues(
+    trained: Trained, tiny_run: RunDirectory, tmp_path: Path, moment: int, finished: int
+) -> None:
+    out, design = tmp_path / "out.parquet", Design.of(range(12), 3)
+    command = [sys.executable, "-c", SCRIPT, str(tiny_run.path), str(out), str(moment)]
+    done = subprocess.run(command, env=process_environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not out.exists()
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out.parquet.parts").glob("part-*")}
+    assert len(before) == -(-finished // 60)
+    told: list[str] = []
+    rate = predict_design(trained, design, out, batch_size=20, part_strains=60, report=told.append)
+    assert told[0] == f"continuing after {finished} of 220 strains in {out}.parts"
+    assert len(told) == 1 + 4 - len(before)
+    assert (rate > 0) == (finished < 220)
+    predict_design(trained, design, tmp_path / "whole.parquet", batch_size=20, report=told.append)
+    assert pq.read_table(out).equals(pq.read_table(tmp_path / "whole.parquet"), check_metadata=True)
+    assert sorted(os.listdir(tmp_path)) == ["out.parquet", "whole.parquet"]
+
+
+class TestRefusals:
+    """A folder of parts that do not belong together."""
+
+    @pytest.fixture
+    def out(self, trained: Trained, tmp_path: Path) -> Path:
+        """An output of which three parts of 10 rows are finished."""
+        out, design = tmp_path / "out.parquet", Design.of(range(9), 2)
+
+        def stop(text: str) -> None:
+            if text.startswith("30 "):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            predict_design(trained, design, out, batch_size=5, part_strains=10, report=stop)
+        return out
+
+    def refusal(self, trained: Trained, out: Path, design: Design) -> str:
+        with pytest.raises(DataError) as error:
+            predict_design(trained, design, out, batch_size=5)
+        return str(error.value)
+
+    def test_another_design(self, trained: Trained, out: Path) -> None:
+        other = Design.of(range(1, 10), 2)
+        message = self.refusal(trained, out, other)
+        assert message.startswith(
+            f"'{out}.parts' holds parts of other predictions: design_sha256 differ\n"
+            f"  got:      design_sha256 {other.sha256[:12]}\n"
+            f"  expected: design_sha256 {Design.of(range(9), 2).sha256[:12]}\n"
+            "  do:       go on with what they were begun with, remove the folder to begin anew"
+        )
+        assert "stop differ\n" in self.refusal(trained, out, Design.of(range(9), 2, 0, 35))
+
+    def test_another_checkpoint(self, tiny_run: RunDirectory, out: Path, tmp_path: Path) -> None:
+        shutil.copytree(tiny_run.path, tmp_path / "run")
+        run = RunDirectory(tmp_path / "run")
+        with open(run.checkpoint("best_loss"), "ab") as file:
+            file.write(b"\0")
+        message = self.refusal(load_trained(run), out, Design.of(range(9), 2))
+        assert "holds parts of other predictions: checkpoint_sha256 differ\n  got:      checkpoint_sha256 " in message
+
+    def test_a_damaged_part(self, trained: Trained, out: Path) -> None:
+        part = out.with_name("out.parquet.parts") / "part-00001.parquet"
+        os.truncate(part, 100)
+        message = self.refusal(trained, out, Design.of(range(9), 2))
+        assert message.startswith(f"'{part}' is damaged\n  got:      Parquet magic bytes not found")
+        assert message.endswith("do:       remove it and all parts after it")
+
+    def test_a_missing_part(self, trained: Trained, out: Path) -> None:
+        folder = out.with_name("out.parquet.parts")
+        (folder / "part-00001.parquet").unlink()
+        assert self.refusal(trained, out, Design.of(range(9), 2)) == (
+            f"'{folder / 'part-00002.parquet'}' does not follow the part before it\n"
+            "  got:      a part that begins with row 20\n"
+            "  expected: row 10\n"
+            "  do:       remove it and all parts after it"
+        )
+        (folder / "part-00002.parquet").unlink()
+        predict_design(trained, Design.of(range(9), 2), out, batch_size=5, report=lambda text: None)
+        assert len(pq.read_table(out)) == 36
+
+    def test_a_torn_manifest(self, trained: Trained, out: Path) -> None:
+        (out.with_name("out.parquet.parts") / "manifest.json").write_text("{")
+        assert "other predictions: checkpoint_sha256, cell_sha256" in self.refusal(trained, out, Design.of(range(9), 2))
+
+    def test_what_is_there_already(self, trained: Trained, tmp_path: Path) -> None:
+        out = tmp_path / "there.parquet"
+        (tmp_path / "there.parquet.parts").mkdir()
+        (tmp_path / "there.parquet.parts" / "thesis.tex").write_text("years of work")
+        with pytest.raises(
+            DataError, match=r"parts' is in the way: it holds no manifest.json\n.*choose another output"
+        ):
+            Parts(out, {})
+        out.write_text("old")
+        with pytest.raises(
+            DataError, match=r"there.parquet' exists already\n  do: +remove it, or choose another output"
+        ):
+            Parts(out, {})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "what shall be predicted?\n  got:      nothing\n  expected: a CSV, or --all-pairs, or --all-triples"),
+        (["x.csv", "--all-pairs"], "what shall be predicted?\n  got:      x.csv and --all-pairs\n"),
+        (["--all-pairs", "--all-triples"], "got:      --all-pairs and --all-triples\n"),
+        (
+            ["x.csv", "--limit", "3", "--genes", "g"],
+            "strains of a table are not chosen by options\n  got:      --genes, --limit\n  do:       leave them out",
+        ),
+        (
+            ["x.csv", "-o", "out.txt"],
+            "'out.txt': the suffix does not say which format is wanted\n  got:      .txt\n  expected: .csv or .parquet",
+        ),
+    ],
+)
+def test_wrong_options(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    output = [] if "-o" in arguments else ["-o", "out.csv"]
+    assert main(["predict", str(tmp_path), *arguments, *output]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_parquet_without_pyarrow(
+    tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "in.csv").write_text("genes\nb0008\n")
+    for arguments in (
+        [str(tmp_path / "in.csv"), "-o", str(tmp_path / "x.parquet")],
+        ["--all-pairs", "-o", str(tmp_path / "x.csv")],
+    ):
+        assert main(["predict", str(tiny_run.path), *arguments]) == 2
+        error = capsys.readouterr().err
+        assert "Parquet files, and predictions of whole designs, need pyarrow\n  do:       pip install" in error
+    assert os.listdir(tmp_path) == ["in.csv"]
+    assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 0
+
+
+def test_a_table_to_parquet(tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "in.csv", tmp_path / "out.parquet"
+    source.write_text("note,gene_1,gene_2\nä,b0008, b0114 \n,b0115,\n")
+    assert main(["predict", str(tiny_run.path), str(source), "-o", str(target)]) == 0
+    table = pq.read_table(target)
+    assert table.column_names == ["note", "gene_1", "gene_2", "predicted_fitness"]
+    assert table["note"].to_pylist() == ["ä", ""]
+    assert table["gene_2"].to_pylist() == ["b0114", None]
+    assert pa.types.is_dictionary(table.schema.field("gene_1").type)
+    source.write_text("x,x,genes\n1,2,b0008\n")
+    assert main(["predict", str(tiny_run.path), str(source), "-o", str(target)]) == 2
+    assert "1 names stand above several columns\n  got:      x\n  do:       rename them" in capsys.readouterr().err
+    assert len(pq.read_table(target)) == 2
