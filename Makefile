@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST_OPTIONS ?= -n 2
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-slow test-slurm test-gpu lint bench install clean
+.PHONY: demo test test-slow test-slurm test-gpu test-docs docs lint bench install clean
 
 demo: $(INSTALLED)  ## compute a deletion screen, train on it, compare with null models, draw
 	$(BIN)/dglcell train conf/quickstart.yaml
@@ -20,6 +20,14 @@ test-slurm: $(INSTALLED)  ## on a SLURM of two nodes that the tests start here; 
 
 test-gpu: $(INSTALLED)  ## those for a GPU; without one, along a GPU's paths on the CPU where that is possible
 	$(BIN)/python -m pytest tests/gpu $(PYTEST_OPTIONS)
+
+docs: $(INSTALLED)  ## the site, into docs/_build/html; warnings are errors
+	$(BIN)/python -c "import sphinx, furo, myst_parser, sphinxcontrib.katex" 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
+
+test-docs: docs  ## the site's links, and all that it shows, slow pages too
+	$(BIN)/python -m pytest tests/docs -m "slow or not slow" $(PYTEST_OPTIONS)
 
 lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/ruff check .
