@@ -42,6 +42,7 @@ html_theme = "furo"
 html_title = "dglcell"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"footer_icons": [], "top_of_page_buttons": []}

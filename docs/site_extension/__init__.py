@@ -29,8 +29,15 @@ def generate(app: Sphinx) -> None:
             path.unlink()
 
 
+def keep_colons(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Napoleon takes what stands before a colon in an attribute's first line for its type; let that line be empty."""
+    if what in ("attribute", "data"):
+        lines.insert(0, "")
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("builder-inited", generate)
+    app.connect("autodoc-process-docstring", keep_colons, priority=400)
     app.add_directive("drawing", Drawing)
     return {"parallel_read_safe": True}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
-import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +11,18 @@ from dglcell.config import Config
 from dglcell.config_io import load_config, read_yaml, to_yaml
 from dglcell.data.sources.screens import LABORATORIES
 from dglcell.data.split_config import KINDS
-from dglcell.graph.catalogue import NETWORKS
-from dglcell.training.results_table import COLUMNS
+from dglcell.download import RemoteFile
+from dglcell.graph.catalogue import MODELS, NETWORKS
+from dglcell.graph.raw_file import RawFile
 from site_extension.markdown import block, code, folded, table
+from site_extension.results import committed, expected, readme_rows, stated_table
 
 NOT_MEASURED = "**Not measured yet:** no results of this experiment are committed; what follows says how to get them."
 MEASURED = "**Measured** with {seeds}; the expected table is below."
-RESULTS = "docs/results"
-TITLES = {metric: title for columns in COLUMNS.values() for metric, title in columns.items() if metric != "n"}
+IN_PART = (
+    "**Measured in part:** the README states test correlations of seeds {seeds}; no full results of this experiment "
+    "are committed."
+)
 
 INDEX = """\
 # Reproduce an experiment
@@ -45,10 +47,12 @@ def pages(root: Path) -> dict[str, str]:
     for file in files:
         name = slug(root, file)
         config = load_config(file)
-        found = results(root, config)
+        found = committed(root, config)
         made[f"experiments/{name}.md"] = page(root, file, config, found)
-        seeds = ", ".join(str(seed) for seed in found) or "–"
-        rows.append((f"[`{file.relative_to(root)}`]({name}.md)", config.experiment.description, config.split.kind, seeds))
+        seeds = ", ".join(map(str, found or readme_rows(root, file))) or "-"
+        rows.append(
+            (f"[`{file.relative_to(root)}`]({name}.md)", config.experiment.description, config.split.kind, seeds)
+        )
     listing = table(("file", "what", "split", "measured seeds"), rows)
     index = INDEX.format(listing=listing, names="\n".join(slug(root, file) for file in files))
     return {**made, "experiments/index.md": index}
@@ -69,24 +73,13 @@ def slug(root: Path, file: Path) -> str:
     return "-".join(file.relative_to(root / "conf").with_suffix("").parts)
 
 
-def results(root: Path, config: Config) -> dict[int, dict[str, Any]]:
-    """Seed → ``results.json`` of a run, as far as they are committed."""
-    found = {}
-    for path in sorted((root / RESULTS / config.experiment.name).glob("seed-*/results.json")):
-        about = path.with_name("environment.json")
-        record = json.loads(path.read_text())
-        record["environment"] = json.loads(about.read_text()) if about.is_file() else {}
-        found[int(path.parent.name.removeprefix("seed-"))] = record
-    return dict(sorted(found.items()))
-
-
 def page(root: Path, file: Path, config: Config, found: dict[int, dict[str, Any]]) -> str:
     """The whole page."""
     relative = file.relative_to(root)
-    seeds = f"seed{'s' if len(found) > 1 else ''} {', '.join(map(str, found))}"
+    stated = {} if found else readme_rows(root, file)
     parts = [
         f"# {relative.with_suffix('').relative_to('conf')}",
-        MEASURED.format(seeds=seeds) if found else NOT_MEASURED,
+        first_line(list(found), list(stated)),
         purpose(file),
         "## The file\n",
         block("yaml", file.read_text()),
@@ -94,7 +87,7 @@ def page(root: Path, file: Path, config: Config, found: dict[int, dict[str, Any]
         block("sh", commands(config, relative)),
         folded("As a job of SLURM", block("bash", render(config, relative))),
         "## Expected\n",
-        expected(found) if found else "Nothing to compare with yet. A run ends with its own table and null models.\n",
+        expected(found) if found else stated_table(root, list(stated.values())),
         "## Data\n",
         data(config),
         "## Split\n",
@@ -105,6 +98,13 @@ def page(root: Path, file: Path, config: Config, found: dict[int, dict[str, Any]
         folded("Resolved configuration", block("yaml", to_yaml(config))),
     ]
     return "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
+
+
+def first_line(measured: Sequence[int], stated: Sequence[str]) -> str:
+    """Whether there is anything to compare with."""
+    if measured:
+        return MEASURED.format(seeds=f"seed{'s' if len(measured) > 1 else ''} {', '.join(map(str, measured))}")
+    return IN_PART.format(seeds=", ".join(stated)) if stated else NOT_MEASURED
 
 
 def purpose(file: Path) -> str:
@@ -138,31 +138,36 @@ def source_names(config: Config) -> list[str]:
 
 def data(config: Config) -> str:
     """Sources of strains and of the cell graph, with publications, licences and hashes."""
-    rows: list[tuple[object, ...]] = []
+    items = []
     for name in source_names(config):
         screen = LABORATORIES[name]
         tables = config.data.source.laboratory.tables or list(screen.tables)
-        hashes = [copy for key in tables if key in screen.tables for copy in screen.tables[key].copies if copy.sha256]
-        rows.append(
-            (f"strains: {code(name)}", screen.description, screen.citation, screen.licence, _hashes(hashes))
-        )
+        files = [copy for key in tables if key in screen.tables for copy in screen.tables[key].copies]
+        items.append(_item(f"Strains {code(name)}", screen.description, screen.citation, screen.licence, files))
     if config.data.source.name == "insilico":
-        screen_of = f"computed from the model {code(config.data.source.insilico.model)} by flux balance analysis"
-        rows.append(("strains: `insilico`", screen_of, "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245", "", ""))
+        what = f"computed from the model {code(config.data.source.insilico.model)} by flux balance analysis"
+        items.append(_item("Strains", what, "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245", "", []))
     for name, network in config.cell.networks.items():
-        entry = NETWORKS.get(network.source)
-        if entry:
+        if network.source in NETWORKS:
+            entry = NETWORKS[network.source]
             origin = entry.origin
-            hashes = [entry.file] if entry.file.sha256 else []
-            rows.append((f"network: {code(name)}", origin.description, origin.citation, origin.licence, _hashes(hashes)))
-    if config.cell.model:
-        rows.append(("metabolic model", code(config.cell.model), "", "", ""))
+            title = f"Network {code(name)} ({code(network.source)})"
+            items.append(_item(title, origin.description, origin.citation, origin.licence, [entry.file]))
+    if config.cell.model in MODELS:
+        entry = MODELS[config.cell.model]
+        origin = entry.origin
+        title = f"Metabolic model {code(config.cell.model)}"
+        items.append(_item(title, origin.description, origin.citation, origin.licence, [entry.file]))
+    elif config.cell.model:
+        items.append(f"- **Metabolic model {code(config.cell.model)}**")
     note = "A run checks every raw file against its hash, where one is published, and records it.\n"
-    return table(("part", "what it holds", "publication", "licence", "sha256"), rows) + "\n" + note
+    return "\n".join(items) + "\n\n" + note
 
 
-def _hashes(files: list[Any]) -> str:
-    return "; ".join(f"{code(Path(getattr(f, 'name', '')).name)} {code(f.sha256[:16])}…" for f in files)
+def _item(title: str, what: str, citation: str, licence: str, files: Sequence[RemoteFile | RawFile]) -> str:
+    hashes = [f"{code(Path(file.name).name)} sha256 {code(file.sha256[:16])}…" for file in files if file.sha256]
+    about = [what.rstrip("."), citation, f"licence: {licence}" if licence else "", *hashes]
+    return f"- **{title}**: " + ". ".join(part for part in about if part) + "."
 
 
 def parameters(found: dict[int, dict[str, Any]]) -> str:
@@ -174,32 +179,3 @@ def parameters(found: dict[int, dict[str, Any]]) -> str:
         "Every node has an embedding of its own, so that the number of trainable parameters depends on the cell graph; "
         "a run writes it into `environment.json`.\n"
     )
-
-
-def expected(found: dict[int, dict[str, Any]]) -> str:
-    """Mean over seeds, with the spread where there are several; the conditions of the first."""
-    rows: dict[tuple[str, str, str], list[dict[str, float]]] = {}
-    for record in found.values():
-        for row in record["rows"]:
-            rows.setdefault((row["phenotype"], row["part"], row["model"]), []).append(row["metrics"])
-    metrics = [m for m in TITLES if any(m in one for many in rows.values() for one in many)]
-    body = [(*key, *(_spread([one.get(metric) for one in many]) for metric in metrics)) for key, many in rows.items()]
-    text = table(("phenotype", "part", "model", *(TITLES[m] for m in metrics)), body, "lll" + "r" * len(metrics))
-    about = next(iter(found.values()))["environment"]
-    if about:
-        packages = about["packages"]
-        text += (
-            f"\nPython {about['python']}, torch {packages['torch']}, DGL {packages['dgl']}, {about['devices'][0]}, "
-            f"{about['threads']} thread{'s' if about['threads'] > 1 else ''}, commit {code(about['git']['commit'][:12])}"
-            f"; strains: {', '.join(f'{n:,} {part}' for part, n in about['strains'].items())}; hashes: "
-            f"{', '.join(f'{what} {code(digest[:12])}…' for what, digest in about['hashes'].items())}.\n"
-        )
-    return text
-
-
-def _spread(values: list[Any]) -> str:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known:
-        return "–"
-    mean = f"{statistics.fmean(known):.3g}" if abs(known[0]) < 1e-3 else f"{statistics.fmean(known):.3f}"
-    return mean if len(known) < 2 else f"{mean} ± {statistics.stdev(known):.3f}"
