@@ -18,6 +18,7 @@ from dglcell.losses.masked import MaskedConfig
 from dglcell.models.base_config import ModelConfig
 from dglcell.models.build import MODELS
 from dglcell.models.config import HeteroCellConfig
+from dglcell.training.directory import CHECKPOINTS
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig
 
 KINDS: dict[str, dict[str, type]] = {
@@ -27,7 +28,6 @@ KINDS: dict[str, dict[str, type]] = {
 """Sections whose keys depend on their `name`: section → name → what its keys are."""
 
 WANDB_MODES = ("disabled", "offline", "online")
-CHECKPOINTS = ("best_loss", "best_pearson", "best_average_precision", "last")
 AUTO = "auto"
 
 
@@ -159,7 +159,9 @@ class Config:
     paths: PathsConfig = field(default_factory=PathsConfig)
     resume: str = "auto"  # auto: continue the run directory's last checkpoint | never | path of a checkpoint
     null_models: bool = True  # fit them on the same split
-    plot: bool = True  # draw the report figure
+    plot: bool = True  # draw pictures and write the report when the run is finished
+    plot_every: int = 0  # also draw the validation part after every so many epochs; 0: never
+    plot_points: int = 10_000  # single points in one picture at most, chosen at random
 
     def validate(self) -> None:
         """Check every section, then the sections against each other.
@@ -183,6 +185,7 @@ class Config:
             section.validate()
         self._validate_names()
         self._validate_loss()
+        self._validate_plots()
         if self.data.batch_size == AUTO and self.trainer.devices * self.trainer.num_nodes > 1:
             raise ConfigError(
                 "`data.batch_size: auto` works with a single device only",
@@ -218,6 +221,11 @@ class Config:
                 got=f"`loss.name: {self.loss.name}`, `data.normalise: {self.data.normalise}`",
                 do="set `loss.name: bce` and `data.normalise: logistic`, or neither",
             )
+
+    def _validate_plots(self) -> None:
+        for key, least in (("plot_every", 0), ("plot_points", 1)):
+            if getattr(self, key) < least:
+                raise ConfigError(f"`{key}` is too small", got=getattr(self, key), expected=f"{least} or more")
 
     def _validate_names(self) -> None:
         if not 0 <= self.seed < 2**32:

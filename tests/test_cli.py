@@ -26,6 +26,7 @@ VERBS = [
     ["train"],
     ["evaluate"],
     ["predict"],
+    ["report"],
     ["data"],
     ["data", "build"],
     ["data", "stats"],

@@ -24,6 +24,7 @@ first steps:
   dglcell train conf/quickstart.yaml model.hidden=64 trainer.epochs=30
   dglcell evaluate runs/quickstart/seed-0        the table again
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
+  dglcell report runs/*/seed-*                   several runs on one page
 
 Every key of a configuration can be given as key=value. `dglcell config show FILE` prints all of them.
 """
@@ -42,6 +43,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_train(group)
     _add_evaluate(group)
     _add_predict(group)
+    _add_report(group)
     _add_data(group)
     _add_graph(group)
     _add_config(group)
@@ -114,6 +116,22 @@ def _add_predict(group: Group) -> None:
         "--batch-size", type=positive, default=256, metavar="N", help="strains per forward pass (default: 256)"
     )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+
+
+def _add_report(group: Group) -> None:
+    parser = _verb(
+        group,
+        "report",
+        verbs.report,
+        "write the report of a finished run, or compare several, on one HTML page",
+        "One run: its pictures (figures/ as PNG, SVG and CSV; report.png) and report.html, all in the run directory;\n"
+        "with --output only that page. Several: a table of means and standard deviations over the runs of each\n"
+        "experiment, and a CSV file with its numbers beside the page. Neither needs data nor a GPU.",
+    )
+    parser.add_argument("run_directories", nargs="+", type=Path, metavar="RUN", help="run directory of a finished run")
+    parser.add_argument(
+        "--output", "-o", type=Path, metavar="FILE", help="page (default: RUN/report.html; comparison.html for several)"
+    )
 
 
 def _add_data(group: Group) -> None:

@@ -25,6 +25,7 @@ def train(options: argparse.Namespace) -> None:
     print(f"\n{format_results_table(result.rows, color=sys.stdout.isatty())}\n")
     if config.plot:
         print(f"picture  {result.directory.report}")
+        print(f"report   {result.directory.page}")
     print(f"run      {result.directory.path}")
 
 
@@ -50,6 +51,15 @@ def predict(options: argparse.Namespace) -> None:
     trained.model.to(options.device)
     write_table(options.output, trained, table, predict_table(trained, table, batch_size=options.batch_size))
     print(f"{len(table.rows):,} predictions written to {options.output}")
+
+
+def report(options: argparse.Namespace) -> None:
+    """``dglcell report``."""
+    from dglcell.report.comparison_page import write_comparison
+    from dglcell.report.run_page import write_report
+
+    paths = options.run_directories
+    print(write_comparison(paths, options.output) if len(paths) > 1 else write_report(paths[0], options.output))
 
 
 def data_build(options: argparse.Namespace) -> None:

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dglcell.data.kinds import CLASSIFICATION, REGRESSION
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError
 from dglcell.graph.vocabulary import NameReport, Vocabulary, enforce_name_policy
 from dglcell.perturbation.genotype import GenotypeBatch
-
-REGRESSION, CLASSIFICATION = "regression", "classification"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from dglcell.graph.schema import (
     Relation,
     gene_relation,
 )
+from dglcell.graph.similarity import SIMILAR, similar_genes
 from dglcell.graph.vocabulary import NameReport, Vocabulary, enforce_name_policy
 
 __all__ = ["CellConfig", "CellGraph", "build_cell"]
@@ -69,6 +70,10 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
         provenance["networks"][name] = tables[name].provenance() | counts
         for relation, ends in edges.items():
             relations.add(gene_relation(relation), ends, f"network '{name}'")
+    if config.similarity is not None:
+        between_genes = [ends for relation, ends in relations.edges.items() if relation[0] == relation[2] == GENE]
+        similar = similar_genes(between_genes, len(genes), config.similarity)
+        relations.add(gene_relation(SIMILAR), similar, "`cell.similarity`")
     return CellGraph.assemble(vocabularies, relations.edges, provenance)
 
 

@@ -9,6 +9,7 @@ from dglcell.graph.catalogue import NamedTable, named_table
 from dglcell.graph.derived import CURRENCY_DEGREE, DERIVED
 from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.schema import check_relation_name
+from dglcell.graph.similarity import SimilarityConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 
 UNION, MODEL = "union", "model"
@@ -23,6 +24,7 @@ class CellConfig:
     absorb: bool = False  # leave out enzyme complexes that contain another complex of the same rule
     networks: dict[str, NetworkConfig] = field(default_factory=dict)  # network name → edge table
     derived: list[str] = field(default_factory=list)  # relations that follow from the model alone
+    similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours in all relations
     currency_degree: int = CURRENCY_DEGREE  # metabolites of more reactions make no metabolic neighbours
     currency: list[str] = field(default_factory=list)  # exactly these metabolites do not, if any are listed
     genes: str = UNION  # of model and networks; or model; a gene set of the catalogue; path of a list, .gff or .tab
@@ -49,6 +51,8 @@ class CellConfig:
             expected = " or ".join(UNKNOWN_POLICIES)
             raise ConfigError(f"`{key}.unknown` is not a policy", got=self.unknown, expected=expected)
         self._validate_derived(key)
+        if self.similarity is not None:
+            self.similarity.validate(f"{key}.similarity")
         if not self.networks and not self.derived and not self.metabolism:
             raise ConfigError(
                 f"`{key}` gives no relations",

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from dglcell.kernels.rows import add_rows, add_split
 from dglcell.kernels.update import Into, Taken, on_compiled_device
 
-ROWS = 512
+ROWS = 1024
 """Rows that one update gives to the next at a time."""
 
 

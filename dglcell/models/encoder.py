@@ -16,6 +16,7 @@ from dglcell.nn.gatv2 import GATv2Conv
 from dglcell.nn.gin import GINConv
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.nn.hyper_sagnn import HyperSAGNN
+from dglcell.nn.initial import EMBEDDING_SD
 from dglcell.nn.local_head import LocalHead
 from dglcell.nn.registry import make_activation, make_norm
 from dglcell.nn.relation_mixer import RelationWeights
@@ -88,6 +89,13 @@ class CellEncoder(nn.Module):
             residual=config.residual,
             recompute=config.recompute,
         )
+
+    def spread_embeddings(self) -> None:
+        """Scale freshly initialised embeddings to the standard deviation of the configuration."""
+        with torch.no_grad():
+            for embedding in self.embeddings.children():
+                assert isinstance(embedding, nn.Embedding)
+                embedding.weight.mul_(self.config.embedding_sd / EMBEDDING_SD)
 
     def forward(self, perturbed: PerturbedCell) -> dict[str, States]:
         """Node states of every strain after L rounds: node type → [N, B, H]."""

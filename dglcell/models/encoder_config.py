@@ -21,7 +21,7 @@ class EncoderConfig(ModelConfig):
     hidden: int = 64  # H, width of every state
     layers: int = 3  # L, rounds of message passing
     conv: str = "gin"  # gin | sage | gatv2, for every relation
-    gin_layers: int = 2  # Linear layers of a GIN's MLP
+    gin_layers: int = 2  # Linear layers of a GIN's MLP; with 0 states are only summed up
     gin_hidden: int | None = None  # width inside a GIN's MLP; H where null
     conv_heads: int = 4  # heads of gatv2; must divide H
     cross_relation: str = "sum"  # sum | mean | cross_attention | pairwise_interaction, of the relations into a node
@@ -33,6 +33,7 @@ class EncoderConfig(ModelConfig):
     norm: str = "layer"  # layer | rms | none, per node
     activation: str = "gelu"
     dropout: float = 0.0
+    embedding_sd: float = 0.02  # of the initial embeddings
     preprocessor_layers: int = 2  # Linear layers between the embeddings and the first round
     relations: list[str] | None = None  # names of the relations in use; all of the cell graph where null
     metabolism: bool = True  # use the relations with reactions and metabolites
@@ -40,7 +41,7 @@ class EncoderConfig(ModelConfig):
     local_layers: int = 2  # hyper_sagnn: rounds of attention
     local_heads: int = 8  # hyper_sagnn: must divide H
     local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; from 0.01 interactions are learnt slowly
-    local_factors: int = 64  # factorisation: width of a gene's vector
+    local_factors: int | None = 64  # factorisation: width of a gene's vector; its state is the vector where null
     local_deviations: bool = False  # factorisation: a free effect and vector per gene beside what the states give
     recompute: bool = True  # keep little between forward and backward pass: half the memory, about as fast on a CPU
 
@@ -54,14 +55,15 @@ class EncoderConfig(ModelConfig):
         for key, minimum in (
             ("hidden", 1),
             ("layers", 0),
-            ("gin_layers", 1),
+            ("gin_layers", 0),
             ("preprocessor_layers", 0),
             ("local_layers", 1),
             ("local_heads", 1),
-            ("local_factors", 1),
         ):
             if getattr(self, key) < minimum:
                 raise ConfigError(f"`model.{key}` is too small", got=getattr(self, key), expected=f"{minimum} or more")
+        if not self.embedding_sd > 0:
+            raise ConfigError("`model.embedding_sd` must be positive", got=self.embedding_sd)
         if not 0 <= self.dropout < 1:
             raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
         for key, allowed in (
@@ -116,6 +118,10 @@ class EncoderConfig(ModelConfig):
         """
         if self.local_kind != "factorisation":
             check_heads(self.hidden, self.local_heads, key="model.local_heads")
+        if self.local_factors is not None and self.local_factors < 1:
+            raise ConfigError(
+                "`model.local_factors` is too small", got=self.local_factors, expected="1 or more, or null"
+            )
         if self.local_deviations and self.local_kind == "hyper_sagnn":
             raise ConfigError(
                 "`model.local_deviations` needs factorisation",

@@ -17,6 +17,7 @@ from dglcell.nn.combination import Combination
 from dglcell.nn.initial import initialise, start_at_the_mean
 from dglcell.nn.mlp import mlp
 from dglcell.nn.pooling import AttentionPooling
+from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -71,7 +72,10 @@ class HeteroCell(StrainModel):
             dropout=config.dropout,
         )
         self.apply(initialise)
-        start_at_the_mean([self.global_head[-1], *(self.local_head.outputs if self.local_head is not None else [])])
+        self.encoder.spread_embeddings()
+        start_at_the_mean(self.global_head[-1])
+        if self.local_head is not None:
+            self.local_head.start_at_the_mean()
 
     def choose(self, choices: Choices) -> None:
         """Let ``strategy: auto`` and ``kernel: auto`` follow ``choices``."""
@@ -104,6 +108,10 @@ class HeteroCell(StrainModel):
         local_part: Tensor = self.local_head(states[GENE].rows(genes_BK, strain=0), genes_BK, present_BK)
         phenotypes, gates = self.combination(global_part, local_part)
         return Prediction(phenotypes, difference, {"global": global_part, "local": local_part}, gates)
+
+    def relation_weights(self) -> list[RelationWeights]:
+        """See ``CellEncoder.relation_weights``."""
+        return self.encoder.relation_weights()
 
     def _pool(self, node_type: str, states: States, keep_NB: Tensor) -> Tensor:
         """[B, H] pooled states, times the number of nodes where so configured."""

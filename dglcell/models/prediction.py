@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.base_config import ModelConfig
+from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 
 
@@ -69,6 +70,10 @@ class StrainModel(nn.Module):
     @abstractmethod
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model."""
+
+    def relation_weights(self) -> list[RelationWeights]:
+        """How much of each relation learned combinations take; none for a model without such combinations."""
+        return []
 
 
 def count_parameters(model: nn.Module) -> int:

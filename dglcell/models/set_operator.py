@@ -18,6 +18,7 @@ from dglcell.nn.deletion_attention import DeletionAttention
 from dglcell.nn.initial import initialise, start_at_the_mean
 from dglcell.nn.mlp import mlp
 from dglcell.nn.pooling import AttentionPooling
+from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.knockout import keep_genes
 from dglcell.perturbation.perturb import perturb
@@ -73,8 +74,11 @@ class SetOperator(StrainModel):
         gated = config.combination == "gated"
         self.combination = Combination(outputs, gated=gated, width=width, activation=activation, dropout=dropout)
         self.apply(initialise)
-        last: list[nn.Module] = [] if self.global_head is None else [self.global_head[-1]]
-        start_at_the_mean(last + ([] if self.local_head is None else self.local_head.outputs))
+        self.encoder.spread_embeddings()
+        if self.global_head is not None:
+            start_at_the_mean(self.global_head[-1])
+        if self.local_head is not None:
+            self.local_head.start_at_the_mean()
         self.register_buffer("no_genes", torch.zeros(0, dtype=torch.int64), persistent=False)
         self.register_buffer("no_offsets", torch.zeros(2, dtype=torch.int64), persistent=False)
         self._encoded: tuple[State, Tensor] | None = None
@@ -97,6 +101,10 @@ class SetOperator(StrainModel):
             return Prediction(first, difference, parts)
         phenotypes, gates = self.combination(first, *second)
         return Prediction(phenotypes, difference, parts, gates)
+
+    def relation_weights(self) -> list[RelationWeights]:
+        """See ``CellEncoder.relation_weights``."""
+        return self.encoder.relation_weights()
 
     def _difference(self, x_NH: Tensor, genotypes: GenotypeBatch, deleted_BKH: Tensor, present_BK: Tensor) -> Tensor:
         """[B, H] pooled states of the wild type minus those of every strain."""

@@ -22,7 +22,8 @@ class GINConv(nn.Module):
         relation: whose edges are used; source and destination types may differ.
         width: H of input and output.
         hidden: width inside the MLP.
-        layers: number of Linear layers of the MLP, 1 or more; the output is H wide for every number.
+        layers: number of Linear layers of the MLP; the output is H wide for every number. With 0 there is no MLP.
+            Sums are then all there is, as in He et al. 2020, *LightGCN*.
         activation: inside the MLP.
         dropout: inside the MLP.
 
@@ -37,7 +38,8 @@ class GINConv(nn.Module):
         self.relation = relation
         self.epsilon = nn.Parameter(torch.zeros(1))
         self.activation = activation
-        self.mlp = mlp([width] + [hidden] * (layers - 1) + [width], activation, dropout)
+        widths = [width] + [hidden] * (layers - 1) + [width]
+        self.mlp = mlp(widths, activation, dropout) if layers else nn.Sequential()
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """Sums over surviving in-edges."""
@@ -48,8 +50,10 @@ class GINConv(nn.Module):
         out: Tensor = self.mlp(torch.addcmul(received, x, 1 + self.epsilon))
         return out
 
-    def network(self) -> Network:
-        """What ``update`` computes, for compiled code."""
+    def network(self) -> Network | None:
+        """What ``update`` computes, for compiled code; None where that would save nothing."""
+        if not len(self.mlp):
+            return None
         linears = [m for m in self.mlp if isinstance(m, nn.Linear)]
         return Network(
             self.epsilon, [[m.weight] for m in linears], [m.bias for m in linears], make_activation(self.activation)

@@ -102,7 +102,7 @@ class HeteroLayer(nn.Module):
         new = dict(states)
         for node_type, updates in self._updates(perturbed, states).items():
             residual = [states[node_type]] if self.residual else []
-            new[node_type] = combine_relations(updates, self.how, residual, self._mixer(node_type))
+            new[node_type] = combine_relations(updates, self.how, residual, self.mixer(node_type))
         return new
 
     def relation_weights(
@@ -111,13 +111,14 @@ class HeteroLayer(nn.Module):
         """What the learned combinations of this layer, which has a number, give to their options."""
         found = []
         for node_type, updates in self._updates(perturbed, states).items():
-            mixer = self._mixer(node_type)
+            mixer = self.mixer(node_type)
             if mixer is not None:
                 options = mixer.options([name for _, name, end in self.relations if end == node_type])
                 found.append(RelationWeights(number, node_type, options, mixer.mean_weights(updates)))
         return found
 
-    def _mixer(self, node_type: str) -> RelationMixer | None:
+    def mixer(self, node_type: str) -> RelationMixer | None:
+        """The learned combination of the relations that end in a node type, where there is one."""
         return cast(RelationMixer, self.mixers[node_type]) if node_type in self.mixers else None
 
     def _updates(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, list[Addend]]:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from dglcell.nn.factorisation import FactorisationMachine
 from dglcell.nn.hyper_sagnn import HyperSAGNN
+from dglcell.nn.initial import start_at_the_mean
 
 LOCAL_KINDS = ("hyper_sagnn", "factorisation", "both")
 
@@ -25,11 +26,12 @@ class LocalHead(nn.Module):
         super().__init__()
         self.attention, self.factorisation = attention, factorisation
 
-    @property
-    def outputs(self) -> list[nn.Module]:
-        """The last Linear layers."""
-        attention = [] if self.attention is None else [self.attention.score]
-        return attention + ([] if self.factorisation is None else self.factorisation.outputs)
+    def start_at_the_mean(self) -> None:
+        """Scale initial weights down: an untrained model predicts about the training mean, 0."""
+        if self.attention is not None:
+            start_at_the_mean(self.attention.score)
+        if self.factorisation is not None:
+            self.factorisation.start_at_the_mean()
 
     def forward(self, x_BKH: Tensor, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
         """[B, T] scores."""

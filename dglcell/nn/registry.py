@@ -14,6 +14,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "silu": nn.SiLU,
     "elu": nn.ELU,
     "tanh": nn.Tanh,
+    "identity": nn.Identity,
 }
 
 # Norms act on one row at a time: a norm over nodes or strains would let deleted genes and batch mates change a

@@ -71,6 +71,11 @@ class RelationMixer(nn.Module):
         """What the weights are called, for relations of these names."""
         return cast(Mix, self.mix).options(names)
 
+    def forward(self, *h: Tensor) -> Tensor:
+        """[N, H] the mixture of K rows [N, H] at once."""
+        out: Tensor = self.norm(self.mix(*h))
+        return out
+
     def combine(self, updates: Sequence[Addend], residual: Sequence[States]) -> States:
         """The mixture of row-wise functions, plus a residual.
 

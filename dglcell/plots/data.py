@@ -1,46 +1,26 @@
-"""What a report shows, and the numbers derived from it."""
+"""What a report shows."""
 
 from __future__ import annotations
 
-import csv
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.data.kinds import REGRESSION
 from dglcell.errors import DataError
-from dglcell.files import atomic_file
+from dglcell.plots.history import History
 from dglcell.training.metrics import ResultRow, regression_metrics
 
-MAX_BINS = 12
-MIN_BIN_SIZE = 5
-MIN_GROUP_SIZE = 3
-CSV_COLUMNS = ("panel", "phenotype", "series", "x", "value", "standard_error", "n")
-
-
-@dataclass(frozen=True)
-class EpochRecord:
-    """One epoch of training; NaN where a value was not computed.
-
-    Attributes:
-        epoch: counted from 1, as the log prints them.
-        train_loss: mean over the steps of the epoch, normalised units.
-        validation_loss: likewise on the validation part.
-        validation_pearson: phenotype → Pearson correlation on the validation part.
-    """
-
-    epoch: int
-    train_loss: float = math.nan
-    validation_loss: float = math.nan
-    validation_pearson: Mapping[str, float] = field(default_factory=dict)
+DEFAULT_POINTS = 10_000
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Test part of one phenotype, in original units.
+    """One part of the split and one phenotype, in original units.
 
     Attributes:
         measured: [S], NaN where not measured.
@@ -57,11 +37,90 @@ class Predictions:
         if len(shapes) != 1:
             raise DataError("report: columns of the predictions differ in shape", got=sorted(shapes))
 
+    def __len__(self) -> int:
+        return len(self.measured)
+
+    @cached_property
     def usable(self) -> Predictions:
         """The strains with a measurement and a finite prediction, in float64."""
         measured, predicted = np.asarray(self.measured, float), np.asarray(self.predicted, float)
         keep = np.isfinite(measured) & np.isfinite(predicted)
         return Predictions(measured[keep], predicted[keep], np.asarray(self.num_deletions)[keep])
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """Metrics of the usable strains."""
+        return regression_metrics(self.usable.predicted, self.usable.measured)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Which strains a panel shows.
+
+    Attributes:
+        predictions: of the model.
+        phenotype: its name.
+        unit: dimensionless where empty.
+        part: ``test`` or ``validation``.
+        points: single points drawn at most, chosen at random.
+    """
+
+    predictions: Predictions
+    phenotype: str
+    unit: str = ""
+    part: str = "test"
+    points: int = DEFAULT_POINTS
+
+    @property
+    def usable(self) -> Predictions:
+        """The strains with a measurement and a finite prediction."""
+        return self.predictions.usable
+
+    def key(self, panel: str) -> str:
+        """Stem of a panel's files; different phenotypes never share one."""
+        return f"{self.part}-{quote(self.phenotype, safe='')}-{panel}"
+
+    @property
+    def nothing(self) -> str:
+        """Why there is nothing to draw; empty where there is something."""
+        return "" if len(self.usable) else f"no measured {self.part} strains"
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """z_p of some strains of the test part.
+
+    Attributes:
+        strains: [S'] their rows among the predictions of that part, ascending.
+        vectors: [S', D].
+    """
+
+    strains: NDArray[np.integer]
+    vectors: NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class EmbeddingMap:
+    """Embeddings in the plane.
+
+    Attributes:
+        method: ``UMAP`` or ``PCA``.
+        strains: [S'] rows among the predictions of the test part.
+        positions: [S', 2].
+        explained: shares of the variance along both axes of a PCA.
+        missing: whether UMAP would have been drawn if it were installed.
+    """
+
+    method: str
+    strains: NDArray[np.integer]
+    positions: NDArray[np.floating]
+    explained: tuple[float, float] | None = None
+    missing: bool = False
+
+
+RelationWeights = Mapping[str, tuple[Sequence[str], NDArray[np.floating]]]
+"""Layer and node type → names of K relations (or pairs of them) and their mean weights: [K], or [K, K] where each
+relation weighs every other."""
 
 
 @dataclass(frozen=True)
@@ -72,100 +131,39 @@ class ReportData:
         title: name of the experiment.
         subtitle: lines below it: seed, sizes, parameters, time.
         rows: metrics of the model and of the null models.
-        history: one record an epoch; may be empty.
-        predictions: phenotype → predictions of the model on the test part.
+        history: may be empty.
+        predictions: part → phenotype → predictions of the model.
         units: phenotype → unit; dimensionless where missing or empty.
-        best_epoch: epoch of the checkpoint that was evaluated, if known.
+        best_epoch: epoch of the checkpoint that was evaluated, counted from 1, if known.
+        embedding_map: of the test part, if the model has embeddings.
+        relation_weights: if the model has them.
+        points: single points drawn at most in one panel.
     """
 
     title: str
     rows: Sequence[ResultRow]
-    predictions: Mapping[str, Predictions]
+    predictions: Mapping[str, Mapping[str, Predictions]]
     subtitle: Sequence[str] = ()
-    history: Sequence[EpochRecord] = ()
+    history: History = field(default_factory=History)
     units: Mapping[str, str] = field(default_factory=dict)
     best_epoch: int | None = None
+    embedding_map: EmbeddingMap | None = None
+    relation_weights: RelationWeights = field(default_factory=dict)
+    points: int = DEFAULT_POINTS
 
     @property
     def phenotypes(self) -> list[str]:
         """All phenotypes that have predictions or metrics, in the order of their first appearance."""
-        return list(dict.fromkeys([*self.predictions, *(row.phenotype for row in self.rows)]))
+        predicted = [name for part in self.predictions.values() for name in part]
+        return list(dict.fromkeys([*predicted, *(row.phenotype for row in self.rows)]))
 
+    def kind(self, phenotype: str) -> str:
+        """Of its labels, as its metrics say; regression where it has none."""
+        return next((row.kind for row in self.rows if row.phenotype == phenotype), REGRESSION)
 
-@dataclass(frozen=True)
-class CalibrationBin:
-    """Strains with similar predictions.
-
-    Attributes:
-        predicted: mean prediction.
-        measured: mean measurement.
-        standard_error: of the mean measurement.
-        n: strains in the bin.
-    """
-
-    predicted: float
-    measured: float
-    standard_error: float
-    n: int
-
-
-def calibration(predictions: Predictions) -> list[CalibrationBin]:
-    """Mean measurement in bins of equally many strains, ordered by prediction.
-
-    Strains with the same prediction stay in one bin, so that a constant prediction makes a single bin.
-    """
-    p = predictions.usable()
-    if len(p.measured) < 2 * MIN_BIN_SIZE:
-        return []
-    count = min(MAX_BINS, len(p.measured) // MIN_BIN_SIZE)
-    edges = np.unique(np.quantile(p.predicted, np.linspace(0, 1, count + 1)[1:-1]))
-    bin_of = np.searchsorted(edges, p.predicted, side="left")
-    bins = []
-    for index in np.unique(bin_of):
-        inside = bin_of == index
-        y, n = p.measured[inside], int(inside.sum())
-        error = float(y.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
-        bins.append(CalibrationBin(float(p.predicted[inside].mean()), float(y.mean()), error, n))
-    return bins
-
-
-def pearson_by_deletions(predictions: Predictions) -> list[tuple[int, float, int]]:
-    """Number of deletions, Pearson correlation and n of each group of strains that has one."""
-    p = predictions.usable()
-    groups = []
-    for number in np.unique(p.num_deletions):
-        inside = p.num_deletions == number
-        r = regression_metrics(p.predicted[inside], p.measured[inside])["pearson"]
-        if inside.sum() >= MIN_GROUP_SIZE and math.isfinite(r):
-            groups.append((int(number), r, int(inside.sum())))
-    return groups
-
-
-def write_numbers(run: ReportData, path: Path) -> None:
-    """Write the numbers behind the picture, one value a line: panel, phenotype, series, x, value, error, n."""
-    with atomic_file(path) as partial, open(partial, "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(CSV_COLUMNS)
-        for line in _numbers(run):
-            writer.writerow(["" if isinstance(v, float) and not math.isfinite(v) else v for v in line])
-
-
-def _numbers(run: ReportData) -> Iterator[tuple[object, ...]]:
-    for row in run.rows:
-        n = row.metrics.get("n", math.nan)
-        for metric, value in row.metrics.items():
-            if metric != "n":
-                yield (metric, row.phenotype, row.model, row.part, value, "", n)
-    for phenotype, predictions in run.predictions.items():
-        for group in calibration(predictions):
-            yield (
-                "calibration", phenotype, "mean measured", group.predicted, group.measured,
-                group.standard_error, group.n,
-            )  # fmt: skip
-        for number, r, n in pearson_by_deletions(predictions):
-            yield ("pearson by number of deletions", phenotype, "model", number, r, "", n)
-    for record in run.history:
-        yield ("learning", "", "train loss", record.epoch, record.train_loss, "", "")
-        yield ("learning", "", "validation loss", record.epoch, record.validation_loss, "", "")
-        for phenotype, r in record.validation_pearson.items():
-            yield ("learning", phenotype, "validation pearson", record.epoch, r, "", "")
+    def subject(self, phenotype: str, part: str = "test") -> Subject | None:
+        """What panels of one phenotype and part show; None where there are no predictions."""
+        predictions = self.predictions.get(part, {}).get(phenotype)
+        if predictions is None:
+            return None
+        return Subject(predictions, phenotype, self.units.get(phenotype, ""), part, self.points)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dglcell.config import CHECKPOINTS
 from dglcell.errors import CheckpointError, listing
+
+CHECKPOINTS = ("best_loss", "best_pearson", "best_average_precision", "last")
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,35 @@ class RunDirectory:
     def report(self) -> Path:
         """The picture."""
         return self.path / "report.png"
+
+    @property
+    def page(self) -> Path:
+        """The report: one file that has everything."""
+        return self.path / "report.html"
+
+    @property
+    def figures(self) -> Path:
+        """Folder of the report's pictures, and of those drawn during training."""
+        return self.path / "figures"
+
+    def epoch_picture(self, epoch: int) -> Path:
+        """Picture of the validation part after an epoch, counted from 1."""
+        return self.figures / f"epoch-{epoch:03}.png"
+
+    @property
+    def embedding(self) -> Path:
+        """Embeddings of some test strains."""
+        return self.path / "embedding_test.npz"
+
+    @property
+    def embedding_map(self) -> Path:
+        """A map of these embeddings that took long to find."""
+        return self.path / "embedding_map.npz"
+
+    @property
+    def relation_weights(self) -> Path:
+        """Mean weights of relations in each layer."""
+        return self.path / "relation_weights.json"
 
     @property
     def checkpoints(self) -> Path:

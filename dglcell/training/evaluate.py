@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.baselines import Strains, fit_null_models
-from dglcell.data.dataset import CLASSIFICATION, StrainDataset
+from dglcell.data.dataset import StrainDataset
+from dglcell.data.kinds import CLASSIFICATION
 from dglcell.data.sampler import EpochBatches
 from dglcell.data.transform import Normaliser
 from dglcell.files import atomic_file
 from dglcell.kernels.spmm import check_kernel
-from dglcell.models.prediction import StrainModel
+from dglcell.models.prediction import Prediction, StrainModel
 from dglcell.training.metrics import ResultRow, regression_metrics
 from dglcell.training.prepare import Prepared
 from dglcell.training.ranking import best_threshold, classification_metrics, f1
@@ -40,18 +41,32 @@ def predict_strains(
     Raises:
         MissingDependencyError: the model's kernel does not run on its device.
     """
+    outputs = [p.phenotypes.float() for p in _predictions(model, dataset, strains, batch_size)]
+    return normaliser.to(outputs[0].device).restore(torch.cat(outputs)).cpu().numpy()
+
+
+@torch.inference_mode()
+def predict_and_embed(
+    model: StrainModel, normaliser: Normaliser, dataset: StrainDataset, strains: Tensor, *, batch_size: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """The same, and [n, D] embeddings; None for a model that has none."""
+    outputs, embeddings = [], []
+    for prediction in _predictions(model, dataset, strains, batch_size):
+        outputs.append(prediction.phenotypes.float())
+        if prediction.embedding is not None:
+            embeddings.append(prediction.embedding.float())
+    predicted_ST = normaliser.to(outputs[0].device).restore(torch.cat(outputs))
+    return predicted_ST.cpu().numpy(), torch.cat(embeddings).cpu().numpy() if embeddings else None
+
+
+def _predictions(model: StrainModel, dataset: StrainDataset, strains: Tensor, batch_size: int) -> Iterator[Prediction]:
+    """Batch by batch, on the device of the model."""
     device = next(model.parameters()).device
     check_kernel(model.config.kernel, device.type)
     model.eval()
-    counts = dataset.offsets.cpu().diff()
-    resident, normaliser = dataset.to(device), normaliser.to(device)
-    predictions = [
-        normaliser.restore(
-            model(resident.gather(batch.to(device), int(counts[batch].sum())).genotypes).phenotypes.float()
-        )
-        for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0)
-    ]
-    return torch.cat(predictions).cpu().numpy()
+    counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
+    for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0):
+        yield model(resident.gather(batch.to(device), int(counts[batch].sum())).genotypes)
 
 
 def rows_of(

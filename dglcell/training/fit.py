@@ -15,7 +15,7 @@ from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumul
 
 from dglcell.config import Config
 from dglcell.data.datamodule import StrainDataModule
-from dglcell.data.dataset import CLASSIFICATION
+from dglcell.data.kinds import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
@@ -29,6 +29,7 @@ from dglcell.training.checkpoint import describe_run
 from dglcell.training.device import device_of
 from dglcell.training.directory import RunDirectory
 from dglcell.training.optimizers import count_steps
+from dglcell.training.pictures import EpochPictures
 from dglcell.training.prepare import Prepared
 from dglcell.training.progress import EpochBar
 from dglcell.training.ranks import is_rank_zero, leave_group, wait_for
@@ -65,6 +66,14 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
         epochs=settings.epochs,
         steps=count_steps(batches, settings.epochs, settings.accumulate),
         record=EpochLog(directory.metrics, settings.epochs),
+        pictures=EpochPictures(
+            directory,
+            f"{config.experiment.name}, seed {config.seed}",
+            config.plot_every,
+            dict(zip(dataset.phenotypes, dataset.units, strict=True)),
+            config.plot_points,
+            config.seed,
+        ),
         about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
-from dglcell.data.dataset import REGRESSION
+from dglcell.data.kinds import REGRESSION
 from dglcell.errors import DataError
 
 METRICS = ("mse", "rmse", "mae", "pearson", "spearman", "r2", "n")

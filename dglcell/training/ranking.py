@@ -52,7 +52,7 @@ def average_precision(score: NDArray[np.float64], positive: NDArray[np.bool_]) -
     """
     if not positive.any():
         return math.nan
-    _, found, taken = _curve(score, positive)
+    _, found, taken = ranked(score, positive)
     return float(np.sum(np.diff(found, prepend=0) * (found / taken)) / positive.sum())
 
 
@@ -92,11 +92,11 @@ def best_threshold(prediction: ArrayLike, target: ArrayLike) -> float:
     positive = t == 1
     if not positive.any() or not np.isfinite(p).all():
         return math.nan
-    scores, found, taken = _curve(p, positive)
+    scores, found, taken = ranked(p, positive)
     return float(scores[np.argmax(found / (taken + positive.sum()))])
 
 
-def _curve(
+def ranked(
     score: NDArray[np.float64], positive: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
     """Distinct scores from the highest down; positives, and all strains, that score at least as high."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from dglcell.data.dataset import CLASSIFICATION, REGRESSION
+from dglcell.data.kinds import CLASSIFICATION, REGRESSION
 from dglcell.training.metrics import ResultRow
 
 COLUMNS = {
@@ -95,12 +95,18 @@ def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool,
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 
-def _cell(row: ResultRow, metric: str, is_best: bool) -> str:
-    value = row.metrics.get(metric, math.nan)
+def format_metric(metric: str, value: float) -> str:
+    """One value as the tables show it; errors with four digits, correlations with three decimals."""
     if not math.isfinite(value):
-        return UNDEFINED + " "
+        return UNDEFINED
     if metric == "n":
         return f"{int(value):,}"
     # Adding zero turns a rounded −0.000 into 0.000.
-    text = f"{value:#.4g}" if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
-    return text + ("*" if is_best else " ")
+    return f"{value:#.4g}" if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
+
+
+def _cell(row: ResultRow, metric: str, is_best: bool) -> str:
+    value = row.metrics.get(metric, math.nan)
+    # A column that may be marked keeps room for the mark.
+    mark = "" if metric == "n" and math.isfinite(value) else "*" if is_best else " "
+    return format_metric(metric, value) + mark

@@ -12,6 +12,7 @@ from dglcell.config import AUTO, Config
 from dglcell.config_io import to_yaml
 from dglcell.files import atomic_file, write_json
 from dglcell.models.prediction import count_parameters
+from dglcell.plots.style import check_plotting
 from dglcell.training.allocation import check_allocation
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.checkpoint import read_checkpoint
@@ -50,6 +51,8 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
     check_allocation(config.trainer)
     if not is_rank_zero():
         log.setLevel(logging.WARNING)
+    if config.plot or config.plot_every:
+        check_plotting()
     checkpoint = resume_from(config)
     start, finished = starting_point(checkpoint, config)
     config = settle(config, checkpoint)
@@ -92,5 +95,13 @@ def write_run_files(
         "split": prepared.split.sha256,
     }
     sizes = {name: len(strains) for name, strains in prepared.parts.items()}
-    about = {**environment(command), "hashes": hashes, "strains": sizes, "parameters": count_parameters(task.model)}
+    about = {
+        **environment(command),
+        "hashes": hashes,
+        "strains": sizes,
+        "cell": {"genes": len(prepared.cell.genes), "edges": prepared.cell.graph.num_edges()},
+        "split": prepared.split.meta,
+        "model": config.model.about(),
+        "parameters": count_parameters(task.model),
+    }
     write_json(directory.environment, about)

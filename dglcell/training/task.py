@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from dglcell.data.dataset import CLASSIFICATION, StrainBatch
+from dglcell.data.dataset import StrainBatch
+from dglcell.data.kinds import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms
@@ -19,8 +20,10 @@ from dglcell.models.prediction import Prediction, StrainModel
 from dglcell.training.gather import gather_rows
 from dglcell.training.metrics import regression_metrics
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler
+from dglcell.training.pictures import EpochPictures
 from dglcell.training.ranking import classification_metrics
 from dglcell.training.record import EpochLog
+from dglcell.training.spread import embedding_figures, embedding_sums
 
 
 class StrainTask(pl.LightningModule):
@@ -40,6 +43,7 @@ class StrainTask(pl.LightningModule):
         steps: optimiser steps of the whole training.
         record: where every epoch's figures go.
         about: what checkpoints say of themselves, plain containers.
+        pictures: draws the validation part while the model learns; nothing where None.
     """
 
     def __init__(
@@ -56,14 +60,18 @@ class StrainTask(pl.LightningModule):
         steps: int,
         record: EpochLog,
         about: dict[str, Any],
+        pictures: EpochPictures | None = None,
     ) -> None:
         super().__init__()
         self.model, self.normaliser, self.phenotypes = model, normaliser, phenotypes
         self.kinds, self.loss = kinds, loss
         self.optimizer_config, self.scheduler_config = optimizer, scheduler
         self.epochs, self.steps, self.record, self.about = epochs, steps, record, about
+        self.pictures = pictures
         self._seen: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"train": [], "validation": []}
         self._terms: dict[str, list[str]] = {}
+        self._embedding_sums: list[Tensor] = []
+        self._embeddings: list[Tensor] = []
         self._figures: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate = math.nan
@@ -75,8 +83,17 @@ class StrainTask(pl.LightningModule):
         return self._step(batch, "train")
 
     def validation_step(self, batch: StrainBatch, batch_idx: int) -> None:
-        """Remember predictions and loss of one batch."""
+        """Remember predictions and loss of one batch, and how large and different its embeddings are."""
         self._step(batch, "validation")
+
+    def _remember(self, embedding_BD: Tensor) -> None:
+        """Sums of the validation strains' embeddings; they themselves only where they are drawn."""
+        self._embedding_sums.append(embedding_sums(embedding_BD))
+        if self._draws():
+            self._embeddings.append(embedding_BD.float())
+
+    def _draws(self) -> bool:
+        return self.pictures is not None and self.pictures.due(self.current_epoch)
 
     def _step(self, batch: StrainBatch, part: str) -> Tensor:
         prediction: Prediction = self.model(batch.genotypes)
@@ -85,6 +102,8 @@ class StrainTask(pl.LightningModule):
         present = (~batch.labels.isnan()).sum()
         # All terms are those of the batches of all ranks; each rank counts them as often as it has labels.
         summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present
+        if part == "validation" and prediction.embedding is not None:
+            self._remember(prediction.embedding)
         self._terms[part] = list(loss.terms)
         self._seen[part].append((prediction.phenotypes.detach().float(), batch.labels, summed.double()))
         return loss.total
@@ -96,15 +115,28 @@ class StrainTask(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Forget what a sanity check may have left."""
-        self._seen["validation"].clear()
+        for seen in (self._seen["validation"], self._embedding_sums, self._embeddings):
+            seen.clear()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Remember the learning rate of this step: schedules move on before the epoch is recorded."""
         self._learning_rate = float(optimizer.param_groups[0]["lr"])
 
     def on_validation_epoch_end(self) -> None:
-        """Validation figures, exact over all ranks."""
-        self._figures = self._measure("validation")
+        """Validation figures, exact over all ranks; and a picture where one is due."""
+        restored_ST, labels_ST, self._figures = self._measure("validation")
+        if self._embedding_sums:
+            figures = embedding_figures(self._embedding_sums)
+            self._figures |= {f"validation/{name}": value for name, value in figures.items()}
+        if self._draws():
+            self._draw(restored_ST, labels_ST)
+
+    def _draw(self, restored_ST: Tensor, labels_ST: Tensor) -> None:
+        """The picture of the epoch; every rank gives its embeddings, the first one draws."""
+        embedding_SD = gather_rows(torch.cat(self._embeddings)) if self._embeddings else None
+        if self.trainer.is_global_zero:
+            assert self.pictures is not None
+            self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, embedding_SD)
 
     def on_train_epoch_end(self) -> None:
         """Figures of the epoch, written to its record and logged at once, so that they are one row of any logger.
@@ -112,7 +144,7 @@ class StrainTask(pl.LightningModule):
         Raises:
             DglcellError: the loss is not finite.
         """
-        figures = self._measure("train")
+        _, _, figures = self._measure("train")
         seconds = time.perf_counter() - self._started
         figures |= {"learning_rate": self._learning_rate, "seconds": seconds, **self._figures}
         self.log_dict(figures)
@@ -138,7 +170,8 @@ class StrainTask(pl.LightningModule):
         if not isinstance(scheduler, ReduceLROnPlateau):
             scheduler.step()
 
-    def _measure(self, part: str) -> dict[str, float]:
+    def _measure(self, part: str) -> tuple[Tensor, Tensor, dict[str, float]]:
+        """Predictions and labels [S, T] of all ranks, in original units, and the figures of the epoch."""
         predictions, labels, losses = zip(*self._seen[part], strict=True)
         self._seen[part].clear()
         outputs_ST, labels_ST = gather_rows(torch.cat(predictions)), gather_rows(torch.cat(labels))
@@ -158,7 +191,8 @@ class StrainTask(pl.LightningModule):
             figures |= {f"{part}/{name}/normalised/{m}": normalised[m] for m in ("mse", "rmse", "mae")}
             for metric in [m for m in ("pearson", "average_precision") if m in original]:
                 scores.setdefault(metric, []).append(original[metric])
-        return figures | {f"{part}/{metric}": _mean_of_finite(values) for metric, values in scores.items()}
+        figures |= {f"{part}/{metric}": _mean_of_finite(values) for metric, values in scores.items()}
+        return restored_ST, labels_ST, figures
 
     def configure_optimizers(self) -> Any:
         """Optimiser and schedule."""

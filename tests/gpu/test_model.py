@@ -15,6 +15,7 @@ from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.encoder_config import CONVS
 from dglcell.models.hetero_cell import HeteroCell
+from dglcell.nn.cross_relation import LEARNED
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.optimizers import OptimizerConfig, make_optimizer
 from dglcell.training.task import StrainTask
@@ -42,13 +43,17 @@ def results(model: HeteroCell, device: str) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("strategy", ["edge_subgraph", "edge_mask", "node_mask", "difference"])
-@pytest.mark.parametrize("conv", CONVS)
-def test_a_step_equals_that_of_a_cpu(device: str, conv: str, strategy: str) -> None:
+@pytest.mark.parametrize(
+    "config",
+    [*({"conv": conv} for conv in CONVS), *({"cross_relation": how} for how in LEARNED)],
+    ids=lambda config: next(iter(config.values())),
+)
+def test_a_step_equals_that_of_a_cpu(device: str, config: dict[str, str], strategy: str) -> None:
     if strategy not in strategies_on(device):
         pytest.skip(f"this DGL build has no {device} kernels")
     torch.manual_seed(0)
     models = [
-        randomise(HeteroCell(make_cell().resident, small_config(conv=conv, strategy=s), outputs=2).double())
+        randomise(HeteroCell(make_cell().resident, small_config(strategy=s, **config), outputs=2).double())
         for s in ("edge_subgraph", strategy)
     ]
     models[1].load_state_dict(models[0].state_dict())

@@ -76,7 +76,9 @@ def test_a_process_of_its_own_trains_builds_the_store_and_then_evaluates(tiny: T
     assert "training from scratch" in first.stderr
     assert "Warning" not in first.stderr
     assert "epoch    2/2  train loss" in first.stdout
-    assert first.stdout.endswith("picture  runs/tiny/seed-0/report.png\nrun      runs/tiny/seed-0\n")
+    assert first.stdout.endswith(
+        "picture  runs/tiny/seed-0/report.png\nreport   runs/tiny/seed-0/report.html\nrun      runs/tiny/seed-0\n"
+    )
     table = first.stdout[first.stdout.index("phenotype") : first.stdout.index("picture")]
     for model in ("hetero_cell", "training mean", "additive ridge"):
         assert table.count(model) == 2

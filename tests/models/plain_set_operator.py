@@ -44,7 +44,8 @@ def factorisation_part(p: Parameters, x: np.ndarray, deleted: list[int]) -> np.n
     """[T] effects and products, pair by pair."""
     name = "local_head.factorisation"
     effects = p.linear(f"{name}.effect", x) + p.values[f"{name}.own_effects"]
-    vectors = p.linear(f"{name}.vector", x) + p.values[f"{name}.own_vectors"]
+    vectors = p.linear(f"{name}.vector", x) if f"{name}.vector.weight" in p.values else x
+    vectors = vectors + p.values[f"{name}.own_vectors"]
     score = sum((effects[i] for i in deleted), np.zeros(effects.shape[1]))
     for position, i in enumerate(deleted):
         for j in deleted[:position]:

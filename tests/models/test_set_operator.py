@@ -41,10 +41,16 @@ def predict(model: SetOperator, strains: list[list[int]]) -> Tensor:
 
 
 @settings(max_examples=25, deadline=None)
-@given(data=st.data(), cell=random_cells(), conv=st.sampled_from(["gin", "sage"]))
-def test_parts_equal_a_plain_network_strain_by_strain(data, cell: RandomCell, conv: str) -> None:
+@given(
+    data=st.data(),
+    cell=random_cells(),
+    conv=st.sampled_from(["gin", "sage"]),
+    gin_layers=st.sampled_from([0, 2]),
+    local_factors=st.sampled_from([None, 3]),
+)
+def test_parts_equal_a_plain_network_strain_by_strain(data, cell: RandomCell, **changes) -> None:
     strains = data.draw(genotypes_of(cell))
-    model = make(cell.resident, conv=conv, local_kind="factorisation")
+    model = make(cell.resident, local_kind="factorisation", **changes)
     got = model(GenotypeBatch.from_lists(strains))
     expected = [plain_parts(model, cell, strain) for strain in strains]
     for name, part in {"difference": got.embedding, **got.parts}.items():
@@ -240,11 +246,25 @@ def test_batches_without_any_deletion(strains: list[list[int]]) -> None:
         ({"local_heads": 5}, r"`model.local_heads` does not divide `model.hidden`"),
         ({"local_deviations": True}, r"`model.local_deviations` needs factorisation"),
         ({"local_factors": 0}, r"`model.local_factors` is too small"),
+        ({"embedding_sd": 0.0}, r"`model.embedding_sd` must be positive"),
     ],
 )
 def test_bad_configurations_are_refused(changes: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SetOperatorConfig(**changes).validate()
+
+
+def test_an_untrained_model_predicts_about_the_mean_whatever_its_embeddings_are() -> None:
+    for sd, kind in itertools.product((0.02, 0.1), ("hyper_sagnn", "factorisation", "both")):
+        config = SetOperatorConfig(
+            operator="both", local_kind=kind, embedding_sd=sd, metabolism=False, layers=1, cross_relation="mean"
+        )
+        torch.manual_seed(0)
+        model = make_model(config, nine_network_cell(500), 1)
+        assert isinstance(model, SetOperator)
+        table = model.encoder.embeddings["gene"].weight
+        assert table.std().item() == pytest.approx(sd, rel=0.02)
+        assert predict(model, [[b, b + 1] for b in range(200)]).square().mean().sqrt() < 0.5
 
 
 def test_only_an_operator_that_pools_gives_an_embedding() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -296,3 +300,16 @@ def test_pairs_are_half_as_wide_inside_unless_told() -> None:
 def test_bad_combinations_are_refused(how: str, changes: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         CrossRelation(how, **changes).check(8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", NAIVE)
+def test_a_step_takes_less_than_a_third_of_the_memory_of_the_naive_one(how: str) -> None:
+    """Nine relations of yeast size and the wild type with one strain, in a process each."""
+
+    def peak(form: str) -> int:
+        command = [sys.executable, "-m", "tests.nn.cross_relation_step", how, form, "--shape", "9", "6607", "2", "64"]
+        done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)["peak_bytes"]
+
+    assert 3 * peak("ours") < peak("naive")

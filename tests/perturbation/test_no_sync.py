@@ -202,6 +202,8 @@ def checked_step(task: StrainTask, strains: int) -> int:
         {"conv": "gin", "combination": "gated", "dropout": 0.1},
         {"conv": "sage", "cross_relation": "mean"},
         {"conv": "gatv2"},
+        {"cross_relation": "cross_attention", "cross_relation_norm": "layer"},
+        {"cross_relation": "pairwise_interaction", "dropout": 0.1},
         {"kernel": "csr"},
         {"kernel": "reference", "norm": "rms", "recompute": False},
         {"local_head": False, "combination": "none", "metabolism": False, "pool": ["gene"]},
@@ -243,6 +245,15 @@ def test_the_set_operator_waits_for_nothing(resident: ResidentCell, operator: st
     )
     counts = {checked_step(task_of(SetOperator(resident, config, outputs=2)), strains) for strains in (3, 16)}
     assert len(counts) == 1
+
+
+def test_a_validation_step_waits_for_nothing(resident: ResidentCell) -> None:
+    task, dataset = make_task(resident, layers=1), make_dataset(7)
+    batch = dataset.gather(torch.arange(7), len(dataset.genes))
+    with torch.inference_mode():
+        task.validation_step(batch, 0)
+        with no_sync():
+            task.validation_step(batch, 1)
 
 
 def read_item(genotypes: Any) -> None:

@@ -6,22 +6,44 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dglcell.report.run_files import read_run
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.directory import RunDirectory
+from dglcell.training.evaluate import predict_and_embed, predict_strains
 from dglcell.training.prepare import prepare_run
-from dglcell.training.report import report, subtitle
+from dglcell.training.report import report, write_embedding
 from tests.tiny import Tiny
 
 
-def test_the_picture_says_what_was_trained_on_what(tiny_run: RunDirectory) -> None:
+def test_the_report_says_what_was_trained_on_what(tiny_run: RunDirectory) -> None:
+    prepared = prepare_run(load_trained(tiny_run).config, tiny_run, "tests", continued=True)
+    files = read_run(tiny_run.path)
+    edges = prepared.cell.graph.num_edges()
+    sizes = "strains: 240 train, 30 validation, 30 test (random split)"
+    assert files.size_line == f"{sizes} · cell: 137 genes, {edges:,} edges"
+    assert " parameters · hetero_cell, node_mask · seed 0 · 2 epochs in " in files.training_line
+
+
+def test_the_chosen_embeddings_are_those_of_their_strains(tiny_run: RunDirectory, tmp_path: Path) -> None:
     trained = load_trained(tiny_run)
     prepared = prepare_run(trained.config, tiny_run, "tests", continued=True)
-    first, second = subtitle(trained.config, tiny_run, prepared, trained)
-    edges = prepared.cell.graph.num_edges()
-    assert first == f"strains: 240 train, 30 validation, 30 test (random split) · cell: 137 genes, {edges:,} edges"
-    assert " parameters · hetero_cell, node_mask · seed 0 · 2 epochs in " in second
+    strains, dataset = prepared.parts["test"], prepared.dataset
+    predicted, vectors = predict_and_embed(trained.model, trained.normaliser, dataset, strains, batch_size=7)
+    assert vectors is not None
+    alone = predict_strains(trained.model, trained.normaliser, dataset, strains, batch_size=7)
+    np.testing.assert_array_equal(predicted, alone)
+    kept = read_run(tiny_run.path).embedding
+    assert kept is not None
+    np.testing.assert_allclose(kept.vectors, vectors, rtol=1e-3, atol=1e-4)
+    write_embedding(tmp_path / "some.npz", vectors, 5, 0)
+    with np.load(tmp_path / "some.npz") as archive:
+        np.testing.assert_array_equal(archive["vectors"], vectors[archive["strains"]])
+        assert len(archive["strains"]) == 5
+    write_embedding(tmp_path / "some.npz", None, 5, 0)
+    assert not (tmp_path / "some.npz").exists()
 
 
 def test_the_numbers_behind_the_picture_are_those_of_the_table(tiny_run: RunDirectory) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
 
+from dglcell.nn.cross_relation import LEARNED
 from dglcell.profiling.bench.agreement import TOLERANCE, Agreement, check_agreement, check_methods
 from dglcell.profiling.bench.methods import choose_methods, methods
 from dglcell.profiling.bench.methods.method import Method, MethodSpec
-from dglcell.profiling.bench.workload import Workload
-from tests.profiling.bench.cells import small_workload
+from dglcell.profiling.bench.workload import Workload, random_workload
+from tests.profiling.bench.cells import SETTING, small_cell, small_workload
 
 PLAIN = [name for name, spec in methods().items() if spec.same_predictions and not spec.compiled]
 
@@ -21,6 +24,14 @@ def test_predictions_and_all_gradients_agree_in_every_method(conv: str) -> None:
     assert {"pyg_replicated", "pyg_node_dim", "pyg_spmm", "dgl_edge_subgraph", "edge_mask"} < {s.name for s in specs}
     worst = check_agreement(small_workload(conv), specs, "cpu")
     assert 0 < worst <= TOLERANCE
+
+
+@pytest.mark.parametrize("cross_relation", LEARNED)
+def test_learned_combinations_of_relations_agree_too(cross_relation: str) -> None:
+    model = dataclasses.replace(SETTING.model(metabolism=True), cross_relation=cross_relation)
+    workload = random_workload(small_cell(), model, SETTING.batch, deletions=2, seed=0)
+    specs = choose_methods(["pyg_replicated", "pyg_node_dim", "pyg_spmm", "node_mask", "difference"])
+    assert 0 < check_agreement(workload, specs, "cpu") <= TOLERANCE
 
 
 @pytest.mark.slow
@@ -72,7 +83,7 @@ def test_a_wrong_gradient_is_caught_and_named() -> None:
 
     wrong = MethodSpec("wrong", build)
     with pytest.raises(
-        RuntimeError, match=r"wrong and node_mask:auto disagree: the gradient of `layers.1.convs.3.conv"
+        RuntimeError, match=r"wrong and node_mask:auto disagree: the gradient of `encoder.layers.1.convs.3.conv"
     ):
         check_agreement(small_workload(), [node_mask, wrong], "cpu")
 

@@ -57,14 +57,16 @@ class PygLayer(nn.Module):
         self.convs = nn.ModuleList(FORMS[form](member.conv) for member in members)
         self.after = nn.ModuleList(member.after for member in members)
         self.mean, self.residual = config.cross_relation == "mean", config.residual
+        self.mixer = layer.mixer(GENE)
 
     def forward(self, x: Tensor, inputs: dict[Relation, tuple[Tensor, Tensor, Tensor]]) -> Tensor:
         """New states, in the layout of ``x``."""
         members = zip(self.relations, self.convs, self.after, strict=True)
         outputs: list[Tensor] = [after(conv(x, *inputs[relation])) for relation, conv, after in members]
-        total = sum(outputs[1:], outputs[0])
-        if self.mean:
-            total = total / len(self.relations)
+        if self.mixer is not None:
+            total = self.mixer(*(out.flatten(0, -2) for out in outputs)).view_as(x)
+        else:
+            total = sum(outputs[1:], outputs[0]) / (len(outputs) if self.mean else 1)
         return x + total if self.residual else total
 
 

@@ -1,10 +1,9 @@
-"""The report picture: drawn for every shape of data, with the numbers behind it in a CSV file."""
+"""The picture of a run: drawn for every shape of data, with the numbers behind it in a CSV file."""
 
 from __future__ import annotations
 
 import csv
 import math
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -13,71 +12,29 @@ import numpy as np
 import pytest
 
 from dglcell.errors import DataError, MissingDependencyError
-from dglcell.plots import EpochRecord, Predictions, ReportData, report_figure
-from dglcell.plots.data import calibration, pearson_by_deletions
-from dglcell.plots.panels import shorten
-from dglcell.training.metrics import ResultRow, regression_metrics
+from dglcell.plots import Predictions, overview
+from dglcell.plots.calibration import calibration
+from dglcell.plots.deletions import pearson_by_deletions
+from dglcell.plots.style import shorten
+from tests.plots.invented import CONSTANT, NOTHING, RUNS, png_size, predictions, run_of
 
 pytest.importorskip("matplotlib", reason="needs the extra 'plot'")
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-def predictions(n: int, numbers: tuple[int, ...] = (2,), seed: int = 0) -> Predictions:
-    rng = np.random.default_rng(seed)
-    measured = -np.exp(rng.normal(size=n))
-    measured[::7] = np.nan
-    predicted = 0.5 * np.nan_to_num(measured) + rng.normal(size=n)
-    return Predictions(measured, predicted, rng.choice(numbers, n))
-
-
-def run_of(phenotypes: dict[str, Predictions], epochs: int = 5, model: str = "dglcell") -> ReportData:
-    rows = [
-        ResultRow(name, part, phenotype, regression_metrics(factor * p.predicted, p.measured), is_null)
-        for phenotype, p in phenotypes.items()
-        for name, factor, is_null in ((model, 1.0, False), ("additive ridge", -0.5, True), ("mean", 0.0, True))
-        for part in ("validation", "test")
-    ]
-    history = [EpochRecord(e, 2.0 / (e + 1), 3.0 / (e + 1), dict.fromkeys(phenotypes, 0.1 * e)) for e in range(epochs)]
-    return ReportData("demo", rows, phenotypes, ("seed 0",), history, best_epoch=2 if epochs else None)
-
-
-def png_size(path: Path) -> tuple[int, int]:
-    data = path.read_bytes()
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    return struct.unpack(">II", data[16:24])
-
-
 def lines_of(path: Path) -> list[dict[str, str]]:
+    """Rows of a CSV file."""
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
 
 
-CONSTANT = Predictions(np.arange(20.0), np.full(20, 0.3), np.full(20, 2))
-NOTHING = Predictions(np.zeros(0), np.zeros(0), np.zeros(0, dtype=int))
-UNMEASURED = Predictions(np.full(9, np.nan), np.zeros(9), np.full(9, 2))
-LONG = "a_very_long_name_" * 8
-RUNS = {
-    "one phenotype, few strains": run_of({"fitness": predictions(20)}),
-    "one phenotype, many strains": run_of({"s_score": predictions(5000)}),
-    "several numbers of deletions": run_of({"fitness": predictions(400, (1, 2, 3))}),
-    "three phenotypes": run_of({name: predictions(60, (2, 3)) for name in ("fitness", "epsilon", "tau")}),
-    "no history": run_of({"fitness": predictions(50)}, epochs=0),
-    "one epoch": run_of({"fitness": predictions(50)}, epochs=1),
-    "empty test part": run_of({"fitness": NOTHING}),
-    "nothing measured": run_of({"fitness": UNMEASURED}),
-    "constant prediction": run_of({"fitness": CONSTANT}),
-    "long names": run_of({LONG: predictions(40)}, model=LONG),
-    "dollar signs": run_of({"cost $x^$_{": predictions(40)}, model="$\\frac"),
-    "metrics only": ReportData("demo", run_of({"fitness": CONSTANT}).rows, {}),
-    "nothing at all": ReportData("", [], {}),
-    "epochs without values": ReportData("demo", [], {"y": predictions(9)}, history=[EpochRecord(0), EpochRecord(1)]),
-}
+ELSEWHERE = ("five strains", "one strain", "an interaction", "yes and no", "embeddings and relations", "one epoch")
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [name for name in RUNS if name not in ELSEWHERE])
 def test_every_shape_of_data_is_drawn_without_a_warning(name: str, tmp_path: Path) -> None:
-    path = report_figure(RUNS[name], tmp_path / "report.png")
-    width, height = png_size(path)
+    path = overview(RUNS[name], tmp_path / "report.png")
+    width, height = png_size(path.read_bytes())
     assert width == 1600
     assert height >= 900
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report.csv", "report.png"]
@@ -87,14 +44,14 @@ def test_a_row_for_each_of_at_most_three_phenotypes(tmp_path: Path) -> None:
     heights = []
     for count in (1, 3, 5):
         run = run_of({f"y{i}": predictions(20) for i in range(count)})
-        heights.append(png_size(report_figure(run, tmp_path / f"{count}.png"))[1])
+        heights.append(png_size(overview(run, tmp_path / f"{count}.png").read_bytes())[1])
     assert heights[1] - heights[0] == pytest.approx(880, abs=2)
     assert heights[2] - heights[1] == pytest.approx(24, abs=2)  # the line that says what is not shown
 
 
 def test_the_csv_file_has_the_numbers_behind_the_picture(tmp_path: Path) -> None:
     run = run_of({"fitness": predictions(400, (2, 3))})
-    lines = lines_of(report_figure(run, tmp_path / "report.png").with_suffix(".csv"))
+    lines = lines_of(overview(run, tmp_path / "report.png").with_suffix(".csv"))
     chosen = [
         line for line in lines if (line["panel"], line["series"], line["x"]) == ("pearson", "additive ridge", "test")
     ]
@@ -104,7 +61,7 @@ def test_the_csv_file_has_the_numbers_behind_the_picture(tmp_path: Path) -> None
     undefined = [line for line in lines if (line["panel"], line["series"]) == ("pearson", "mean")]
     assert [line["value"] for line in undefined] == ["", ""]
     losses = [float(line["value"]) for line in lines if line["series"] == "validation loss"]
-    assert losses == [record.validation_loss for record in run.history]
+    assert losses == pytest.approx(run.history.curve("validation/loss"))
     assert sum(line["panel"] == "calibration" for line in lines) == 12
     assert [line["x"] for line in lines if line["panel"] == "pearson by number of deletions"] == ["2", "3"]
 
@@ -112,7 +69,7 @@ def test_the_csv_file_has_the_numbers_behind_the_picture(tmp_path: Path) -> None
 def test_calibration_bins_hold_every_measured_strain_in_order() -> None:
     p = predictions(500)
     bins = calibration(p)
-    used = p.usable()
+    used = p.usable
     assert sum(b.n for b in bins) == len(used.measured) == np.isfinite(p.measured).sum()
     assert max(b.n for b in bins) - min(b.n for b in bins) <= 2
     assert [b.predicted for b in bins] == sorted(b.predicted for b in bins)
@@ -150,7 +107,7 @@ def test_long_names_keep_both_ends_and_dollars_are_escaped() -> None:
 def test_a_missing_matplotlib_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'dglcell\[plot\]'"):
-        report_figure(RUNS["no history"], tmp_path / "report.png")
+        overview(RUNS["no history"], tmp_path / "report.png")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,3 @@
+"""Kinds of labels."""
+
+REGRESSION, CLASSIFICATION = "regression", "classification"

@@ -1,0 +1,163 @@
+"""Maps of strain embeddings in the plane."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.plots.data import Embedding, EmbeddingMap, Subject
+from dglcell.plots.density import sample
+from dglcell.plots.interaction import is_binary, is_interaction
+from dglcell.plots.panel import Panel, Table
+from dglcell.plots.style import BLUE, DENSITY, LIGHT, SIGNED, VERMILION, draw_nothing, heading, shorten, with_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NEIGHBOURS, CLOSEST = 15, 0.1
+LEAST_FOR_UMAP = 10
+LEAST_FOR_MAP = 3
+WHICH = "z_p (wild type minus strain)"
+INSTALL = "pip install 'dglcell[umap]'"
+
+
+def how_made(found: EmbeddingMap) -> str:
+    """A sentence on how a map was made."""
+    if found.method == "UMAP":
+        return f"Map by UMAP ({NEIGHBOURS} neighbours, smallest distance {CLOSEST}); long distances mean little."
+    shares = "" if found.explained is None else " ({:.0%} and {:.0%} of the variance)".format(*found.explained)
+    hint = f" (With umap-learn, {INSTALL}, it would be a UMAP.)" if found.missing else ""
+    return f"Map by the first two principal components{shares}.{hint}"
+
+
+def embedding_map(embedding: Embedding, points: int, seed: int = 0) -> EmbeddingMap | None:
+    """Place at most ``points`` strains in the plane, near each other where their embeddings are alike.
+
+    By UMAP (McInnes et al. 2018, arXiv:1802.03426) where the package umap-learn is installed, else by principal
+    components.
+
+    Returns:
+        None where fewer than three strains have a finite embedding.
+    """
+    shown = _chosen(embedding, points, seed)
+    if shown is None:
+        return None
+    enough = len(shown.strains) >= LEAST_FOR_UMAP and bool(np.ptp(shown.vectors, axis=0).any())
+    if enough and (positions := _umap(shown.vectors, seed)) is not None:
+        return EmbeddingMap("UMAP", shown.strains, positions)
+    return EmbeddingMap("PCA", shown.strains, *principal_components(shown.vectors), missing=enough)
+
+
+def principal_map(embedding: Embedding, points: int, seed: int = 0) -> EmbeddingMap | None:
+    """The same by principal components, whatever is installed."""
+    shown = _chosen(embedding, points, seed)
+    return None if shown is None else EmbeddingMap("PCA", shown.strains, *principal_components(shown.vectors))
+
+
+def _chosen(embedding: Embedding, points: int, seed: int) -> Embedding | None:
+    """At most ``points`` strains with finite embeddings, in float64; None where they are too few."""
+    finite = np.flatnonzero(np.isfinite(embedding.vectors).all(axis=1))
+    shown = finite[sample(len(finite), points, seed)]
+    if len(shown) < LEAST_FOR_MAP or embedding.vectors.shape[1] == 0:
+        return None
+    return Embedding(embedding.strains[shown], embedding.vectors[shown].astype(np.float64))
+
+
+def principal_components(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float64], tuple[float, float]]:
+    """[S, 2] coordinates along the two directions of largest variance, and the shares of variance they hold.
+
+    The sign of a direction is chosen so that its largest weight is positive.
+    """
+    centred = vectors - vectors.mean(axis=0)
+    variances, directions = np.linalg.eigh(centred.T @ centred)
+    first = directions[:, ::-1][:, :2]
+    first = first * np.where(first[np.abs(first).argmax(axis=0), range(first.shape[1])] < 0, -1.0, 1.0)
+    positions = np.zeros((len(vectors), 2))
+    positions[:, : first.shape[1]] = centred @ first
+    total = float(variances.sum())
+    shares = [float(v) / total if total > 0 else 0.0 for v in variances[::-1][:2]] + [0.0]
+    return positions, (shares[0], shares[1])
+
+
+def _umap(vectors: NDArray[np.floating], seed: int) -> NDArray[np.float64] | None:
+    """[S, 2] coordinates; None where umap-learn is not installed."""
+    spec = importlib.util.find_spec("umap")
+    if spec is None or spec.origin is None:  # the latter is any folder of this name
+        return None
+    with warnings.catch_warnings():
+        # Of what it imports; that a seed means one thread; that a graph is not connected.
+        warnings.simplefilter("ignore")
+        from umap import UMAP
+
+        reducer = UMAP(
+            n_neighbors=min(NEIGHBOURS, len(vectors) - 1), min_dist=CLOSEST, random_state=seed, n_jobs=1, verbose=False
+        )
+        found: NDArray[np.float64] = np.asarray(reducer.fit_transform(vectors), dtype=np.float64)
+    return found
+
+
+def embedding_panel(found: EmbeddingMap, subject: Subject) -> Panel:
+    """The panel: strains of the map, coloured by their measured phenotype."""
+    measured = np.asarray(subject.predictions.measured, float)[found.strains]
+    n, total = int(np.isfinite(measured).sum()), len(subject.predictions)
+    chosen = f", chosen at random from {total:,}" if len(found.strains) < total else ""
+    caption = (
+        f"Embeddings {WHICH} of {len(found.strains):,} test strains{chosen}; {n:,} of them are coloured by measured "
+        f"{subject.phenotype}. {how_made(found)} Strains that the model sees alike lie close together."
+    )
+    columns = np.column_stack([found.positions, measured]).tolist()
+    rows = [(int(s) + 1, *values) for s, values in zip(found.strains, columns, strict=True)]
+    return Panel(
+        subject.key("embedding"),
+        "Map of strain embeddings",
+        caption,
+        Table(("row of predictions_test.csv", "x", "y", f"measured {subject.phenotype}"), rows),
+        lambda axes: draw_embedding(axes, found, subject),
+    )
+
+
+def draw_embedding(axes: Axes, found: EmbeddingMap | None, subject: Subject) -> None:
+    """Strains in the plane, coloured by their measured phenotype; grey where it was not measured."""
+    title = "Map of strain embeddings"
+    if found is None:
+        draw_nothing(axes, title, "fewer than three strains have an embedding")
+        return
+    heading(axes, title, f"{found.method} · n = {len(found.strains):,}")
+    values = np.asarray(subject.predictions.measured, float)[found.strains]
+    known = np.isfinite(values)
+    size = 22 if len(values) < 200 else 6 if len(values) < 3000 else 2.5
+    points = partial(axes.scatter, s=size, linewidths=0, rasterized=True)
+    points(*found.positions[~known].T, color=LIGHT)
+    if is_binary(values[known]):
+        for value, color in ((0, BLUE), (1, VERMILION)):
+            chosen = known & (values == value)
+            points(*found.positions[chosen].T, color=color, label=f"{value} (n = {chosen.sum():,})")
+        axes.legend(markerscale=max(1.0, 5 / size**0.5))
+    elif known.any():
+        low, high = _color_range(values[known], subject.phenotype)
+        color_map = SIGNED if is_interaction(subject.phenotype) else DENSITY
+        order = np.random.default_rng(0).permutation(np.flatnonzero(known))  # no label lies on top of all others
+        drawn = points(*found.positions[order].T, c=values[order], cmap=color_map, vmin=low, vmax=high)
+        bar = axes.figure.colorbar(drawn, ax=axes, pad=0.015, aspect=32, extend="both")
+        bar.set_label(with_unit(f"measured {shorten(subject.phenotype)}", subject.unit))
+        bar.outline.set_visible(False)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    names = [f"{found.method} {axis}" for axis in (1, 2)]
+    if found.explained is not None:
+        names = [f"PC {axis} ({share:.0%} of variance)" for axis, share in enumerate(found.explained, start=1)]
+    axes.set(xlabel=names[0], ylabel=names[1])
+
+
+def _color_range(values: NDArray[np.float64], phenotype: str) -> tuple[float, float]:
+    """From the 2nd to the 98th percentile; around zero for interaction scores, whose colours are signed."""
+    low, high = (float(q) for q in np.quantile(values, (0.02, 0.98)))
+    if is_interaction(phenotype):
+        reach = max(abs(low), abs(high)) or 1.0
+        return -reach, reach
+    return (low, high) if high > low else (low - 0.5, high + 0.5)

@@ -1,0 +1,169 @@
+"""Several runs side by side: metrics over the runs of each experiment, and where configurations differ."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dglcell.errors import DataError
+from dglcell.plots.panel import Table
+from dglcell.report.html import UNDEFINED, Grid
+from dglcell.report.results_table import Line, ResultsTable, format_value
+from dglcell.report.run_files import RunFiles
+from dglcell.training.results_table import COLUMNS, LOWER_IS_BETTER, UNRANKED
+
+UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_every", "plot_points")
+"""Keys that name, place or draw a run, but do not shape it."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that are averaged: those of one experiment, or null models on one split.
+
+    Attributes:
+        name: of the experiment or null model.
+        model: of the runs.
+        is_null: whether it is a null model.
+        kinds: phenotype → kind of its labels.
+        values: (phenotype, part, metric) → one value a run, NaN where undefined.
+    """
+
+    name: str
+    model: str
+    is_null: bool
+    kinds: dict[str, str]
+    values: dict[tuple[str, str, str], list[float]]
+
+    def mean(self, key: tuple[str, str, str]) -> float:
+        """Over the runs; NaN where any of them is undefined."""
+        values = self.values.get(key, [])
+        return float(np.mean(values)) if values else math.nan
+
+    def sd(self, key: tuple[str, str, str]) -> float:
+        """Sample standard deviation over the runs; NaN for a single one."""
+        values = self.values.get(key, [])
+        return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+
+
+def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
+    """Experiments in the order they are given, then the null models.
+
+    Null models know no seed: where all runs share a split there is one group for each; else one for each split.
+
+    Raises:
+        DataError: a run is given twice.
+    """
+    paths = [run.directory.path.resolve() for run in runs]
+    twice = sorted({str(run.directory.path) for run, path in zip(runs, paths, strict=True) if paths.count(path) > 1})
+    if twice:
+        raise DataError("a run is given twice", got=", ".join(twice), expected="different run directories")
+    splits = list(dict.fromkeys(run.environment["hashes"]["split"] for run in runs))
+    groups: dict[tuple[str, bool], Group] = {}
+    for run in runs:
+        split = f", split {run.environment['hashes']['split'][:8]}" if len(splits) > 1 else ""
+        for row in run.rows:
+            name = row.model + split if row.is_null else run.name
+            group = groups.setdefault((name, row.is_null), Group(name, row.model, row.is_null, {}, {}))
+            group.kinds[row.phenotype] = row.kind
+            for metric, value in row.metrics.items():
+                group.values.setdefault((row.phenotype, row.part, metric), []).append(value)
+    return sorted(groups.values(), key=lambda group: group.is_null)  # stable
+
+
+def comparison_tables(groups: Sequence[Group]) -> list[ResultsTable]:
+    """A table for each kind of labels."""
+    kinds = dict.fromkeys(kind for group in groups for kind in group.kinds.values())
+    return [_table(groups, kind) for kind in kinds]
+
+
+def _table(groups: Sequence[Group], kind: str) -> ResultsTable:
+    """Blocks of phenotype and part, test first; mean ± SD over runs."""
+    columns = COLUMNS[kind]
+    blocks = dict.fromkeys((p, part) for group in groups for p, part, _ in group.values if group.kinds[p] == kind)
+    lines = []
+    for block in sorted(blocks, key=lambda block: block[1] != "test"):
+        inside = [group for group in groups if (*block, "n") in group.values]
+        best = {metric: _best([group.mean((*block, metric)) for group in inside], metric) for metric in columns}
+        for i, group in enumerate(inside):
+            labels = [*(block if i == 0 else ("", "")), group.name, "" if group.is_null else group.model]
+            runs = len(group.values[*block, "n"])
+            cells = [("" if group.is_null else str(runs), False)]
+            cells += [(_cell(group, (*block, metric)), i in best[metric]) for metric in columns]
+            lines.append(Line(labels, cells, group.is_null, i == 0))
+    return ResultsTable(["phenotype", "part", "experiment", "model", "runs", *columns.values()], 4, lines)
+
+
+def comparison_numbers(groups: Sequence[Group]) -> Table:
+    """The same and all other metrics, one value a row."""
+    rows = []
+    for group in groups:
+        for (phenotype, part, metric), values in group.values.items():
+            key, kind = (phenotype, part, metric), "null model" if group.is_null else "experiment"
+            rows.append((kind, group.name, *key, group.mean(key), group.sd(key), len(values)))
+    return Table(("kind", "name", "phenotype", "part", "metric", "mean", "sd", "runs"), rows)
+
+
+def differences(runs: Sequence[RunFiles]) -> Grid:
+    """Keys of the configurations that differ between any two runs: a key a row, an experiment a column.
+
+    Where runs of one experiment differ among themselves, all its values are listed.
+    """
+    values: dict[str, dict[str, list[str]]] = {}
+    flat = [_flatten({k: v for k, v in run.config.items() if k not in UNSHOWN}) for run in runs]
+    names = list(dict.fromkeys(run.name for run in runs))
+    for key in dict.fromkeys(key for entries in flat for key in entries):
+        for run, entries in zip(runs, flat, strict=True):
+            seen = values.setdefault(key, {}).setdefault(run.name, [])
+            if (text := entries.get(key, UNDEFINED)) not in seen:
+                seen.append(text)
+    rows = [
+        [key, *(" | ".join(by_name[name]) for name in names)]
+        for key, by_name in values.items()
+        if len({text for texts in by_name.values() for text in texts}) > 1
+    ]
+    return Grid(["key", *names], rows, texts=1 + len(names))
+
+
+def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
+    """What a reader has to know before comparing."""
+    found = []
+    splits = {run.environment["hashes"]["split"] for run in runs}
+    if len(splits) > 1:
+        found.append(
+            f"The runs are on {len(splits)} different splits, so that they were not tested on the same strains."
+        )
+    for name in dict.fromkeys(run.name for run in runs):
+        own = [run for run in runs if run.name == name]
+        differing = [row[0] for row in differences(own).rows]
+        if differing:
+            found.append(f"Runs of {name} differ in more than their seed: {', '.join(differing)}.")
+    return found
+
+
+def _flatten(content: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value)
+    return flat
+
+
+def _best(values: list[float], metric: str) -> set[int]:
+    """Positions of the best of several values."""
+    finite = {i: -v if metric in LOWER_IS_BETTER else v for i, v in enumerate(values) if math.isfinite(v)}
+    if metric in UNRANKED or len(values) < 2 or not finite:
+        return set()
+    return {i for i, value in finite.items() if value == max(finite.values())}
+
+
+def _cell(group: Group, key: tuple[str, str, str]) -> str:
+    mean, sd = group.mean(key), group.sd(key)
+    text = format_value(key[2], mean)
+    return text if group.is_null or key[2] in UNRANKED or not math.isfinite(sd) else f"{text} ± {sd:#.2g}"

@@ -1,0 +1,123 @@
+"""Pages that need no other file: templates, pictures as data, and how numbers are written."""
+
+from __future__ import annotations
+
+import base64
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dglcell.files import atomic_file
+from dglcell.plots.panel import WIDTH, Panel
+from dglcell.plots.style import check_plotting
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+UNDEFINED = "–"
+PIXELS = 140  # CSS pixels an inch of a figure takes at most; type of 7.5 points is then 15 pixels high
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture with its caption.
+
+    Attributes:
+        id: unique on the page.
+        title: a few words.
+        caption: what one sees.
+        source: the picture itself, as a data URI.
+        width, height: natural size in CSS pixels.
+        is_wide: whether it needs the room of two.
+    """
+
+    id: str
+    title: str
+    caption: str
+    source: str
+    width: int
+    height: int
+    is_wide: bool
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of texts.
+
+    Attributes:
+        columns: heads.
+        rows: one text per column.
+        texts: how many columns from the left are text; the others are numbers, set flush right.
+    """
+
+    columns: list[str]
+    rows: list[list[str]]
+    texts: int = 1
+
+
+@dataclass(frozen=True)
+class Section:
+    """Pictures under one heading, and a table that is folded away.
+
+    Attributes:
+        id: unique on the page.
+        title: the heading.
+        figures: in order.
+        is_open: whether they are shown from the beginning.
+        table: None for no table.
+        table_title: names it.
+    """
+
+    id: str
+    title: str
+    figures: list[Figure]
+    is_open: bool = True
+    table: Grid | None = None
+    table_title: str = ""
+
+
+def figure(panel: Panel, png: bytes) -> Figure:
+    """The picture of a panel."""
+    source = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+    width, height = round(panel.width * PIXELS), round(panel.height * PIXELS)
+    return Figure(f"figure-{panel.key}", panel.title, panel.caption, source, width, height, panel.width > 1.2 * WIDTH)
+
+
+def number(value: object, digits: int = 4) -> str:
+    """A number as text: few digits, a true minus, ``–`` for what is undefined; anything else as it is."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return UNDEFINED
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    text = f"{value:,}" if isinstance(value, int) else f"{value:.{digits}g}"
+    return text.replace("-", "−") if "e" not in text else text
+
+
+def write_page(template: str, path: Path, **content: Any) -> Path:
+    """Fill a template and write the page, whole or not at all.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        MissingDependencyError: jinja2 is not installed.
+    """
+    page = _templates().get_template(template).render(**content)
+    with atomic_file(path) as partial:
+        partial.write_text(page, encoding="utf-8")
+    return path
+
+
+def _templates() -> jinja2.Environment:
+    check_plotting()
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("dglcell.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,234 @@
+"""A finished run, read from its directory alone: neither its store nor a model is needed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from dglcell.errors import CheckpointError, DataError
+from dglcell.plots.data import Embedding, Predictions, RelationWeights, ReportData
+from dglcell.plots.history import History
+from dglcell.report.map_file import find_map
+from dglcell.training.directory import RunDirectory
+from dglcell.training.metrics import ResultRow
+from dglcell.training.record import EpochLog
+
+PARTS = ("test", "validation")
+MEASURED, PREDICTED = "measured_", "predicted_"
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What a finished run wrote.
+
+    Attributes:
+        directory: where.
+        config: the resolved configuration.
+        environment: versions, git state, hashes, sizes.
+        results: the table, and which checkpoint it is of.
+        history: the record of the training.
+        predictions: part → phenotype → predictions.
+        embedding: of some test strains, if the model has one.
+        relation_weights: if the model has them.
+    """
+
+    directory: RunDirectory
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    results: dict[str, Any]
+    history: History
+    predictions: dict[str, dict[str, Predictions]]
+    embedding: Embedding | None
+    relation_weights: RelationWeights
+
+    @property
+    def name(self) -> str:
+        """Of the experiment."""
+        return str(self.config["experiment"]["name"])
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+        return int(self.config["seed"])
+
+    @property
+    def best_epoch(self) -> int:
+        """Of the checkpoint that was evaluated, counted from 1."""
+        return int(self.results["epoch"]) + 1
+
+    @property
+    def rows(self) -> list[ResultRow]:
+        """Metrics of the model and of the null models."""
+        return [
+            ResultRow(
+                row["model"],
+                row["part"],
+                row["phenotype"],
+                {name: math.nan if value is None else value for name, value in row["metrics"].items()},
+                row["is_null"],
+                row["kind"],
+            )
+            for row in self.results["rows"]
+        ]
+
+    @property
+    def size_line(self) -> str:
+        """Strains and cell graph in a line."""
+        about = self.environment
+        sizes = ", ".join(f"{count:,} {name}" for name, count in about["strains"].items())
+        return (
+            f"strains: {sizes} ({self.config['split']['kind']} split) · "
+            f"cell: {about['cell']['genes']:,} genes, {about['cell']['edges']:,} edges"
+        )
+
+    @property
+    def training_line(self) -> str:
+        """Parameters, model, seed and time in a line."""
+        about = self.environment
+        return (
+            f"{about['parameters']:,} parameters · {about['model']} · seed {self.seed} · "
+            f"{len(self.history)} epochs in {self.history.minutes:.1f} min on {about['devices'][0]}"
+        )
+
+    def report_data(self, *, keep_map: bool) -> ReportData:
+        """As the plots take it.
+
+        Args:
+            keep_map: whether a map of embeddings that took long is kept in the run directory.
+        """
+        points = self.config["plot_points"]
+        return ReportData(
+            title=self.name,
+            rows=self.rows,
+            predictions=self.predictions,
+            subtitle=(self.size_line, self.training_line),
+            history=self.history,
+            units=self.results["units"],
+            best_epoch=self.best_epoch,
+            embedding_map=find_map(self.directory, self.embedding, points, self.seed, keep=keep_map),
+            relation_weights=self.relation_weights,
+            points=points,
+        )
+
+
+def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
+    """Read a run directory.
+
+    Args:
+        path: the directory.
+        parts: of the split, whose predictions are read.
+
+    Raises:
+        CheckpointError: it is no run directory, the run is not finished, or a file of it is missing or damaged.
+    """
+    directory = RunDirectory(Path(path))
+    if not directory.path.is_dir():
+        raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
+    if not directory.config.is_file():
+        raise CheckpointError(f"'{directory.path}' is not a run directory", expected="a directory with config.yaml")
+    config = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
+    epochs = config["trainer"]["epochs"]
+    rows = EpochLog(directory.metrics, epochs).read()
+    return RunFiles(
+        directory,
+        config,
+        _read_json(directory.environment),
+        _read_results(directory, len(rows), epochs),
+        History(rows),
+        {part: read_predictions(directory, part) for part in parts},
+        _read_embedding(directory.embedding),
+        _read_relation_weights(directory.relation_weights),
+    )
+
+
+def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[str, Any]:
+    """The table.
+
+    Raises:
+        CheckpointError: there is none, or training has gone on since it was written.
+    """
+    results = _read_json(directory.results) if directory.results.is_file() else None
+    if results is not None and results["epochs"] == epochs:
+        return results
+    since = "" if results is None else f"; its results are those after epoch {results['epochs']}"
+    raise CheckpointError(
+        f"the run '{directory.path}' is not finished",
+        got=f"{epochs} of {planned} epochs{since}",
+        expected="a run that was trained and evaluated to its end",
+        do="continue it with the `dglcell train` command that started it",
+    )
+
+
+def read_predictions(directory: RunDirectory, part: str) -> dict[str, Predictions]:
+    """Phenotype → predictions, from ``predictions_<part>.csv``.
+
+    Raises:
+        CheckpointError: the file is missing or not as a run wrote it.
+    """
+    path = directory.predictions(part)
+    if not path.is_file():
+        raise CheckpointError(
+            f"the run '{directory.path}' has no predictions of the {part} part",
+            expected=path.name,
+            do="run its `dglcell train` command again: a finished run is evaluated anew",
+        )
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            header, *lines = csv.reader(file)
+        counts = np.array([line[0].count(";") + 1 for line in lines], dtype=np.int64)
+        columns = {
+            name: np.array([float(line[i]) if line[i] else math.nan for line in lines])
+            for i, name in enumerate(header)
+            if i
+        }
+        names = [name.removeprefix(MEASURED) for name in columns if name.startswith(MEASURED)]
+        return {name: Predictions(columns[MEASURED + name], columns[PREDICTED + name], counts) for name in names}
+    except (ValueError, IndexError, KeyError, DataError, UnicodeDecodeError, csv.Error) as error:
+        raise _damaged(path, error) from error
+
+
+def _read_embedding(path: Path) -> Embedding | None:
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return Embedding(archive["strains"], archive["vectors"])
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise _damaged(path, error) from error
+
+
+def _read_relation_weights(path: Path) -> RelationWeights:
+    if not path.is_file():
+        return {}
+    content = _read_json(path)
+    return {layer: (entry["relations"], np.array(entry["weights"], float)) for layer, entry in content.items()}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"'{path.parent}' is not a complete run directory", expected=path.name) from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from error
+    if not isinstance(content, dict):
+        raise _damaged(path, f"a {type(content).__name__}")
+    return content
+
+
+def _damaged(path: Path, got: object) -> CheckpointError:
+    return CheckpointError(
+        f"'{path}' is damaged",
+        got=got,
+        expected="the file as `dglcell train` wrote it",
+        do="run the `dglcell train` command of the run again: a finished run is evaluated anew",
+    )

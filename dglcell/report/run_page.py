@@ -1,0 +1,229 @@
+"""The report of one run: its pictures with their numbers, and one page that has everything."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dglcell import __version__
+from dglcell.plots import ReportData, overview, run_panels, write_panel
+from dglcell.plots.learning import term_keys
+from dglcell.plots.panel import Panel, render
+from dglcell.plots.relations import relation_means
+from dglcell.plots.scores import SCORES, curve_key
+from dglcell.plots.spread import COSINE, NORM, SPREAD
+from dglcell.report.html import UNDEFINED, Grid, Section, figure, number, write_page
+from dglcell.report.results_table import NOTE, format_value, results_tables
+from dglcell.report.run_files import RunFiles, read_run
+from dglcell.training.directory import RunDirectory
+
+
+def write_report(path: Path, output: Path | None = None) -> Path:
+    """Report on a finished run.
+
+    Writes the overview (``report.png``), a picture a panel (``figures/``: PNG, SVG and the numbers as CSV) and the page
+    (``report.html``) into the run directory; with ``output``, that page alone, and the directory is left as it is.
+
+    Returns:
+        the path of the page.
+
+    Raises:
+        CheckpointError: the run is not finished, or its files are missing or damaged.
+        MissingDependencyError: matplotlib or jinja2 is not installed.
+    """
+    run = read_run(path)
+    if output is not None:
+        content = page_content(run, run.report_data(keep_map=False), lambda panel: render(panel)["png"])
+        return write_page("run.html", output, **content)
+    directory, data = run.directory, run.report_data(keep_map=True)
+    overview(data, directory.report)
+    content = page_content(run, data, lambda panel: write_panel(panel, directory.figures))
+    return write_page("run.html", directory.page, **content)
+
+
+def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]) -> dict[str, Any]:
+    """What the template is filled with.
+
+    Args:
+        run: the run.
+        data: as the plots take it.
+        draw: panel → PNG file.
+    """
+    about, config = run.environment, run.config
+    path = shlex.quote(str(run.directory.path))
+    return {
+        "version": __version__,
+        "title": f"{run.name}, seed {run.seed}",
+        "description": config["experiment"]["description"],
+        "tags": config["experiment"]["tags"],
+        "lines": [run.size_line, run.training_line],
+        "cards": cards(run),
+        "tables": results_tables(run.rows),
+        "table_note": NOTE,
+        "sections": sections(run, data, draw),
+        "setting": setting(run),
+        "split": split_facts(about["split"]),
+        "checkpoints": checkpoints(run),
+        "config": run.directory.config.read_text(encoding="utf-8"),
+        "choices": _text(run.directory.choices),
+        "command": about["command"],
+        "command_again": f"dglcell train {shlex.quote(str(run.directory.config))} paths.runs=runs-again",
+        "command_predict": f"dglcell predict {path} genotypes.csv --output predictions.csv",
+        "command_report": f"dglcell report {path}",
+        "environment": environment_facts(about),
+        "hashes": [(name.replace("_", " "), digest) for name, digest in about["hashes"].items()],
+        "epochs": epochs_table(run),
+        "files_note": files_note(run.directory),
+    }
+
+
+def cards(run: RunFiles) -> list[dict[str, str]]:
+    """Test score of the model for each phenotype, beside that of the best null model."""
+    found = []
+    for phenotype in dict.fromkeys(row.phenotype for row in run.rows):
+        rows = [row for row in run.rows if row.phenotype == phenotype and row.part == "test"]
+        score = SCORES[rows[0].kind]
+        values = {row.model: row.metrics.get(score.metric, math.nan) for row in rows if row.is_null}
+        best = max((name for name, value in values.items() if math.isfinite(value)), key=values.__getitem__, default="")
+        note = f"best null model, {best}: {format_value(score.metric, values[best])}" if best else ""
+        own = next((row.metrics.get(score.metric, math.nan) for row in rows if not row.is_null), math.nan)
+        found.append(
+            {"label": f"{phenotype}, test {score.title}", "value": format_value(score.metric, own), "note": note}
+        )
+    return found
+
+
+def sections(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]) -> list[Section]:
+    """The figures; those of the validation part are folded away."""
+    found = []
+    for i, (title, panels) in enumerate(run_panels(data).items(), start=1):
+        figures = [figure(panel, draw(panel)) for panel in panels]
+        table = relations_table(run) if title == "Relations" else None
+        is_open = not title.endswith("validation part")
+        found.append(Section(f"section-{i}", title, figures, is_open, table, "The weights as a table"))
+    return found
+
+
+def relations_table(run: RunFiles) -> Grid:
+    """Relation by layer."""
+    means = relation_means(run.relation_weights)
+    names = dict.fromkeys(name for row in means.values() for name in row)
+    rows = [[name, *(number(row.get(name), 3) for row in means.values())] for name in names]
+    return Grid(["relation", *(f"layer {place}" for place in means)], rows)
+
+
+def setting(run: RunFiles) -> list[tuple[str, str]]:
+    """What was trained on what."""
+    config, about = run.config, run.environment
+    units = run.results["units"]
+    named = ", ".join(f"{name} [{unit}]" if unit else name for name, unit in units.items())
+    optimizer, trainer = config["optimizer"], config["trainer"]
+    devices = trainer["devices"] * trainer["num_nodes"]
+    return [
+        ("predicted", named),
+        ("strains", ", ".join(f"{count:,} {name}" for name, count in about["strains"].items())),
+        ("source", config["data"]["source"]["name"]),
+        ("cell graph", f"{about['cell']['genes']:,} genes, {about['cell']['edges']:,} edges"),
+        ("model", f"{about['model']}, {about['parameters']:,} parameters"),
+        ("loss", config["loss"]["name"]),
+        ("optimiser", f"{optimizer['name']}, learning rate {optimizer['lr']}, schedule {config['scheduler']['name']}"),
+        (
+            "batch",
+            f"{config['data']['batch_size']} strains" + (f" on each of {devices} devices" if devices > 1 else ""),
+        ),
+        ("precision", trainer["precision"]),
+        ("epochs", f"{len(run.history)} of {trainer['epochs']}, {run.history.minutes:.1f} min"),
+        ("reported", f"{run.results['checkpoint']}, after epoch {run.best_epoch}"),
+    ]
+
+
+def split_facts(meta: dict[str, Any]) -> list[tuple[str, str]]:
+    """How the strains were divided."""
+    counts = ", ".join(f"{count:,} {name}" for name, count in meta["counts"].items() if count)
+    parameters = [(name.replace("_", " "), _plain(value)) for name, value in meta["parameters"].items()]
+    return [("kind", meta["kind"]), ("seed", str(meta["seed"])), ("strains of the store", counts), *parameters]
+
+
+def checkpoints(run: RunFiles) -> Grid:
+    """The checkpoints that are there, and after which epoch each was written."""
+    loss, pearson = run.history.curve("validation/loss"), run.history.curve("validation/pearson")
+    epochs = {
+        "best_loss": _first_best(-loss, run),
+        "best_pearson": _first_best(pearson, run),
+        "best_average_precision": _first_best(run.history.curve("validation/average_precision"), run),
+        "last": str(run.history.epochs[-1]) if len(run.history) else UNDEFINED,
+    }
+    rows = [
+        [
+            path.name + (" (reported)" if path.name == run.results["checkpoint"] else ""),
+            epochs.get(path.stem, UNDEFINED),
+            f"{path.stat().st_size / 1e6:,.1f} MB",
+        ]
+        for path in sorted(run.directory.checkpoints.glob("*.ckpt"))
+    ]
+    return Grid(["checkpoint", "after epoch", "size"], rows)
+
+
+def environment_facts(about: dict[str, Any]) -> list[tuple[str, str]]:
+    """Versions, device, state of the checkout."""
+    git = about["git"]
+    state = "not a checkout" if git is None else git["commit"] + (", with local changes" if git["dirty"] else "")
+    packages = ", ".join(f"{name} {version}" for name, version in about["packages"].items() if version)
+    return [
+        ("dglcell", about["dglcell"]),
+        ("commit", state),
+        ("Python", about["python"]),
+        ("packages", packages),
+        ("platform", about["platform"]),
+        ("devices", ", ".join(about["devices"])),
+        ("CPU threads", str(about["threads"])),
+    ]
+
+
+def epochs_table(run: RunFiles) -> Grid:
+    """The record's main columns, an epoch a row."""
+    history = run.history
+    keys = {"train/loss": "train loss", "validation/loss": "validation loss"}
+    keys |= {key: f"term {name}" for key, name in term_keys(history).items()}
+    for phenotype, kind in {row.phenotype: row.kind for row in run.rows}.items():
+        keys[curve_key(phenotype, kind)] = f"{phenotype} validation {SCORES[kind].title}"
+    keys |= {NORM: "embedding norm", SPREAD: "embedding spread", COSINE: "embedding cosine"}
+    keys |= {"learning_rate": "learning rate", "seconds": "seconds"}
+    present = set(history.keys())
+    shown = {key: name for key, name in keys.items() if key in present}
+    curves = [history.curve(key).tolist() for key in shown]
+    rows = [[str(epoch), *map(number, values)] for epoch, *values in zip(history.epochs, *curves, strict=True)]
+    return Grid(["epoch", *shown.values()], rows, texts=0)
+
+
+def files_note(directory: RunDirectory) -> str:
+    """What else lies in the run directory."""
+    epochs = len(list(directory.figures.glob("epoch-*.png")))
+    during = f" {epochs} pictures of the validation part during training are there too." if epochs else ""
+    return (
+        f"Everything recorded of every epoch is in {directory.metrics.name}; every figure is in "
+        f"{directory.figures.name}/ as PNG and SVG, with the numbers behind it as CSV.{during}"
+    )
+
+
+def _first_best(values: Any, run: RunFiles) -> str:
+    best = max((value for value in values.tolist() if math.isfinite(value)), default=None)
+    return UNDEFINED if best is None else str(run.history.epochs[values.tolist().index(best)])
+
+
+def _plain(value: object) -> str:
+    """A value of a record, as text."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_plain(item)}" for name, item in value.items())
+    return " / ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _text(path: Path) -> str:
+    """A JSON file, indented; empty where it is not there."""
+    return json.dumps(json.loads(path.read_text(encoding="utf-8")), indent=2) if path.is_file() else ""

@@ -1,0 +1,114 @@
+"""Every numbered experiment is short, valid, and trains: its own model, loss and split on a few invented strains."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dglcell.config import Config
+from dglcell.config_io import load_config
+from dglcell.data.store_build import build_store
+from dglcell.data.table import Provenance, StrainTable
+from dglcell.models.dango_config import DangoConfig
+from dglcell.models.encoder_config import EncoderConfig
+from dglcell.training.run import train
+from tests.raw_files import GENES, tiny_overrides, write_raw_folder
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+NUMBERED = sorted(path for folder in CONF.glob("[0-9][0-9][0-9]-*") for path in folder.glob("*.yaml"))
+MOST_LINES = 30
+LABORATORY = [path for path in NUMBERED if load_config(path).data.source.name != "insilico"]
+ONE_STEP = [
+    "trainer={devices: 1, accelerator: cpu, strategy: auto, epochs: 1, threads: 1, accumulate: {}, patience: null}",
+    "trainer.progress=false",
+    "plot=false",
+    "plot_every=0",
+    "null_models=false",
+    "data={batch_size: 64, eval_batch_size: 64}",
+    "split.subset=null",
+    "split.fractions=[0.5,0.25,0.25]",
+]
+
+
+def identity(path: Path) -> str:
+    """Experiment's name."""
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The catalogue's files for twelve genes."""
+    return write_raw_folder(tmp_path_factory.mktemp("raw"))
+
+
+def invented_store(config: Config, folder: Path) -> Path:
+    """All pairs or triples of the genes, with the phenotypes that an experiment predicts."""
+    size = 3 if config.data.phenotypes == ["trigenic_interaction"] else 2
+    strains = np.array(list(itertools.combinations(range(len(GENES)), size)), dtype=np.uint16)
+    strains = np.random.default_rng(0).permutation(strains)
+    labels = np.random.default_rng(1).normal(0, 0.1, len(strains)).astype(np.float32)
+    if config.data.normalise == "logistic":
+        labels = (labels > 0).astype(np.float32)
+    table = StrainTable(
+        names=GENES,
+        genes=strains.ravel(),
+        offsets=np.arange(0, strains.size + 1, size, dtype=np.int64),
+        phenotypes={name: labels for name in config.data.phenotypes or ["fitness"]},
+        units={},
+        p_values={},
+        sds={},
+        provenance=Provenance(source="invented", description="", citation="", licence="", urls=(), files={}),
+    )
+    build_store(table, folder / "store", command="test")
+    return folder / "store"
+
+
+@pytest.mark.parametrize("path", NUMBERED, ids=identity)
+def test_it_is_a_small_difference(path: Path) -> None:
+    lines = [line for line in path.read_text().splitlines() if line.strip()]
+    assert len(lines) <= MOST_LINES
+    assert lines[0].startswith("#"), "says what it is for"
+    config = load_config(path)
+    assert config.experiment.name == identity(path)
+    assert config.experiment.description
+
+
+@pytest.mark.parametrize("path", LABORATORY, ids=identity)
+def test_it_trains(path: Path, raw: Path, tmp_path: Path) -> None:
+    config = load_config(path)
+    overrides = [*tiny_overrides(raw, config.cell), *ONE_STEP, f"paths.runs={tmp_path / 'runs'}"]
+    tiny = load_config(path, [*overrides, f"data.store={invented_store(config, tmp_path)}"])
+    result = train(tiny)
+    (row,) = (json.loads(line) for line in result.directory.metrics.read_text().splitlines())
+    assert row["step"] >= 1
+    assert np.isfinite(row["train/loss"])
+    assert np.isfinite(row["validation/loss"])
+    parts = {row.part for row in result.rows}
+    assert parts == {"validation", "test"}
+
+
+def test_the_series_have_the_numbers_of_the_original() -> None:
+    names = {identity(path) for path in NUMBERED}
+    hetero = {f"006-kuzmin-tmi/hetero_{number}" for number in ("065", "074", "075", "076", "080", "081", "082")}
+    twins = {f"006-kuzmin-tmi/{name}" for name in ("hetero_086", "hetero_087", "dango_string12_0_profile")}
+    dango = {
+        f"{folder}/dango_string{version}"
+        for folder in ("005-kuzmin2018-tmi", "006-kuzmin-tmi")
+        for version in ("9_1", "11_0", "12_0")
+    }
+    assert hetero | twins | dango | {"005-kuzmin2018-tmi/hetero_ic"} <= names
+
+
+def test_the_models_are_those_of_the_original() -> None:
+    """Settings that the parameter counts 669,917, 1,781,187 and 3,138,270 are tested with."""
+    small, large = (load_config(CONF / f"006-kuzmin-tmi/hetero_{number}.yaml").model for number in ("080", "082"))
+    assert isinstance(small, EncoderConfig)
+    assert isinstance(large, EncoderConfig)
+    assert (small.cross_relation, small.gin_layers, small.metabolism) == ("sum", 2, False)
+    assert (large.cross_relation, large.cross_relation_norm) == ("pairwise_interaction", "layer")
+    assert (large.gin_layers, large.hidden, large.layers, large.local_layers) == (4, 64, 3, 2)
+    assert load_config(CONF / "006-kuzmin-tmi/dango_string12_0.yaml").model == DangoConfig()

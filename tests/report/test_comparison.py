@@ -1,0 +1,128 @@
+"""Several runs on one page: means and standard deviations over seeds, differences, warnings."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from dglcell.cli import main
+from dglcell.errors import DataError
+from dglcell.report.comparison import comparison_tables, differences, group_runs, warnings_of
+from dglcell.report.html import UNDEFINED
+from dglcell.report.run_files import RunFiles, read_run
+from dglcell.training.directory import RunDirectory
+from tests.report.pages import Page
+
+MakeRun = Callable[..., RunDirectory]
+
+
+@pytest.fixture
+def make_run(tiny_run: RunDirectory, tmp_path: Path) -> MakeRun:
+    """Copies of the tiny run under other names, seeds, settings and results."""
+
+    def make(name: str, seed: int, pearson: float, split: str | None = None, **model: Any) -> RunDirectory:
+        run = RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / name / f"seed-{seed}")))
+        config = yaml.safe_load(run.config.read_text())
+        config["experiment"]["name"], config["seed"] = name, seed
+        config["model"].update(model)
+        run.config.write_text(yaml.safe_dump(config))
+        results = json.loads(run.results.read_text())
+        for row in results["rows"]:
+            if not row["is_null"]:
+                row["metrics"].update(pearson=pearson, mse=1 - pearson)
+        run.results.write_text(json.dumps(results))
+        if split is not None:
+            about = json.loads(run.environment.read_text())
+            about["hashes"]["split"] = split
+            run.environment.write_text(json.dumps(about))
+        return run
+
+    return make
+
+
+def read(*runs: RunDirectory) -> list[RunFiles]:
+    """Without predictions."""
+    return [read_run(run.path, parts=()) for run in runs]
+
+
+def test_runs_of_an_experiment_are_averaged(make_run: MakeRun, tmp_path: Path) -> None:
+    runs = [make_run("one", 0, 0.5), make_run("one", 1, 0.7), make_run("two", 0, 0.8, hidden=16)]
+    output = tmp_path / "comparison.html"
+    assert main(["report", *(str(run.path) for run in runs), "-o", str(output)]) == 0
+    page = Page(output)
+    page.check()
+    header, *lines = page.tables[0]
+    assert header[:7] == ["phenotype", "part", "experiment", "model", "runs", "n", "Pearson"]
+    test = {line[2]: line for line in lines[: len(lines) // 2]}
+    assert test["one"][4] == "2"
+    sd = float(np.std([0.5, 0.7], ddof=1))
+    assert test["one"][6] == f"0.600 ± {sd:#.2g}"
+    assert test["two"][6].startswith("0.800")
+    assert "±" not in test["two"][6]
+    assert test["training mean"][4] == ""
+    with open(output.with_suffix(".csv"), newline="") as file:
+        rows = list(csv.DictReader(file))
+    (row,) = (r for r in rows if (r["name"], r["part"], r["metric"]) == ("one", "test", "pearson"))
+    assert (float(row["mean"]), float(row["sd"]), row["runs"]) == (pytest.approx(0.6), pytest.approx(sd), "2")
+    (row,) = (r for r in rows if (r["name"], r["part"], r["metric"]) == ("two", "test", "pearson"))
+    assert (row["sd"], row["kind"]) == ("", "experiment")
+    assert ["model.hidden", "8", "16"] in next(table for table in page.tables if table[0][0] == "key")
+    assert len(page.alternatives) == 2
+
+
+def test_the_best_mean_of_each_block_is_marked(make_run: MakeRun) -> None:
+    groups = group_runs(read(make_run("one", 0, 0.97), make_run("one", 1, 0.99), make_run("two", 0, 0.975)))
+    (table,) = comparison_tables(groups)
+    column = table.columns.index("Pearson") - table.texts
+    best = [line.labels[2] for line in table.rows if line.cells[column][1]]
+    assert best == ["one", "one"]  # on test and on validation
+    assert not any(line.cells[0][1] or line.cells[1][1] for line in table.rows)  # neither runs nor strains
+
+
+def test_an_undefined_metric_of_one_run_makes_the_mean_undefined(make_run: MakeRun) -> None:
+    runs = read(make_run("one", 0, 0.5), make_run("one", 1, math.nan))
+    (group, *_) = group_runs(runs)
+    assert math.isnan(group.mean(("fitness", "test", "pearson")))
+    assert math.isfinite(group.mean(("fitness", "test", "mae")))
+
+
+def test_null_models_are_listed_once_for_each_split(make_run: MakeRun) -> None:
+    one, two = make_run("one", 0, 0.5), make_run("two", 0, 0.5)
+    names = [group.name for group in group_runs(read(one, two))]
+    assert names[:2] == ["one", "two"]
+    assert len(names) == len(set(names))
+    assert "training mean" in names
+    other = make_run("three", 0, 0.5, split="f" * 64)
+    names = [group.name for group in group_runs(read(one, other))]
+    assert sum(name.startswith("training mean, split ") for name in names) == 2
+    assert "training mean, split ffffffff" in names
+    assert warnings_of(read(one, two)) == []
+    assert warnings_of(read(one, other)) == [
+        "The runs are on 2 different splits, so that they were not tested on the same strains."
+    ]
+
+
+def test_runs_of_one_experiment_that_differ_in_more_than_their_seed_are_named(make_run: MakeRun) -> None:
+    runs = read(make_run("one", 0, 0.5), make_run("one", 1, 0.5, hidden=16, features={"gene": "x.csv"}))
+    assert warnings_of(runs) == ["Runs of one differ in more than their seed: model.hidden, model.features.gene."]
+    rows = {row[0]: row[1:] for row in differences(runs).rows}
+    assert rows["model.hidden"] == ["8 | 16"]
+    assert rows["model.features.gene"] == [f"{UNDEFINED} | x.csv"]
+    assert "seed" not in rows
+
+
+def test_a_run_given_twice_is_refused(make_run: MakeRun, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run("one", 0, 0.5)
+    with pytest.raises(DataError, match=r"a run is given twice\n  got:      .*seed-0\n  expected: different"):
+        group_runs(read(run, run))
+    assert main(["report", str(run.path), f"{run.path}/../seed-0"]) == 2
+    assert "a run is given twice" in capsys.readouterr().err

@@ -1,0 +1,200 @@
+"""The page of one run: complete, self-contained, true, and the same when made again."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dglcell.cli import main
+from dglcell.nn.relation_mixer import RelationWeights
+from dglcell.plots import Embedding
+from dglcell.report.map_file import find_map
+from dglcell.report.run_files import read_run
+from dglcell.report.run_page import page_content, write_report
+from dglcell.training.directory import RunDirectory
+from dglcell.training.report import write_relation_weights
+from dglcell.training.results_table import format_metric
+from tests.plots.invented import png_size
+from tests.report.pages import Page
+
+PNG = "data:image/png;base64,"
+
+
+@pytest.fixture
+def run(tiny_run: RunDirectory, tmp_path: Path) -> RunDirectory:
+    """A copy of the tiny run, to be changed."""
+    return RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / "run")))
+
+
+@pytest.fixture(scope="module")
+def page(tiny_run: RunDirectory) -> Page:
+    """What training wrote."""
+    return Page(tiny_run.page)
+
+
+def test_the_page_of_a_trained_run_stands_alone(page: Page) -> None:
+    page.check()
+    assert 'name="viewport"' in page.source
+    assert "prefers-color-scheme: dark" in page.source
+    pictures = [r for r in page.resources if r.startswith(PNG)]
+    assert len(pictures) == len(page.resources) - 1  # the empty icon
+    for picture in pictures:
+        assert png_size(base64.b64decode(picture.removeprefix(PNG)))[0] > 600
+    assert len(pictures) == len(page.alternatives) >= 15
+    assert all("n = " in text or "epoch" in text or "strains" in text for text in page.alternatives)
+
+
+def test_every_figure_lies_in_the_run_directory_too(tiny_run: RunDirectory, page: Page) -> None:
+    keys = [name.removeprefix("figure-") for name in page.ids if name.startswith("figure-")]
+    expected = {f"{key}.{kind}" for key in keys for kind in ("png", "svg", "csv")}
+    assert {path.name for path in tiny_run.figures.iterdir()} == expected
+
+
+def test_the_table_has_the_results(tiny_run: RunDirectory, page: Page) -> None:
+    rows = json.loads(tiny_run.results.read_text())["rows"]
+    header, *lines = page.tables[0]
+    assert header == ["phenotype", "part", "model", "n", "Pearson", "Spearman", "R²", "MSE", "MAE"]
+    assert len(lines) == len(rows)
+    test = [row for row in rows if row["part"] == "test"]
+    assert [line[2] for line in lines[: len(test)]] == [row["model"] for row in test]
+    for line, row in zip(lines, test, strict=False):
+        value = row["metrics"]["mse"]
+        assert line[7].rstrip("*") == format_metric("mse", value)
+        assert line[7].endswith("*") == (value == min(other["metrics"]["mse"] for other in test))
+
+
+def test_the_page_says_all_that_reproduces_the_run(tiny_run: RunDirectory, page: Page) -> None:
+    about = json.loads(tiny_run.environment.read_text())
+    for digest in about["hashes"].values():
+        assert digest in page.text
+    assert about["command"] in page.text
+    assert about["packages"]["torch"] in page.text
+    assert tiny_run.config.read_text() in page.text
+    assert "240 train, 30 validation, 30 test" in page.text
+    assert f"dglcell train {tiny_run.config} paths.runs=runs-again" in page.text
+    assert "best_loss.ckpt (reported)" in page.text
+    epochs = next(table for table in page.tables if table[0][0] == "epoch")
+    history = [json.loads(line) for line in tiny_run.metrics.read_text().splitlines()]
+    assert [row[0] for row in epochs[1:]] == ["1", "2"]
+    column = epochs[0].index("validation loss")
+    assert [float(row[column]) for row in epochs[1:]] == pytest.approx(
+        [row["validation/loss"] for row in history], rel=1e-3
+    )
+    assert epochs[0][-3:] == ["embedding cosine", "learning rate", "seconds"]
+
+
+def test_the_report_is_made_again_from_the_directory_alone(
+    run: RunDirectory, tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(run.figures)
+    shutil.rmtree(run.cell)
+    for path in (run.page, run.report, *run.checkpoints.iterdir()):
+        path.unlink()
+    assert main(["report", str(run.path)]) == 0
+    assert capsys.readouterr().out == f"{run.page}\n"
+    names = sorted(path.name for path in tiny_run.figures.iterdir())
+    assert sorted(path.name for path in run.figures.iterdir()) == names
+    for name in names:
+        assert (run.figures / name).read_bytes() == (tiny_run.figures / name).read_bytes(), name
+    Page(run.page).check()
+
+
+def test_with_an_output_nothing_else_is_written(run: RunDirectory, tmp_path: Path) -> None:
+    shutil.rmtree(run.figures)
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    output = tmp_path / "elsewhere" / "page.html"
+    assert main(["report", str(run.path), "--output", str(output)]) == 0
+    Page(output).check()
+    assert [path.name for path in output.parent.iterdir()] == ["page.html"]
+    assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*")} == before
+
+
+def test_names_are_text_whatever_they_are(run: RunDirectory) -> None:
+    evil = "<script>alert(1)</script>\"'&{{ 7 * 7 }}"
+    config = run.config.read_text().replace("name: tiny\n", f"name: {json.dumps(evil)}\n")
+    run.config.write_text(config.replace("description: ''", f"description: {json.dumps(evil)}"))
+    results = run.results.read_text().replace('"additive ridge"', json.dumps(evil))
+    run.results.write_text(results)
+    write_report(run.path, run.path / "page.html")
+    page = Page(run.path / "page.html")
+    page.check()
+    assert f"{evil}, seed 0" in page.text
+    assert page.tables[0][3][2] == evil
+
+
+def test_relation_weights_are_drawn_and_tabulated(run: RunDirectory) -> None:
+    weights = torch.tensor([[0.5, 0.5], [0.9, 0.1]])
+    write_relation_weights(run.relation_weights, [RelationWeights(0, "gene", ["physical", "regulatory"], weights)])
+    files = read_run(run.path)
+    content = page_content(files, files.report_data(keep_map=False), lambda panel: b"")
+    section = content["sections"][-1]
+    assert [figure.id for figure in section.figures] == ["figure-relations", "figure-relations-layer-1-gene"]
+    assert section.table.columns == ["relation", "layer 1, gene"]
+    assert section.table.rows == [["physical", "0.7"], ["regulatory", "0.3"]]
+    write_relation_weights(run.relation_weights, [])
+    assert read_run(run.path).relation_weights == {}
+
+
+def test_several_phenotypes_have_a_section_each(run: RunDirectory) -> None:
+    for part in ("test", "validation"):
+        header, *lines = run.predictions(part).read_text().splitlines()
+        more = [f"{line},{0.01 * i if i % 3 else ''},{0.01 * i}" for i, line in enumerate(lines)]
+        text = "\n".join([f"{header},measured_tau,predicted_tau", *more])
+        run.predictions(part).write_text(text + "\n")
+    data = read_run(run.path)
+    assert np.isnan(data.predictions["test"]["tau"].measured).sum() == 10
+    titles = [
+        section.title for section in page_content(data, data.report_data(keep_map=False), lambda p: b"")["sections"]
+    ]
+    assert titles[:4] == ["fitness: test part", "tau: test part", "fitness: validation part", "tau: validation part"]
+
+
+def test_a_model_without_embedding_and_a_run_without_null_models_have_a_page(run: RunDirectory) -> None:
+    run.embedding.unlink()
+    results = json.loads(run.results.read_text())
+    results["rows"] = [row for row in results["rows"] if not row["is_null"]]
+    run.results.write_text(json.dumps(results))
+    rows = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    kept = [{key: value for key, value in row.items() if "embedding" not in key} for row in rows]
+    run.metrics.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    data = read_run(run.path)
+    content = page_content(data, data.report_data(keep_map=False), lambda panel: b"")
+    assert [section.title for section in content["sections"]] == [
+        "fitness: test part",
+        "fitness: validation part",
+        "Training",
+    ]
+    assert content["cards"][0]["note"] == ""
+
+
+def test_a_map_by_umap_is_kept_for_the_same_embeddings(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def umap(vectors: np.ndarray, seed: int) -> np.ndarray:
+        made.append(seed)
+        return vectors[:, :2]
+
+    monkeypatch.setattr("dglcell.plots.embedding._umap", umap)
+    vectors = np.random.default_rng(0).normal(size=(20, 3))
+    embedding = Embedding(np.arange(20), vectors)
+    first = find_map(run, embedding, 10, 0, keep=False)
+    assert not run.embedding_map.exists()
+    for points, seed, times in ((10, 0, 2), (10, 0, 2), (10, 1, 3), (12, 1, 4)):
+        found = find_map(run, embedding, points, seed, keep=True)
+        assert found is not None
+        assert found.method == "UMAP"
+        assert len(made) == times
+    assert first is not None
+    changed = find_map(run, Embedding(np.arange(20), vectors + 1), 12, 1, keep=True)
+    assert changed is not None
+    assert len(made) == 5
+    run.embedding_map.write_bytes(b"torn")
+    assert find_map(run, embedding, 12, 1, keep=True) is not None
+    assert len(made) == 6
+    assert find_map(run, None, 12, 1, keep=True) is None
