@@ -17,6 +17,7 @@ FOLDERS = {
     "training": "Training",
     "baselines": "Null models",
     "plots": "Plots",
+    "report": "Report pages",
     "cluster": "Cluster",
     "profiling": "Benchmarks",
     "cli": "Command line",
