@@ -30,9 +30,9 @@ def generate(app: Sphinx) -> None:
 
 
 def keep_colons(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Napoleon takes what stands before a colon in an attribute's first line for its type; let that line be empty."""
+    """Napoleon takes what stands before a colon in an attribute's first line for its type; let that be a comment."""
     if what in ("attribute", "data"):
-        lines.insert(0, "")
+        lines[:0] = ["..", ""]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -20,6 +20,9 @@ from site_extension.markdown import code, table
 MORE = {"cell.networks.NAME": NetworkConfig, "data.source.union.parts[…]": PartConfig, "….conflicts": ConflictConfig}
 """Sections that stand in mappings, lists, or several places."""
 
+SECTION = "section"
+"""In place of a default: the keys stand below."""
+
 HEAD = """\
 # Configuration keys
 
@@ -70,7 +73,10 @@ def keys(kind: type) -> str:
     rows = []
     for field in dataclasses.fields(kind):
         annotation, default, meaning = declared[field.name]
-        rows.append((code(field.name), code(annotation), code(default), meaning))
+        if default == SECTION:
+            rows.append((code(field.name), "section", "", meaning))
+        else:
+            rows.append((code(field.name), code(annotation), code(default), meaning))
     return table(("key", "type", "default", "meaning"), rows)
 
 
@@ -98,11 +104,11 @@ def _default(value: ast.expr) -> str:
     factory = re.fullmatch(r"field\(default_factory=(?:lambda: )?(.*)\)", text)
     if factory:
         text = {"list": "[]", "dict": "{}"}.get(factory[1], factory[1])
-        return "see below" if text.endswith("Config") else text.replace("'", "")
+        return SECTION if text.endswith("Config") else text.replace("'", "")
     if isinstance(value, ast.Constant):
         if isinstance(value.value, str):
             return value.value or '""'
-        return {None: "null", True: "true", False: "false"}.get(value.value, text)
+        return {"None": "null", "True": "true", "False": "false"}.get(text, text)
     return text.lower() if text.isupper() else text
 
 

@@ -165,8 +165,8 @@ def data(config: Config) -> str:
 
 
 def _item(title: str, what: str, citation: str, licence: str, files: Sequence[RemoteFile | RawFile]) -> str:
-    hashes = [f"{code(Path(file.name).name)} sha256 {code(file.sha256[:16])}…" for file in files if file.sha256]
-    about = [what.rstrip("."), citation, f"licence: {licence}" if licence else "", *hashes]
+    hashes = [f"{code(Path(file.name).name)} sha256 {code(file.sha256)}" for file in files if file.sha256]
+    about = [what.rstrip("."), citation, f"Licence: {licence}" if licence else "", *hashes]
     return f"- **{title}**: " + ". ".join(part for part in about if part) + "."
 
 

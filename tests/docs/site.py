@@ -55,6 +55,7 @@ class Site:
         if parts.scheme or parts.netloc:
             return None
         target, anchor = urldefrag(unquote(address))
+        target = target.partition("?")[0]
         file = (path.parent / target).resolve() if target else path
         if not file.is_file():
             return f"{address}: there is no {file.name}"
