@@ -24,6 +24,7 @@ test-gpu: $(INSTALLED)  ## those for a GPU; without one, along a GPU's paths on 
 docs: $(INSTALLED)  ## the site, into docs/_build/html; warnings are errors
 	$(BIN)/python -c "import sphinx, furo, myst_parser, sphinxcontrib.katex" 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	rm -rf docs/_build docs/_generated
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
 
 test-docs: docs  ## the site's links, and all that it shows, slow pages too
@@ -48,4 +49,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $(INSTALLED)
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build docs/_build docs/_generated *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
