@@ -8,7 +8,9 @@ import io
 import re
 import shlex
 import shutil
+import sys
 import tomllib
+import types
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -55,12 +57,14 @@ def registers() -> Iterator[None]:
     "page",
     [pytest.param(p, marks=pytest.mark.slow if p in SLOW else (), id=str(p.relative_to(ROOT))) for p in PYTHON],
 )
-def test_python_blocks_run(page: Path, clone: Path, registers: None) -> None:
-    namespace: dict[str, object] = {"__name__": "docs"}
+def test_python_blocks_run(page: Path, clone: Path, registers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A module of its own: dataclasses and pickles look their module up.
+    module = types.ModuleType("page")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     for block in PYTHON[page]:
         # Numbered like the page, so that a traceback points there.
-        code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
-        exec(code, namespace)
+        code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
+        exec(code, module.__dict__)
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)

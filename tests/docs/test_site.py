@@ -26,7 +26,7 @@ onload="document.body.dataset.width = this.contentDocument.documentElement.scrol
 SEEN = (
     "index.html",
     "guides/strains.html",
-    "_generated/experiments/quickstart.html",
+    "_generated/experiments/101-collins2007-random.html",
     "_generated/api/perturbation.html",
 )
 
