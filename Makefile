@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST_OPTIONS ?= -n 2
 INSTALLED := .venv/installed
 
-.PHONY: demo test test-slow test-slurm test-gpu lint bench install clean
+.PHONY: demo test test-slow test-slurm test-gpu test-docs docs lint bench install clean
 
 demo: $(INSTALLED)  ## compute a deletion screen, train on it, compare with null models, draw
 	$(BIN)/dglcell train conf/quickstart.yaml
@@ -21,6 +21,15 @@ test-slurm: $(INSTALLED)  ## on a SLURM of two nodes that the tests start here; 
 test-gpu: $(INSTALLED)  ## those for a GPU; without one, along a GPU's paths on the CPU where that is possible
 	$(BIN)/python -m pytest tests/gpu $(PYTEST_OPTIONS)
 
+docs: $(INSTALLED)  ## the site, into docs/_build/html; warnings are errors
+	$(BIN)/python -c "import sphinx, furo, myst_parser, sphinxcontrib.katex" 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	rm -rf docs/_build docs/_generated
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html
+
+test-docs: docs  ## the site's links, and all that it shows, slow pages too
+	$(BIN)/python -m pytest tests/docs -m "slow or not slow" $(PYTEST_OPTIONS)
+
 lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -36,8 +45,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,data,plot,bench]" --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,data,plot,predict,bench]" --group dev
 	touch $(INSTALLED)
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build docs/_build docs/_generated *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -43,7 +43,7 @@ class States(ABC):
             strain: column; 0 is the wild type where the batch was made by ``GenotypeBatch.with_wild_type``.
 
         Returns:
-            [*nodes.shape, H].
+            ``[*nodes.shape, H]``.
         """
 
     @abstractmethod

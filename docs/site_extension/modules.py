@@ -1,0 +1,74 @@
+"""The API reference: a page per folder of the package, a section per module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from site_extension.markdown import block
+
+FOLDERS = {
+    "graph": "Cell graph",
+    "perturbation": "Strains' graphs",
+    "kernels": "Kernels",
+    "nn": "Layers",
+    "models": "Models",
+    "losses": "Losses",
+    "data": "Data",
+    "training": "Training",
+    "baselines": "Null models",
+    "plots": "Plots",
+    "report": "Report pages",
+    "cluster": "Cluster",
+    "profiling": "Benchmarks",
+    "cli": "Command line",
+    "": "Configuration, prediction and the rest",
+}
+
+
+def pages(root: Path) -> dict[str, str]:
+    """A page for each folder, and the list of them."""
+    package = root / "dglcell"
+    found: dict[str, list[str]] = {folder: [] for folder in FOLDERS}
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if module in ("dglcell", "dglcell.__main__") or not path.read_text().strip():
+            continue
+        found[_folder(module, package)].append(module)
+    made = {f"api/{_page(folder)}.md": _text(folder, modules) for folder, modules in found.items()}
+    listing = "\n".join(_page(folder) for folder in FOLDERS)
+    return {**made, "api/index.md": _index(listing)}
+
+
+def _folder(module: str, package: Path) -> str:
+    top = module.split(".")[1]
+    # A folder without a title of its own is an oversight that the build should show.
+    return top if (package / top).is_dir() else ""
+
+
+def _page(folder: str) -> str:
+    return folder or "top"
+
+
+def _text(folder: str, modules: list[str]) -> str:
+    title = f"# {FOLDERS[folder]}"
+    where = f"Package `dglcell.{folder}`." if folder else "Modules directly in `dglcell`."
+    sections = [f"## {module}\n\n" + block("{eval-rst}", f".. automodule:: {module}") for module in modules]
+    return "\n".join([title, "", where, "", *sections])
+
+
+def _index(listing: str) -> str:
+    return f"""\
+# API reference
+
+Every public name with its docstring, folder by folder. Imports go one way:
+`graph, kernels → perturbation → nn → models, losses → training → cli`.
+Letters in names and shapes: N nodes of a type, E edges, B strains in the batch, H hidden width, K deleted genes of a
+strain (at most), P deleted genes of the whole batch, T phenotypes, S strains of a data set.
+
+```{{toctree}}
+:maxdepth: 1
+
+{listing}
+```
+"""

@@ -1,0 +1,34 @@
+"""Tables of what can be read: strains, networks, models; and of what each split shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dglcell.data.sources import list_sources
+from dglcell.data.split_config import KINDS
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
+from site_extension.markdown import code, table
+
+
+def pages(root: Path) -> dict[str, str]:
+    """Fragments that guides include."""
+    strains = [
+        (code(source.name), source.description, source.size, source.citation, source.licence)
+        for source in list_sources()
+    ]
+    entries = {**NETWORKS, **GENE_SETS, **MODELS}
+    kinds = {
+        **dict.fromkeys(NETWORKS, "network"),
+        **dict.fromkeys(GENE_SETS, "gene set"),
+        **dict.fromkeys(MODELS, "model"),
+    }
+    catalogue = [
+        (code(name), kinds[name], entry.origin.description, entry.origin.citation, entry.origin.licence)
+        for name, entry in entries.items()
+    ]
+    splits = [(code(kind), sentence) for kind, sentence in KINDS.items()]
+    return {
+        "parts/sources.md": table(("name", "what it holds", "size", "publication", "licence"), strains),
+        "parts/catalogue.md": table(("name", "kind", "what it holds", "publication", "licence"), catalogue),
+        "parts/splits.md": table(("`split.kind`", "what its test part shows, and what not"), splits),
+    }

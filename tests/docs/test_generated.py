@@ -1,0 +1,84 @@
+"""Pages that are made from the package say what the package says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dglcell.config import KINDS, Config
+from dglcell.config_io import load_config
+from tests.docs.pages import DOCS, ROOT
+
+sys.path.insert(0, str(DOCS))
+pytest.importorskip("sphinx", reason="needs the extra 'docs'")
+
+from site_extension import chart, configuration, experiments, originals, results
+
+
+def row(table: str, key: str) -> list[str]:
+    """The cells of a key's row."""
+    line = next(line for line in table.splitlines() if line.startswith(f"| `{key}` |"))
+    return [cell.strip() for cell in line.strip("|").replace("\\|", "/").split("|")]
+
+
+def test_keys_have_their_types_defaults_and_meanings() -> None:
+    top = configuration.keys(Config)
+    assert row(top, "seed") == ["`seed`", "`int`", "`0`", ""]
+    assert row(top, "cell")[1:3] == ["section", ""]
+    assert row(top, "null_models") == ["`null_models`", "`bool`", "`true`", "fit them on the same split"]
+    hetero = configuration.keys(KINDS["model"]["hetero_cell"])
+    assert row(hetero, "hidden") == ["`hidden`", "`int`", "`64`", "H, width of every state"]
+    assert row(hetero, "name")[2] == "`hetero_cell`"
+
+
+def test_every_section_is_there() -> None:
+    page = configuration.pages(ROOT)["configuration.md"]
+    for section in ("cell", "cell.networks.NAME", "data.source.csv", "split.subset", "trainer", "slurm"):
+        assert f"## `{section}`\n" in page
+    assert page.count("`model.name: ") >= len(KINDS["model"])
+
+
+def test_every_experiment_has_a_page() -> None:
+    names = {experiments.slug(ROOT, file) for file in experiments.experiment_files(ROOT)}
+    assert {"quickstart", "101-collins2007-random", "006-kuzmin-tmi-hetero_081"} <= names
+
+
+def test_a_page_says_whether_it_was_measured(tmp_path: Path) -> None:
+    file = ROOT / "conf" / "101-collins2007" / "random.yaml"
+    config = load_config(file)
+    page = experiments.page(ROOT, file, config, {})
+    assert page.splitlines()[2].startswith("**Measured in part:**")
+    assert "| the same | random, 1 |" in page
+    other = ROOT / "conf" / "105-yeast-gem" / "random.yaml"
+    assert experiments.page(ROOT, other, load_config(other), {}).splitlines()[2].startswith("**Not measured yet:**")
+
+
+def test_committed_results_give_mean_and_spread(tmp_path: Path) -> None:
+    file = ROOT / "conf" / "105-yeast-gem" / "random.yaml"
+    config = load_config(file)
+    for seed, pearson in ((0, 0.25), (1, 0.35)):
+        rows = [{"phenotype": "fitness", "part": "test", "model": "hetero_cell", "metrics": {"pearson": pearson}}]
+        path = tmp_path / results.RESULTS / config.experiment.name / f"seed-{seed}" / "results.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"rows": rows}))
+    found = results.committed(tmp_path, config)
+    page = experiments.page(ROOT, file, config, found)
+    assert page.splitlines()[2].startswith("**Measured** with seeds 0, 1")
+    assert "| fitness | test | hetero_cell | 0.300 ± 0.071 |" in page
+
+
+def test_the_chart_is_drawn_from_the_committed_numbers() -> None:
+    made = chart.pages(ROOT)
+    recorded = json.loads((ROOT / chart.RESULTS).read_text())["rows"]
+    best = max(row["samples_per_second"] for row in chart.chosen(recorded, 8, 3))
+    assert f">{best:.2f}<" in made["parts/training-step.svg"]
+    assert "out of memory" in made["parts/training-step.md"]
+
+
+def test_all_keys_of_the_original_are_listed() -> None:
+    made = originals.pages(ROOT)
+    assert row(made["parts/renamed.md"], "model.hidden_channels")[1] == "`model.hidden`"
+    assert "`data_module.num_workers`" in made["parts/dropped.md"]

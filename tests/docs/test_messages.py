@@ -1,0 +1,54 @@
+"""The headings of the page of messages are messages of the package."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT, headings
+
+ANY = "…"
+
+
+def rendered(node: ast.expr) -> list[str]:
+    """What a message looks like with ``…`` for values; both where it is one of two."""
+    if isinstance(node, ast.Constant):
+        return [str(node.value)]
+    if isinstance(node, ast.JoinedStr):
+        return ["".join(ANY if isinstance(part, ast.FormattedValue) else str(part.value) for part in node.values)]
+    if isinstance(node, ast.IfExp):
+        return rendered(node.body) + rendered(node.orelse)
+    if isinstance(node, ast.BinOp):
+        return [left + right for left in rendered(node.left) for right in rendered(node.right)]
+    return [ANY]
+
+
+def plain(text: str) -> str:
+    """Without backquotes, line ends and several ``…`` in a row; only the first line."""
+    return re.sub(r"…[ :]*(?=…)", "", text.split("\n")[0].replace("`", "").strip())
+
+
+def messages() -> set[str]:
+    """The first argument of every error of the package."""
+    found = set()
+    for path in (ROOT / "dglcell").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            if isinstance(node, ast.Call) and name.endswith("Error") and node.args:
+                found |= {plain(message) for message in rendered(node.args[0])}
+    return found
+
+
+MESSAGES = messages()
+
+
+@pytest.mark.parametrize("heading", headings(DOCS / "faq.md", 3))
+def test_headings_are_messages(heading: str) -> None:
+    assert plain(heading) in MESSAGES
+
+
+def test_messages_are_found() -> None:
+    assert len(MESSAGES) > 200
+    assert "unknown strategy" in MESSAGES
