@@ -34,6 +34,19 @@ LOSS_DROPPED = {
     "use_ddp_gather": "strains of all ranks are always compared, with gradient",
     "gather_interval": "strains of all ranks are compared in every step, with gradient",
 }
+SCHEDULER_KEYS = {
+    "type": "scheduler.name",
+    "first_cycle_steps": "scheduler.first_cycle",
+    "cycle_mult": "scheduler.cycle_mult",
+    "max_lr": "optimizer.lr",
+    "min_lr": "scheduler.min_lr",
+    "warmup_steps": "scheduler.warmup",
+    "gamma": "scheduler.gamma",
+    "factor": "scheduler.factor",
+    "patience": "scheduler.patience",
+    "threshold": "scheduler.threshold",
+    "cooldown": "scheduler.cooldown",
+}
 
 RENAMED = {
     "wandb.project": "tracking.project",
@@ -74,7 +87,7 @@ RENAMED = {
     "regression_task.optimizer.type": "optimizer.name",
     "regression_task.optimizer.lr": "optimizer.lr",
     "regression_task.optimizer.weight_decay": "optimizer.weight_decay",
-    "regression_task.lr_scheduler": "scheduler.name",
+    **{f"regression_task.lr_scheduler.{key}": name for key, name in SCHEDULER_KEYS.items()},
     "regression_task.clip_grad_norm": "trainer.clip",
     "regression_task.clip_grad_norm_max_norm": "trainer.clip",
     "regression_task.grad_accumulation_schedule": "trainer.accumulate",
@@ -93,7 +106,7 @@ DROPPED = {
     "cell_dataset.learnable_embedding_input_channels": f"{NO_EFFECT}: states are `model.hidden` wide",
     "cell_dataset.use_preprocessed": f"nothing is preprocessed per strain: {RESIDENT}",
     "cell_dataset.preprocessed_root": f"nothing is preprocessed per strain: {RESIDENT}",
-    "profiler": "`dglcell bench FILE` times a training step and names its parts",
+    "profiler": "`dglcell profile FILE` says where a training step's time goes",
     "data_module.num_workers": RESIDENT,
     "data_module.pin_memory": RESIDENT,
     "data_module.prefetch": RESIDENT,
@@ -114,7 +127,9 @@ DROPPED = {
     "model.metabolism_config": f"{NO_EFFECT}; metabolism is live by `model.metabolism: true`, with `model.conv`",
     "model.prediction_head_config": f"{NO_EFFECT}; the global head is an MLP of two layers",
     **{f"regression_task{section}.{key}": why for key, why in LOSS_DROPPED.items() for section in LOSS_SECTIONS},
-    "regression_task.execution_mode": "`dglcell bench FILE` times the parts of a step",
+    "regression_task.execution_mode": "`dglcell profile FILE --mode data|forward|backward|full`",
+    "regression_task.lr_scheduler": "set `scheduler.name`, `none` for no schedule; a plateau is one of the validation "
+    "loss, relative to the best",
 }
 """Key, or section, of the original → why there is none here."""
 
