@@ -50,8 +50,16 @@ class Preemption(Callback):
             if isinstance(callback, GradientAccumulationScheduler):
                 trainer.accumulate_grad_batches = callback.get_accumulate_grad_batches(trainer.current_epoch)
 
-    def teardown(self, trainer: pl.Trainer, module: pl.LightningModule, stage: str) -> None:
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Give the signals back."""
+        self._give_back()
+
+    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
+        """Give the signals back."""
+        self._give_back()
+
+    def _give_back(self) -> None:
+        # Not in `teardown`: Lightning has put its own handlers away by then, and they would come back for good.
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._before = {}

@@ -13,7 +13,7 @@ import pytest
 
 from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
-from dglcell.training.preemption import requeue_job
+from dglcell.training.preemption import SIGNALS, requeue_job
 from dglcell.training.resume import newest_checkpoint
 from tests.integration.test_resume import assert_same_end
 from tests.tiny import BARE, Tiny, process_environment
@@ -77,3 +77,9 @@ def test_a_later_epoch_wins_over_an_old_interruption(tiny: Tiny, tmp_path: Path)
 
 def test_outside_slurm_nothing_is_queued() -> None:
     assert not requeue_job({})
+
+
+def test_after_training_signals_do_what_they_did_before(tiny: Tiny, tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    tiny.train(tmp_path, "trainer.epochs=1")
+    assert [signal.getsignal(number) for number in SIGNALS] == before

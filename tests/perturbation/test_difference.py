@@ -16,6 +16,7 @@ from torch import nn
 from dglcell.graph.schema import Relation
 from dglcell.kernels import rows
 from dglcell.kernels.spmm import KERNELS
+from dglcell.nn.cross_relation import CrossRelation
 from dglcell.nn.gin import GINConv
 from dglcell.nn.hetero_layer import HeteroLayer
 from dglcell.nn.sage import SAGEConv
@@ -94,7 +95,8 @@ def make_layers(cell: RandomCell, conv: str, aggregation: str, norm: str, recomp
             return SAGEConv(relation, WIDTH)
         return GINConv(relation, WIDTH, hidden=5, layers=2, activation="tanh", dropout=0.0)
 
-    options = {"width": WIDTH, "aggregation": aggregation, "norm": norm, "activation": "gelu", "dropout": 0.0}
+    combination = CrossRelation(aggregation, activation="gelu")
+    options = {"width": WIDTH, "cross_relation": combination, "norm": norm, "activation": "gelu", "dropout": 0.0}
     layers = (HeteroLayer(list(cell.edges), make_conv, **options, residual=True, recompute=recompute) for _ in range(3))
     return nn.ModuleList(layers).double()
 
