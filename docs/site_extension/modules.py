@@ -18,8 +18,9 @@ FOLDERS = {
     "baselines": "Null models",
     "plots": "Plots",
     "report": "Report pages",
+    "designs": "Predicted designs",
     "cluster": "Cluster",
-    "profiling": "Benchmarks",
+    "profiling": "Benchmarks and profiles",
     "cli": "Command line",
     "": "Configuration, prediction and the rest",
 }

@@ -15,7 +15,7 @@ from tests.docs.pages import DOCS, ROOT
 sys.path.insert(0, str(DOCS))
 pytest.importorskip("sphinx", reason="needs the extra 'docs'")
 
-from site_extension import chart, configuration, experiments, originals, results
+from site_extension import chart, configuration, experiments, modules, originals, results
 
 
 def row(table: str, key: str) -> list[str]:
@@ -82,3 +82,8 @@ def test_all_keys_of_the_original_are_listed() -> None:
     made = originals.pages(ROOT)
     assert row(made["parts/renamed.md"], "model.hidden_channels")[1] == "`model.hidden`"
     assert "`data_module.num_workers`" in made["parts/dropped.md"]
+
+
+def test_every_folder_of_the_package_has_a_page() -> None:
+    folders = {path.parent.name for path in (ROOT / "dglcell").glob("*/*.py")}
+    assert folders <= set(modules.FOLDERS)
