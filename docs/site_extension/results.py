@@ -69,8 +69,10 @@ def _spread(values: list[Any]) -> str:
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return "-"
-    mean = f"{statistics.fmean(known):.3g}" if abs(known[0]) < 1e-3 else f"{statistics.fmean(known):.3f}"
-    return mean if len(known) < 2 else f"{mean} ± {statistics.stdev(known):.3f}"
+    # Errors of small scores would all be 0.000; mean and spread have the same number of decimals.
+    decimals = 3 if max(map(abs, known)) >= 0.1 else 6
+    mean = f"{statistics.fmean(known):.{decimals}f}"
+    return mean if len(known) < 2 else f"{mean} ± {statistics.stdev(known):.{decimals}f}"
 
 
 def stated_table(root: Path, rows: Sequence[str]) -> str:
