@@ -47,6 +47,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         merged = _merge(where, content, *[_parse_override(override) for override in overrides])
         plain = OmegaConf.to_container(merged, resolve=True)
         assert isinstance(plain, dict)
+        _leave_out_networks(plain)
         kinds = {section: _kind(plain, section, where) for section in KINDS}
         _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
         schema = Config(**{section: kind() for section, kind in kinds.items()})
@@ -58,6 +59,14 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         ) from error
     assert isinstance(config, Config)
     return config
+
+
+def _leave_out_networks(plain: dict[Any, Any]) -> None:
+    """``cell.networks.NAME: null`` takes a network of an extended file out."""
+    cell = plain.get("cell")
+    networks = cell.get("networks") if isinstance(cell, dict) else None
+    if isinstance(cell, dict) and isinstance(networks, dict):
+        cell["networks"] = {name: network for name, network in networks.items() if network is not None}
 
 
 def _parse_override(override: str) -> DictConfig:

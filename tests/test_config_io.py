@@ -73,6 +73,12 @@ def test_another_kind_starts_a_section_anew(tmp_path: Path, monkeypatch: pytest.
     )
 
 
+def test_a_network_of_an_extended_file_can_be_left_out() -> None:
+    yeast = CONF / "101-collins2007" / "random.yaml"
+    names = set(load_config(yeast).cell.networks)
+    assert set(load_config(yeast, ["cell.networks.physical=null"]).cell.networks) == names - {"physical"}
+
+
 def test_the_name_is_the_file_below_conf(tmp_path: Path) -> None:
     text = "cell: {model: textbook}\n"
     assert load_config(write(tmp_path, "conf/yeast/one.yaml", text)).experiment.name == "yeast/one"
