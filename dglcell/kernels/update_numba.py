@@ -19,7 +19,7 @@ reduction = numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"}, erro
 FIXED_WIDTHS = (32, 64, 128)
 """Widths with compiled code of their own: loops of known length are faster."""
 
-ROWS = 512
+ROWS = 128
 """Rows computed at a time: what lies between input and output stays in the second-level cache."""
 
 NO_NORM, LAYER_NORM, RMS_NORM = range(3)

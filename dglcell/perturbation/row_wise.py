@@ -158,6 +158,16 @@ class _TakeRows(torch.autograd.Function):
         return out, None
 
 
+def shared_sums(share_NB: Tensor, x_NH: Tensor) -> Tensor:
+    """[B, H] weighted sums of rows that all strains share: the first strain's, plus what the others differ from it.
+
+    The difference of two strains is what matters; so computed, its rounding error is small against it, not against
+    the sums.
+    """
+    first_N1 = share_NB[:, :1]
+    return first_N1.T @ x_NH + (share_NB - first_N1).T @ x_NH
+
+
 def add_by(start_BH: Tensor, groups: Tensor, values_KH: Tensor) -> Tensor:
     """[B, H] ``start`` plus the sums of the values that belong to each of its rows.
 

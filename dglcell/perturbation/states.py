@@ -15,11 +15,18 @@ from torch import Tensor
 
 from dglcell.perturbation.row_blocks import Shape
 from dglcell.perturbation.row_index import RowIndex, union
-from dglcell.perturbation.row_wise import Rows, RowWise, Term, add_by, sum_terms
+from dglcell.perturbation.row_wise import Rows, RowWise, Term, add_by, shared_sums, sum_terms
+from dglcell.perturbation.strain_sums import Message, Source, StrainTerm, sum_by_strain, worthwhile
 
 
 class States(ABC):
-    """States of the N nodes of one type in B strains, H wide."""
+    """States of the N nodes of one type in B strains, H wide.
+
+    Attributes:
+        pending: where they are a product that is not taken yet, that and the states of the nodes that send.
+    """
+
+    pending: tuple[Message, States] | None = None
 
     @staticmethod
     def shared(x_NH: Tensor) -> States:
@@ -29,6 +36,11 @@ class States(ABC):
     @abstractmethod
     def map(self, function: RowWise | Callable[[Tensor], Tensor]) -> States:
         """Apply a row-wise function (linear, norm, activation): [..., H] → [..., H']."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """Of the states."""
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -69,6 +81,11 @@ class DenseStates(States):
 
     x_NBH: Tensor
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """See ``States.dtype``."""
+        return self.x_NBH.dtype
+
     def map(self, function: RowWise | Callable[[Tensor], Tensor]) -> States:
         """See ``States.map``."""
         return combine_states(function, [self])
@@ -104,6 +121,11 @@ class SharedStates(States):
     index: RowIndex | None
 
     @property
+    def dtype(self) -> torch.dtype:
+        """See ``States.dtype``."""
+        return self.x_XH.dtype
+
+    @property
     def base_NH(self) -> Tensor:
         """[N, H] states of the wild type."""
         return self.x_XH if self.index is None else self.x_XH[: self.index.num_nodes]
@@ -122,8 +144,9 @@ class SharedStates(States):
         if self.index is None:
             return self.x_XH.unsqueeze(1)
         every = RowIndex(torch.ones_like(self.index.mask_BN))
-        positions = self.positions(every).view_as(every.mask_BN).T.flatten()
-        return Rows(self.x_XH, positions).all().view(self.index.num_nodes, self.index.num_strains, -1)
+        # Strain by strain, as layers are computed on a CPU.
+        rows = Rows(self.x_XH, self.positions(every)).all()
+        return rows.view(self.index.num_strains, self.index.num_nodes, -1).transpose(0, 1)
 
     def rows(self, nodes: Tensor, strain: int) -> Tensor:
         """See ``States.rows``."""
@@ -167,16 +190,6 @@ def pooling_shares(gate: States, keep_NB: Tensor) -> Tensor:
     share_NB = torch.softmax(logits_NB.masked_fill(~keep_NB, torch.finfo(logits_NB.dtype).min), dim=0)
     # The product matters only where a strain keeps no node at all: it pools to zero.
     return share_NB * keep_NB
-
-
-def shared_sums(share_NB: Tensor, x_NH: Tensor) -> Tensor:
-    """[B, H] weighted sums of rows that all strains share: the first strain's, plus what the others differ from it.
-
-    The difference of two strains is what matters; so computed, its rounding error is small against it, not against
-    the sums.
-    """
-    first_N1 = share_NB[:, :1]
-    return first_N1.T @ x_NH + (share_NB - first_N1).T @ x_NH
 
 
 Addend = tuple[RowWise | None, Sequence[States]]
@@ -235,17 +248,55 @@ def sum_updates(addends: Sequence[Addend]) -> States:
 
 
 def _dense_sum(addends: Sequence[Addend]) -> States:
+    by_strain = _sum_by_strain(addends)
+    if by_strain is not None:
+        return by_strain
     tensors = [[s.dense() for s in arguments] for _, arguments in addends]
     flat = [x for group in tensors for x in group]
     N, B = len(flat[0]), max(x.shape[1] for x in flat)
-    spread = torch.arange(N, device=flat[0].device).repeat_interleave(B, output_size=N * B)
+    # Rows are taken strain by strain where they lie so.
+    by_node = any(x.shape[1] == B and x.is_contiguous() for x in flat)
+    spread = torch.arange(N, device=flat[0].device)
+    spread = spread.repeat_interleave(B, output_size=N * B) if by_node else spread.repeat(B)
 
     def rows(x_NBH: Tensor) -> Rows:
         # States that all strains share are not multiplied.
-        return Rows(x_NBH.reshape(-1, x_NBH.shape[-1]), *(() if x_NBH.shape[1] == B else (spread, N)))
+        if x_NBH.shape[1] != B:
+            return Rows(x_NBH[:, 0], spread, N)
+        return Rows((x_NBH if by_node else x_NBH.transpose(0, 1)).reshape(N * B, -1))
 
     terms = [Term(function, [rows(x) for x in group]) for (function, _), group in zip(addends, tensors, strict=True)]
-    return DenseStates(sum_terms(terms, Shape(0, N * B)).view(N, B, -1))
+    total = sum_terms(terms, Shape(0, N * B))
+    return DenseStates(total.view(N, B, -1) if by_node else total.view(B, N, -1).transpose(0, 1))
+
+
+def _sum_by_strain(addends: Sequence[Addend]) -> States | None:
+    """The sum strain by strain, where a product is still to be taken and that is worthwhile."""
+    arguments = [s for _, group in addends for s in group]
+    messages = [s.pending[0] for s in arguments if s.pending is not None]
+    updates = [update for update, _ in addends if update is not None]
+    if not messages or any(update.compiled is None or update.random for update in updates):
+        return None
+    B = messages[0].keep_NB.shape[1]
+    tables = {id(s): s for s in (s.pending[1] if s.pending else s for s in arguments)}
+    position = {key: i for i, key in enumerate(tables)}
+
+    def source(s: States) -> Source:
+        message, sender = s.pending or (None, s)
+        return Source(position[id(sender)], message)
+
+    terms = [
+        StrainTerm(
+            None if update is None else update.compiled,
+            [source(s) for s in group],
+            [] if update is None else update.parameters,
+        )
+        for update, group in addends
+    ]
+    tables_BNH = [s.dense().expand(-1, B, -1).transpose(0, 1) for s in tables.values()]
+    if not worthwhile(terms, tables_BNH):
+        return None
+    return DenseStates(sum_by_strain(terms, tables_BNH).transpose(0, 1))
 
 
 def _union(states: Sequence[SharedStates]) -> RowIndex | None:
