@@ -24,10 +24,9 @@ from dglcell.graph.vocabulary import NameReport
 from dglcell.kernels import attention, rows, spmm, update
 from dglcell.losses.bce import BceConfig
 from dglcell.losses.build import make_loss
-from dglcell.losses.ic import IcConfig
+from dglcell.losses.distribution_loss import IcConfig, MleDistSupcrConfig
 from dglcell.losses.loss import LossConfig
 from dglcell.losses.masked import MaskedConfig
-from dglcell.losses.mle_dist_supcr import MleDistSupcrConfig
 from dglcell.losses.mle_wass_supcr import MleWassSupcrConfig
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
