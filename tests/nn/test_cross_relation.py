@@ -242,7 +242,7 @@ def test_mean_weights_are_those_of_all_rows(how: str) -> None:
 def test_options_are_named_after_pairs() -> None:
     assert make_mixer("pairwise_interaction", 2, 2).options(["physical", "regulatory"]) == [
         "physical",
-        "physical × regulatory",  # noqa: RUF001
+        "physical × regulatory",
         "regulatory",
         "mean",
     ]
