@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -114,6 +116,11 @@ def shares(parts: Parts) -> np.ndarray:
     """Strains of each part among those used."""
     used = parts[parts != UNUSED]
     return np.bincount(used, minlength=3) / len(used)
+
+
+def changed(table: StrainTable, **columns: np.ndarray) -> StrainTable:
+    """The table with other values of its phenotypes."""
+    return replace(table, phenotypes={name: values.astype(np.float32) for name, values in columns.items()})
 
 
 def gene_lists(table: StrainTable) -> list[list[str]]:
