@@ -1,17 +1,14 @@
 """The compiled loops of the ``tiled`` kernel.
 
 Kept apart because importing numba takes a good part of a second, which only a product with this kernel should pay.
-Compiled code is kept beside this file, or in the user's cache folder where the installation is read-only.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-import numba
 import numpy as np
 
 from dglcell.kernels.edge_sum_numba import VECTOR_BYTES, VECTORS, sum_edges
+from dglcell.kernels.jit_numba import jit
 
 # Columns are counted in unsigned integers: a signed index might be negative, and the question keeps the compiler from
 # handling many columns with one instruction.
@@ -19,17 +16,7 @@ _column = np.uint64
 _HALF, _ONE, _NAN = np.uint32(16), np.uint32(1), np.uint32(0x7FC0)
 
 
-def _compiled(function):
-    """Compile at the first call with each set of types; threads may run it at once."""
-    # Multiplying and adding in one instruction is allowed, summing in another order is not: a row is summed in the
-    # order of its edges.
-    dispatcher = numba.njit(nogil=True, fastmath={"contract"}, error_model="numpy")(function)
-    with suppress(RuntimeError):  # neither folder can be written: every process compiles for itself
-        dispatcher.enable_caching()
-    return dispatcher
-
-
-@_compiled
+@jit
 def pack(x, column, tile):
     """Copy the columns of ``x`` [N, C] from ``column`` on to ``tile`` [N, W]; zeros beyond the last."""
     width, column = _column(min(tile.shape[1], x.shape[1] - column)), _column(column)
@@ -39,7 +26,7 @@ def pack(x, column, tile):
         tile[u, width:] = 0
 
 
-@_compiled
+@jit
 def pack_bfloat16(x, column, tile):
     """``pack`` from the bits of bfloat16, which numba has no type for, to those of float32: they are its upper half."""
     width, column = _column(min(tile.shape[1], x.shape[1] - column)), _column(column)
@@ -49,7 +36,7 @@ def pack_bfloat16(x, column, tile):
         tile[u, width:] = 0
 
 
-@_compiled
+@jit
 def unpack_bfloat16(tile, column, y):
     """Round bits of float32 to bits of bfloat16: from ``tile`` [M, W] to ``y`` [M, C] from ``column`` on."""
     width, column = _column(min(tile.shape[1], y.shape[1] - column)), _column(column)
@@ -61,9 +48,11 @@ def unpack_bfloat16(tile, column, y):
             y[v, column + c] = _NAN if is_nan else rounded
 
 
-@_compiled
+@jit
 def sum_rows(source, stride, offset, width, starts, indices, weights, y, column, add):
     """For every row v the sum over its edges e: ``y[v, column + c] = Σ weights[e] · source[indices[e], offset + c]``.
+
+    In the order of the edges.
 
     Args:
         source: matrix laid out flat, float32 or float64.
