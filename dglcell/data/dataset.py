@@ -77,15 +77,17 @@ class StrainDataset:
         """
         chosen = check_phenotypes(table, phenotypes)
         genes = _translate(table.genes, vocabulary.indices(table.names))
-        lacking = np.flatnonzero(genes < 0)
         keep = np.ones(len(table), dtype=bool)
+        lacking = np.flatnonzero(genes < 0)
         keep[np.searchsorted(table.offsets, lacking, side="right") - 1] = False
         unknown_names = tuple(sorted({table.names[i] for i in np.unique(table.genes[lacking])}))
         report = NameReport(len(table.names), unknown_names, rows_dropped=int((~keep).sum()))
         enforce_name_policy(report, unknown, where=f"store of '{table.provenance.source}'", key="data.unknown_genes")
-        labels = np.stack([table.phenotypes[name] for name in chosen], axis=1).astype(np.float32, copy=False)
+        columns = [table.phenotypes[name].astype(np.float32, copy=False) for name in chosen]
+        # One column is a matrix as it is.
+        labels = np.stack(columns, axis=1) if len(columns) > 1 else columns[0][:, None]
         # A strain without any of the chosen labels has nothing to teach.
-        keep &= ~np.isnan(labels).all(1)
+        keep &= ~np.logical_and.reduce([np.isnan(column) for column in columns])
         if not keep.any():
             raise DataError(
                 "no strain is left",
@@ -105,7 +107,7 @@ class StrainDataset:
             phenotypes=tuple(chosen),
             units=tuple(table.units.get(name, "") for name in chosen),
             max_deletions=max(int(np.diff(offsets[i : i + PIECE + 1]).max()) for i in range(0, len(labels), PIECE)),
-            rows=torch.as_tensor(np.flatnonzero(keep)),
+            rows=torch.arange(len(keep)) if keep.all() else torch.as_tensor(np.flatnonzero(keep)),
             names=report,
         )
 
@@ -151,7 +153,11 @@ class StrainDataset:
 
 
 def _translate(genes: NDArray[np.int32], mapping: NDArray[np.int64]) -> NDArray[np.int32]:
-    """``mapping[genes]``; numpy makes all indices int64 first, so a piece at a time."""
+    """``mapping[genes]``; numpy makes all indices int64 first, so a piece at a time. The same array where all keep
+    their indices.
+    """
+    if np.array_equal(mapping, np.arange(len(mapping))):
+        return genes
     translated, mapping = np.empty(len(genes), np.int32), mapping.astype(np.int32)
     for start in range(0, len(genes), PIECE):
         translated[start : start + PIECE] = mapping[genes[start : start + PIECE]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,14 @@ from dglcell.data.table import StrainTable
 from dglcell.errors import DataError, listing
 
 META_KEY = b"meta"
+MOST_THREADS = 8
+# Blocks that one thread takes at a time.
+SPAN = 32
+
+
+def reading_threads() -> int:
+    """How many threads read blocks: checksums and copies let go of Python's lock."""
+    return min(MOST_THREADS, os.cpu_count() or 1)
 
 
 def block_key(block: int) -> bytes:
@@ -75,13 +84,29 @@ class Store:
         counts = np.empty(meta.strains, np.uint8)
         genes = np.empty(meta.deletions, np.int32)
         labels = np.empty((len(rows), meta.strains), np.float32)
-        strain = gene = 0
-        for block in self._blocks():
-            counts[strain : strain + len(block)] = block.counts
-            genes[gene : gene + len(block.genes)] = block.genes
-            for into, row in enumerate(rows):
-                labels[into, strain : strain + len(block)] = block.labels[row]
-            strain, gene = strain + len(block), gene + len(block.genes)
+        with self._environment().begin(buffers=True) as transaction, ThreadPoolExecutor(reading_threads()) as pool:
+
+            def check(span: range) -> list[Block]:
+                return [self._block(transaction, block) for block in span]
+
+            # Checked before anything is copied: where a block's strains go depends on the blocks before it.
+            spans = [range(i, min(i + SPAN, len(meta.blocks))) for i in range(0, len(meta.blocks), SPAN)]
+            blocks = [block for found in pool.map(check, spans) for block in found]
+            strains = np.cumsum([0, *map(len, blocks)])
+            deletions = np.cumsum([0, *(len(block.genes) for block in blocks)])
+
+            def copy(span: range) -> None:
+                for block in span:
+                    found, here = blocks[block], slice(strains[block], strains[block + 1])
+                    counts[here] = found.counts
+                    genes[deletions[block] : deletions[block + 1]] = found.genes
+                    for into, row in enumerate(rows):
+                        labels[into, here] = found.labels[row]
+
+            for _ in pool.map(copy, spans):
+                pass
+            # They are views of the file, which go before the transaction does.
+            del blocks
         return self._table(counts, genes, labels, rows)
 
     def read_block(self, block: int) -> StrainTable:
