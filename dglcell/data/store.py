@@ -106,7 +106,7 @@ class Store:
             for _ in pool.map(copy, spans):
                 pass
             # They are views of the file, which go before the transaction does.
-            del blocks
+            blocks.clear()
         return self._table(counts, genes, labels, rows)
 
     def read_block(self, block: int) -> StrainTable:
