@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ META_KEY = b"meta"
 MOST_THREADS = 8
 # Blocks that one thread takes at a time.
 SPAN = 32
+
+_opening = threading.Lock()
 
 
 def reading_threads() -> int:
@@ -109,6 +112,18 @@ class Store:
             blocks.clear()
         return self._table(counts, genes, labels, rows)
 
+    def blocks(self, numbers: Iterable[int]) -> Iterator[Block]:
+        """Some blocks in turn, as columns in the store's own indices; usable in several threads at once.
+
+        Their arrays are views of the file, valid until the next is asked for.
+
+        Raises:
+            DataError: a block is damaged, or the store was built anew.
+        """
+        with self._opened().begin(buffers=True) as transaction:
+            for block in numbers:
+                yield self._block(transaction, block)
+
     def read_block(self, block: int) -> StrainTable:
         """The strains of one block (``meta.blocks`` has the number of strains in each).
 
@@ -118,9 +133,7 @@ class Store:
         """
         if not 0 <= block < len(self.meta.blocks):
             raise IndexError(f"block {block} of {len(self.meta.blocks)}")
-        if self._held is None or self._held[0] != os.getpid():
-            self._held = os.getpid(), self._environment()
-        with self._held[1].begin(buffers=True) as transaction:
+        with self._opened().begin(buffers=True) as transaction:
             found = self._block(transaction, block)
             return self._table(
                 found.counts, found.genes.astype(np.int32), found.labels.copy(), range(len(found.labels))
@@ -134,7 +147,7 @@ class Store:
         """
         self.meta.check_vocabulary(f"store '{self.path}'")
         digest = ContentHash(self.meta.layout, self.meta.vocabulary_sha256, self.meta.units)
-        for block in self._blocks():
+        for block in self.blocks(range(len(self.meta.blocks))):
             digest.update(block)
         if digest.hexdigest() != self.sha256:
             raise DataError(
@@ -150,6 +163,13 @@ class Store:
             raise DataError(f"store '{self.path}' was built anew while it was in use", do="open it again")
         return environment
 
+    def _opened(self) -> lmdb.Environment:
+        """The environment, kept for this process."""
+        with _opening:
+            if self._held is None or self._held[0] != os.getpid():
+                self._held = os.getpid(), self._environment()
+            return self._held[1]
+
     def _read_meta(self, environment: lmdb.Environment) -> StoreMeta:
         try:
             with environment.begin() as transaction:
@@ -163,13 +183,6 @@ class Store:
                 do="build a store with `dglcell data build`",
             )
         return StoreMeta.from_bytes(record, f"store '{self.path}'")
-
-    def _blocks(self) -> Iterator[Block]:
-        """Every block in turn; its arrays are valid until the next is asked for."""
-        environment = self._environment()
-        with environment.begin(buffers=True) as transaction:
-            for block in range(len(self.meta.blocks)):
-                yield self._block(transaction, block)
 
     def _block(self, transaction: lmdb.Transaction, block: int) -> Block:
         """One block, as views of the file that die with ``transaction``."""
