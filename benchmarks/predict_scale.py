@@ -2,7 +2,8 @@
 
 Two cells: the E. coli core model of the quickstart (137 genes, all 419,220 triples), and the generated cell graph of
 yeast size (6,607 genes, nine networks), of whose 4.8e10 triples the first are predicted for about ``BUDGET`` seconds.
-Weights are fresh: speed does not depend on them. Predictions are written to Parquet as by ``dglcell predict --all-triples``.
+Weights are fresh: speed does not depend on them. Predictions are written to Parquet as by ``dglcell predict
+--all-triples``.
 """
 
 from __future__ import annotations
