@@ -9,6 +9,7 @@ before it opens anything.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -126,7 +127,8 @@ class GrowingFile:
         except lmdb.Error as error:
             raise DataError(
                 f"store '{self._target}' cannot be written; nothing of it is left behind",
-                got=error,
+                # Where a write ends halfway LMDB speaks of an input/output error, and not of a full disk.
+                got=f"{error}; {shutil.disk_usage(self._target.parent).free:,} bytes are free there",
                 do="make room, or choose another path",
             ) from None
 

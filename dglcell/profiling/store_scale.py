@@ -19,21 +19,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.dataset import StrainDataset
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store_from_blocks
 from dglcell.data.stream_config import StreamingConfig
-from dglcell.data.stream_module import StreamedDataModule
 from dglcell.data.stream_survey import survey
 from dglcell.data.table import Provenance, StrainTable, TableHead
 from dglcell.files import write_json
 from dglcell.graph.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from dglcell.data.datamodule import StrainDataModule
 
 GENES = 6607
 BLOCK_STRAINS = 2**17
@@ -95,6 +96,9 @@ def load(path: Path) -> dict[str, float]:
 
 def resident(path: Path) -> dict[str, Any]:
     """All batches of an epoch from memory, in random order; nine tenths of the strains are training."""
+    # Lightning, and only here: it takes more memory than building and loading.
+    from dglcell.data.datamodule import StrainDataModule
+
     dataset = StrainDataset.from_table(Store(path).read(), Vocabulary.of(HEAD.names))
     part = torch.from_numpy(_parts(len(dataset)))
     parts = {name: (part == code).nonzero().squeeze(1) for code, name in enumerate(("train", "validation", "test"))}
@@ -104,6 +108,8 @@ def resident(path: Path) -> dict[str, Any]:
 
 def streamed(path: Path) -> dict[str, Any]:
     """The same from disk: first the pass that looks at the whole store, then the epoch."""
+    from dglcell.data.stream_module import StreamedDataModule
+
     store, config = Store(path), StreamingConfig()
     part = _parts(len(store))
     with peak_of_program() as peak:
