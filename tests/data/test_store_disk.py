@@ -17,7 +17,7 @@ from dglcell.data.store_build import build_store
 from dglcell.errors import DataError
 from tests.data.strain_tables import random_table, triples
 from tests.small_disk import make_read_only, small_disk
-from tests.tiny import process_environment
+from tests.tiny import TINY, process_environment
 
 
 def test_a_full_disk_ends_the_build_and_leaves_the_old_store(tmp_path: Path) -> None:
@@ -67,10 +67,11 @@ def test_a_limit_of_file_sizes_does_the_same(tmp_path: Path) -> None:
 
 def test_a_read_only_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     conf = tmp_path / "conf.yaml"
-    conf.write_text("data: {source: {name: insilico, insilico: {model: textbook, pairs: none, triples: none}}}\n")
+    conf.write_text(TINY)
+    options = ["data.source.insilico.pairs=none", "split.subset=null"]
     with small_disk(tmp_path / "disk", 600) as disk:
         make_read_only(disk)
-        assert main(["data", "build", str(conf), f"data.store={disk / 'store'}"]) == 2
+        assert main(["data", "build", str(conf), *options, f"data.store={disk / 'store'}"]) == 2
         assert os.listdir(disk) == []
     message = capsys.readouterr().err
     assert "Traceback" not in message
