@@ -92,7 +92,7 @@ class StoreWriter:
             _refuse_to_replace(self.path)
         with ExitStack() as stack:
             directory = stack.enter_context(atomic_directory(self.path, overwrite=self._overwrite))
-            self._file = stack.enter_context(GrowingFile(directory))
+            self._file = stack.enter_context(GrowingFile(directory, self.path))
             stack.push(self._finish)
             self._stack = stack.pop_all()
         return self

@@ -86,9 +86,14 @@ class Difference:
         if len(targets.index) > self.dense_share * targets.index.mask_BN.numel():
             return self.dense.aggregate(relation, states, reduce)
         edges = self.cell[relation]
-        base_MH = spmm(edges, states.base_NH, kernel=self.kernel)
+        origin = None if states.origin is None else states.origin.then(relation, reduce)
+
+        def product() -> Tensor:
+            return spmm(edges, states.base_NH, kernel=self.kernel)
+
+        base_MH = product() if states.origin is None else states.origin.then(relation).once(product)
         y_XH: Tensor = _CorrectedSums.apply(base_MH, change.change_DH, edges, change.index, targets)
-        return SharedStates(y_XH, targets.index)
+        return SharedStates(y_XH, targets.index, origin)
 
     def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
         """See ``PerturbedCell.attend``."""

@@ -7,12 +7,13 @@ states dense or as what all strains share plus the rows in which they differ.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from dglcell.perturbation.kept_base import Origin
 from dglcell.perturbation.row_blocks import Shape
 from dglcell.perturbation.row_index import RowIndex, union
 from dglcell.perturbation.row_wise import Rows, RowWise, Term, add_by, shared_sums, sum_terms
@@ -29,9 +30,14 @@ class States(ABC):
     pending: tuple[Message, States] | None = None
 
     @staticmethod
-    def shared(x_NH: Tensor) -> States:
-        """States that all strains have in common, as before the first aggregation."""
-        return SharedStates(x_NH, None)
+    def shared(x_NH: Tensor, origin: Origin | None = None) -> States:
+        """States that all strains have in common, as before the first aggregation.
+
+        Args:
+            x_NH: [N, H].
+            origin: of what is computed from them, where base rows are kept.
+        """
+        return SharedStates(x_NH, None, origin)
 
     @abstractmethod
     def map(self, function: RowWise | Callable[[Tensor], Tensor]) -> States:
@@ -115,10 +121,12 @@ class SharedStates(States):
     Attributes:
         x_XH: [N + K, H] states of the wild type's N nodes, then of the K (node, strain) pairs of ``index``.
         index: the pairs; None where no row differs (K = 0).
+        origin: of the base rows, where they are kept for other batches.
     """
 
     x_XH: Tensor
     index: RowIndex | None
+    origin: Origin | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -229,13 +237,15 @@ def sum_updates(addends: Sequence[Addend]) -> States:
         return _dense_sum(addends)
     groups = [[s for s in arguments if isinstance(s, SharedStates)] for _, arguments in addends]
     own = [_union(group) for group in groups]
+    origin = _origin(addends, groups)
+    kept = None if origin is None else origin.kept.rows(origin)
     indices = [index for index in own if index is not None]
     if not indices:
         num_nodes = len(groups[0][0].x_XH)
         terms = [
             Term(function, [s.at(None) for s in group]) for (function, _), group in zip(addends, groups, strict=True)
         ]
-        return SharedStates(sum_terms(terms, Shape(num_nodes, 0)), None)
+        return SharedStates(sum_terms(terms, Shape(num_nodes, 0), kept), None, origin)
     index = union(indices)
     terms = []
     for (function, _), group, mine in zip(addends, groups, own, strict=True):
@@ -244,7 +254,21 @@ def sum_updates(addends: Sequence[Addend]) -> States:
         whole = len(mine) == len(index)
         place = None if whole else index.table.flatten()[mine.keys].long()
         terms.append(Term(function, [s.at(mine) for s in group], place))
-    return SharedStates(sum_terms(terms, Shape(index.num_nodes, len(index), index.nodes)), index)
+    return SharedStates(sum_terms(terms, Shape(index.num_nodes, len(index), index.nodes), kept), index, origin)
+
+
+def _origin(addends: Sequence[Addend], groups: Sequence[Sequence[SharedStates]]) -> Origin | None:
+    """Of a sum: which functions, told apart by their parameters, of which base rows; None if one is not kept."""
+    step: list[Hashable] = []
+    origins = [[s.origin for s in group] for group in groups]
+    for (function, _), mine in zip(addends, origins, strict=True):
+        weights = () if function is None else tuple(id(p) for p in function.module.parameters())
+        if None in mine or (function is not None and not weights):
+            return None
+        name = None if function is None else getattr(function.function, "__qualname__", type(function.function))
+        step.append((name, weights, tuple(origin.number for origin in mine if origin is not None)))
+    first = origins[0][0]
+    return None if first is None else first.kept.origin(*step)
 
 
 def _dense_sum(addends: Sequence[Addend]) -> States:
