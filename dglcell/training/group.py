@@ -26,7 +26,7 @@ class HostGroup:
         """The largest of the ranks' numbers, place by place."""
         if self._group is None:
             return list(numbers)
-        everyone = torch.tensor(numbers, device="cpu")
+        everyone = torch.tensor([int(number) for number in numbers], device="cpu")
         dist.all_reduce(everyone, dist.ReduceOp.MAX, group=self._group)
         return [int(number) for number in everyone]
 

@@ -58,11 +58,14 @@ def test_other_ranks_follow_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_forked_worker_can_still_be_ended() -> None:
+    context = multiprocessing.get_context("fork")
     with StopSignals(requeue=False) as signals:
-        worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+        runs = context.Event()
+        worker = context.Process(target=lambda: (runs.set(), time.sleep(6000)))
         worker.start()
+        assert runs.wait(600)
         worker.terminate()
-        worker.join(60)
+        worker.join(600)
         assert worker.exitcode == -signal.SIGTERM
     assert signals.number == 0
 
