@@ -85,8 +85,8 @@ def not_finite(bad: BadBatch, strains: list[int]) -> DglcellError:
         strains: their numbers in the store, of all ranks.
     """
     return DglcellError(
-        f"the training loss is not finite in epoch {bad.epoch}, batch {bad.batch} (step {bad.step})",
-        got=f"{bad.loss} for strains {listing(strains, SHOWN)} of the store",
+        f"the training loss is not finite in epoch {bad.epoch}",
+        got=f"{bad.loss} in step {bad.step}, batch {bad.batch}: strains {listing(strains, SHOWN)} of the store",
         do="lower `optimizer.lr`, set `trainer.clip`, or look for outliers with `dglcell data stats`; "
         "the checkpoints of earlier epochs are kept",
     )

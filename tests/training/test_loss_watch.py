@@ -38,7 +38,7 @@ def test_the_first_bad_batch_is_kept(value: float) -> None:
 def test_the_error_names_step_batch_and_strains() -> None:
     error = not_finite(BadBatch(step=7, epoch=2, batch=3, loss=math.nan, strains=[0]), list(range(100, 130)))
     first, got, do = str(error).splitlines()
-    assert first == "the training loss is not finite in epoch 2, batch 3 (step 7)"
-    assert got.startswith("  got:      nan for strains 100, 101, ")
+    assert first == "the training loss is not finite in epoch 2"
+    assert got.startswith("  got:      nan in step 7, batch 3: strains 100, 101, ")
     assert got.endswith("119 … and 10 more of the store")
     assert "the checkpoints of earlier epochs are kept" in do
