@@ -39,9 +39,16 @@ def catches(pid: int, number: signal.Signals) -> bool:
     return bool(int(caught, 16) >> (number - 1) & 1)
 
 
-def children(pid: int) -> list[int]:
-    """Processes that one has started and that run."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def other_ranks(pid: int) -> list[int]:
+    """Processes that the first one of a run has started to train with it."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        try:
+            if b"LOCAL_RANK=" in Path(f"/proc/{child}/environ").read_bytes():
+                found.append(int(child))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
 
 
 def is_running(pid: int) -> bool:

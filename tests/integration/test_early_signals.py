@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.processes import PATIENCE, catches, children, start, wait_until
+from tests.integration.processes import PATIENCE, catches, other_ranks, start, wait_until
 from tests.integration.test_processes import DDP
 from tests.tiny import Tiny
 from tests.training.test_stop_signals import fake_scontrol
@@ -45,8 +45,8 @@ def test_a_signal_while_data_is_built_tears_nothing(tiny: Tiny, tmp_path: Path, 
 @pytest.mark.slow
 def test_a_signal_to_one_process_stops_both_before_the_first_step(tiny: Tiny, tmp_path: Path) -> None:
     process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
-    wait_until(lambda: children(process.pid), process)
-    (other,) = children(process.pid)
+    wait_until(lambda: other_ranks(process.pid), process)
+    (other,) = other_ranks(process.pid)
     wait_until(lambda: catches(other, signal.SIGUSR1), process)
     os.kill(other, signal.SIGUSR1)
     _, said = process.communicate(timeout=PATIENCE)

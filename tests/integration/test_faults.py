@@ -22,7 +22,7 @@ from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
 from dglcell.training.fit import make_data
 from dglcell.training.prepare import prepare
-from tests.integration.processes import PATIENCE, children, ended, is_running, start, wait_until
+from tests.integration.processes import PATIENCE, ended, is_running, other_ranks, start, wait_until
 from tests.integration.test_processes import DDP
 from tests.integration.test_resume import assert_same_end
 from tests.tiny import BARE, Tiny, history, process_environment
@@ -141,9 +141,7 @@ def test_a_loss_that_is_not_finite_names_its_batch_and_keeps_the_last_good_check
 def test_a_process_that_is_killed_takes_the_first_one_with_it(tiny: Tiny, tmp_path: Path) -> None:
     process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
     wait_until(lambda: run_in(tmp_path).last.exists(), process)
-    (other,) = children(process.pid)
-    other_command = Path(f"/proc/{other}/cmdline").read_bytes()
-    assert b"dglcell" in other_command
+    (other,) = other_ranks(process.pid)
     subprocess.run(["kill", "-9", str(other)], check=True)
     assert ended(process.pid)
     _, said = process.communicate(timeout=PATIENCE)
@@ -158,7 +156,7 @@ def test_a_process_that_is_killed_takes_the_first_one_with_it(tiny: Tiny, tmp_pa
 def test_no_process_is_left_behind_where_the_first_one_is_killed(tiny: Tiny, tmp_path: Path) -> None:
     process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
     wait_until(lambda: run_in(tmp_path).last.exists(), process)
-    (other,) = children(process.pid)
+    (other,) = other_ranks(process.pid)
     process.kill()
     assert ended(other)
     _, said = process.communicate(timeout=PATIENCE)
@@ -170,8 +168,8 @@ def test_no_process_is_left_behind_where_the_first_one_is_killed(tiny: Tiny, tmp
 @pytest.mark.slow
 def test_a_process_that_ends_while_the_others_wait_for_it_is_noticed(tiny: Tiny, tmp_path: Path) -> None:
     process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
-    wait_until(lambda: children(process.pid), process)
-    (other,) = children(process.pid)
+    wait_until(lambda: other_ranks(process.pid), process)
+    (other,) = other_ranks(process.pid)
     subprocess.run(["kill", "-9", str(other)], check=True)  # before it has met the first one
     assert ended(process.pid)
     _, said = process.communicate(timeout=PATIENCE)
