@@ -106,7 +106,7 @@ class Preemption(Callback):
         found: list[BadBatch] = [bad for bad in self._hosts.collect(self._losses.found(wait=True)) if bad is not None]
         first = min(found, key=lambda bad: bad.batch)
         strains = [strain for bad in found if bad.batch == first.batch for strain in bad.strains]
-        return not_finite(first, _data(trainer).dataset.rows[strains].tolist())
+        return not_finite(first, _data(trainer).rows(strains))
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Let the loader begin behind the batches that are done."""

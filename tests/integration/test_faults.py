@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from dglcell.cli import main
-from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.sampler import EpochBatches
 from dglcell.errors import CheckpointError
 from dglcell.training.checkpoint import read_checkpoint
@@ -128,7 +127,7 @@ def test_a_loss_that_is_not_finite_names_its_batch_and_keeps_the_last_good_check
     assert run.last.read_bytes() == before
     assert [row["epoch"] for row in history(run)] == [0, 1]
     config = tiny.config(tmp_path)
-    data = make_data(StrainDataModule, config, prepare(config, command="tests"))
+    data = make_data(config, prepare(config, command="tests"))
     order = data.loader("train", shuffle=True).sampler
     assert isinstance(order, EpochBatches)
     order.set_epoch(2)

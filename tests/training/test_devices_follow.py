@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dglcell.data.datamodule import StrainDataModule, StrainNumbers
+from dglcell.data.datamodule import StrainNumbers
 from dglcell.training.directory import RunDirectory
 from dglcell.training.fit import make_data, make_task
 from dglcell.training.prepare import prepare
@@ -70,7 +70,7 @@ def test_a_tensor_that_is_not_registered_is_found(tiny: Tiny, tmp_path: Path) ->
 
 def test_batches_are_gathered_on_the_device_of_their_rank(tiny: Tiny, tmp_path: Path) -> None:
     config = tiny.config(tmp_path)
-    data = make_data(StrainDataModule, config, prepare(config, command="tests"))
+    data = make_data(config, prepare(config, command="tests"))
     batch = data.transfer_batch_to_device(StrainNumbers(torch.tensor([3, 1]), 3), torch.device("meta"), 0)
     assert batch.labels.shape == (2, 1)
     assert left_behind(batch) == []
