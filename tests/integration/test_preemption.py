@@ -32,7 +32,7 @@ def start(tiny: Tiny, runs: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def stop(process: subprocess.Popen[str], run: RunDirectory, number: signal.Signals) -> str:
+def stop_in_an_epoch(process: subprocess.Popen[str], run: RunDirectory, number: signal.Signals) -> str:
     """Send the signal some steps after the first epoch; returns what the process said."""
     while not run.last.exists():
         assert process.poll() is None, process.stderr.read()
@@ -47,7 +47,7 @@ def stop(process: subprocess.Popen[str], run: RunDirectory, number: signal.Signa
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_stopped_run_ends_like_one_that_never_stopped(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
     run = RunDirectory(tmp_path / "stopped/tiny/seed-0")
-    said = stop(start(tiny, tmp_path / "stopped", *OPTIONS), run, number)
+    said = stop_in_an_epoch(start(tiny, tmp_path / "stopped", *OPTIONS), run, number)
     assert "told to stop" in said
     assert "stopped; the same command goes on from here" in said
     assert "Traceback" not in said
