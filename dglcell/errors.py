@@ -51,15 +51,17 @@ class MissingDependencyError(DglcellError):
     """An optional package, kernel or device that was asked for by name is not there."""
 
 
-class StoppedError(Exception):
+class StoppedError(BaseException):
     """Training stopped because the process was told to; everything needed to continue is on disk. Not a failure.
+
+    Like ``KeyboardInterrupt`` it may come from a signal handler, anywhere; ``except Exception`` must not swallow it.
 
     Attributes:
         signal: that was received, by this process or another one of the run.
-        requeued: whether SLURM will start the job again.
+        requeued: whether SLURM will start the job again; None as long as it has not been asked to.
     """
 
-    def __init__(self, number: int, requeued: bool) -> None:
+    def __init__(self, number: int, requeued: bool | None = None) -> None:
         super().__init__(f"stopped by signal {number}")
         self.signal, self.requeued = number, requeued
 

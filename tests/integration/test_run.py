@@ -144,7 +144,8 @@ def test_a_diverging_run_says_so_and_keeps_its_files(tiny: Tiny, tmp_path: Path,
     arguments = tiny.overrides(tmp_path, *BARE, "optimizer.lr=1e30", "optimizer.name=SGD", "trainer.clip=null")
     assert main(["train", str(tiny.file), *arguments]) == 2
     message = capsys.readouterr().err
-    assert "error: the training loss is not finite in epoch 1\n" in message
+    assert "error: the training loss is not finite in epoch 1\n  got:      " in message
+    assert " in step 2, batch 2: strains " in message
     assert "lower `optimizer.lr`" in message
     directory = RunDirectory(tmp_path / "tiny/seed-0")
     assert directory.config.exists()

@@ -19,9 +19,9 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.directory import RunDirectory
 from dglcell.training.fit import make_task
+from dglcell.training.group import leave_group
 from dglcell.training.optimizers import count_steps
 from dglcell.training.prepare import prepare
-from dglcell.training.ranks import leave_group
 from tests.tiny import Tiny, history
 
 
