@@ -132,14 +132,15 @@ def _check(options: argparse.Namespace) -> list[Job]:
     Raises:
         DglcellError: one of several would be refused; all of them are said.
     """
+    from dglcell.cluster.job import resources
     from dglcell.cluster.scheduler import try_script
 
     jobs, refused, files = [], 0, experiments(options.config)
     for file in files:
         try:
             job = make_job(options, file)
-            tasks = job.config.trainer.devices * job.config.trainer.num_nodes
-            print(f"{file}: valid; {count(job.members, 'job')} of {count(tasks, 'task')}", flush=True)
+            print(f"{file}: valid; {count(job.members, 'job')}\n  {resources(job.config)}", flush=True)
+            _mention_store(job)
             print(f"  {try_script(job.script, Path.cwd())}", flush=True)
             jobs.append(job)
         except ConfigError as error:
@@ -152,6 +153,15 @@ def _check(options: argparse.Namespace) -> list[Job]:
             f"{refused} of {len(files)} experiments would be refused", do="mend them, or submit one by one"
         )
     return jobs
+
+
+def _mention_store(job: Job) -> None:
+    """Say so where the jobs would begin with building the store, each by itself."""
+    from dglcell.training.prepare import store_path
+
+    store = store_path(job.config)
+    if not store.exists():
+        print(f"  store {store} is not there yet; built once beforehand: dglcell data build {job.file}", flush=True)
 
 
 def status(options: argparse.Namespace) -> None:

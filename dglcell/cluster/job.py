@@ -53,6 +53,27 @@ def job_name(config: Config) -> str:
     return config.experiment.name.replace("/", ".")
 
 
+def resources(config: Config) -> str:
+    """What one job asks for, in words."""
+    slurm, trainer = config.slurm, config.trainer
+    parts = [
+        f"nodes: {trainer.num_nodes}",
+        f"tasks a node: {trainer.devices}",
+        f"CPUs a task: {slurm.cpus_per_task}",
+        f"GPUs a node: {trainer.devices} ({slurm.gpu or ANY})" if wants_gpus(config) else "no GPUs",
+        f"memory a node: {slurm.memory or 'default'}",
+        f"time: {slurm.time}",
+        f"partition: {slurm.partition or 'default'}",
+    ]
+    return ", ".join(parts)
+
+
+def wants_gpus(config: Config) -> bool:
+    """Whether its devices are GPUs."""
+    accelerator = config.trainer.accelerator
+    return accelerator == "gpu" or (accelerator == "auto" and config.slurm.gpu is not None)
+
+
 def directives(config: Config, members: int) -> Iterator[str]:
     """Options of ``sbatch``, one a line."""
     slurm, trainer = config.slurm, config.trainer
@@ -62,7 +83,7 @@ def directives(config: Config, members: int) -> Iterator[str]:
             yield f"--{option}={value}"
     yield f"--nodes={trainer.num_nodes}"
     yield f"--ntasks-per-node={trainer.devices}"
-    if trainer.accelerator == "gpu" or (trainer.accelerator == "auto" and slurm.gpu):
+    if wants_gpus(config):
         yield f"--gpus-per-node={f'{slurm.gpu}:' if slurm.gpu not in (None, ANY) else ''}{trainer.devices}"
     yield f"--cpus-per-task={slurm.cpus_per_task}"
     if slurm.memory:
