@@ -25,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        0, or 2 where the user can mend what went wrong (message on stderr, no traceback). Bugs keep their traceback.
+        0, or an error's status, 2 mostly, where the user can mend what went wrong (message on stderr, no traceback).
+        Bugs keep their traceback.
     """
     parser = make_parser()
     options, rest = parser.parse_known_args(arguments)
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if stop.requeued or not is_rank_zero() else 128 + stop.signal
     except DglcellError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return error.status
     except OSError as error:
         # Files and folders that cannot be read or written are the user's to mend; anything else is a bug.
         if error.filename is None and error.errno in FULL:

@@ -40,6 +40,11 @@ class RunDirectory:
         return self.path / "choices.json"
 
     @property
+    def wandb_id(self) -> Path:
+        """Id of the W&B run, the same when the run is continued."""
+        return self.path / "wandb_id.txt"
+
+    @property
     def split(self) -> Path:
         """The split, with its hash."""
         return self.path / "split.npz"

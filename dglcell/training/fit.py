@@ -32,7 +32,7 @@ from dglcell.training.launch import launched
 from dglcell.training.optimizers import count_steps
 from dglcell.training.pictures import EpochPictures
 from dglcell.training.prepare import Prepared
-from dglcell.training.ranks import is_rank_zero, wait_for
+from dglcell.training.ranks import is_rank_zero
 from dglcell.training.record import EpochLog
 from dglcell.training.stop_signals import StopSignals
 from dglcell.training.task import StrainTask
@@ -53,7 +53,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     config.loss.check_labels(prepared.labels(), dataset.phenotypes)
     normaliser = prepared.normaliser(config.data.normalise)
     # After everything that may refuse the data: this writes the first file of the run.
-    if config.model.is_calibrated():
+    if config.model.is_calibrated() and is_rank_zero():
         assert isinstance(model, HeteroCell)
         model.choose(find_choices(config, prepared, directory, model))
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
@@ -82,11 +82,8 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
 
 
 def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, model: HeteroCell) -> Choices:
-    """What `auto` takes: a continued run's choices again, else those of `model.choices`, else new ones.
-
-    Every rank reads what the first one wrote, so that all compute alike.
-    """
-    if is_rank_zero() and not (directory.is_started() and directory.choices.exists()):
+    """What `auto` takes: a continued run's choices again, else those of `model.choices`, else new ones."""
+    if not (directory.is_started() and directory.choices.exists()):
         train = prepared.parts["train"][: config.data.training_batch]
         batch = prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
         device = torch.device(device_of(config.trainer.accelerator))
@@ -95,7 +92,6 @@ def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, mo
         model.to("cpu")
         directory.path.mkdir(parents=True, exist_ok=True)
         write_choices(directory.choices, found)
-    wait_for(directory.choices)
     return read_choices(directory.choices).choices
 
 

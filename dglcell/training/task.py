@@ -16,6 +16,7 @@ from dglcell.data.kinds import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms
+from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.prediction import Prediction, StrainModel
 from dglcell.training.gather import gather_rows
 from dglcell.training.metrics import regression_metrics
@@ -77,6 +78,15 @@ class StrainTask(pl.LightningModule):
         self._learning_rate = math.nan
         # All ranks hold the same graph: DistributedDataParallel need not send it around before every step.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
+
+    def setup(self, stage: str) -> None:
+        """Take what the first rank chose for `auto`: ranks that chose by themselves, or by a file that an earlier run
+        left, could compute differently.
+        """
+        if isinstance(self.model, HeteroCell) and self.model.config.is_calibrated():
+            choices = self.trainer.strategy.broadcast(self.model.choices)
+            if choices is not None:
+                self.model.choose(choices)
 
     def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
         """Loss of one batch, in normalised units."""
