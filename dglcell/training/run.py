@@ -25,6 +25,7 @@ from dglcell.training.ranks import is_rank_zero
 from dglcell.training.report import report
 from dglcell.training.resume import check_continues, resume_from, settle, starting_point
 from dglcell.training.task import StrainTask
+from dglcell.training.usage import write_usage
 
 log = logging.getLogger("dglcell")
 
@@ -75,6 +76,8 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
         task.record.rewind(start)
     if not finished:
         fit(config, trainer, prepared, task, directory, checkpoint)
+        if is_rank_zero():
+            write_usage(directory, trainer.strategy.root_device)
     return RunResult(directory, report(config, directory, prepared) if is_rank_zero() else [])
 
 

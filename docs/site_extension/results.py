@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from dglcell.config import Config
 from dglcell.training.results_table import COLUMNS
+from dglcell.training.resume import FREE_KEYS
 from site_extension.markdown import code, table
 
 RESULTS = "docs/results"
@@ -19,12 +21,16 @@ TITLES = {metric: title for columns in COLUMNS.values() for metric, title in col
 
 
 def committed(root: Path, config: Config) -> dict[int, dict[str, Any]]:
-    """Seed → ``results.json`` of a run, as far as they are committed."""
+    """Seed → ``results.json`` of a run with what stands beside it, as far as they are committed."""
     found = {}
     for path in sorted((root / RESULTS / config.experiment.name).glob("seed-*/results.json")):
-        about = path.with_name("environment.json")
         record = json.loads(path.read_text())
-        record["environment"] = json.loads(about.read_text()) if about.is_file() else {}
+        for name in ("environment", "usage"):
+            file = path.with_name(f"{name}.json")
+            record[name] = json.loads(file.read_text()) if file.is_file() else {}
+        metrics = path.with_name("metrics.jsonl")
+        lines = metrics.read_text().splitlines() if metrics.is_file() else []
+        record["metrics"] = [json.loads(line) for line in lines]
         found[int(path.parent.name.removeprefix("seed-"))] = record
     return dict(sorted(found.items()))
 
@@ -73,6 +79,34 @@ def _spread(values: list[Any]) -> str:
     decimals = 3 if max(map(abs, known)) >= 0.1 else 6
     mean = f"{statistics.fmean(known):.{decimals}f}"
     return mean if len(known) < 2 else f"{mean} ± {statistics.stdev(known):.{decimals}f}"
+
+
+def overrides(record: dict[str, Any]) -> list[str]:
+    """The keys that the run's command changed and that change its result."""
+    words = shlex.split(record["environment"].get("command", ""))
+    pairs = [word for word in words if "=" in word and not word.startswith("-")]
+    free = tuple(key for key in FREE_KEYS if key not in ("trainer.epochs", "trainer.evaluate"))
+    return [pair for pair in pairs if not pair.startswith((*free, "plot_every", "plot_points"))]
+
+
+def cost(found: dict[int, dict[str, Any]]) -> str:
+    """What each run took, as far as it was recorded."""
+    rows = []
+    for seed, record in found.items():
+        seconds = [row["seconds"] for row in record["metrics"] if row.get("seconds") is not None]
+        peak = record["usage"].get("peak_memory_bytes")
+        if not seconds and peak is None:
+            continue
+        per_epoch = f"{statistics.fmean(seconds):.1f}" if seconds else "-"
+        total = f"{sum(seconds) / 60:.1f}" if seconds else "-"
+        memory = f"{peak / 1e6:,.0f}" if peak else "not recorded"
+        rows.append((seed, len(seconds) or "-", per_epoch, total, memory))
+    if not rows:
+        return "The committed runs have no record of time and memory.\n"
+    header = ("seed", "epochs", "seconds per epoch", "minutes of training", "peak memory, MB")
+    return table(header, rows, "rrrrr") + (
+        "\nOn machines shared with other work: upper bounds. Evaluation and null models come on top.\n"
+    )
 
 
 def stated_table(root: Path, rows: Sequence[str]) -> str:
