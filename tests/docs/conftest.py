@@ -43,6 +43,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if key == "block"
     }
     if noted:
+        read = ": read by its parser"
+        noted = {line for line in noted if not (line.endswith(read) and line.removesuffix(read) + ": run" in noted)}
         lines = sorted(noted, key=lambda line: (line.partition(":")[0], int(line.partition(":")[2].split()[0])))
         terminalreporter.section("blocks of the documentation")
         for line in lines:
