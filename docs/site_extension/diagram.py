@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from typing import Any
 
 from docutils import nodes
@@ -18,6 +19,11 @@ class DiagramNode(nodes.General, nodes.Element):
     """Marks the pages that need the script."""
 
 
+def _code(text: str) -> str:
+    """What stands between backquotes is code."""
+    return re.sub(r"`(.*?)`", r"<code>\1</code>", text)
+
+
 class Diagram(SphinxDirective):
     """The content is Mermaid's; ``alt`` is read to those who cannot see it, ``caption`` stands below."""
 
@@ -28,7 +34,7 @@ class Diagram(SphinxDirective):
         """See docutils."""
         alt = html.escape(self.options["alt"])
         caption = self.options.get("caption", "")
-        below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+        below = f"<figcaption>{_code(html.escape(caption))}</figcaption>" if caption else ""
         text = html.escape("\n".join(self.content))
         figure = (
             f'<figure class="diagram" role="img" aria-label="{alt}"><pre class="mermaid">{text}</pre>{below}</figure>'

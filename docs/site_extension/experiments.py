@@ -95,7 +95,7 @@ def page(root: Path, file: Path, config: Config, found: dict[int, dict[str, Any]
     relative = file.relative_to(root)
     stated = {} if found else readme_rows(root, file)
     parts = [
-        f"# {relative.with_suffix('').relative_to('conf')}",
+        "# " + " / ".join(relative.with_suffix("").relative_to("conf").parts),
         first_line(list(found), list(stated)),
         purpose(file),
         "## The file\n",

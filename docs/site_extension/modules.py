@@ -54,7 +54,10 @@ def _page(folder: str) -> str:
 def _text(folder: str, modules: list[str]) -> str:
     title = f"# {FOLDERS[folder]}"
     where = f"Package `dglcell.{folder}`." if folder else "Modules directly in `dglcell`."
-    sections = [f"## {module}\n\n" + block("{eval-rst}", f".. automodule:: {module}") for module in modules]
+    sections = [
+        f"## {module.removeprefix('dglcell.')}\n\n" + block("{eval-rst}", f".. automodule:: {module}")
+        for module in modules
+    ]
     return "\n".join([title, "", where, "", *sections])
 
 

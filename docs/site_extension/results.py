@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,12 @@ def expected(found: dict[int, dict[str, Any]]) -> str:
         for row in record["rows"]:
             rows.setdefault((row["phenotype"], row["part"], row["model"]), []).append(row["metrics"])
     metrics = [m for m in TITLES if any(m in one for many in rows.values() for one in many)]
-    body = [(*key, *(_spread([one.get(metric) for one in many]) for metric in metrics)) for key, many in rows.items()]
+    decimals = {metric: _decimals(one.get(metric) for many in rows.values() for one in many) for metric in metrics}
+    body = [
+        (*key, *(_spread([one.get(metric) for one in rows[key]], decimals[metric]) for metric in metrics))
+        # The question is what happens on the test part; the order of models is the runs'.
+        for key in sorted(rows, key=lambda key: (key[0], key[1] != "test"))
+    ]
     text = table(("phenotype", "part", "model", *(TITLES[m] for m in metrics)), body, "lll" + "r" * len(metrics))
     about = next(iter(found.values()))["environment"]
     if about:
@@ -71,14 +76,19 @@ def expected(found: dict[int, dict[str, Any]]) -> str:
     return text
 
 
-def _spread(values: list[Any]) -> str:
+def _decimals(values: Iterable[float | None]) -> int:
+    """The same for a whole column: errors of small scores would all be 0.000."""
+    return 3 if max((abs(value) for value in values if value is not None), default=1.0) >= 0.1 else 6
+
+
+def _spread(values: Sequence[float | None], decimals: int) -> str:
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return "-"
-    # Errors of small scores would all be 0.000; mean and spread have the same number of decimals.
-    decimals = 3 if max(map(abs, known)) >= 0.1 else 6
     mean = f"{statistics.fmean(known):.{decimals}f}"
-    return mean if len(known) < 2 else f"{mean} ± {statistics.stdev(known):.{decimals}f}"
+    if len(known) < 2:
+        return mean
+    return f"{mean} ± {statistics.stdev(known):.{decimals}f}".replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def overrides(record: dict[str, Any]) -> list[str]:

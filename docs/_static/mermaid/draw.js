@@ -13,7 +13,7 @@
     const theme = isDark() ? "dark" : "neutral";
     if (theme === drawn) return;
     drawn = theme;
-    mermaid.initialize({ startOnLoad: false, securityLevel: "strict", theme, fontFamily: "inherit" });
+    mermaid.initialize({ startOnLoad: false, securityLevel: "strict", theme, fontFamily: getComputedStyle(document.body).fontFamily });
     for (const [number, [node, text]] of figures.entries()) {
       const { svg } = await mermaid.render(`diagram-${number}`, text);
       node.innerHTML = svg;
