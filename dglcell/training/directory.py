@@ -60,6 +60,11 @@ class RunDirectory:
         return self.path / "metrics.jsonl"
 
     @property
+    def usage(self) -> Path:
+        """Time and memory of the training."""
+        return self.path / "usage.json"
+
+    @property
     def results(self) -> Path:
         """The table: model and null models."""
         return self.path / "results.json"

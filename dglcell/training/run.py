@@ -27,6 +27,7 @@ from dglcell.training.resume import check_continues, resume_from, settle, starti
 from dglcell.training.stop_signals import StopSignals
 from dglcell.training.task import StrainTask
 from dglcell.training.trainer import make_callbacks, make_trainer
+from dglcell.training.usage import write_usage
 
 log = logging.getLogger("dglcell")
 
@@ -89,6 +90,8 @@ def train(config: Config, command: str = "dglcell train", signals: StopSignals |
         task.record.rewind(start)
     if not finished:
         fit(config, trainer, prepared, task, directory, checkpoint, signals)
+        if is_rank_zero():
+            write_usage(directory, trainer.strategy.root_device)
     return RunResult(directory, report(config, directory, prepared) if is_rank_zero() else [])
 
 

@@ -38,6 +38,10 @@ def test_the_run_directory_is_complete(tiny_run: RunDirectory, tiny: Tiny) -> No
     assert [row["epoch"] for row in history(tiny_run)] == [0, 1]
     assert {p.name for p in tiny_run.checkpoints.iterdir()} == {"best_loss.ckpt", "best_pearson.ckpt", "last.ckpt"}
     assert tiny_run.report.read_bytes().startswith(b"\x89PNG")
+    usage = json.loads(tiny_run.usage.read_text())
+    assert (usage["device"], usage["epochs"]) == ("cpu", 2)
+    assert usage["seconds"] == pytest.approx(sum(row["seconds"] for row in history(tiny_run)))
+    assert 5e7 < usage["peak_memory_bytes"] < 1e11
     for part in ("validation", "test"):
         rows = list(csv.DictReader(tiny_run.predictions(part).open()))
         assert len(rows) == 30
