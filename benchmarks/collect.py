@@ -1,4 +1,4 @@
-"""Put what finished runs of one commit say into a JSON file: ``python benchmarks/collect.py OUT RUN [RUN …]``.
+"""Put what finished runs say into a JSON file: ``python benchmarks/collect.py OUT RUN [RUN …]``.
 
 Runs that differ in their seed alone are summed up as mean and standard deviation. Of the experiments of an ablation,
 ``…/whole`` and others beside it, the file also has how far each is from ``…/whole`` with the same seed and split.
@@ -35,6 +35,7 @@ def summary(run: Path) -> dict[str, Any]:
         "command": " ".join(word for word in about["command"].split() if not word.startswith("paths.")),
         "experiment": config["experiment"]["name"],
         "seed": config["seed"],
+        "commit": (about.get("git") or {}).get("commit"),
         "split": {"kind": config["split"]["kind"], "seed": config["split"]["seed"], "sha256": about["hashes"]["split"]},
         "strains": about["strains"],
         "parameters": about["parameters"],
@@ -89,7 +90,7 @@ def main() -> None:
     """Collect."""
     out, runs = Path(sys.argv[1]), [Path(argument) for argument in sys.argv[2:]]
     about = json.loads((runs[0] / "environment.json").read_text())
-    environment = {key: about[key] for key in ("python", "packages", "git", "threads") if key in about}
+    environment = {key: about[key] for key in ("python", "packages", "threads") if key in about}
     rows = [summary(run) for run in runs]
     content = {"environment": environment, "summary": spread(rows), "runs": rows}
     out.write_text(json.dumps(content, indent=2) + "\n")

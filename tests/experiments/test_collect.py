@@ -36,6 +36,7 @@ def write_run(folder: Path, name: str, seed: int, pearson: float | None, **metri
         "strains": {"train": 8, "test": 1},
         "parameters": 3,
         "python": "3.11",
+        "git": {"commit": f"commit {seed}", "dirty": False},
         "threads": 1,
     }
     score: dict[str, float | None] = {"pearson": pearson, "n": 1, **metrics}
@@ -69,6 +70,7 @@ def test_seeds_are_summed_up(collect: ModuleType, monkeypatch: pytest.MonkeyPatc
     assert row["test"]["training mean"] == {"r2": {"mean": -0.1, "sd": 0.0}}
     first = content["runs"][0]
     assert first["command"] == "dglcell train x.yaml seed=0"
+    assert [run["commit"] for run in content["runs"]] == ["commit 0", "commit 1", "commit 2"]
     assert first["training_seconds"] == 3.5
     assert first["reported_epoch"] == 2
 
