@@ -33,7 +33,6 @@ from dglcell.training.calibrate import choose
 from dglcell.training.optimizers import make_optimizer
 
 CONF = Path(__file__).resolve().parents[1] / "conf" / "006-kuzmin-tmi"
-STRAINS = 332_313
 TRAINED = 265_850
 BUDGET = 15.0
 ORIGINAL = {

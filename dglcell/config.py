@@ -8,7 +8,9 @@ from pathlib import Path
 from dglcell.cluster.slurm_config import SlurmConfig
 from dglcell.data.sources import SourceConfig
 from dglcell.data.split_config import SplitConfig
-from dglcell.data.transform import STATISTICS
+from dglcell.data.stream_config import StreamingConfig
+from dglcell.data.stream_split import check_streamed_split
+from dglcell.data.transform import OF_MOMENTS, STATISTICS
 from dglcell.errors import ConfigError
 from dglcell.graph.cell import CellConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
@@ -51,6 +53,7 @@ class DataConfig:
     unknown_genes: str = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
     batch_size: int | str = 128  # strains per step and device; auto: measured when the run starts, then kept
     eval_batch_size: int | None = None  # the same in evaluation; batch_size where null
+    streaming: StreamingConfig | None = None  # read training strains as they are needed; null: all stay in memory
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
@@ -67,6 +70,8 @@ class DataConfig:
             if isinstance(size, int) and size < 1:
                 raise ConfigError(f"`data.{key}` is too small", got=size, expected="1 or more")
         self.source.validate()
+        if self.streaming is not None:
+            self.streaming.validate()
 
     @property
     def training_batch(self) -> int:
@@ -186,6 +191,7 @@ class Config:
         self._validate_names()
         self._validate_loss()
         self._validate_plots()
+        self._validate_streaming()
         if self.data.batch_size == AUTO and self.trainer.devices * self.trainer.num_nodes > 1:
             raise ConfigError(
                 "`data.batch_size: auto` works with a single device only",
@@ -226,6 +232,24 @@ class Config:
         for key, least in (("plot_every", 0), ("plot_points", 1)):
             if getattr(self, key) < least:
                 raise ConfigError(f"`{key}` is too small", got=getattr(self, key), expected=f"{least} or more")
+
+    def _validate_streaming(self) -> None:
+        if self.data.streaming is None:
+            return
+        check_streamed_split(self.split)
+        if self.data.normalise not in OF_MOMENTS:
+            raise ConfigError(
+                f"`data.normalise: {self.data.normalise}` needs all training labels in memory, and `data.streaming` "
+                "keeps them out",
+                expected=" or ".join(OF_MOMENTS),
+                do="set `data.normalise: standard`",
+            )
+        if self.null_models:
+            raise ConfigError(
+                "null models are fitted to all training strains in memory, and `data.streaming` keeps them out",
+                got="`null_models: true`",
+                do="set `null_models: false`",
+            )
 
     def _validate_names(self) -> None:
         if not 0 <= self.seed < 2**32:

@@ -27,8 +27,9 @@ def test_everything_required_works_here(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_package_that_a_kernel_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "dglcell.kernels.tiled_numba", raising=False)
-    monkeypatch.delattr("dglcell.kernels.tiled_numba", raising=False)
+    for module in ("tiled_numba", "jit_numba"):
+        monkeypatch.delitem(sys.modules, f"dglcell.kernels.{module}", raising=False)
+        monkeypatch.delattr(f"dglcell.kernels.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)  # its import fails
     finding = {finding.what: finding for finding in examine()}["kernel tiled on cpu"]
     assert finding.ok is False

@@ -1,0 +1,1 @@
+"""Strains: sources, stores, data sets, splits and batches."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -48,6 +49,7 @@ class StrainDataset:
         max_deletions: most deletions of any strain.
         rows: [S] int64, the strain's number in the store.
         names: how the store's gene names met the cell graph's.
+        known_kinds: ``kinds`` where they are known from more strains than these; else None.
     """
 
     genes: Tensor
@@ -58,6 +60,7 @@ class StrainDataset:
     max_deletions: int
     rows: Tensor
     names: NameReport
+    known_kinds: tuple[str, ...] | None = None
 
     @classmethod
     def from_table(
@@ -77,22 +80,19 @@ class StrainDataset:
         """
         chosen = check_phenotypes(table, phenotypes)
         genes = _translate(table.genes, vocabulary.indices(table.names))
-        lacking = np.flatnonzero(genes < 0)
         keep = np.ones(len(table), dtype=bool)
+        lacking = np.flatnonzero(genes < 0)
         keep[np.searchsorted(table.offsets, lacking, side="right") - 1] = False
         unknown_names = tuple(sorted({table.names[i] for i in np.unique(table.genes[lacking])}))
         report = NameReport(len(table.names), unknown_names, rows_dropped=int((~keep).sum()))
         enforce_name_policy(report, unknown, where=f"store of '{table.provenance.source}'", key="data.unknown_genes")
-        labels = np.stack([table.phenotypes[name] for name in chosen], axis=1).astype(np.float32, copy=False)
+        columns = [table.phenotypes[name].astype(np.float32, copy=False) for name in chosen]
+        # One column is a matrix as it is.
+        labels = np.stack(columns, axis=1) if len(columns) > 1 else columns[0][:, None]
         # A strain without any of the chosen labels has nothing to teach.
-        keep &= ~np.isnan(labels).all(1)
+        keep &= ~np.logical_and.reduce([np.isnan(column) for column in columns])
         if not keep.any():
-            raise DataError(
-                "no strain is left",
-                got=f"{len(table):,} strains, {report.rows_dropped:,} of them with genes that the cell graph lacks",
-                expected="strains of genes of the cell graph with at least one label",
-                do="choose a cell graph that has these genes, or another phenotype",
-            )
+            refuse_nothing_left(len(table), report.rows_dropped)
         offsets = table.offsets
         if not keep.all():
             counts = table.num_deletions
@@ -105,7 +105,7 @@ class StrainDataset:
             phenotypes=tuple(chosen),
             units=tuple(table.units.get(name, "") for name in chosen),
             max_deletions=max(int(np.diff(offsets[i : i + PIECE + 1]).max()) for i in range(0, len(labels), PIECE)),
-            rows=torch.as_tensor(np.flatnonzero(keep)),
+            rows=torch.arange(len(keep)) if keep.all() else torch.as_tensor(np.flatnonzero(keep)),
             names=report,
         )
 
@@ -115,6 +115,8 @@ class StrainDataset:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """What each phenotype asks for: classification if all its labels are 0 or 1, of all parts, else regression."""
+        if self.known_kinds is not None:
+            return self.known_kinds
         binary = [bool(((column == 0) | (column == 1) | column.isnan()).all()) for column in self.labels.unbind(1)]
         return tuple(CLASSIFICATION if yes else REGRESSION for yes in binary)
 
@@ -132,6 +134,7 @@ class StrainDataset:
             units=self.units,
             max_deletions=self.max_deletions,
             names=self.names,
+            known_kinds=self.known_kinds,
         )
 
     def gather(self, strains: Tensor, num_genes: int) -> StrainBatch:
@@ -151,7 +154,11 @@ class StrainDataset:
 
 
 def _translate(genes: NDArray[np.int32], mapping: NDArray[np.int64]) -> NDArray[np.int32]:
-    """``mapping[genes]``; numpy makes all indices int64 first, so a piece at a time."""
+    """``mapping[genes]``; numpy makes all indices int64 first, so a piece at a time. The same array where all keep
+    their indices.
+    """
+    if np.array_equal(mapping, np.arange(len(mapping))):
+        return genes
     translated, mapping = np.empty(len(genes), np.int32), mapping.astype(np.int32)
     for start in range(0, len(genes), PIECE):
         translated[start : start + PIECE] = mapping[genes[start : start + PIECE]]
@@ -164,16 +171,41 @@ def check_phenotypes(table: StrainTable, phenotypes: list[str] | None) -> list[s
     Raises:
         DataError: the table lacks one, or one has no label at all.
     """
-    chosen = list(phenotypes) if phenotypes else list(table.phenotypes)
-    lacking = [name for name in chosen if name not in table.phenotypes]
+    chosen = choose_phenotypes(tuple(table.phenotypes), phenotypes)
+    for name in chosen:
+        check_labelled(name, not np.isnan(table.phenotypes[name]).all())
+    return chosen
+
+
+def choose_phenotypes(there: Sequence[str], phenotypes: list[str] | None) -> list[str]:
+    """The phenotypes to predict, all that are there where None.
+
+    Raises:
+        DataError: one is not there.
+    """
+    chosen = list(phenotypes) if phenotypes else list(there)
+    lacking = [name for name in chosen if name not in there]
     if lacking:
         raise DataError(
             f"the store has no phenotype '{lacking[0]}'",
             got=", ".join(chosen),
-            expected="among " + ", ".join(table.phenotypes),
+            expected="among " + ", ".join(there),
             do="set `data.phenotypes`",
         )
-    for name in chosen:
-        if np.isnan(table.phenotypes[name]).all():
-            raise DataError(f"phenotype '{name}' has no label at all", do="leave it out of `data.phenotypes`")
     return chosen
+
+
+def check_labelled(name: str, labelled: bool) -> None:
+    """Refuse a phenotype without any label."""
+    if not labelled:
+        raise DataError(f"phenotype '{name}' has no label at all", do="leave it out of `data.phenotypes`")
+
+
+def refuse_nothing_left(strains: int, dropped: int) -> None:
+    """Refuse that no strain can be used: of so many, so many have genes that the cell graph lacks."""
+    raise DataError(
+        "no strain is left",
+        got=f"{strains:,} strains, {dropped:,} of them with genes that the cell graph lacks",
+        expected="strains of genes of the cell graph with at least one label",
+        do="choose a cell graph that has these genes, or another phenotype",
+    )

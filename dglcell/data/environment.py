@@ -9,6 +9,9 @@ before it opens anything.
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -77,10 +80,20 @@ def _file_of(path: Path) -> tuple[int, tuple[int, int]]:
 
 
 class GrowingFile:
-    """An LMDB file written in the order of its keys, no longer than its content needs."""
+    """An LMDB file written in the order of its keys, no longer than its content needs.
 
-    def __init__(self, directory: Path) -> None:
-        self._environment = lmdb.open(str(directory), lock=False, sync=False, meminit=False)
+    Args:
+        directory: where it is written.
+        target: what it will be called, for messages.
+
+    Raises:
+        DataError: on writing, where there is no room.
+    """
+
+    def __init__(self, directory: Path, target: Path) -> None:
+        self._target = target
+        with self._writing():
+            self._environment = lmdb.open(str(directory), lock=False, sync=False, meminit=False)
         self._transaction: lmdb.Transaction | None = None
         self._room = 0
 
@@ -88,20 +101,36 @@ class GrowingFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._transaction is not None and kind is None:
-            self._transaction.commit()
-            self._environment.sync(True)
-        elif self._transaction is not None:
-            self._transaction.abort()
-        self._environment.close()
+        try:
+            if self._transaction is not None and kind is None:
+                with self._writing():
+                    self._transaction.commit()
+                    self._environment.sync(True)
+            elif self._transaction is not None:
+                self._transaction.abort()
+        finally:
+            self._environment.close()
 
     def append(self, key: bytes, value: bytes) -> None:
         """Add a record whose key is greater than all before."""
-        if self._transaction is None or len(value) > self._room:
-            self._begin(len(value))
-        assert self._transaction is not None
-        self._transaction.put(key, value, append=True)
+        with self._writing():
+            if self._transaction is None or len(value) > self._room:
+                self._begin(len(value))
+            assert self._transaction is not None
+            self._transaction.put(key, value, append=True)
         self._room -= len(value)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except lmdb.Error as error:
+            raise DataError(
+                f"store '{self._target}' cannot be written; nothing of it is left behind",
+                # Where a write ends halfway LMDB speaks of an input/output error, and not of a full disk.
+                got=f"{error}; {shutil.disk_usage(self._target.parent).free:,} bytes are free there",
+                do="make room, or choose another path",
+            ) from None
 
     def _begin(self, least: int) -> None:
         if self._transaction is not None:

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import zipfile
+from collections.abc import Sized
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -137,7 +138,7 @@ def make_split(
     """
     config.validate()
     if config.path is not None:
-        split = _read_split(Path(config.path), config, table, store_sha256)
+        split = read_split(Path(config.path), config, table, store_sha256)
     else:
         parts, parameters = divide(config, table)
         split = Split(parts, config.kind, config.seed, parameters, store_sha256)
@@ -147,7 +148,7 @@ def make_split(
         of = {"subset_of": split.sha256} if config.kind == "file" else {}
         parameters = {**split.parameters, "subset": record, **of}
         split = dataclasses.replace(split, part=parts, seed=config.seed, parameters=parameters)
-    _refuse_empty_parts(split)
+    refuse_empty_parts(split)
     return split
 
 
@@ -175,21 +176,21 @@ def divide(config: SplitConfig, table: StrainTable) -> tuple[Parts, dict[str, An
     return make(table, bins, seed, config.by_deletions), parameters
 
 
-def _read_split(path: Path, config: SplitConfig, table: StrainTable, store_sha256: str) -> Split:
+def read_split(path: Path, config: SplitConfig, strains: Sized, store_sha256: str) -> Split:
     """A split that a run saved, or strain numbers in a JSON file."""
     if path.suffix != ".json":
         split = Split.load(path, store_sha256)
-        if len(split.part) != len(table):
-            raise DataError(f"split '{path}' has the wrong length", got=len(split.part), expected=len(table))
+        if len(split.part) != len(strains):
+            raise DataError(f"split '{path}' has the wrong length", got=len(split.part), expected=len(strains))
         return split
     if not path.is_file():
         raise DataError(f"split '{path}' not found", expected="a JSON file with strain numbers", do="check the path")
-    parts = read_index_file(path, len(table), config.unlisted)
+    parts = read_index_file(path, len(strains), config.unlisted)
     parameters = {"file": path.name, "file_sha256": sha256_file(path), "unlisted": config.unlisted}
     return Split(parts, config.kind, config.seed, parameters, store_sha256)
 
 
-def _refuse_empty_parts(split: Split) -> None:
+def refuse_empty_parts(split: Split) -> None:
     empty = [name for name in PARTS if not split.counts[name]]
     if empty:
         raise DataError(

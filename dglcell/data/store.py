@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,16 @@ from dglcell.data.table import StrainTable
 from dglcell.errors import DataError, listing
 
 META_KEY = b"meta"
+MOST_THREADS = 8
+# Blocks that one thread takes at a time.
+SPAN = 32
+
+_opening = threading.Lock()
+
+
+def reading_threads() -> int:
+    """How many threads read blocks: checksums and copies let go of Python's lock."""
+    return min(MOST_THREADS, os.cpu_count() or 1)
 
 
 def block_key(block: int) -> bytes:
@@ -75,14 +87,42 @@ class Store:
         counts = np.empty(meta.strains, np.uint8)
         genes = np.empty(meta.deletions, np.int32)
         labels = np.empty((len(rows), meta.strains), np.float32)
-        strain = gene = 0
-        for block in self._blocks():
-            counts[strain : strain + len(block)] = block.counts
-            genes[gene : gene + len(block.genes)] = block.genes
-            for into, row in enumerate(rows):
-                labels[into, strain : strain + len(block)] = block.labels[row]
-            strain, gene = strain + len(block), gene + len(block.genes)
+        with self._environment().begin(buffers=True) as transaction, ThreadPoolExecutor(reading_threads()) as pool:
+
+            def check(span: range) -> list[Block]:
+                return [self._block(transaction, block) for block in span]
+
+            # Checked before anything is copied: where a block's strains go depends on the blocks before it.
+            spans = [range(i, min(i + SPAN, len(meta.blocks))) for i in range(0, len(meta.blocks), SPAN)]
+            blocks = [block for found in pool.map(check, spans) for block in found]
+            strains = np.cumsum([0, *map(len, blocks)])
+            deletions = np.cumsum([0, *(len(block.genes) for block in blocks)])
+
+            def copy(span: range) -> None:
+                for block in span:
+                    found, here = blocks[block], slice(strains[block], strains[block + 1])
+                    counts[here] = found.counts
+                    genes[deletions[block] : deletions[block + 1]] = found.genes
+                    for into, row in enumerate(rows):
+                        labels[into, here] = found.labels[row]
+
+            for _ in pool.map(copy, spans):
+                pass
+            # They are views of the file, which go before the transaction does.
+            blocks.clear()
         return self._table(counts, genes, labels, rows)
+
+    def blocks(self, numbers: Iterable[int]) -> Iterator[Block]:
+        """Some blocks in turn, as columns in the store's own indices; usable in several threads at once.
+
+        Their arrays are views of the file, valid until the next is asked for.
+
+        Raises:
+            DataError: a block is damaged, or the store was built anew.
+        """
+        with self._opened().begin(buffers=True) as transaction:
+            for block in numbers:
+                yield self._block(transaction, block)
 
     def read_block(self, block: int) -> StrainTable:
         """The strains of one block (``meta.blocks`` has the number of strains in each).
@@ -93,9 +133,7 @@ class Store:
         """
         if not 0 <= block < len(self.meta.blocks):
             raise IndexError(f"block {block} of {len(self.meta.blocks)}")
-        if self._held is None or self._held[0] != os.getpid():
-            self._held = os.getpid(), self._environment()
-        with self._held[1].begin(buffers=True) as transaction:
+        with self._opened().begin(buffers=True) as transaction:
             found = self._block(transaction, block)
             return self._table(
                 found.counts, found.genes.astype(np.int32), found.labels.copy(), range(len(found.labels))
@@ -109,7 +147,7 @@ class Store:
         """
         self.meta.check_vocabulary(f"store '{self.path}'")
         digest = ContentHash(self.meta.layout, self.meta.vocabulary_sha256, self.meta.units)
-        for block in self._blocks():
+        for block in self.blocks(range(len(self.meta.blocks))):
             digest.update(block)
         if digest.hexdigest() != self.sha256:
             raise DataError(
@@ -125,6 +163,13 @@ class Store:
             raise DataError(f"store '{self.path}' was built anew while it was in use", do="open it again")
         return environment
 
+    def _opened(self) -> lmdb.Environment:
+        """The environment, kept for this process."""
+        with _opening:
+            if self._held is None or self._held[0] != os.getpid():
+                self._held = os.getpid(), self._environment()
+            return self._held[1]
+
     def _read_meta(self, environment: lmdb.Environment) -> StoreMeta:
         try:
             with environment.begin() as transaction:
@@ -138,13 +183,6 @@ class Store:
                 do="build a store with `dglcell data build`",
             )
         return StoreMeta.from_bytes(record, f"store '{self.path}'")
-
-    def _blocks(self) -> Iterator[Block]:
-        """Every block in turn; its arrays are valid until the next is asked for."""
-        environment = self._environment()
-        with environment.begin(buffers=True) as transaction:
-            for block in range(len(self.meta.blocks)):
-                yield self._block(transaction, block)
 
     def _block(self, transaction: lmdb.Transaction, block: int) -> Block:
         """One block, as views of the file that die with ``transaction``."""

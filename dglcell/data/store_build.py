@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from typing import NotRequired, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +92,7 @@ class StoreWriter:
             _refuse_to_replace(self.path)
         with ExitStack() as stack:
             directory = stack.enter_context(atomic_directory(self.path, overwrite=self._overwrite))
-            self._file = stack.enter_context(GrowingFile(directory))
+            self._file = stack.enter_context(GrowingFile(directory, self.path))
             stack.push(self._finish)
             self._stack = stack.pop_all()
         return self
@@ -173,15 +174,17 @@ class StoreWriter:
         self._file.append(META_KEY, meta.to_bytes())
 
 
+class BuildOptions(TypedDict):
+    """How a store is built; see ``StoreWriter``."""
+
+    command: str
+    block_strains: NotRequired[int | None]
+    overwrite: NotRequired[bool]
+    allow_empty: NotRequired[bool]
+
+
 def build_store_from_blocks(
-    head: TableHead,
-    blocks: Iterable[StrainTable],
-    path: str | Path,
-    *,
-    command: str,
-    block_strains: int | None = None,
-    overwrite: bool = False,
-    allow_empty: bool = False,
+    head: TableHead, blocks: Iterable[StrainTable], path: str | Path, **options: Unpack[BuildOptions]
 ) -> Store:
     """Write strains that come a block at a time as a store at ``path``, and open it.
 
@@ -191,51 +194,25 @@ def build_store_from_blocks(
         head: what all blocks have in common.
         blocks: the strains, in order; their names are among the head's, their columns are the head's.
         path: directory of the store to be.
-        command: the command that builds the store, for the record.
-        block_strains: most strains in one block of the store; as many as fit 64 KiB where None.
-        overwrite: replace the store at ``path``.
-        allow_empty: accept strains without a deletion (the wild type).
+        options: see ``StoreWriter``.
 
     Raises:
         DataError: a strain or column is unusable, or ``path`` exists; nothing is left behind.
     """
     columns = {field.name: getattr(head, field.name) for field in fields(head)}
-    with StoreWriter(
-        path,
-        **columns,
-        command=command,
-        block_strains=block_strains,
-        overwrite=overwrite,
-        allow_empty=allow_empty,
-    ) as writer:
+    with StoreWriter(path, **columns, **options) as writer:
         for block in blocks:
             for start in range(0, len(block), CHUNK_STRAINS):
                 writer.append(block.slice(start, min(start + CHUNK_STRAINS, len(block))))
     return Store(path)
 
 
-def build_store(
-    table: StrainTable,
-    path: str | Path,
-    *,
-    command: str,
-    block_strains: int | None = None,
-    overwrite: bool = False,
-    allow_empty: bool = False,
-) -> Store:
+def build_store(table: StrainTable, path: str | Path, **options: Unpack[BuildOptions]) -> Store:
     """Write ``table`` as a store at ``path`` and open it; see `build_store_from_blocks`.
 
     The order of strains and of each one's genes is kept.
     """
-    return build_store_from_blocks(
-        table.head,
-        [table],
-        path,
-        command=command,
-        block_strains=block_strains,
-        overwrite=overwrite,
-        allow_empty=allow_empty,
-    )
+    return build_store_from_blocks(table.head, [table], path, **options)
 
 
 def _layout(

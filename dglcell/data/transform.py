@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from dglcell.data.moments import Moments
 from dglcell.errors import DataError
 
 
@@ -39,6 +40,15 @@ STATISTICS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
     "logistic": _identity,
 }
 """Kind → shift and scale of one phenotype's training labels, [n] float64 of at least two values."""
+
+
+OF_MOMENTS: dict[str, Callable[[Moments], tuple[Tensor, Tensor]]] = {
+    "standard": lambda found: (found.mean, (found.square / found.number).sqrt()),
+    "minmax": lambda found: (found.low, found.high - found.low),
+    "none": lambda found: (torch.zeros_like(found.mean), torch.ones_like(found.mean)),
+    "logistic": lambda found: (torch.zeros_like(found.mean), torch.ones_like(found.mean)),
+}
+"""The kinds that need no more than moments → shift and scale [T]."""
 
 
 class Normaliser(nn.Module):
@@ -86,6 +96,22 @@ class Normaliser(nn.Module):
         )
         return cls(kind, torch.stack(shifts), torch.stack(scales))
 
+    @classmethod
+    def of_moments(cls, moments: Moments, phenotypes: tuple[str, ...], kind: str = "standard") -> Normaliser:
+        """The same from statistics that were added up, for the kinds of ``OF_MOMENTS``.
+
+        Raises:
+            DataError: see ``fit``.
+        """
+        for name, number, low, high in zip(
+            phenotypes, moments.number.tolist(), moments.low.tolist(), moments.high.tolist(), strict=True
+        ):
+            _check_labels(name, number, low, high, kind)
+        shift, scale = OF_MOMENTS[kind](moments)
+        for name, one, low, high in zip(phenotypes, scale.tolist(), moments.low, moments.high, strict=True):
+            _check_spread(name, one, float(low), float(high))
+        return cls(kind, shift, scale)
+
     def normalise(self, labels: Tensor) -> Tensor:
         """Original → normalised units; [..., T]."""
         return (labels - self.shift) / self.scale
@@ -107,9 +133,24 @@ def _statistics(name: str, values: Tensor, kind: str) -> tuple[Tensor, Tensor]:
         values: [n] float64, its training labels.
         kind: a key of ``STATISTICS``.
     """
-    if len(values) == 0:
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    _check_labels(name, len(values), low, high, kind)
+    shift, scale = STATISTICS[kind](values)
+    if scale == 0:
+        raise DataError(
+            f"`data.normalise: {kind}`: the middle half of the training labels of phenotype '{name}' are equal",
+            got=float(shift),
+            expected="quartiles that differ",
+            do="set `data.normalise: standard`",
+        )
+    _check_spread(name, float(scale), low, high)
+    return shift, scale
+
+
+def _check_labels(name: str, number: float, low: float, high: float, kind: str) -> None:
+    """Refuse training labels that cannot be normalised: so many, from ``low`` to ``high``."""
+    if number == 0:
         raise DataError(f"phenotype '{name}' has no label in the training part", do="choose another split")
-    low, high = float(values.min()), float(values.max())
     if low == high:
         raise DataError(
             f"phenotype '{name}' is constant in the training part",
@@ -123,20 +164,15 @@ def _statistics(name: str, values: Tensor, kind: str) -> tuple[Tensor, Tensor]:
             expected="0 … 1",
             do="leave it out of `data.phenotypes`, or set `data.normalise: standard`",
         )
-    shift, scale = STATISTICS[kind](values)
-    if scale == 0:
-        raise DataError(
-            f"`data.normalise: {kind}`: the middle half of the training labels of phenotype '{name}' are equal",
-            got=float(shift),
-            expected="quartiles that differ",
-            do="set `data.normalise: standard`",
-        )
+
+
+def _check_spread(name: str, scale: float, low: float, high: float) -> None:
+    """Refuse a scale that is not a number of single precision."""
     float32 = torch.finfo(torch.float32)
-    if not float32.tiny <= float(scale) <= float32.max:
+    if not float32.tiny <= scale <= float32.max:
         raise DataError(
             f"phenotype '{name}': the spread of its training labels does not fit into single precision",
-            got=f"{float(scale):.4g}, labels {low:.4g} … {high:.4g}",
+            got=f"{scale:.4g}, labels {low:.4g} … {high:.4g}",
             expected=f"{float32.tiny:.4g} … {float32.max:.4g}",
             do="give the phenotype in another unit",
         )
-    return shift, scale

@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,19 +59,35 @@ class Parts:
             self._count += 1
 
     def append(self, table: Any) -> None:
-        """Keep the next rows, a pyarrow table."""
+        """Keep the next rows, a pyarrow table.
+
+        Raises:
+            DataError: there is no room; what was finished is kept.
+        """
         about = {METADATA: json.dumps(self.manifest), FIRST: str(self.rows)}
         table = table.replace_schema_metadata(about)
-        with atomic_file(self._path(self._count)) as partial, open_writer(partial, table.schema) as writer:
+        path = self._path(self._count)
+        with self._writing(), atomic_file(path) as partial, open_writer(partial, table.schema) as writer:
             writer.write_table(table)
         self.rows += len(table)
         self._count += 1
 
     def join(self) -> None:
         """Write the output, row group by row group, under another name; rename it and remove the parts."""
-        with atomic_file(self.output) as partial:
+        with self._writing(), atomic_file(self.output) as partial:
             (self._join_csv if self.output.suffix == ".csv" else self._join_parquet)(partial)
         shutil.rmtree(self.folder)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DataError(
+                f"predictions cannot be written; the first {self.rows:,} are kept in '{self.folder}'",
+                got=error.strerror or error,
+                do="make room; the same command goes on from here",
+            ) from error
 
     def _join_parquet(self, path: Path) -> None:
         about = {METADATA: json.dumps(self.manifest)}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 from dglcell.errors import GraphError
-from dglcell.files import DAMAGE, open_text
+from dglcell.graph.text_lines import numbered_lines
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 ORF, GFF_GENE = "ORF", "gene"
@@ -48,7 +48,7 @@ def read_sgd_features(path: Path) -> GeneSet:
         GraphError: the file is damaged, has other columns, or holds no open reading frame.
     """
     genes = []
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         fields = line.split("\t")
         if len(fields) != FEATURE_COLUMNS:
             raise GraphError(
@@ -72,7 +72,7 @@ def read_gff(path: Path) -> GeneSet:
         GraphError: the file is damaged, a gene has no ID, or there is no gene.
     """
     genes = []
-    for number, line in _lines(path):
+    for number, line in numbered_lines(path):
         if line.startswith("##FASTA"):
             break
         fields = line.split("\t")
@@ -106,19 +106,3 @@ def _targets(pairs: Iterable[tuple[str, _Gene]]) -> dict[str, tuple[str, ...]]:
     for name, gene in pairs:
         targets.setdefault(name, set()).add(gene.systematic)
     return {name: tuple(sorted(genes)) for name, genes in targets.items()}
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, with their numbers."""
-    try:
-        with open_text(path) as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, line.rstrip("\r\n")
-    except DAMAGE as error:
-        raise GraphError(
-            f"'{path.name}' cannot be read to its end",
-            got=str(error),
-            expected="a text file, plain or .gz",
-            do="copy or download the file again",
-        ) from error

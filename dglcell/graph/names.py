@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from dglcell.errors import GraphError, listing
-from dglcell.files import DAMAGE, open_text
+from dglcell.graph.text_lines import numbered_lines
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 SYSTEMATIC_COLUMNS = ("systematic", "orf")
@@ -20,7 +20,7 @@ def read_gene_list(path: Path) -> Vocabulary:
         GraphError: the file is damaged, holds no name, or has several words in a line.
     """
     names = []
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in list(numbered_lines(path)):  # a file that is cut off is no list
         words = line.split("#")[0].split()
         if len(words) > 1:
             raise GraphError(
@@ -44,7 +44,7 @@ def read_aliases(path: Path) -> AliasTable:
     Raises:
         GraphError: the file is damaged, or has no such column or no other one.
     """
-    lines = _lines(path)
+    lines = [line for _, line in numbered_lines(path)]
     rows = csv.reader(lines, delimiter="\t" if lines and "\t" in lines[0] else ",")
     header = [column.strip() for column in next(rows, [])]
     systematic = [i for i, column in enumerate(header) if column.lower() in SYSTEMATIC_COLUMNS]
@@ -62,16 +62,3 @@ def read_aliases(path: Path) -> AliasTable:
             if gene:
                 targets.setdefault(alias, set()).add(gene)
     return AliasTable({alias: tuple(sorted(genes)) for alias, genes in targets.items()})
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        with open_text(path) as file:
-            return file.read().splitlines()
-    except DAMAGE as error:
-        raise GraphError(
-            f"'{path.name}' cannot be read to its end",
-            got=str(error),
-            expected="a text file, plain or .gz",
-            do="copy or download the file again",
-        ) from error

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import GraphError, MissingDependencyError
+from dglcell.errors import GraphError
 from dglcell.files import DAMAGE
 from dglcell.graph.network_config import MATRIX_COLUMNS
-from dglcell.graph.network_table import Codes, EdgeTable, first_line, separator_pattern, unreadable
+from dglcell.graph.network_table import Codes, EdgeTable, first_line, import_pandas, separator_pattern, unreadable
 
 
 def read_matrix(path: Path, separator: str, *, quotes: bool = True) -> EdgeTable:
@@ -29,10 +29,7 @@ def read_matrix(path: Path, separator: str, *, quotes: bool = True) -> EdgeTable
         GraphError: the file is damaged or empty, or a cell holds no number.
         MissingDependencyError: pandas is not installed.
     """
-    try:
-        import pandas as pd
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("reading edge tables needs pandas", do="pip install 'dglcell[data]'") from error
+    pd = import_pandas()
 
     try:
         frame = pd.read_csv(

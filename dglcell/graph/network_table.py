@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -155,10 +156,7 @@ def read_table(
         GraphError: the file is damaged, empty or not text, or a column is not there.
         MissingDependencyError: pandas is not installed.
     """
-    try:
-        import pandas as pd
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("reading edge tables needs pandas", do="pip install 'dglcell[data]'") from error
+    pd = import_pandas()
 
     damage = (*DAMAGE, pd.errors.ParserError, pd.errors.ParserWarning)
     has_header = header if header is not None else not all(column.isdigit() for column in wanted)
@@ -181,6 +179,19 @@ def read_table(
             raise unreadable(path, ValueError(f"bytes that are not UTF-8 in column '{column}'"))
     labels = {column: names[position] if has_header else column for column, position in positions.items()}
     return EdgeTable(path, columns, labels, lines[filled])
+
+
+def import_pandas() -> ModuleType:
+    """The module ``pandas``.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import pandas
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError("reading edge tables needs pandas", do="pip install 'dglcell[data]'") from error
+    return pandas
 
 
 def unreadable(path: Path, error: Exception) -> GraphError:

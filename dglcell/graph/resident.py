@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import dgl
 import torch
@@ -215,7 +216,7 @@ class ResidentRelation(nn.Module):
         exact = matrix.to(dtype)
         return exact if torch.equal(exact.to(matrix.dtype), matrix) else matrix
 
-    def _apply(self, fn, recurse: bool = True):  # type: ignore[no-untyped-def]
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Buffers move or change dtype: what was derived from them is made anew when next asked for.
         self._dgl, self._by_pair, self._by_source, self._by_in_degree = None, None, None, None
         for derived in (self._csr, self._index, self._compact, self._dense, self._degrees):

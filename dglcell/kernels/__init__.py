@@ -1,0 +1,1 @@
+"""Sparse products and what is computed beside them, each by a function of its own for every device."""

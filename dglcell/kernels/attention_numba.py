@@ -1,33 +1,22 @@
 """The compiled loops of attention on a CPU: one head of one strain.
 
-Kept apart because importing numba takes a good part of a second, which only attention should pay. Compiled code is kept
-beside this file, or in the user's cache folder where the installation is read-only.
+Kept apart because importing numba takes a good part of a second, which only attention should pay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-import numba
 import numpy as np
+
+from dglcell.kernels.jit_numba import jit, reduction
 
 # A signed row number might be negative, and the question costs time.
 _row = np.uint64
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compile at the first call with each set of types; threads may run it at once."""
-    # Sums over the width of a head may take any order, which lets one instruction add many numbers.
-    dispatcher = numba.njit(nogil=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")(function)
-    with suppress(RuntimeError):  # neither folder can be written: every process compiles for itself
-        dispatcher.enable_caching()
-    return dispatcher
-
-
-@_compiled
+@jit
 def _head_of(x: Any, b: int, column: int, part: Any) -> None:
     """Copy columns of strain b from ``x`` [N, B, H] to ``part`` [N, D]."""
     for u in range(part.shape[0]):
@@ -35,7 +24,7 @@ def _head_of(x: Any, b: int, column: int, part: Any) -> None:
             part[u, d] = x[u, b, column + d]
 
 
-@_compiled
+@jit
 def _largest_in_degree(starts: Any) -> int:
     largest = 0
     for v in range(len(starts) - 1):
@@ -116,7 +105,7 @@ def attend_of_width(D: int) -> Any:
             for d in range(D):
                 out[v, b, column + d] = total[d] / denominator
 
-    return _compiled(attend)
+    return reduction(attend)
 
 
 @lru_cache(maxsize=8)
@@ -196,4 +185,4 @@ def gradients_of_width(D: int) -> Any:
         d_vectors[b, head] = d_vector
         d_edge_vectors[b, head] = d_edge_vector
 
-    return _compiled(gradients)
+    return reduction(gradients)

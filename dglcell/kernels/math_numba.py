@@ -21,7 +21,6 @@ IDENTITY, RELU, GELU, SILU = range(4)
 
 _F = np.float32
 _ZERO, _HALF, _ONE = _F(0), _F(0.5), _F(1)
-_ROOT_HALF, _DENSITY_AT_0 = _F(math.sqrt(0.5)), _F(1 / math.sqrt(2 * math.pi))
 
 # x · P(x²) / Q(x²), as in Eigen (`generic_fast_erf_float`) and XLA (`ErfImpl32`); beyond the limit float32 has but 1.
 _ERF_LIMIT = _F(3.832506856900711)

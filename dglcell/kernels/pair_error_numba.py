@@ -1,30 +1,19 @@
 """The compiled loops of ``pair_error`` on a CPU: the edges of some rows.
 
-Kept apart because importing numba takes a good part of a second, which only this error should pay. Compiled code is
-kept beside this file, or in the user's cache folder where the installation is read-only.
+Kept apart because importing numba takes a good part of a second, which only this error should pay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
-import numba
 import numpy as np
+
+from dglcell.kernels.jit_numba import reduction
 
 # A signed row number might be negative, and the question costs time.
 _row = np.uint64
-
-
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compile at the first call with each set of types; threads may run it at once."""
-    # Sums over the width of a row may take any order, which lets one instruction add many numbers.
-    dispatcher = numba.njit(nogil=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")(function)
-    with suppress(RuntimeError):  # neither folder can be written: every process compiles for itself
-        dispatcher.enable_caching()
-    return dispatcher
 
 
 @lru_cache(maxsize=8)
@@ -117,4 +106,4 @@ def edge_errors_of_width(H: int) -> Any:
             bias_gradient[r] += two * half_bias
         losses[part] = loss
 
-    return _compiled(edge_errors)
+    return reduction(edge_errors)

@@ -12,11 +12,11 @@ from collections import namedtuple
 import numpy as np
 
 from dglcell.kernels.blas_numba import gemm
+from dglcell.kernels.jit_numba import jit
 from dglcell.kernels.small_numba import (
     activate,
     affine,
     affine_gradients,
-    jit,
     matrix,
     multiply,
     scale_rows,

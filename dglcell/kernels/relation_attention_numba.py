@@ -11,7 +11,8 @@ from collections import namedtuple
 import numpy as np
 
 from dglcell.kernels.blas_numba import gemm
-from dglcell.kernels.small_numba import jit, matrix, softmax, softmax_gradients
+from dglcell.kernels.jit_numba import jit
+from dglcell.kernels.small_numba import matrix, softmax, softmax_gradients
 
 ROWS = 128
 """Rows computed at a time."""

@@ -7,13 +7,18 @@ own gradients, which are such products over the reversed edges.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.threads import run_tasks
+
+if TYPE_CHECKING:
+    from dglcell.kernels.rows_numba import Kernels
 
 EDGES_AT_ONCE = 1 << 20
 """Edges that the plain version expands at a time."""
@@ -162,14 +167,14 @@ def _has_own_code(width: int) -> bool:
     return width in rows_numba.FIXED_WIDTHS
 
 
-def _kernels(width: int):  # type: ignore[no-untyped-def]
+def _kernels(width: int) -> Kernels:
     from dglcell.kernels import rows_numba
 
     return rows_numba.compiled(width)
 
 
 def _run(
-    function: object,
+    function: Callable[..., object],
     relation: ResidentRelation,
     pairs: Pairs,
     table: Tensor,
@@ -185,7 +190,7 @@ def _run(
     shared = (starts, neighbours, weights, pairs.nodes.numpy(), pairs.strains.numpy(), table.numpy())
     rows = (source.detach().contiguous().numpy(), out.numpy())
     tasks = [(*shared, *rows, first, last) for first, last in itertools.pairwise(bounds) if last > first]
-    run_tasks(function, tasks)  # type: ignore[arg-type]
+    run_tasks(function, tasks)
 
 
 def _balanced(degrees_K: Tensor) -> list[int]:
@@ -195,7 +200,9 @@ def _balanced(degrees_K: Tensor) -> list[int]:
     return [0, *torch.searchsorted(work, cuts.long()).tolist(), len(degrees_K)]
 
 
-def _expand(relation: ResidentRelation, pairs: Pairs, transposed: bool):  # type: ignore[no-untyped-def]
+def _expand(
+    relation: ResidentRelation, pairs: Pairs, transposed: bool
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
     """All edges of the pairs' nodes, some at a time: pair, node at the other end, strain and weight of each."""
     starts, neighbours, weights = relation.index_tensors(transposed=transposed)
     counts = starts.diff()[pairs.nodes]

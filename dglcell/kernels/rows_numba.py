@@ -1,7 +1,6 @@
 """The compiled part of ``dglcell.kernels.rows``.
 
-Kept apart because importing numba takes half a second: only the first call pays it. Compiled code is kept beside this
-file, or in the user's cache folder where the installation is read-only, for later processes.
+Kept apart because importing numba takes half a second: only the first call pays it.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 
-jit = numba.njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
+from dglcell.kernels.jit_numba import jit
 
 FIXED_WIDTHS = (32, 64, 128, 256)
 """Widths with compiled code of their own: a loop of known length takes half the time."""
@@ -38,7 +36,10 @@ def compiled(width: int) -> Kernels:
 @cache
 def _make(fixed: int) -> Kernels:
     """Functions that see ``fixed`` as a constant; 0 for any width."""
+    return Kernels(_pull(fixed), _push(fixed), _add_rows(fixed), _add_split(fixed), _sum_strains(fixed))
 
+
+def _pull(fixed):
     @jit
     def pull(starts, neighbours, weights, nodes, strains, table, source, out, row, stop):
         """``out[i] += Σ over edges e of nodes[i] of weights[e] · source[table[strains[i], neighbours[e]]]``.
@@ -92,6 +93,10 @@ def _make(fixed: int) -> Kernels:
                         ) + ((z[4] * source[t, k] + z[5] * source[u, k]) + (z[6] * source[v, k] + z[7] * source[w, k]))
                     edge += 8
 
+    return pull
+
+
+def _push(fixed):
     @jit
     def push(starts, neighbours, weights, nodes, strains, table, source, out, row, stop):
         """``out[table[strains[i], neighbours[e]]] += weights[e] · source[i]`` for all edges e of nodes[i].
@@ -118,6 +123,10 @@ def _make(fixed: int) -> Kernels:
                     for k in range(width):
                         out[row_there, k] += weights[edge] * source[i, k]
 
+    return push
+
+
+def _add_rows(fixed):
     @jit
     def add_rows(out, rows, values, first):
         """``out[rows[i], first:first + width] += values[i, first:first + width]``, in order."""
@@ -127,6 +136,10 @@ def _make(fixed: int) -> Kernels:
             for k in range(width):
                 out[row, first + k] += values[i, first + k]
 
+    return add_rows
+
+
+def _add_split(fixed):
     @jit
     def add_split(shared, out, rows, values):
         """``add_rows``, where rows below ``len(shared)`` are those of ``shared``."""
@@ -140,6 +153,10 @@ def _make(fixed: int) -> Kernels:
                 for k in range(width):
                     out[row, k] += values[i, k]
 
+    return add_split
+
+
+def _sum_strains(fixed):
     @jit
     def sum_strains(table, source, out, node, stop):
         """``out[v] += Σ over strains b of source[table[b, v]]`` for nodes v in [node, stop); negative rows left out."""
@@ -156,4 +173,4 @@ def _make(fixed: int) -> Kernels:
             for k in range(width):
                 out[v, k] = total[k]
 
-    return Kernels(pull, push, add_rows, add_split, sum_strains)
+    return sum_strains

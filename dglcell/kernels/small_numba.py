@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from dglcell.kernels import math_numba
 from dglcell.kernels.blas_numba import gemm
-
-jit = numba.njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
+from dglcell.kernels.jit_numba import jit
 
 
 @jit
 def matrix(flat, rows, columns):
+    """[rows, columns] the first numbers of ``flat``."""
     return flat[: rows * columns].reshape(rows, columns)
 
 
 @jit
 def activate(kind, values, slopes):
+    """Replace values by their activations; write the slopes there unless ``slopes`` is empty."""
     if len(slopes) > 0:
         math_numba.activate_with_slopes(kind, values.reshape(values.size), slopes)
     else:
@@ -44,6 +44,7 @@ def affine_gradients(blas, a, weights, grad, of_weights, of_bias, of_a, add):
 
 @jit
 def scale_rows(values, by, out):
+    """``out[i] = by[i] · values[i]`` for every row."""
     for i in range(len(values)):
         for k in range(values.shape[1]):
             out[i, k] = values[i, k] * by[i]
@@ -51,6 +52,7 @@ def scale_rows(values, by, out):
 
 @jit
 def multiply(matrix, by):
+    """``matrix *= by`` number by number, ``by`` laid out flat."""
     values = matrix.reshape(matrix.size)
     for i in range(len(values)):
         values[i] *= by[i]

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.product import constant_product
+from dglcell.kernels.scratch import scratch
 from dglcell.kernels.threads import run_tasks
 
 # Bytes of a tile's row: 1.7 MB for the 6,607 genes of yeast.
@@ -92,15 +93,15 @@ def _sum_part(
     column, width = columns.start, columns.stop - columns.start
     starts, y = starts[rows.start : rows.stop + 1], y[rows]
     if not pack:
-        compiled.sum_rows(x.reshape(-1), x.shape[1], column, width, starts, neighbours, weights, y, column)
+        compiled.sum_rows(x.reshape(-1), x.shape[1], column, width, starts, neighbours, weights, y, column, False)
         return
     padded = -(-width // PADDING) * PADDING
     if x.dtype != np.uint16:
-        tile = np.empty((len(x), padded), x.dtype)
+        tile = scratch("tile", (len(x), padded), x.dtype)
         compiled.pack(x, column, tile)
-        compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, y, column)
+        compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, y, column, False)
         return
-    tile, sums = np.empty((len(x), padded), np.float32), np.empty((len(y), padded), np.float32)
+    tile, sums = scratch("tile", (len(x), padded), np.float32), np.empty((len(y), padded), np.float32)
     compiled.pack_bfloat16(x, column, tile.view(np.uint32))
-    compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, sums, 0)
+    compiled.sum_rows(tile.reshape(-1), padded, 0, padded, starts, neighbours, weights, sums, 0, False)
     compiled.unpack_bfloat16(sums.view(np.uint32), column, y)

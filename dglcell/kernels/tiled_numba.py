@@ -1,15 +1,14 @@
 """The compiled loops of the ``tiled`` kernel.
 
 Kept apart because importing numba takes a good part of a second, which only a product with this kernel should pay.
-Compiled code is kept beside this file, or in the user's cache folder where the installation is read-only.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-import numba
 import numpy as np
+
+from dglcell.kernels.edge_sum_numba import VECTOR_BYTES, VECTORS, sum_edges
+from dglcell.kernels.jit_numba import jit
 
 # Columns are counted in unsigned integers: a signed index might be negative, and the question keeps the compiler from
 # handling many columns with one instruction.
@@ -17,17 +16,7 @@ _column = np.uint64
 _HALF, _ONE, _NAN = np.uint32(16), np.uint32(1), np.uint32(0x7FC0)
 
 
-def _compiled(function):
-    """Compile at the first call with each set of types; threads may run it at once."""
-    # Multiplying and adding in one instruction is allowed, summing in another order is not: a row is summed in the
-    # order of its edges.
-    dispatcher = numba.njit(nogil=True, fastmath={"contract"}, error_model="numpy")(function)
-    with suppress(RuntimeError):  # neither folder can be written: every process compiles for itself
-        dispatcher.enable_caching()
-    return dispatcher
-
-
-@_compiled
+@jit
 def pack(x, column, tile):
     """Copy the columns of ``x`` [N, C] from ``column`` on to ``tile`` [N, W]; zeros beyond the last."""
     width, column = _column(min(tile.shape[1], x.shape[1] - column)), _column(column)
@@ -37,7 +26,7 @@ def pack(x, column, tile):
         tile[u, width:] = 0
 
 
-@_compiled
+@jit
 def pack_bfloat16(x, column, tile):
     """``pack`` from the bits of bfloat16, which numba has no type for, to those of float32: they are its upper half."""
     width, column = _column(min(tile.shape[1], x.shape[1] - column)), _column(column)
@@ -47,7 +36,7 @@ def pack_bfloat16(x, column, tile):
         tile[u, width:] = 0
 
 
-@_compiled
+@jit
 def unpack_bfloat16(tile, column, y):
     """Round bits of float32 to bits of bfloat16: from ``tile`` [M, W] to ``y`` [M, C] from ``column`` on."""
     width, column = _column(min(tile.shape[1], y.shape[1] - column)), _column(column)
@@ -59,50 +48,41 @@ def unpack_bfloat16(tile, column, y):
             y[v, column + c] = _NAN if is_nan else rounded
 
 
-@_compiled
-def sum_rows(source, stride, offset, width, starts, indices, weights, y, column):
+@jit
+def sum_rows(source, stride, offset, width, starts, indices, weights, y, column, add):
     """For every row v the sum over its edges e: ``y[v, column + c] = Σ weights[e] · source[indices[e], offset + c]``.
+
+    In the order of the edges.
 
     Args:
         source: matrix laid out flat, float32 or float64.
         stride: its row length.
         offset: of the first column to be read.
-        width: number of columns to be read; loops over a multiple of 64 bytes are fast.
+        width: number of columns to be read, a multiple of 64 bytes.
         starts: [M + 1] int64.
         indices: [E], any integer type.
         weights: [E] in the type of ``source``, or None for ones.
         y: [M, C] in the type of ``source``.
         column: the first to be written; columns beyond the last are left out.
+        add: to what is there.
     """
-    written = _column(min(width, y.shape[1] - column))
-    stride, offset, width, column = _column(stride), _column(offset), _column(width), _column(column)
-    total = np.empty(width, source.dtype)
+    lanes = VECTOR_BYTES // source.itemsize
+    block = VECTORS * lanes
+    total = np.empty(block, source.dtype)
     for v in range(len(y)):
-        for c in range(width):
-            total[c] = 0
-        # Four edges at once, so that the totals are read and written a quarter as often.
-        first, end = starts[v], starts[v + 1]
-        singles = end - (end - first) % 4
-        for e in range(first, singles, 4):
-            i = offset + stride * _column(indices[e])
-            j = offset + stride * _column(indices[e + 1])
-            k = offset + stride * _column(indices[e + 2])
-            m = offset + stride * _column(indices[e + 3])
-            if weights is None:
-                for c in range(width):
-                    total[c] = total[c] + source[i + c] + source[j + c] + source[k + c] + source[m + c]
+        first, last = starts[v], starts[v + 1]
+        for c in range(0, width, block):
+            here = min(block, width - c)
+            if here == block:
+                sum_edges(VECTORS, source, offset + c, stride, indices, weights, first, last, total)
             else:
-                p, q, r, s = weights[e], weights[e + 1], weights[e + 2], weights[e + 3]
-                for c in range(width):
-                    total[c] = total[c] + p * source[i + c] + q * source[j + c] + r * source[k + c] + s * source[m + c]
-        for e in range(singles, end):
-            i = offset + stride * _column(indices[e])
-            if weights is None:
-                for c in range(width):
-                    total[c] += source[i + c]
+                for k in range(0, here, lanes):
+                    sum_edges(1, source, offset + c + k, stride, indices, weights, first, last, total[k:])
+            written = _column(min(here, y.shape[1] - column - c))
+            at = _column(column + c)
+            if add:
+                for k in range(written):
+                    y[v, at + k] += total[k]
             else:
-                p = weights[e]
-                for c in range(width):
-                    total[c] += p * source[i + c]
-        for c in range(written):
-            y[v, column + c] = total[c]
+                for k in range(written):
+                    y[v, at + k] = total[k]

@@ -7,19 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 
 from dglcell.kernels.blas_numba import gemm
+from dglcell.kernels.jit_numba import jit, reduction
 from dglcell.kernels.math_numba import activate, activate_with_slopes, inlined, to_slopes
-
-jit = numba.njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
-reduction = numba.njit(cache=True, fastmath={"contract", "reassoc", "nsz"}, error_model="numpy")
 
 FIXED_WIDTHS = (32, 64, 128)
 """Widths with compiled code of their own: loops of known length are faster."""
 
-ROWS = 512
+ROWS = 128
 """Rows computed at a time: what lies between input and output stays in the second-level cache."""
 
 NO_NORM, LAYER_NORM, RMS_NORM = range(3)
@@ -69,6 +66,7 @@ def _sum_of_squares(values, i, width, centre):
 
 @reduction
 def dot(a, i, b, j, width):
+    """The inner product of row i of ``a`` and row j of ``b``."""
     total = a.dtype.type(0)
     for k in range(width):
         total += a[i, k] * b[j, k]
@@ -188,7 +186,10 @@ def _scatter(into, start, grad, column, scale, width):
 @cache
 def _make(fixed: int) -> Kernels:
     """Functions that see ``fixed`` as a constant; 0 for any width."""
+    return Kernels(_forward(fixed), _backward(fixed))
 
+
+def _forward(fixed):
     @jit
     def forward(blas, form, layers, flat, x, r, number, out, add):
         """Rows of the update, written to ``out`` or added to it.
@@ -230,6 +231,10 @@ def _make(fixed: int) -> Kernels:
                     for k in range(last):
                         out.table[p, k] = a[i, k]
 
+    return forward
+
+
+def _backward(fixed):
     @jit
     def backward(blas, form, layers, flat, x, r, number, grad, of_x, of_r, of_flat):
         """Add the gradients of rows and parameters; what lies between is computed once more.
@@ -288,4 +293,4 @@ def _make(fixed: int) -> Kernels:
                 _scatter(of_x, start, g, 0, one + flat[0], taken)
                 _scatter(of_r, start, g, 0, one, taken)
 
-    return Kernels(forward, backward)
+    return backward

@@ -1,0 +1,1 @@
+"""Losses over strains of which some labels are missing."""

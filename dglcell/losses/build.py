@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from dglcell.losses.bce import BceConfig, BceLoss
 from dglcell.losses.dango import DangoLoss, DangoLossConfig
-from dglcell.losses.ic import IcConfig, IcLoss
+from dglcell.losses.distribution_loss import DistributionLoss, IcConfig, MleDistSupcrConfig
 from dglcell.losses.loss import Loss, LossConfig
 from dglcell.losses.masked import ELEMENTS, MaskedConfig, MaskedLoss
-from dglcell.losses.mle_dist_supcr import MleDistSupcrConfig, MleDistSupcrLoss
 from dglcell.losses.mle_wass_supcr import MleWassSupcrConfig, MleWassSupcrLoss
 
 
@@ -23,8 +22,8 @@ class LossKind(NamedTuple):
 LOSSES: dict[str, LossKind] = {
     **{name: LossKind(MaskedConfig, MaskedLoss) for name in ELEMENTS},
     "bce": LossKind(BceConfig, BceLoss),
-    "ic": LossKind(IcConfig, IcLoss),
-    "mle_dist_supcr": LossKind(MleDistSupcrConfig, MleDistSupcrLoss),
+    "ic": LossKind(IcConfig, DistributionLoss),
+    "mle_dist_supcr": LossKind(MleDistSupcrConfig, DistributionLoss),
     "mle_wass_supcr": LossKind(MleWassSupcrConfig, MleWassSupcrLoss),
     "dango": LossKind(DangoLossConfig, DangoLoss),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from dglcell.errors import ConfigError
@@ -11,7 +12,7 @@ from dglcell.losses.weighted import WeightedConfig
 
 
 @dataclass
-class CoupledConfig(WeightedConfig):
+class CoupledConfig(WeightedConfig, ABC):
     """Squared error, a distance between distributions, and supervised contrast of embeddings.
 
     A term of weight 0 is left out, and is not recorded.
@@ -54,9 +55,9 @@ class CoupledConfig(WeightedConfig):
         return frozenset({"embedding"} if self.supcr > 0 else ())
 
     @property
+    @abstractmethod
     def distance_key(self) -> str:
         """Key of the weight of the distance between distributions."""
-        raise NotImplementedError
 
 
 @dataclass
@@ -98,13 +99,3 @@ class BufferedConfig(CoupledConfig):
     def enough(self) -> int:
         """`min_samples`, or what it follows."""
         return self.buffer_size if self.min_samples is None else self.min_samples
-
-
-def check_bandwidth(bandwidth: float) -> None:
-    """Refuse a bandwidth that is none.
-
-    Raises:
-        ConfigError: naming the key.
-    """
-    if not 0 < bandwidth < math.inf:
-        raise ConfigError("`loss.bandwidth` must be positive", got=bandwidth, expected="e.g. 0.5")

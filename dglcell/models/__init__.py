@@ -1,0 +1,1 @@
+"""Models: layers put together, and what their sections of a configuration may say."""

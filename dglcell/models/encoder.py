@@ -22,6 +22,7 @@ from dglcell.nn.registry import make_activation, make_norm
 from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.nn.sage import SAGEConv
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.kept_base import KeptBase
 from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import States
 
@@ -97,12 +98,23 @@ class CellEncoder(nn.Module):
                 assert isinstance(embedding, nn.Embedding)
                 embedding.weight.mul_(self.config.embedding_sd / EMBEDDING_SD)
 
-    def forward(self, perturbed: PerturbedCell) -> dict[str, States]:
-        """Node states of every strain after L rounds: node type → [N, B, H]."""
-        states = {t: States.shared(self.inputs(t)) for t in self.node_types}
+    def forward(self, perturbed: PerturbedCell, kept: KeptBase | None = None) -> dict[str, States]:
+        """Node states of every strain after L rounds: node type → [N, B, H].
+
+        Args:
+            perturbed: the strains' graphs.
+            kept: what earlier batches have computed of the wild type with the same weights; optional.
+        """
+        states = {t: self._start(t, kept) for t in self.node_types}
         for layer in self.layers:
             states = layer(perturbed, states)
         return states
+
+    def _start(self, node_type: str, kept: KeptBase | None) -> States:
+        if kept is None:
+            return States.shared(self.inputs(node_type))
+        origin = kept.origin("inputs", node_type)
+        return States.shared(origin.once(lambda: self.inputs(node_type)), origin)
 
     @torch.no_grad()
     def relation_weights(self) -> list[RelationWeights]:

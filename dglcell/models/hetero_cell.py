@@ -13,6 +13,7 @@ from dglcell.graph.schema import GENE
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import CellEncoder, make_local_head
 from dglcell.models.prediction import Prediction, StrainModel
+from dglcell.models.unchanged import WildType
 from dglcell.nn.combination import Combination
 from dglcell.nn.initial import initialise, start_at_the_mean
 from dglcell.nn.mlp import mlp
@@ -39,6 +40,9 @@ class HeteroCell(StrainModel):
     After ``GeneInteractionDango`` of the torchcell project, with metabolism live in both directions and per-node
     norms.
 
+    While gradients are off in evaluation mode, the strategy ``difference`` computes the wild type's rows of every layer
+    once, and keeps them until the weights change.
+
     Args:
         cell: the cell graph; becomes part of the module, so it follows it to any device.
         config: validated.
@@ -59,6 +63,7 @@ class HeteroCell(StrainModel):
         _check_pools(cell, config)
         self.cell, self.config = cell, config
         self.choices: Choices | None = None
+        self._wild_type = WildType()
         width = config.hidden
         self.encoder = CellEncoder(cell, config, [*config.pool, GENE], features)
         self.pools = nn.ModuleDict({t: AttentionPooling(width, config.activation, config.dropout) for t in config.pool})
@@ -81,6 +86,12 @@ class HeteroCell(StrainModel):
         """Let ``strategy: auto`` and ``kernel: auto`` follow ``choices``."""
         self.choices = choices
         choices.apply(self.cell)
+        self._wild_type.forget()
+
+    def train(self, mode: bool = True) -> HeteroCell:
+        """Also forgets what evaluation kept of the wild type."""
+        self._wild_type.forget()
+        return super().train(mode)
 
     def forward(self, genotypes: GenotypeBatch, edges: EdgePerturbations | None = None) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model.
@@ -98,7 +109,7 @@ class HeteroCell(StrainModel):
         if config.dropout and choices.strategy == "difference":
             choices = dataclasses.replace(choices, strategy="node_mask")
         perturbed = perturb(self.cell, genotypes.with_wild_type(), config.strategy, config.kernel, changed, choices)
-        states = self.encoder(perturbed)
+        states = self.encoder(perturbed, self._wild_type.of(self))
         pooled = torch.cat([self._pool(t, states[t], perturbed.keep[t]) for t in self.config.pool], dim=-1)
         difference = pooled[:1] - pooled[1:]
         global_part: Tensor = self.global_head(difference)

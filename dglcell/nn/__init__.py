@@ -1,0 +1,1 @@
+"""Layers, written once for every strategy."""

@@ -82,7 +82,7 @@ class PairwiseInteraction(nn.Module):
     def options(names: list[str]) -> list[str]:
         """What the options of relations are called, in order."""
         pairs = [(a, b) for i, a in enumerate(names) for b in names[i:]]
-        return [a if a == b else f"{a} × {b}" for a, b in pairs] + ["mean"]  # noqa: RUF001
+        return [a if a == b else f"{a} × {b}" for a, b in pairs] + ["mean"]
 
     @property
     def row_width(self) -> int:

@@ -1,0 +1,1 @@
+"""The strains' graphs, and the strategies that compute on them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,12 +33,12 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
     data = torch.ones((64 << 20) // dtype.itemsize, dtype=dtype, device=device)
     target, square = torch.empty_like(data), torch.ones(1024, 1024, dtype=dtype, device=device)
 
-    def seconds(work: object) -> float:
+    def seconds(work: Callable[[], object]) -> float:
         best = float("inf")
         for _ in range(3):
             _wait(device)
             started = time.perf_counter()
-            work()  # type: ignore[operator]
+            work()
             _wait(device)
             best = min(best, time.perf_counter() - started)
         return best

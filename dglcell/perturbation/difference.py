@@ -19,7 +19,7 @@ from dglcell.perturbation.choices import DENSE_SHARE
 from dglcell.perturbation.difference_attention import shared_attention
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.row_index import RowIndex, union
-from dglcell.perturbation.states import DenseStates, SharedStates, States
+from dglcell.perturbation.states import SharedStates, States
 
 PUSH_COST = 2.0
 """What an edge costs when sources add to their targets, relative to targets that gather from their sources."""
@@ -76,7 +76,6 @@ class Difference:
         self.dense = NodeMask(cell, keep, kernel)
         self.lost = {node_type: RowIndex.where(~mask) for node_type, mask in keep.items()}
         self._changes: dict[str, Change] = {}
-        self._dense_states: dict[str, tuple[SharedStates, DenseStates]] = {}
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         """See ``PerturbedCell.aggregate``."""
@@ -85,11 +84,16 @@ class Difference:
         change = self._change(relation[0], states)
         targets = self._targets(relation, change.index, reduce, states.x_XH.dtype)
         if len(targets.index) > self.dense_share * targets.index.mask_BN.numel():
-            return self.dense.aggregate(relation, self._made_dense(relation[0], states), reduce)
+            return self.dense.aggregate(relation, states, reduce)
         edges = self.cell[relation]
-        base_MH = spmm(edges, states.base_NH, kernel=self.kernel)
+        origin = None if states.origin is None else states.origin.then(relation, reduce)
+
+        def product() -> Tensor:
+            return spmm(edges, states.base_NH, kernel=self.kernel)
+
+        base_MH = product() if states.origin is None else states.origin.then(relation).once(product)
         y_XH: Tensor = _CorrectedSums.apply(base_MH, change.change_DH, edges, change.index, targets)
-        return SharedStates(y_XH, targets.index)
+        return SharedStates(y_XH, targets.index, origin)
 
     def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
         """See ``PerturbedCell.attend``."""
@@ -99,13 +103,6 @@ class Difference:
             if attended is not None:
                 return attended
         return self.dense.attend(relation, keys, queries, score)
-
-    def _made_dense(self, node_type: str, states: SharedStates) -> DenseStates:
-        """Once for all relations out of a node type."""
-        known = self._dense_states.get(node_type)
-        if known is None or known[0] is not states:
-            known = self._dense_states[node_type] = states, DenseStates(states.dense())
-        return known[1]
 
     def _change(self, node_type: str, states: SharedStates) -> Change:
         """Computed once for all relations out of a node type."""

@@ -9,7 +9,13 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.kernels.attention import GATv2Score, gatv2
 from dglcell.kernels.spmm import spmm
+from dglcell.kernels.update import COMPILED_DEVICES
+from dglcell.perturbation.received import Received
 from dglcell.perturbation.states import DenseStates, States
+from dglcell.perturbation.strain_sums import Message
+
+BY_STRAIN = ("auto", "tiled")
+"""Kernels whose products may be taken one strain at a time."""
 
 
 class NodeMask:
@@ -23,11 +29,16 @@ class NodeMask:
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         """See ``PerturbedCell.aggregate``."""
         edges = self.cell[relation]
-        x_NBH = self._kept(relation[0], states)
-        width = x_NBH.shape[-1]
-        y_MC = spmm(edges, x_NBH.reshape(edges.num_src, -1), kernel=self.kernel)
-        scale_MB = self.mean_scale(relation, y_MC.dtype) if reduce == "mean" else self.keep[relation[2]]
-        return DenseStates(y_MC.view(edges.num_dst, -1, width) * scale_MB.unsqueeze(-1))
+        scale_MB = self.mean_scale(relation, states.dtype) if reduce == "mean" else self.keep[relation[2]]
+
+        def product() -> Tensor:
+            x_NBH = self._kept(relation[0], states)
+            y_MC = spmm(edges, x_NBH.reshape(edges.num_src, -1), kernel=self.kernel)
+            return y_MC.view(edges.num_dst, -1, x_NBH.shape[-1]) * scale_MB.unsqueeze(-1)
+
+        if self.kernel not in BY_STRAIN or scale_MB.device.type not in COMPILED_DEVICES:
+            return DenseStates(product())
+        return Received(Message(edges, self.keep[relation[0]], scale_MB), states, product)
 
     def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
         """See ``PerturbedCell.attend``."""

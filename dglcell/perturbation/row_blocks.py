@@ -109,6 +109,7 @@ class Blocks:
 
     @property
     def device(self) -> torch.device:
+        """Of all tables."""
         return self.tables[0].device
 
     def taken(self, part: Part, span: slice) -> list[Taken]:
@@ -192,10 +193,12 @@ def compiled_updates(
 
 
 def autocast_now(device_type: str) -> tuple[str, torch.dtype, bool]:
+    """The state of autocast on a device: its type, the dtype, and whether it is on."""
     return device_type, torch.get_autocast_dtype(device_type), torch.is_autocast_enabled(device_type)
 
 
 def autocast_as(state: tuple[str, torch.dtype, bool]) -> AbstractContextManager[Any]:
+    """Autocast as `autocast_now` found it."""
     device_type, dtype, enabled = state
     # Weights that were rounded where gradients are off must not be taken from the cache where they are on.
     return torch.autocast(device_type, dtype=dtype, enabled=enabled, cache_enabled=False)

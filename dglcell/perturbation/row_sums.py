@@ -16,10 +16,13 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.kernels.rows import add_rows, add_split
 from dglcell.kernels.update import Into, Taken
+from dglcell.perturbation.kept_base import KeptRows
 from dglcell.perturbation.row_blocks import Blocks, Input, Part, Shape, autocast_as, autocast_now, compiled_updates
 
 
-def sum_parts(parts: Sequence[Part], tables: Sequence[Tensor], shape: Shape, *, recompute: bool) -> Tensor:
+def sum_parts(
+    parts: Sequence[Part], tables: Sequence[Tensor], shape: Shape, *, recompute: bool, kept: KeptRows | None = None
+) -> Tensor:
     """[N + K, H] sum of the parts.
 
     Args:
@@ -27,7 +30,14 @@ def sum_parts(parts: Sequence[Part], tables: Sequence[Tensor], shape: Shape, *, 
         tables: that their inputs are rows of.
         shape: of the result.
         recompute: keep the tables alone for the backward pass.
+        kept: base rows of an earlier batch, or where they go; there is no backward pass then.
     """
+    if kept is not None:
+        autocast = autocast_now(tables[0].device.type)
+        updates = compiled_updates(parts, tables, autocast)
+        forward = _Forward(parts, tables, shape, autocast, [False] * len(tables), updates, None)
+        forward.kept = kept
+        return forward.run()
     parameters = list({id(p): p for part in parts for p in part.parameters}.values())
     keep = torch.is_grad_enabled() and not recompute
     out: Tensor = _SumParts.apply(parts, shape, keep, len(tables), *tables, *parameters)
@@ -61,6 +71,7 @@ class _Forward(Blocks):
 
     out: Tensor
     base_of: dict[int, Tensor]
+    kept: KeptRows | None = None
 
     def run(self) -> Tensor:
         """[N + K, H]."""
@@ -71,12 +82,25 @@ class _Forward(Blocks):
             dtype = torch.promote_types(dtype, empty.dtype)
         width = probe[0].shape[1]
         self.out = probe[0].new_empty(self.shape.base + self.shape.pairs, width, dtype=dtype)
-        self.base_of = {
-            i: self.out.new_empty(self.shape.base, width) for i, part in enumerate(self.parts) if part.place is not None
-        }
-        self.over_shares(self._base, self.shape.base)
+        self._fill_base(width)
         self.over_shares(self._pairs, self.shape.pairs)
         return self.out
+
+    def _fill_base(self, width: int) -> None:
+        """The base rows, or where they are kept, those of an earlier batch."""
+        kept, N = self.kept, self.shape.base
+        if kept is not None and kept.total is not None:
+            self.out[:N], self.base_of = kept.total, kept.of_part
+            return
+        # Another batch may need the base rows of parts that this one does not.
+        self.base_of = {
+            i: self.out.new_empty(N, width)
+            for i, part in enumerate(self.parts)
+            if part.place is not None or kept is not None
+        }
+        self.over_shares(self._base, N)
+        if kept is not None:
+            kept.total, kept.of_part = self.out[:N].clone(), self.base_of
 
     def _rows(self, number: int, span: slice) -> Tensor:
         """A block of a part; its graph is kept where that is wanted."""

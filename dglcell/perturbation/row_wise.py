@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dglcell.kernels.chain import RowUpdate
 from dglcell.kernels.rows import add_rows
+from dglcell.perturbation.kept_base import KeptRows
 from dglcell.perturbation.row_blocks import Input, Part, Shape, rows_in_block
 from dglcell.perturbation.row_sums import sum_parts
 
@@ -85,13 +86,19 @@ class Term:
     place: Tensor | None = None
 
 
-def sum_terms(terms: Sequence[Term], shape: Shape) -> Tensor:
-    """[N + K, H] sum of row-wise functions, in blocks; of whole tensors where one of them is random."""
+def sum_terms(terms: Sequence[Term], shape: Shape, kept: KeptRows | None = None) -> Tensor:
+    """[N + K, H] sum of row-wise functions, in blocks; of whole tensors where one of them is random.
+
+    Args:
+        terms: what is summed.
+        shape: of the result.
+        kept: base rows of the same sum over another batch, or where they go; where gradients are off.
+    """
     updates = [term.update for term in terms if term.update is not None]
     if any(update.random for update in updates):
         return _sum_at_once(terms, shape)
     tables, parts = _inputs_of(terms)
-    return sum_parts(parts, tables, shape, recompute=any(update.recompute for update in updates))
+    return sum_parts(parts, tables, shape, recompute=any(update.recompute for update in updates), kept=kept)
 
 
 def _sum_at_once(terms: Sequence[Term], shape: Shape) -> Tensor:
@@ -156,6 +163,16 @@ class _TakeRows(torch.autograd.Function):
         out = grad.new_zeros(ctx.shape)
         add_rows(out, ctx.saved_tensors[0], grad)
         return out, None
+
+
+def shared_sums(share_NB: Tensor, x_NH: Tensor) -> Tensor:
+    """[B, H] weighted sums of rows that all strains share: the first strain's, plus what the others differ from it.
+
+    The difference of two strains is what matters; so computed, its rounding error is small against it, not against
+    the sums.
+    """
+    first_N1 = share_NB[:, :1]
+    return first_N1.T @ x_NH + (share_NB - first_N1).T @ x_NH
 
 
 def add_by(start_BH: Tensor, groups: Tensor, values_KH: Tensor) -> Tensor:

@@ -7,28 +7,46 @@ states dense or as what all strains share plus the rows in which they differ.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from dglcell.perturbation.kept_base import Origin
 from dglcell.perturbation.row_blocks import Shape
 from dglcell.perturbation.row_index import RowIndex, union
-from dglcell.perturbation.row_wise import Rows, RowWise, Term, add_by, sum_terms
+from dglcell.perturbation.row_wise import Rows, RowWise, Term, add_by, shared_sums, sum_terms
+from dglcell.perturbation.strain_sums import Message, Source, StrainTerm, sum_by_strain, worthwhile
 
 
 class States(ABC):
-    """States of the N nodes of one type in B strains, H wide."""
+    """States of the N nodes of one type in B strains, H wide.
+
+    Attributes:
+        pending: where they are a product that is not taken yet, that and the states of the nodes that send.
+    """
+
+    pending: tuple[Message, States] | None = None
 
     @staticmethod
-    def shared(x_NH: Tensor) -> States:
-        """States that all strains have in common, as before the first aggregation."""
-        return SharedStates(x_NH, None)
+    def shared(x_NH: Tensor, origin: Origin | None = None) -> States:
+        """States that all strains have in common, as before the first aggregation.
+
+        Args:
+            x_NH: [N, H].
+            origin: of what is computed from them, where base rows are kept.
+        """
+        return SharedStates(x_NH, None, origin)
 
     @abstractmethod
     def map(self, function: RowWise | Callable[[Tensor], Tensor]) -> States:
         """Apply a row-wise function (linear, norm, activation): [..., H] → [..., H']."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> torch.dtype:
+        """Of the states."""
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -69,6 +87,11 @@ class DenseStates(States):
 
     x_NBH: Tensor
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """See ``States.dtype``."""
+        return self.x_NBH.dtype
+
     def map(self, function: RowWise | Callable[[Tensor], Tensor]) -> States:
         """See ``States.map``."""
         return combine_states(function, [self])
@@ -98,10 +121,17 @@ class SharedStates(States):
     Attributes:
         x_XH: [N + K, H] states of the wild type's N nodes, then of the K (node, strain) pairs of ``index``.
         index: the pairs; None where no row differs (K = 0).
+        origin: of the base rows, where they are kept for other batches.
     """
 
     x_XH: Tensor
     index: RowIndex | None
+    origin: Origin | None = None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See ``States.dtype``."""
+        return self.x_XH.dtype
 
     @property
     def base_NH(self) -> Tensor:
@@ -122,8 +152,9 @@ class SharedStates(States):
         if self.index is None:
             return self.x_XH.unsqueeze(1)
         every = RowIndex(torch.ones_like(self.index.mask_BN))
-        positions = self.positions(every).view_as(every.mask_BN).T.flatten()
-        return Rows(self.x_XH, positions).all().view(self.index.num_nodes, self.index.num_strains, -1)
+        # Strain by strain, as layers are computed on a CPU.
+        rows = Rows(self.x_XH, self.positions(every)).all()
+        return rows.view(self.index.num_strains, self.index.num_nodes, -1).transpose(0, 1)
 
     def rows(self, nodes: Tensor, strain: int) -> Tensor:
         """See ``States.rows``."""
@@ -169,16 +200,6 @@ def pooling_shares(gate: States, keep_NB: Tensor) -> Tensor:
     return share_NB * keep_NB
 
 
-def shared_sums(share_NB: Tensor, x_NH: Tensor) -> Tensor:
-    """[B, H] weighted sums of rows that all strains share: the first strain's, plus what the others differ from it.
-
-    The difference of two strains is what matters; so computed, its rounding error is small against it, not against
-    the sums.
-    """
-    first_N1 = share_NB[:, :1]
-    return first_N1.T @ x_NH + (share_NB - first_N1).T @ x_NH
-
-
 Addend = tuple[RowWise | None, Sequence[States]]
 """A row-wise function and its arguments; None for one argument as it is."""
 
@@ -216,13 +237,15 @@ def sum_updates(addends: Sequence[Addend]) -> States:
         return _dense_sum(addends)
     groups = [[s for s in arguments if isinstance(s, SharedStates)] for _, arguments in addends]
     own = [_union(group) for group in groups]
+    origin = _origin(addends, groups)
+    kept = None if origin is None else origin.kept.rows(origin)
     indices = [index for index in own if index is not None]
     if not indices:
         num_nodes = len(groups[0][0].x_XH)
         terms = [
             Term(function, [s.at(None) for s in group]) for (function, _), group in zip(addends, groups, strict=True)
         ]
-        return SharedStates(sum_terms(terms, Shape(num_nodes, 0)), None)
+        return SharedStates(sum_terms(terms, Shape(num_nodes, 0), kept), None, origin)
     index = union(indices)
     terms = []
     for (function, _), group, mine in zip(addends, groups, own, strict=True):
@@ -231,21 +254,73 @@ def sum_updates(addends: Sequence[Addend]) -> States:
         whole = len(mine) == len(index)
         place = None if whole else index.table.flatten()[mine.keys].long()
         terms.append(Term(function, [s.at(mine) for s in group], place))
-    return SharedStates(sum_terms(terms, Shape(index.num_nodes, len(index), index.nodes)), index)
+    return SharedStates(sum_terms(terms, Shape(index.num_nodes, len(index), index.nodes), kept), index, origin)
+
+
+def _origin(addends: Sequence[Addend], groups: Sequence[Sequence[SharedStates]]) -> Origin | None:
+    """Of a sum: which functions, told apart by their parameters, of which base rows; None if one is not kept."""
+    step: list[Hashable] = []
+    origins = [[s.origin for s in group] for group in groups]
+    for (function, _), mine in zip(addends, origins, strict=True):
+        weights = () if function is None else tuple(id(p) for p in function.module.parameters())
+        if None in mine or (function is not None and not weights):
+            return None
+        name = None if function is None else getattr(function.function, "__qualname__", type(function.function))
+        step.append((name, weights, tuple(origin.number for origin in mine if origin is not None)))
+    first = origins[0][0]
+    return None if first is None else first.kept.origin(*step)
 
 
 def _dense_sum(addends: Sequence[Addend]) -> States:
+    by_strain = _sum_by_strain(addends)
+    if by_strain is not None:
+        return by_strain
     tensors = [[s.dense() for s in arguments] for _, arguments in addends]
     flat = [x for group in tensors for x in group]
     N, B = len(flat[0]), max(x.shape[1] for x in flat)
-    spread = torch.arange(N, device=flat[0].device).repeat_interleave(B, output_size=N * B)
+    # Rows are taken strain by strain where they lie so.
+    by_node = any(x.shape[1] == B and x.is_contiguous() for x in flat)
+    spread = torch.arange(N, device=flat[0].device)
+    spread = spread.repeat_interleave(B, output_size=N * B) if by_node else spread.repeat(B)
 
     def rows(x_NBH: Tensor) -> Rows:
         # States that all strains share are not multiplied.
-        return Rows(x_NBH.reshape(-1, x_NBH.shape[-1]), *(() if x_NBH.shape[1] == B else (spread, N)))
+        if x_NBH.shape[1] != B:
+            return Rows(x_NBH[:, 0], spread, N)
+        return Rows((x_NBH if by_node else x_NBH.transpose(0, 1)).reshape(N * B, -1))
 
     terms = [Term(function, [rows(x) for x in group]) for (function, _), group in zip(addends, tensors, strict=True)]
-    return DenseStates(sum_terms(terms, Shape(0, N * B)).view(N, B, -1))
+    total = sum_terms(terms, Shape(0, N * B))
+    return DenseStates(total.view(N, B, -1) if by_node else total.view(B, N, -1).transpose(0, 1))
+
+
+def _sum_by_strain(addends: Sequence[Addend]) -> States | None:
+    """The sum strain by strain, where a product is still to be taken and that is worthwhile."""
+    arguments = [s for _, group in addends for s in group]
+    messages = [s.pending[0] for s in arguments if s.pending is not None]
+    updates = [update for update, _ in addends if update is not None]
+    if not messages or any(update.compiled is None or update.random for update in updates):
+        return None
+    B = messages[0].keep_NB.shape[1]
+    tables = {id(s): s for s in (s.pending[1] if s.pending else s for s in arguments)}
+    position = {key: i for i, key in enumerate(tables)}
+
+    def source(s: States) -> Source:
+        message, sender = s.pending or (None, s)
+        return Source(position[id(sender)], message)
+
+    terms = [
+        StrainTerm(
+            None if update is None else update.compiled,
+            [source(s) for s in group],
+            [] if update is None else update.parameters,
+        )
+        for update, group in addends
+    ]
+    tables_BNH = [s.dense().expand(-1, B, -1).transpose(0, 1) for s in tables.values()]
+    if not worthwhile(terms, tables_BNH):
+        return None
+    return DenseStates(sum_by_strain(terms, tables_BNH).transpose(0, 1))
 
 
 def _union(states: Sequence[SharedStates]) -> RowIndex | None:

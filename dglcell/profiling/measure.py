@@ -14,6 +14,7 @@ import pytorch_lightning as pl
 import torch
 
 from dglcell.config import AUTO, Config
+from dglcell.errors import ConfigError
 from dglcell.memory_use import Peak, measured_memory
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.prediction import count_parameters
@@ -77,6 +78,12 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
         DglcellError: anything the user can mend.
     """
     check_mode(mode)
+    if config.data.streaming is not None:
+        raise ConfigError(
+            "profiles are of runs whose strains are all in memory",
+            got="`data.streaming`",
+            do="set `data.streaming: null`; `python -m dglcell.profiling.store_scale` measures reading alone",
+        )
     check_allocation(config.trainer)
     if not is_rank_zero():
         log.setLevel(logging.WARNING)

@@ -7,7 +7,7 @@ import logging
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,10 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.cost import Rates, Share, measure_rates, predict_product, survey
+from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.node_mask import NodeMask
+from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import DenseStates, SharedStates, States, sum_updates
 
@@ -39,8 +42,8 @@ WORTH_TIMING = 6.0
 SECONDS = 20.0
 """Budget of a calibration; what is not timed by then keeps its default."""
 
-PROBE_ROWS, PROBE_STRAINS = 2048, 8
-"""Nodes and strains on which listed and dense rows are timed against each other."""
+PROBE_STRAINS = 8
+"""Strains in which listed and dense rows are timed against each other."""
 
 
 @dataclass(frozen=True)
@@ -208,37 +211,43 @@ def time_kernels(
 
 
 def time_rows(model: HeteroCell, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
-    """Seconds of a layer's update with its gradient for each row of a list of half of all, and of dense states."""
+    """Seconds of a relation with its gradient, for each row of a list of half of all, and of dense states.
+
+    The relation is that of the last layer with most edges: its sums, and the update of the rows that receive them.
+    """
     layer = model.encoder.layers[-1]
     assert isinstance(layer, HeteroLayer)
-    conv = layer.convs[0]
+    number = max(range(len(layer.relations)), key=lambda i: model.cell[layer.relations[i]].num_edges)
+    conv, (start, _, end) = layer.convs[number], layer.relations[number]
     assert isinstance(conv, RelationConv)
-    N, B, H = PROBE_ROWS, PROBE_STRAINS, model.config.hidden
+    sizes = {node_type: model.cell.num_nodes[node_type] for node_type in dict.fromkeys((start, end))}
+    B, H = PROBE_STRAINS, model.config.hidden
     generator = torch.Generator().manual_seed(0)
-    index = RowIndex.where((torch.rand(N, B, generator=generator) < 0.5).to(device))
+    keep = {t: torch.ones(n, B, dtype=torch.bool, device=device) for t, n in model.cell.num_nodes.items()}
+    masks = {t: torch.rand(n, B, generator=generator) < 0.5 for t, n in sizes.items()}
+    index = {t: RowIndex.where(mask.to(device)) for t, mask in masks.items()}
 
-    def shared() -> States:
-        x_XH = torch.randn(N + len(index), H, generator=generator).to(device, dtype)
-        return SharedStates(x_XH.requires_grad_(), index)
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, H, generator=generator).to(device, dtype).requires_grad_()
 
-    def dense() -> States:
-        return DenseStates(torch.randn(N, B, H, generator=generator).to(device, dtype).requires_grad_())
-
-    def seconds(x: States, received: States) -> float:
-        best = float("inf")
+    def seconds(perturbed: PerturbedCell, make: Callable[[str], States]) -> tuple[float, int]:
+        best, rows = float("inf"), 1
         for _ in range(3):
+            states = {t: make(t) for t in sizes}
             started = time.perf_counter()
-            out = sum_updates([(None, [x]), (conv.row_wise(), [x, received])])
-            _tensor(out).sum().backward()
+            out = sum_updates([(None, [states[end]]), conv.addend(perturbed, states[start], states[end])])
+            total = _tensor(out)
+            total.sum().backward()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            best = min(best, time.perf_counter() - started)
-        return best
+            best, rows = min(best, time.perf_counter() - started), total.numel() // H
+        return best, rows
 
-    listed = seconds(shared(), shared()) / (N + len(index))
-    every = seconds(dense(), dense()) / (N * B)
+    always = Difference(model.cell, keep, model.config.kernel, dense_share=1.0)
+    listed, rows = seconds(always, lambda t: SharedStates(random(sizes[t] + len(index[t])), index[t]))
+    dense, every = seconds(NodeMask(model.cell, keep, model.config.kernel), lambda t: DenseStates(random(sizes[t], B)))
     model.zero_grad(set_to_none=True)
-    return listed, every
+    return listed / rows, dense / every
 
 
 def _tensor(states: States) -> Tensor:

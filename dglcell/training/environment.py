@@ -21,12 +21,18 @@ def environment(command: str) -> dict[str, Any]:
         "dglcell": dglcell.__version__,
         "command": command,
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": machine_kind(),
         "packages": package_versions(),
         "git": git_state(Path(dglcell.__file__).parent),
         "threads": torch.get_num_threads(),
         "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] or ["cpu"],
     }
+
+
+def machine_kind() -> str:
+    """System, architecture and C library, which decide what is installed: ``Linux-x86_64-glibc2.36``."""
+    parts = platform.system(), platform.machine(), "".join(platform.libc_ver())
+    return "-".join(part for part in parts if part)
 
 
 def package_versions() -> dict[str, str | None]:

@@ -17,7 +17,7 @@ from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumul
 from dglcell.config import Config
 from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.kinds import CLASSIFICATION
-from dglcell.data.transform import Normaliser
+from dglcell.data.stream_module import StreamedDataModule
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
@@ -48,15 +48,14 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell(prepared.cell.graph), len(dataset.phenotypes), prepared.features)
-    config.loss.check_labels(dataset.labels[torch.cat(list(prepared.parts.values()))], dataset.phenotypes)
-    train = dataset.labels[prepared.parts["train"]]
-    normaliser = Normaliser.fit(train, dataset.phenotypes, config.data.normalise)
+    config.loss.check_labels(prepared.labels(), dataset.phenotypes)
+    normaliser = prepared.normaliser(config.data.normalise)
     # After everything that may refuse the data: this writes the first file of the run.
     if config.model.is_calibrated():
         assert isinstance(model, HeteroCell)
         model.choose(find_choices(config, prepared, directory, model))
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
-    batches = math.ceil(len(prepared.parts["train"]) / strains_per_step)
+    batches = math.ceil(prepared.training_strains / strains_per_step)
     return StrainTask(
         model,
         normaliser,
@@ -107,13 +106,7 @@ def fit(
     checkpoint: Path | None,
 ) -> None:
     """Run Lightning."""
-    data = StrainDataModule(
-        prepared.dataset,
-        prepared.parts,
-        batch_size=config.data.training_batch,
-        eval_batch_size=config.data.evaluation_batch,
-        seed=config.seed,
-    )
+    data = make_data(config, prepared)
     with warnings.catch_warnings(), tracked(config, directory) as logger:
         quieten()
         trainer.logger = logger
@@ -128,6 +121,18 @@ def fit(
                 )
         finally:
             leave_group()
+
+
+def make_data(config: Config, prepared: Prepared) -> StrainDataModule:
+    """The parts as loaders."""
+    settings = {
+        "batch_size": config.data.training_batch,
+        "eval_batch_size": config.data.evaluation_batch,
+        "seed": config.seed,
+    }
+    if prepared.streamed is not None:
+        return StreamedDataModule(prepared.streamed.stream, prepared.dataset, prepared.parts, **settings)
+    return StrainDataModule(prepared.dataset, prepared.parts, **settings)
 
 
 @contextmanager

@@ -18,6 +18,9 @@ from dglcell.data.sources import load_source, source_files
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
+from dglcell.data.stream_split import make_streamed_split
+from dglcell.data.stream_survey import Survey, survey
+from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError, ConfigError, DataError
 from dglcell.files import canonical_hash, find_raw, sha256_file
 from dglcell.graph.cell import build_cell
@@ -36,10 +39,11 @@ class Prepared:
     Attributes:
         cell: the cell graph.
         store: the strains on disk.
-        dataset: the strains as tensors, on the host.
+        dataset: the strains as tensors, on the host; without most of the training part where that is streamed.
         split: over the strains of the store.
         parts: part name → [n] int64 strain numbers of ``dataset``.
         features: node type → [N, F] fixed input features.
+        streamed: the training part and its labels' statistics, where it is streamed.
     """
 
     cell: CellGraph
@@ -48,6 +52,30 @@ class Prepared:
     split: Split
     parts: dict[str, Tensor]
     features: dict[str, Tensor]
+    streamed: Survey | None = None
+
+    @property
+    def training_strains(self) -> int:
+        """How many there are in an epoch."""
+        return len(self.parts["train"]) if self.streamed is None else len(self.streamed.stream)
+
+    def labels(self) -> Tensor:
+        """[n, T] labels of all parts; of a streamed training part the least and the greatest."""
+        found = self.dataset.labels[torch.cat(list(self.parts.values()))]
+        if self.streamed is None:
+            return found
+        extremes = torch.stack([self.streamed.moments.low, self.streamed.moments.high])
+        return torch.cat([found, extremes.to(found.dtype)])
+
+    def normaliser(self, kind: str) -> Normaliser:
+        """Statistics of the training labels.
+
+        Raises:
+            DataError: they cannot be normalised.
+        """
+        if self.streamed is None:
+            return Normaliser.fit(self.dataset.labels[self.parts["train"]], self.dataset.phenotypes, kind)
+        return Normaliser.of_moments(self.streamed.moments, self.dataset.phenotypes, kind)
 
 
 def store_path(config: Config) -> Path:
@@ -118,19 +146,46 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     store = open_store(config, command)
     if split is None and not config.data.store:
         refuse_stale(store, config)
-    table = store.read()
     cell = cell or build_cell(config.cell, config.paths.raw)
+    if config.data.streaming is not None:
+        return _prepare_streamed(config, store, cell, split)
+    table = store.read()
     if split is None:
         split = make_split(config.split, table, store.sha256, config.paths.raw, cell)
         log.info("%s", describe_split(split, table))
     dataset = StrainDataset.from_table(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
+    _say_dropped(dataset)
+    return Prepared(cell, store, dataset, split, split_parts(split, dataset), node_features(config, cell))
+
+
+def _prepare_streamed(config: Config, store: Store, cell: CellGraph, split: Split | None) -> Prepared:
+    """The same without the whole of the store in memory."""
+    streaming = config.data.streaming
+    assert streaming is not None
+    split = split or make_streamed_split(config.split, store, streaming.readers)
+    found = survey(
+        store,
+        cell.genes,
+        split.part,
+        streaming,
+        phenotypes=config.data.phenotypes,
+        unknown=config.data.unknown_genes,
+        seed=config.seed,
+    )
+    _say_dropped(found.resident)
+    counts = ", ".join(f"{count:,} {name}" for name, count in split.counts.items())
+    log.info("training strains are streamed from %s; %s split: %s", store.path, split.kind, counts)
+    parts = split_parts(split, found.resident)
+    return Prepared(cell, store, found.resident, split, parts, node_features(config, cell), found)
+
+
+def _say_dropped(dataset: StrainDataset) -> None:
     if dataset.names.rows_dropped:
         log.info(
             "%s strains left out: %s genes are not in the cell graph",
             f"{dataset.names.rows_dropped:,}",
             len(dataset.names.unknown),
         )
-    return Prepared(cell, store, dataset, split, split_parts(split, dataset), node_features(config, cell))
 
 
 def prepare_run(config: Config, directory: RunDirectory, command: str, *, continued: bool) -> Prepared:

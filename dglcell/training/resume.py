@@ -32,6 +32,7 @@ FREE_KEYS = (
     "trainer.threads",
     "trainer.evaluate",
     "data.eval_batch_size",
+    "data.streaming.readers",
     "data.store",  # its content is checked by hash
 )
 

@@ -99,7 +99,7 @@ def write_run_files(
         "store": prepared.store.sha256,
         "split": prepared.split.sha256,
     }
-    sizes = {name: len(strains) for name, strains in prepared.parts.items()}
+    sizes = {name: len(strains) for name, strains in prepared.parts.items()} | {"train": prepared.training_strains}
     about = {
         **environment(command),
         "hashes": hashes,

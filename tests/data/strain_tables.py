@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
+import numpy as np
+from hypothesis import strategies as st
+
+from dglcell.data.partition import UNUSED, Parts
 from dglcell.data.table import Provenance, StrainTable
 
 PROVENANCE = Provenance(
@@ -93,6 +97,30 @@ def triples(strains: int, genes: int = 6607, seed: int = 0) -> StrainTable:
         {"trigenic_interaction": rng.normal(0, 0.06, strains).astype(np.float32)},
         PROVENANCE,
     )
+
+
+FRACTIONS = (0.8, 0.1, 0.1)
+
+tables = st.builds(
+    random_table,
+    strains=st.integers(1, 120),
+    genes=st.integers(5, 12),
+    deletions=st.sampled_from([(0, 5), (1, 3), (2, 2), (3, 3)]),
+    seed=st.integers(0, 10_000),
+)
+fractions = st.sampled_from([FRACTIONS, (0.5, 0.25, 0.25), (0.2, 0.4, 0.4)])
+seeds = st.integers(0, 1000)
+
+
+def shares(parts: Parts) -> np.ndarray:
+    """Strains of each part among those used."""
+    used = parts[parts != UNUSED]
+    return np.bincount(used, minlength=3) / len(used)
+
+
+def changed(table: StrainTable, **columns: np.ndarray) -> StrainTable:
+    """The table with other values of its phenotypes."""
+    return replace(table, phenotypes={name: values.astype(np.float32) for name, values in columns.items()})
 
 
 def gene_lists(table: StrainTable) -> list[list[str]]:

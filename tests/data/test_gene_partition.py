@@ -14,26 +14,20 @@ from dglcell.data.gene_partition import gene_disjoint_parts, gene_fold_parts, he
 from dglcell.data.partition import TEST, TRAIN, UNUSED, VALIDATION, Bins, Parts
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError
-from tests.data.strain_tables import gene_lists, random_table, shuffled_rows, table_of, triples
-
-FRACTIONS = (0.8, 0.1, 0.1)
-REST = Bins.of_training((0.72, 0.18, 0.1))
-
-tables = st.builds(
+from tests.data.strain_tables import (
+    FRACTIONS,
+    fractions,
+    gene_lists,
     random_table,
-    strains=st.integers(1, 120),
-    genes=st.integers(5, 12),
-    deletions=st.sampled_from([(0, 5), (1, 3), (2, 2), (3, 3)]),
-    seed=st.integers(0, 10_000),
+    seeds,
+    shares,
+    shuffled_rows,
+    table_of,
+    tables,
+    triples,
 )
-fractions = st.sampled_from([FRACTIONS, (0.5, 0.25, 0.25), (0.2, 0.4, 0.4)])
-seeds = st.integers(0, 1000)
 
-
-def shares(parts: Parts) -> np.ndarray:
-    """Strains of each part among those used."""
-    used = parts[parts != UNUSED]
-    return np.bincount(used, minlength=3) / len(used)
+REST = Bins.of_training((0.72, 0.18, 0.1))
 
 
 def genes_by_part(table: StrainTable, parts: Parts) -> dict[int, set[str]]:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from dglcell.data.partition import (
     TEST,
     TRAIN,
-    UNUSED,
     VALIDATION,
     Bins,
     Parts,
@@ -22,30 +21,24 @@ from dglcell.data.partition import (
     shuffled,
 )
 from dglcell.data.table import StrainTable
-from tests.data.strain_tables import gene_lists, random_table, shuffled_rows, table_of, triples
-
-FRACTIONS = (0.8, 0.1, 0.1)
-BINS = Bins.of_fractions(FRACTIONS)
-
-tables = st.builds(
+from tests.data.strain_tables import (
+    FRACTIONS,
+    fractions,
+    gene_lists,
     random_table,
-    strains=st.integers(1, 120),
-    genes=st.integers(5, 12),
-    deletions=st.sampled_from([(0, 5), (1, 3), (2, 2), (3, 3)]),
-    seed=st.integers(0, 10_000),
+    seeds,
+    shares,
+    shuffled_rows,
+    table_of,
+    tables,
+    triples,
 )
-fractions = st.sampled_from([FRACTIONS, (0.5, 0.25, 0.25), (0.2, 0.4, 0.4)])
-seeds = st.integers(0, 1000)
+
+BINS = Bins.of_fractions(FRACTIONS)
 
 
 def query_pair(strain: list[str]) -> frozenset[str]:
     return frozenset(strain[:2])
-
-
-def shares(parts: Parts) -> np.ndarray:
-    """Strains of each part among those used."""
-    used = parts[parts != UNUSED]
-    return np.bincount(used, minlength=3) / len(used)
 
 
 @given(table=tables)

@@ -130,3 +130,24 @@ def test_the_child_succeeds_when_left_alone(tmp_path: Path) -> None:
     child.communicate(timeout=60)
     assert child.returncode == 0
     assert strains_at(tmp_path / "store") == 150_000
+
+
+@pytest.mark.slow
+def test_builds_killed_again_and_again_end_as_if_they_had_not_been(tmp_path: Path) -> None:
+    began = time.monotonic()
+    start_build(tmp_path / "whole", "never", 0).communicate(timeout=300)
+    longest = time.monotonic() - began
+    path, moments, killed = tmp_path / "store", random.Random(7), 0
+    for _ in range(15):
+        child = start_build(path, "never", 0)
+        try:
+            child.wait(moments.uniform(0, 1.2 * longest))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            killed += 1
+        child.communicate(timeout=300)
+        assert strains_at(path) in {150_000, None}
+    assert killed
+    start_build(path, "never", 0).communicate(timeout=300)
+    assert Store(path).sha256 == Store(tmp_path / "whole").sha256
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["store", "whole"]

@@ -21,7 +21,7 @@ from dglcell.models.dango_config import DangoConfig
 from dglcell.models.prediction import count_parameters
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.models.plain_dango import Edge, PlainDango, random_networks
-from tests.perturbation.test_no_sync import no_sync
+from tests.perturbation.no_sync import no_sync
 
 CHANNELS = ("neighborhood", "fusion", "cooccurence", "coexpression", "experimental", "database")
 STRAINS = [[], [1], [0, 4], [2, 3, 5], [5, 3, 2]]

@@ -225,10 +225,10 @@ def test_every_node_type_combines_its_own_relations() -> None:
             "pairwise_interaction",
             [
                 "physical",
-                "physical × regulatory",  # noqa: RUF001
-                "physical × catalysed_by",  # noqa: RUF001
+                "physical × regulatory",
+                "physical × catalysed_by",
                 "regulatory",
-                "regulatory × catalysed_by",  # noqa: RUF001
+                "regulatory × catalysed_by",
                 "catalysed_by",
                 "mean",
             ],

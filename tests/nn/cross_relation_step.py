@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from dglcell.memory_use import measured_memory
 from dglcell.nn.cross_relation import CrossRelation, combine_relations
 from dglcell.perturbation.states import DenseStates
-from tests.nn.test_cross_relation import NAIVE
+from tests.nn.naive_cross_relation import NAIVE
 
 
 def measure(how: str, form: str, shape: tuple[int, int, int, int], repeats: int) -> dict[str, object]:

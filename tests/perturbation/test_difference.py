@@ -185,5 +185,5 @@ def test_many_changes_are_computed_densely() -> None:
     states = perturb(ring(4).resident, everyone, "difference").aggregate(
         PHYSICAL, States.shared(torch.ones(4, 1, dtype=torch.float64))
     )
-    assert isinstance(states, DenseStates)
+    assert not isinstance(states, SharedStates)
     assert not states.dense().any()

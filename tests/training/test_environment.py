@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,8 @@ def test_versions_command_and_machine() -> None:
     assert about["packages"]["torch"] == torch.__version__
     assert about["threads"] == torch.get_num_threads()
     assert about["devices"]
+    assert about["platform"].startswith(f"{platform.system()}-{platform.machine()}")
+    assert platform.release() not in about["platform"]
 
 
 def test_git_state_follows_the_folder(tmp_path: Path) -> None:

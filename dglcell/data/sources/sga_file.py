@@ -10,7 +10,7 @@ import csv
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -263,11 +263,11 @@ def _sheet(found: FoundTable) -> Iterator[pd.DataFrame]:
         yield frame(block)
 
 
-def _numbers(found: FoundTable, name: str, cells: Sequence[object]) -> NDArray[np.float32]:
+def _numbers(found: FoundTable, name: str, cells: Sequence[Any]) -> NDArray[np.float32]:
     numbers = np.empty(len(cells), dtype=np.float32)
     for i, cell in enumerate(cells):
         try:
-            numbers[i] = np.nan if cell in NA_VALUES else float(cell)  # type: ignore[arg-type]
+            numbers[i] = np.nan if cell in NA_VALUES else float(cell)
         except (ValueError, TypeError):
             raise DataError(
                 f"'{found.name}': column '{name}' does not hold a number", got=f"'{cell}'", do="download the file again"

@@ -1,0 +1,143 @@
+"""Evaluation computes the wild type once: the same numbers, for any batches, and anew when a weight changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.encoder_config import CONVS
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.nn.cross_relation import CROSS_RELATION
+from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.kept_base import KeptBase
+from tests.random_cells import RandomCell, random_cells
+
+
+def make_model(cell: RandomCell, **changes: object) -> HeteroCell:
+    """A small model that starts away from zero, in evaluation mode."""
+    base = {"hidden": 8, "layers": 2, "local_heads": 2, "pool": ["gene", "reaction"], "strategy": "difference"}
+    torch.manual_seed(0)
+    model = HeteroCell(cell.resident, HeteroCellConfig(**{**base, **changes})).double().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return model
+
+
+def batches_of(data: st.DataObject, genes: int) -> list[GenotypeBatch]:
+    """Batches of different sizes, the first of them perhaps without a deletion."""
+    strain = st.lists(st.integers(0, genes - 1), max_size=3, unique=True)
+    batch = st.lists(strain, min_size=1, max_size=4)
+    return [GenotypeBatch.from_lists(strains) for strains in data.draw(st.lists(batch, min_size=2, max_size=4))]
+
+
+def predict(model: HeteroCell, batches: list[GenotypeBatch]) -> list[Tensor]:
+    """As in prediction, with the wild type kept."""
+    with torch.inference_mode():
+        return [model(batch).phenotypes.clone() for batch in batches]
+
+
+@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("cross_relation", CROSS_RELATION)
+@settings(max_examples=6, deadline=None)
+@given(cell=random_cells(), data=st.data(), residual=st.booleans())
+def test_predictions_are_those_of_a_wild_type_computed_anew(
+    conv: str, cross_relation: str, cell: RandomCell, data: st.DataObject, residual: bool
+) -> None:
+    model = make_model(cell, conv=conv, cross_relation=cross_relation, residual=residual, conv_heads=2)
+    batches = batches_of(data, cell.sizes["gene"])
+    # States stay shared as long as they may.
+    model.choose(Choices("difference", dense_share=2.0))
+    kept = predict(model, batches)
+    assert all(map(torch.equal, kept, predict(model, batches)))
+    # With gradients nothing is kept.
+    for batch, found in zip(batches, kept, strict=True):
+        torch.testing.assert_close(found, model(batch).phenotypes.detach(), rtol=1e-12, atol=1e-12)
+        model.train().eval()
+        torch.testing.assert_close(found, predict(model, [batch])[0], rtol=1e-12, atol=1e-12)
+
+
+def step(model: HeteroCell) -> None:
+    """One step of an optimiser, without leaving evaluation mode."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(BATCH).phenotypes.sum().backward()
+    optimizer.step()
+
+
+def load(model: HeteroCell) -> None:
+    """Other weights from a state dict."""
+    model.load_state_dict({name: value + 0.1 for name, value in model.state_dict().items()})
+
+
+def replace(model: HeteroCell) -> None:
+    """Another tensor in place of a weight."""
+    weight = next(iter(model.encoder.embeddings.values())).weight
+    weight.data = weight.data + 1.0
+
+
+def write(model: HeteroCell) -> None:
+    """Write to a weight."""
+    with torch.no_grad():
+        next(iter(model.encoder.embeddings.values())).weight.add_(1.0)
+
+
+BATCH = GenotypeBatch.from_lists([[0], [1, 2], []])
+
+
+def fixed_cell() -> RandomCell:
+    """Four genes, two reactions, two metabolites."""
+
+    def edges(*pairs: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        return np.array([u for u, _ in pairs]), np.array([v for _, v in pairs])
+
+    return RandomCell(
+        {"gene": 4, "reaction": 2, "metabolite": 2},
+        {
+            ("gene", "physical", "gene"): edges((0, 1), (1, 0), (2, 3), (3, 2)),
+            ("gene", "catalyses", "reaction"): edges((0, 0), (1, 0), (2, 1)),
+            ("reaction", "catalysed_by", "gene"): edges((0, 0), (0, 1), (1, 2)),
+            ("reaction", "converts", "metabolite"): edges((0, 0), (0, 1), (1, 1)),
+            ("metabolite", "converted_by", "reaction"): edges((0, 0), (1, 0), (1, 1)),
+        },
+        {},
+    )
+
+
+@pytest.mark.parametrize("change", [step, load, replace, write])
+def test_it_is_given_up_when_weights_change(change: Callable[[HeteroCell], None]) -> None:
+    model = make_model(fixed_cell())
+    before = predict(model, [BATCH])[0]
+    change(model)
+    after = predict(model, [BATCH])[0]
+    assert not torch.allclose(before, after)
+    torch.testing.assert_close(after, model(BATCH).phenotypes.detach(), rtol=1e-12, atol=1e-12)
+
+
+def kept_by(model: HeteroCell) -> KeptBase | None:
+    with torch.inference_mode():
+        return model._wild_type.of(model)
+
+
+def test_it_is_kept_in_evaluation_only() -> None:
+    model = make_model(fixed_cell())
+    predict(model, [BATCH])
+    kept = kept_by(model)
+    assert kept is not None
+    made = {number: tensor.data_ptr() for number, tensor in kept._tensors.items()}
+    # Inputs of three node types, and products of the relations of two layers.
+    assert len(made) >= 3 + 5
+    predict(model, [GenotypeBatch.from_lists([[3], [0, 1]]), BATCH])
+    assert kept_by(model) is kept
+    assert {number: kept._tensors[number].data_ptr() for number in made} == made
+    assert len(kept._tensors) == len(made)
+    model.train()
+    assert kept_by(model) is None
+    assert model._wild_type.of(model.eval()) is None, "gradients are on"
+    assert kept_by(model) is not kept

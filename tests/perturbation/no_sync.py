@@ -1,0 +1,80 @@
+"""Refusing every operation that would make the host wait for a GPU, wherever it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+METHODS = (
+    "item",
+    "tolist",
+    "numpy",
+    "cpu",
+    "__bool__",
+    "__int__",
+    "__float__",
+    "__index__",
+    "__array__",
+    "__contains__",
+)
+OPERATORS = (
+    "_local_scalar_dense",
+    "nonzero",
+    "masked_select",
+    "unique",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+)
+INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
+
+
+class SyncError(AssertionError):
+    """The host would have waited for the device."""
+
+
+class RefuseMethods(TorchFunctionMode):
+    """Refuse methods of tensors that bring values to the host; those of ``exempt`` tensors live there anyway."""
+
+    def __init__(self, exempt: set[int]) -> None:
+        super().__init__()
+        self.exempt = exempt
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in METHODS and id(args[0]) not in self.exempt:
+            raise SyncError(f"Tensor.{name}")
+        return func(*args, **(kwargs or {}))
+
+
+class RefuseOperators(TorchDispatchMode):
+    """Refuse operators whose result's shape or value the host must know; count all others."""
+
+    def __init__(self, exempt: set[int]) -> None:
+        super().__init__()
+        self.exempt, self.count = exempt, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
+        self.count += 1
+        if name in OPERATORS and id(args[0]) not in self.exempt:
+            raise SyncError(f"aten::{name}")
+        if name in INDEXING and any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
+            raise SyncError(f"aten::{name} by a mask")
+        if name == "repeat_interleave" and kwargs.get("output_size") is None:
+            raise SyncError("aten::repeat_interleave without output_size")
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def no_sync(exempt: set[int] | None = None) -> Iterator[RefuseOperators]:
+    """Refuse whatever would wait for the device."""
+    operators = RefuseOperators(exempt or set())
+    with operators, RefuseMethods(exempt or set()):
+        yield operators
