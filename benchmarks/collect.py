@@ -1,15 +1,23 @@
-"""Put what finished runs of one commit say into a JSON file: ``python benchmarks/collect.py OUT RUN [RUN …]``."""
+"""Put what finished runs say into a JSON file: ``python benchmarks/collect.py OUT RUN [RUN …]``.
+
+Runs that differ in their seed alone are summed up as mean and standard deviation. Of the experiments of an ablation,
+``…/whole`` and others beside it, the file also has how far each is from ``…/whole`` with the same seed and split.
+"""
 
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-KEPT = ("pearson", "spearman", "r2")
+KEPT = ("pearson", "spearman", "r2", "average_precision", "auroc")
+WHOLE = "whole"
+
+Scores = dict[str, dict[str, float]]
 
 
 def summary(run: Path) -> dict[str, Any]:
@@ -27,6 +35,7 @@ def summary(run: Path) -> dict[str, Any]:
         "command": " ".join(word for word in about["command"].split() if not word.startswith("paths.")),
         "experiment": config["experiment"]["name"],
         "seed": config["seed"],
+        "commit": (about.get("git") or {}).get("commit"),
         "split": {"kind": config["split"]["kind"], "seed": config["split"]["seed"], "sha256": about["hashes"]["split"]},
         "strains": about["strains"],
         "parameters": about["parameters"],
@@ -37,12 +46,53 @@ def summary(run: Path) -> dict[str, Any]:
     }
 
 
+def spread(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Test scores of every experiment over its seeds: mean and sample standard deviation, 0 for a single seed.
+
+    Args:
+        runs: as ``summary`` gives them.
+    """
+    by_key = {(run["experiment"], run["seed"], run["split"]["sha256"]): _test(run) for run in runs}
+    found = []
+    for experiment in dict.fromkeys(run["experiment"] for run in runs):
+        mine = [run for run in runs if run["experiment"] == experiment]
+        seeds = [run["seed"] for run in mine]
+        row = {"experiment": experiment, "seeds": seeds, "test": _mean_and_sd([_test(run) for run in mine])}
+        folder, _, name = experiment.rpartition("/")
+        wholes = [by_key.get((f"{folder}/{WHOLE}", run["seed"], run["split"]["sha256"])) for run in mine]
+        if name != WHOLE and all(whole is not None for whole in wholes):
+            row["test_minus_whole"] = _mean_and_sd([_minus(_test(a), b) for a, b in zip(mine, wholes, strict=True)])
+        found.append(row)
+    return found
+
+
+def _test(run: dict[str, Any]) -> Scores:
+    return {model: parts["test"] for model, parts in run["scores"].items() if "test" in parts}
+
+
+def _minus(run: Scores, whole: Scores | None) -> Scores:
+    """What the run's own model has more than that of the whole; a part may be another model."""
+    (model, mine), (_, theirs) = next(iter(run.items())), next(iter((whole or {}).items()))
+    return {model: {metric: mine[metric] - theirs[metric] for metric in mine if metric in theirs}}
+
+
+def _mean_and_sd(runs: list[Scores]) -> dict[str, dict[str, dict[str, float]]]:
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for model in runs[0]:
+        for metric in runs[0][model]:
+            values = [run[model][metric] for run in runs if metric in run.get(model, {})]
+            sd = statistics.stdev(values) if len(values) > 1 else 0.0
+            table.setdefault(model, {})[metric] = {"mean": round(statistics.fmean(values), 4), "sd": round(sd, 4)}
+    return table
+
+
 def main() -> None:
     """Collect."""
     out, runs = Path(sys.argv[1]), [Path(argument) for argument in sys.argv[2:]]
     about = json.loads((runs[0] / "environment.json").read_text())
-    environment = {key: about[key] for key in ("python", "packages", "git", "threads") if key in about}
-    content = {"environment": environment, "runs": [summary(run) for run in runs]}
+    environment = {key: about[key] for key in ("python", "packages", "threads") if key in about}
+    rows = [summary(run) for run in runs]
+    content = {"environment": environment, "summary": spread(rows), "runs": rows}
     out.write_text(json.dumps(content, indent=2) + "\n")
 
 

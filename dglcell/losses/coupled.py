@@ -39,6 +39,8 @@ class CoupledLoss(Loss):
       that the schedule leads to: no label of training enters a figure of validation, which is the same function of
       predictions in every epoch.
 
+    In training τ and w are recorded among the terms, as ``temperature`` and ``buffer_share``.
+
     After the losses of the torchcell project, where ranks compared each other's strains without gradient.
 
     Args:
@@ -75,13 +77,31 @@ class CoupledLoss(Loss):
             costs_T = supcr(rows.embedding, rows.target.T.contiguous(), self.temperature(epoch))
             weighted["supcr"] = (config.supcr * compared.supcr_factor, self._mean(costs_T, rows, compared.enough))
         total = torch.stack([weight * term for weight, term in weighted.values()]).sum()
-        return LossTerms(total, {name: term.detach() for name, (_, term) in weighted.items()})
+        terms = {name: term.detach() for name, (_, term) in weighted.items()}
+        return LossTerms(total, terms | self._schedules(epoch, like=total.detach()))
 
     def temperature(self, epoch: int) -> float:
         """τ of an epoch; the last in evaluation."""
         config, epoch = self.config, epoch if self.training else self.epochs
         start, end, schedule = config.temperature, config.temperature_final, config.temperature_schedule
         return temperature_at(epoch, self.epochs, start, end, schedule)
+
+    def share(self, epoch: int) -> float | None:
+        """w of an epoch of training; None without a buffer that follows it."""
+        config = self.config
+        if not isinstance(config, BufferedConfig) or not (config.adaptive and config.buffer_size):
+            return None
+        return buffer_share(epoch, self.epochs, config.adaptive_warmup, config.adaptive_stable)
+
+    def _schedules(self, epoch: int, like: Tensor) -> dict[str, Tensor]:
+        """What of the loss changes with the epoch, for the record of training."""
+        if not self.training:
+            return {}
+        values = {
+            "temperature": self.temperature(epoch) if self.config.supcr > 0 else None,
+            "buffer_share": self.share(epoch),
+        }
+        return {name: torch.full_like(like, value) for name, value in values.items() if value is not None}
 
     def _mean(self, costs_T: Tensor, rows: Rows, enough: Tensor | None) -> Tensor:
         cost = mean_over_phenotypes(costs_T, rows.present.sum(0) >= 2, self.weight_T)
@@ -93,12 +113,12 @@ class CoupledLoss(Loss):
         if buffer is None or not self.training:
             return Compared(batch, batch)
         assert isinstance(config, BufferedConfig)
-        share = buffer_share(epoch, self.epochs, config.adaptive_warmup, config.adaptive_stable)
+        share = self.share(epoch)
         labelled = batch.present.any(1).sum()
-        count = (labelled.double() * (share / (1 - share))).floor() if config.adaptive else None
+        count = None if share is None else (labelled.double() * (share / (1 - share))).floor()
         few, many = batch + buffer.newest(count, like=batch), batch + buffer.newest(None, like=batch)
         buffer.add(batch)
-        return Compared(few, many, buffer.seen >= config.enough, 1 - share / 2 if config.adaptive else 1.0)
+        return Compared(few, many, buffer.seen >= config.enough, 1.0 if share is None else 1 - share / 2)
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,9 @@ def test_terms_over_several_steps_are_those_of_the_docstring(name: str, size: in
         got = loss(prediction, target, epoch)
         total, terms = expected(prediction, target, epoch)
         torch.testing.assert_close(got.total, total, rtol=1e-10, atol=1e-10)
-        assert list(got.terms) == ["mse", key, "supcr"]
+        schedules = {"temperature": 0.2} | ({"buffer_share": buffer_share(epoch, 20, None, None)} if adaptive else {})
+        assert list(got.terms) == ["mse", key, "supcr", *schedules]
+        terms |= {name: torch.tensor(value, dtype=total.dtype) for name, value in schedules.items()}
         for term, value in got.terms.items():
             torch.testing.assert_close(value, terms[term].detach(), rtol=1e-10, atol=1e-10)
             assert not value.requires_grad
@@ -117,6 +119,18 @@ def test_without_a_buffer_a_batch_is_compared_with_itself() -> None:
         prediction, target = batch(step, 6)
         got, (total, _) = loss(prediction, target, step).total, expected(prediction, target, step)
         torch.testing.assert_close(got, total, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", COUPLED[1:])
+def test_a_buffer_of_no_strains_is_none(name: str) -> None:
+    keys = {distance_term(name)[0]: 0.5, "temperature": 0.2, "temperature_schedule": "none"}
+    loss = make(name, mse=2.0, buffer_size=0, min_samples=0, **keys)
+    expected = Expected(name, size=0, enough=0, adaptive=True, epochs=20)
+    for step in range(3):
+        prediction, target = batch(step, 6)
+        got, (total, _) = loss(prediction, target, step), expected(prediction, target, step)
+        torch.testing.assert_close(got.total, total, rtol=1e-10, atol=1e-10)
+        assert "buffer_share" not in got.terms
 
 
 @pytest.mark.parametrize("name", COUPLED[1:])
@@ -157,9 +171,9 @@ def test_evaluation_changes_nothing_and_sees_no_training_label(name: str) -> Non
 def test_a_term_without_weight_is_left_out(name: str) -> None:
     key = distance_term(name)[0]
     prediction, target = batch(0, 6)
-    assert set(make(name, supcr=0.0)(Prediction(prediction.phenotypes), target, 0).terms) == {"mse", key}
-    assert set(make(name, mse=0.0)(prediction, target, 0).terms) == {key, "supcr"}
-    without = make(name, supcr=0.0, **{key: 0.0})(Prediction(prediction.phenotypes), target, 0)
+    assert set(make(name, supcr=0.0).eval()(Prediction(prediction.phenotypes), target, 0).terms) == {"mse", key}
+    assert set(make(name, mse=0.0).eval()(prediction, target, 0).terms) == {key, "supcr"}
+    without = make(name, supcr=0.0, **{key: 0.0}).eval()(Prediction(prediction.phenotypes), target, 0)
     assert list(without.terms) == ["mse"]
     there = ~target.isnan()
     torch.testing.assert_close(without.total, (prediction.phenotypes - target)[there].square().mean())
@@ -177,6 +191,7 @@ def test_weights_of_phenotypes_are_those_of_every_term(name: str) -> None:
         for t in range(2)
     ]
     for term, value in got.terms.items():
+        # What is scheduled is the same for both.
         torch.testing.assert_close(value, (alone[0][term] + 3 * alone[1][term]) / 4)
 
 
@@ -187,6 +202,19 @@ def test_a_batch_without_labels_gives_zero_and_zero_gradient(name: str) -> None:
     got = loss(prediction, torch.full_like(target, math.nan), 0)
     assert got.total == 0
     assert not any(g.any() for g in gradients(got.total, prediction))
+
+
+@pytest.mark.parametrize("name", COUPLED[1:])
+def test_what_is_scheduled_is_recorded_in_training(name: str) -> None:
+    keys: dict[str, Any] = {"temperature": 1.0, "temperature_final": 0.01, "temperature_schedule": "exponential"}
+    loss = make(name, epochs=10, **keys)
+    prediction, target = batch(0, 6)
+    seen = [loss(prediction, target, epoch).terms for epoch in (0, 5, 9)]
+    assert [float(terms["temperature"]) for terms in seen] == pytest.approx([1.0, 0.1, 10**-1.8])
+    assert [float(terms["buffer_share"]) for terms in seen] == pytest.approx([0.1, 0.9, 0.9])
+    assert not {"temperature", "buffer_share"} & set(loss.eval()(prediction, target, 0).terms)
+    assert "buffer_share" not in make(name, adaptive=False)(prediction, target, 0).terms
+    assert "temperature" not in make(name, supcr=0.0)(prediction, target, 0).terms
 
 
 def test_the_temperature_is_that_of_the_epoch() -> None:
