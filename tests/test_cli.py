@@ -311,7 +311,7 @@ def test_a_gpu_that_is_not_there_is_named(arguments: list[str], world: Path, tin
 
 def test_files_that_cannot_be_written_are_named(world: Path, tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "tiny.yaml", f"data.store={tiny.store}", "paths.runs=note.txt"]) == 2
-    assert "error: 'note.txt/" in capsys.readouterr().err
+    assert "error: the run directory 'note.txt/tiny/seed-0' cannot be written" in capsys.readouterr().err
 
 
 def test_batch_sizes_are_checked(capsys: pytest.CaptureFixture[str]) -> None:

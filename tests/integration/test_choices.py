@@ -21,23 +21,40 @@ STALE = {"strategy": "node_mask", "dense_share": 0.123, "kernels": {"gene/cataly
 RANK = """
 import sys
 from pathlib import Path
+import torch
 from dglcell.config_io import load_config
-from dglcell.profiling.loop import Schedule
+from dglcell.profiling.batches import RepeatedData
+from dglcell.profiling.clocks import clock_of
+from dglcell.profiling.loop import LoopCallback, LoopProfiler, Schedule
 from dglcell.profiling.measure import run_steps
+from dglcell.profiling.modes import restrict
+from dglcell.profiling.spans import Recorder
 from dglcell.training.directory import RunDirectory
-from dglcell.training.fit import fit, make_task, make_trainer
+from dglcell.training.fit import fit, make_task, resident_data
 from dglcell.training.prepare import prepare
+from dglcell.training.stop_signals import StopSignals
+from dglcell.training.trainer import make_callbacks, make_trainer
 
 what, folder, file, *overrides = sys.argv[1:]
 config, directory = load_config(file, overrides), RunDirectory(Path(folder))
 prepared = prepare(config, command="test")
-trainer = make_trainer(config, directory, prepared.dataset.kinds)
+signals, schedule, device = StopSignals(requeue=False), Schedule(1, 1), torch.device("cpu")
+callbacks, profiler = make_callbacks(config, directory, prepared.dataset.kinds, signals), None
+if what == "profile":
+    recorder = Recorder(clock_of(device))
+    profiler = LoopProfiler(recorder, schedule, device)
+    callbacks = [*callbacks, LoopCallback(recorder, schedule)]
+trainer = make_trainer(config, directory, callbacks, profiler)
 task = make_task(config, prepared, directory)
 print("made", flush=True)
 if what == "train":
-    fit(config, trainer, prepared, task, directory, None)
+    with signals:
+        fit(config, trainer, prepared, task, directory, None, signals)
 else:
-    run_steps(config, prepared, trainer, task, "full", Schedule(1, 1))
+    data = resident_data(RepeatedData, config, prepared)
+    data.number = schedule.total
+    restrict(task, "full", recorder)
+    run_steps(trainer, task, data, profiler)
 print(task.model.choices, [task.model.cell[relation].preferred for relation in task.model.cell.relations])
 """
 
