@@ -272,6 +272,15 @@ def _origin(addends: Sequence[Addend], groups: Sequence[Sequence[SharedStates]])
 
 
 def _dense_sum(addends: Sequence[Addend]) -> States:
+    """The sum in all rows; what only changes some is summed there first."""
+    listed = [a for a in addends if all(isinstance(s, SharedStates) for s in a[1])]
+    if any(function is not None for function, _ in listed):
+        rest = [a for a in addends if not any(a is other for other in listed)]
+        return _sum_of_every_row([*rest, (None, [sum_updates(listed)])])
+    return _sum_of_every_row(addends)
+
+
+def _sum_of_every_row(addends: Sequence[Addend]) -> States:
     by_strain = _sum_by_strain(addends)
     if by_strain is not None:
         return by_strain
