@@ -1,7 +1,7 @@
 """The exceptions a user can cause.
 
 Every message answers four questions: what was wrong, what was got, what was expected, what to do. The command
-line prints these without a traceback and exits with status 2; any other exception is a bug and keeps its traceback.
+line prints these without a traceback and exits with their status; any other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ class DglcellError(Exception):
         got: the offending value.
         expected: what would have been accepted.
         do: the command, key or edit that fixes it.
+
+    Attributes:
+        status: of the command line.
     """
+
+    status = 2
 
     def __init__(self, what: str, *, got: object = None, expected: object = None, do: str | None = None) -> None:
         lines = [what]
@@ -51,15 +56,23 @@ class MissingDependencyError(DglcellError):
     """An optional package, kernel or device that was asked for by name is not there."""
 
 
-class StoppedError(Exception):
+class SyncError(DglcellError):
+    """W&B could not be reached, or did not take all runs; the same command may succeed later."""
+
+    status = 1
+
+
+class StoppedError(BaseException):
     """Training stopped because the process was told to; everything needed to continue is on disk. Not a failure.
+
+    Like ``KeyboardInterrupt`` it may come from a signal handler, anywhere; ``except Exception`` must not swallow it.
 
     Attributes:
         signal: that was received, by this process or another one of the run.
-        requeued: whether SLURM will start the job again.
+        requeued: whether SLURM will start the job again; None as long as it has not been asked to.
     """
 
-    def __init__(self, number: int, requeued: bool) -> None:
+    def __init__(self, number: int, requeued: bool | None = None) -> None:
         super().__init__(f"stopped by signal {number}")
         self.signal, self.requeued = number, requeued
 

@@ -30,6 +30,8 @@ myst_heading_anchors = 3
 autodoc_default_options = {"members": True, "ignore-module-all": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+# Contents list modules; hundreds of names in them would be no list.
+toc_object_entries = False
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_custom_sections = ["Shapes"]

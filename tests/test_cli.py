@@ -152,6 +152,13 @@ def test_a_reader_that_stops_reading_is_no_error(tiny: Tiny) -> None:
     assert (done.stdout, done.stderr) == ("experiment:\n", "")
 
 
+def test_a_full_disk_is_said_where_the_file_is_not_known(tiny: Tiny) -> None:
+    command = f"{sys.executable} -m dglcell config show {tiny.file} > /dev/full"
+    done = subprocess.run(["bash", "-c", command], env=process_environment(), capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "error: a file cannot be written: No space left on device\n  do:       make room\n"
+
+
 @pytest.fixture
 def world(tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with everything that the wrong commands below need; it is the working directory."""
@@ -304,7 +311,7 @@ def test_a_gpu_that_is_not_there_is_named(arguments: list[str], world: Path, tin
 
 def test_files_that_cannot_be_written_are_named(world: Path, tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "tiny.yaml", f"data.store={tiny.store}", "paths.runs=note.txt"]) == 2
-    assert "error: 'note.txt/" in capsys.readouterr().err
+    assert "error: the run directory 'note.txt/tiny/seed-0' cannot be written" in capsys.readouterr().err
 
 
 def test_batch_sizes_are_checked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,8 @@ class OfflineRun:
     """What one file holds."""
 
     run_id: str = ""
+    group: str = ""
+    preempted: bool = False
     config: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     finished: bool = False
@@ -39,12 +41,14 @@ def read_offline_run(path: Path) -> OfflineRun:
         record = wandb_internal_pb2.Record.FromString(raw)
         kind = record.WhichOneof("record_type")
         if kind == "run":
-            found.run_id = record.run.run_id
+            found.run_id, found.group = record.run.run_id, record.run.run_group
             found.config |= items(record.run.config.update)
         elif kind == "config":
             found.config |= items(record.config.update)
         elif kind == "history":
             found.history.append(items(record.history.item))
+        elif kind == "preempting":
+            found.preempted = True
         elif kind == "exit":
             found.finished = True
     return found

@@ -12,17 +12,21 @@ from collections.abc import Sequence
 from dglcell.cli.parser import make_parser
 from dglcell.errors import DglcellError, StoppedError
 from dglcell.memory import keep_freed_memory
+from dglcell.training.ranks import is_rank_zero
 
 FILE_TROUBLE = {
     getattr(errno, name) for name in ("EACCES", "EPERM", "ENOENT", "EISDIR", "ENOTDIR", "EEXIST", "EROFS", "ENOSPC")
 }
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Returns:
-        0, or 2 where the user can mend what went wrong (message on stderr, no traceback). Bugs keep their traceback.
+        0, or an error's status, 2 mostly, where the user can mend what went wrong (message on stderr, no traceback).
+        Bugs keep their traceback.
     """
     parser = make_parser()
     options, rest = parser.parse_known_args(arguments)
@@ -43,13 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except StoppedError as stop:
-        print("queued again" if stop.requeued else "stopped; the same command goes on from here", file=sys.stderr)
-        return 0 if stop.requeued else 128 + stop.signal
+        if is_rank_zero():
+            print("queued again" if stop.requeued else "stopped; the same command goes on from here", file=sys.stderr)
+        # What starts several processes takes one that fails as a reason to kill the others: the first one answers.
+        return 0 if stop.requeued or not is_rank_zero() else 128 + stop.signal
     except DglcellError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return error.status
     except OSError as error:
         # Files and folders that cannot be read or written are the user's to mend; anything else is a bug.
+        if error.filename is None and error.errno in FULL:
+            return _say_full(error)
         if error.filename is None or error.errno not in FILE_TROUBLE:
             raise
         # A renamed file's temporary name says nothing; its target does.
@@ -59,3 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _say_full(error: OSError) -> int:
+    """A write found no room; Python does not say in which file."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # It was the output itself, which would be tried once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(f"error: a file cannot be written: {error.strerror}\n  do:       make room", file=sys.stderr)
+    return 2

@@ -3,70 +3,165 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import load
+from dglcell.errors import ConfigError, DglcellError
 
 if TYPE_CHECKING:
-    from dglcell.cluster.sweep import Sweep
     from dglcell.config import Config
 
 SWEEP_HELP = "every value with every seed is a member of a job array, e.g. optimizer.lr=1e-3,1e-4"
+EPILOG = """\
+Resources are `trainer.devices`, `trainer.num_nodes` and the section `slurm`. A folder stands for all numbered
+experiments below it, those in folders whose names begin with a digit."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """An experiment's job.
+
+    Attributes:
+        file: of the experiment.
+        config: read from it.
+        members: of the job array; 1 where it is none.
+        script: for ``sbatch``.
+    """
+
+    file: Path
+    config: Config
+    members: int
+    script: str
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
     """Options that make a job array."""
     parser.add_argument("--seeds", metavar="LIST", help="e.g. 0-4 or 0,3,7: a member of a job array each")
+    parser.add_argument(
+        "--split-seeds", action="store_true", help="divide the strains anew for every seed: split.seed is the seed too"
+    )
     parser.add_argument("--sweep", action="append", default=[], metavar="key=a,b", help=SWEEP_HELP)
 
 
-def _script(options: argparse.Namespace) -> tuple[Config, Sweep, str]:
-    """Experiment, sweep and script; every member of the array is a valid experiment."""
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Where scripts are written."""
+    parser.add_argument(
+        "--output", "-o", type=Path, metavar="PATH", help="write it here; into a folder as FOLDER/EXPERIMENT.sh"
+    )
+
+
+def experiments(path: Path) -> list[Path]:
+    """The file itself, or the numbered experiments of a folder.
+
+    Raises:
+        ConfigError: the folder has none.
+    """
+    if not path.is_dir():
+        return [path]
+    found = [file for file in sorted(path.rglob("*.yaml")) if file.resolve().parent.name[0].isdigit()]
+    if not found:
+        raise ConfigError(
+            f"no numbered experiment is in '{path}'", expected="files in folders like conf/101-collins2007"
+        )
+    return found
+
+
+def make_job(options: argparse.Namespace, file: Path) -> Job:
+    """Read an experiment; every member of the array is valid."""
     from dglcell.cluster.job import render
     from dglcell.cluster.sweep import Sweep
     from dglcell.config_io import load_config
 
-    config = load(options)
-    sweep = Sweep.parse(options.seeds, options.sweep)
-    for member in sweep.members(config.experiment.name):
-        load_config(options.config, [*options.overrides, *member])
     raw = [f"paths.raw={options.raw}"] if options.raw else []
-    return config, sweep, render(config, options.config, [*options.overrides, *raw], sweep)
+    overrides = [*options.overrides, *raw]
+    config = load_config(file, overrides)
+    sweep = Sweep.parse(options.seeds, options.sweep, options.split_seeds)
+    members = sweep.members(config.experiment.name)
+    for member in members:
+        load_config(file, [*overrides, *member])
+    return Job(file, config, len(members), render(config, file, overrides, sweep))
 
 
 def render(options: argparse.Namespace) -> None:
-    """``dglcell job render``."""
+    """``dglcell job render``.
+
+    Raises:
+        ConfigError: several scripts, and no folder for them.
+    """
     from dglcell.files import atomic_file
 
-    script = _script(options)[2]
-    if options.output is None:
-        print(script, end="")
+    files, output = experiments(options.config), options.output
+    if output is None:
+        if len(files) > 1:
+            raise ConfigError(f"'{options.config}' has {len(files)} experiments", do="give a folder with `--output`")
+        print(make_job(options, files[0]).script, end="")
         return
-    with atomic_file(options.output) as partial:
-        partial.write_text(script)
-    print(f"script written to {options.output}")
+    into_folder = options.config.is_dir() or output.is_dir()
+    for file in files:
+        job = make_job(options, file)
+        path = output / f"{job.config.experiment.name}.sh" if into_folder else output
+        if not path.exists() or path.read_text() != job.script:
+            with atomic_file(path) as partial:
+                partial.write_text(job.script)
+            print(f"script written to {path}")
+    if into_folder:
+        print(f"{count(len(files), 'script')} in {output} up to date")
 
 
 def check(options: argparse.Namespace) -> None:
     """``dglcell job check``."""
-    from dglcell.cluster.scheduler import try_script
-
-    config, sweep, script = _script(options)
-    members = sweep.members(config.experiment.name)
-    tasks = config.trainer.devices * config.trainer.num_nodes
-    print(f"{options.config}: valid; {len(members)} job{'s' if len(members) > 1 else ''} of {tasks} tasks")
-    print(try_script(script, Path.cwd()))
+    _check(options)
 
 
 def submit(options: argparse.Namespace) -> None:
-    """``dglcell job submit``."""
-    from dglcell.cluster.scheduler import submit_script, try_script
+    """``dglcell job submit``: nothing is submitted unless SLURM would take everything."""
+    from dglcell.cluster.scheduler import submit_script
 
-    config, _, script = _script(options)
-    print(try_script(script, Path.cwd()))
-    number = submit_script(script, Path.cwd(), config.slurm.logs)
-    print(f"job {number} submitted; output goes to {config.slurm.logs}/, the run to {config.run_directory}")
+    for job in _check(options):
+        number = submit_script(job.script, Path.cwd(), job.config.slurm.logs)
+        run = job.config.run_directory if job.members == 1 else job.config.run_directory.parent
+        print(f"job {number} submitted; output goes to {job.config.slurm.logs}/, the run to {run}")
+
+
+def _check(options: argparse.Namespace) -> list[Job]:
+    """All jobs, after SLURM was asked about each.
+
+    Raises:
+        DglcellError: one of several would be refused; all of them are said.
+    """
+    from dglcell.cluster.job import resources
+    from dglcell.cluster.scheduler import try_script
+
+    jobs, refused, files = [], 0, experiments(options.config)
+    for file in files:
+        try:
+            job = make_job(options, file)
+            print(f"{file}: valid; {count(job.members, 'job')}\n  {resources(job.config)}", flush=True)
+            _mention_store(job)
+            print(f"  {try_script(job.script, Path.cwd())}", flush=True)
+            jobs.append(job)
+        except ConfigError as error:
+            if len(files) == 1:
+                raise
+            print(f"{file}: {error}", file=sys.stderr)
+            refused += 1
+    if refused:
+        raise DglcellError(
+            f"{refused} of {len(files)} experiments would be refused", do="mend them, or submit one by one"
+        )
+    return jobs
+
+
+def _mention_store(job: Job) -> None:
+    """Say so where the jobs would begin with building the store, each by itself."""
+    from dglcell.training.prepare import store_path
+
+    store = store_path(job.config)
+    if not store.exists():
+        print(f"  store {store} is not there yet; built once beforehand: dglcell data build {job.file}", flush=True)
 
 
 def status(options: argparse.Namespace) -> None:
@@ -79,3 +174,8 @@ def status(options: argparse.Namespace) -> None:
         print(f"{job.number:>12}  {job.name:<40}  {job.state:<12} {job.used:>12} of {job.limit:<12} {job.where}")
     if not jobs:
         print("no jobs are queued or running")
+
+
+def count(number: int, thing: str) -> str:
+    """E.g. ``2 jobs``."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell import __version__
-from dglcell.cli import graph_files, job, predict, profile, verbs
+from dglcell.cli import graph_files, job, predict, profile, sync, verbs
 from dglcell.cli.arguments import add_raw
 from dglcell.cli.bench_options import BENCH_EPILOG, BENCH_HELP, add_bench_options
 
@@ -48,6 +48,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_graph(group)
     _add_config(group)
     _add_job(group)
+    sync.add_options(_verb(group, "sync", sync.sync, sync.HELP, sync.EPILOG))
     _add_bench(group)
     _add_profile(group)
     _verb(group, "doctor", verbs.doctor, "say what works on this machine: versions, devices, kernels")
@@ -177,11 +178,11 @@ def _add_job(group: Group) -> None:
         ("check", job.check, "check an experiment and ask SLURM whether it would start it"),
         ("submit", job.submit, "check, then submit"),
     ):
-        parser = _verb(jobs, name, run, text, "Resources are `trainer.devices`, `trainer.num_nodes` and `slurm`.")
+        parser = _verb(jobs, name, run, text, job.EPILOG)
         _add_configuration(parser)
         job.add_sweep(parser)
         if name == "render":
-            parser.add_argument("--output", "-o", type=Path, metavar="SCRIPT", help="write it here")
+            job.add_output(parser)
     status = _verb(jobs, "status", job.status, "show the jobs of an experiment, or all of yours")
     status.add_argument("config", type=Path, nargs="?", metavar="FILE", help="experiment")
     status.set_defaults(overrides=[], raw=None)

@@ -11,15 +11,18 @@ import textwrap
 
 from dglcell.cli.arguments import load
 from dglcell.errors import ConfigError
+from dglcell.training.stop_signals import StopSignals
 
 
 def train(options: argparse.Namespace) -> None:
     """``dglcell train``."""
     config = load(options)
-    from dglcell.training.results_table import format_results_table
-    from dglcell.training.run import train as run
+    # A signal may come as early as now: imports alone take seconds.
+    with StopSignals(config.slurm.requeue) as signals:
+        from dglcell.training.results_table import format_results_table
+        from dglcell.training.run import train as run
 
-    result = run(config, options.command)
+        result = run(config, options.command, signals)
     if not result.rows:
         return
     print(f"\n{format_results_table(result.rows, color=sys.stdout.isatty())}\n")

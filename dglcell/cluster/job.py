@@ -1,23 +1,22 @@
-"""The batch script of an experiment."""
+"""The batch script of an experiment: `template.sh`, filled in."""
 
 from __future__ import annotations
 
 import shlex
+import string
 from collections.abc import Iterator, Sequence
+from importlib.resources import files
 from pathlib import Path
 
+from dglcell.cluster.slurm_config import ANY
 from dglcell.cluster.sweep import Sweep
 from dglcell.config import Config
 
-HEAD = """\
-#!/bin/bash
-# {description}
-# Rendered by `dglcell job render {file}`; edit the experiment's `slurm` section, not this file.
-"""
 
-BODY = """
-set -euo pipefail
-"""
+class Template(string.Template):
+    """Text with places like ``@name``: `$` is the shell's."""
+
+    delimiter = "@"
 
 
 def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Sweep | None = None) -> str:
@@ -30,24 +29,49 @@ def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Swe
         sweep: makes it a job array.
     """
     members = (sweep or Sweep()).members(config.experiment.name)
-    description = " ".join((config.experiment.description or config.experiment.name).split())
-    lines = [f"#SBATCH {option}" for option in directives(config, len(members))]
-    script = HEAD.format(description=description, file=file) + "\n".join(lines) + "\n" + BODY
-    script += "".join(f"{line}\n" for line in surroundings(config))
-    common = shlex.join(overrides)
+    lines = [*surroundings(config), ""]
+    words = [launcher(config), "dglcell train", shlex.quote(str(file)), shlex.join(overrides)]
     if len(members) > 1:
-        # A member's words hold no blanks (`Sweep` refuses them), so that the shell takes them apart again.
-        script += "members=(\n" + "".join(f"  {shlex.quote(' '.join(member))}\n" for member in members) + ")\n"
-        more = "${members[$SLURM_ARRAY_TASK_ID]}"
+        cases = [f"{task}) member=({shlex.join(member)}) ;;" for task, member in enumerate(members)]
+        lines += ["case $SLURM_ARRAY_TASK_ID in", *cases, "esac", ""]
+        words.append('"${member[@]}"')
     else:
-        more = shlex.join(members[0])
-    command = " ".join(filter(None, [launcher(config), "dglcell train", shlex.quote(str(file)), common, more]))
-    return f"{script}{command}\n"
+        words.append(shlex.join(members[0]))
+    template = Template(files("dglcell.cluster").joinpath("template.sh").read_text())
+    return template.substitute(
+        description=" ".join((config.experiment.description or config.experiment.name).split()),
+        file=shlex.quote(str(file)),
+        logs=shlex.quote(config.slurm.logs),
+        directives="".join(f"#SBATCH {option}\n" for option in directives(config, len(members))),
+        surroundings="\n".join(lines),
+        command=" ".join(filter(None, words)),
+    )
 
 
 def job_name(config: Config) -> str:
     """The experiment's name as one word: it is part of the output file's name."""
     return config.experiment.name.replace("/", ".")
+
+
+def resources(config: Config) -> str:
+    """What one job asks for, in words."""
+    slurm, trainer = config.slurm, config.trainer
+    parts = [
+        f"nodes: {trainer.num_nodes}",
+        f"tasks a node: {trainer.devices}",
+        f"CPUs a task: {slurm.cpus_per_task}",
+        f"GPUs a node: {trainer.devices} ({slurm.gpu or ANY})" if wants_gpus(config) else "no GPUs",
+        f"memory a node: {slurm.memory or 'default'}",
+        f"time: {slurm.time}",
+        f"partition: {slurm.partition or 'default'}",
+    ]
+    return ", ".join(parts)
+
+
+def wants_gpus(config: Config) -> bool:
+    """Whether its devices are GPUs."""
+    accelerator = config.trainer.accelerator
+    return accelerator == "gpu" or (accelerator == "auto" and config.slurm.gpu is not None)
 
 
 def directives(config: Config, members: int) -> Iterator[str]:
@@ -59,8 +83,8 @@ def directives(config: Config, members: int) -> Iterator[str]:
             yield f"--{option}={value}"
     yield f"--nodes={trainer.num_nodes}"
     yield f"--ntasks-per-node={trainer.devices}"
-    if trainer.accelerator == "gpu":
-        yield f"--gpus-per-node={f'{slurm.gpu}:' if slurm.gpu else ''}{trainer.devices}"
+    if wants_gpus(config):
+        yield f"--gpus-per-node={f'{slurm.gpu}:' if slurm.gpu not in (None, ANY) else ''}{trainer.devices}"
     yield f"--cpus-per-task={slurm.cpus_per_task}"
     if slurm.memory:
         yield f"--mem={slurm.memory}"

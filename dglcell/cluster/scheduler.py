@@ -47,9 +47,12 @@ def try_script(script: str, folder: Path) -> str:
 
     Raises:
         ConfigError: SLURM would refuse it; with SLURM's own words.
+        DglcellError: SLURM does not answer.
     """
     done = _call(["sbatch", "--test-only"], folder, script)
     answer = (done.stderr or done.stdout).strip()
+    if "ontact slurm controller" in answer:
+        raise DglcellError("SLURM does not answer", got=answer, do="try again later")
     if done.returncode:
         raise ConfigError("SLURM would refuse this job", got=answer, do="mend the experiment's `slurm` section")
     return answer.removeprefix("sbatch: ")

@@ -9,6 +9,7 @@ from dglcell.errors import ConfigError
 
 TIME = re.compile(r"(\d+-)?\d+(:\d{2}){0,2}")
 MEMORY = re.compile(r"\d+[KMGT]?")
+ANY = "any"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -22,7 +23,7 @@ class SlurmConfig:
     time: str = "24:00:00"  # D-HH:MM:SS, HH:MM:SS or minutes
     memory: str | None = "32G"  # of every node; null: the cluster's default
     cpus_per_task: int = 4  # a task is one device
-    gpu: str | None = None  # type, e.g. a100; any where null
+    gpu: str | None = None  # one per task: a type, e.g. a100, or any; null: only where `trainer.accelerator` is gpu
     modules: list[str] = field(default_factory=list)  # loaded before anything else
     setup: list[str] = field(default_factory=list)  # shell lines after that, e.g. source .venv/bin/activate
     environment: dict[str, str] = field(default_factory=dict)  # exported variables

@@ -90,6 +90,11 @@ class StrainDataModule(pl.LightningDataModule):
             generator=torch.Generator(),
         )
 
+    def rows(self, strains: list[int]) -> list[int]:
+        """Numbers in the store of strains of training batches."""
+        rows: list[int] = self.dataset.rows[strains].tolist()
+        return rows
+
     def transfer_batch_to_device(self, batch: StrainNumbers, device: torch.device, dataloader_idx: int) -> StrainBatch:
         """Copy a few kilobytes of strain numbers and gather genotypes and labels on the device."""
         if self._resident.device != device:

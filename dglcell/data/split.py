@@ -191,6 +191,7 @@ def read_split(path: Path, config: SplitConfig, strains: Sized, store_sha256: st
 
 
 def refuse_empty_parts(split: Split) -> None:
+    """Raises DataError where a part has no strain."""
     empty = [name for name in PARTS if not split.counts[name]]
     if empty:
         raise DataError(

@@ -94,6 +94,10 @@ class StreamedDataModule(StrainDataModule):
             generator=torch.Generator(),
         )
 
+    def rows(self, strains: list[int]) -> list[int]:
+        """Numbers in the store of strains of training batches, which are named by these."""
+        return strains
+
     def transfer_batch_to_device(
         self, batch: StrainNumbers | Strains, device: torch.device, dataloader_idx: int
     ) -> StrainBatch:

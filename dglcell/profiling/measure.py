@@ -30,13 +30,18 @@ from dglcell.profiling.spans import Recorder
 from dglcell.profiling.trace import read_trace, write_trace
 from dglcell.training.allocation import check_allocation
 from dglcell.training.batch_size import find_batch_size
+from dglcell.training.device import device_of
 from dglcell.training.directory import RunDirectory
 from dglcell.training.environment import environment
-from dglcell.training.fit import interrupts, make_task, make_trainer, quieten
+from dglcell.training.fit import interrupts, make_task, resident_data
+from dglcell.training.group import leave_group
+from dglcell.training.launch import launched, watch_parent
 from dglcell.training.prepare import Prepared, prepare
-from dglcell.training.ranks import is_rank_zero, leave_group
+from dglcell.training.ranks import is_rank_zero
 from dglcell.training.run import set_up_process
+from dglcell.training.stop_signals import StopSignals
 from dglcell.training.task import StrainTask
+from dglcell.training.trainer import make_callbacks, make_trainer, quieten
 
 log = logging.getLogger("dglcell")
 
@@ -84,6 +89,7 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
             got="`data.streaming`",
             do="set `data.streaming: null`; `python -m dglcell.profiling.store_scale` measures reading alone",
         )
+    watch_parent()
     check_allocation(config.trainer)
     if not is_rank_zero():
         log.setLevel(logging.WARNING)
@@ -91,14 +97,22 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
     set_up_process(config)
     directory = RunDirectory(folder)
     prepared = prepare(config, command=command)
-    trainer = make_trainer(config, directory, prepared.dataset.kinds)
+    device = torch.device(device_of(config.trainer.accelerator))
+    recorder = Recorder(clock_of(device))
+    profiler, counter = LoopProfiler(recorder, schedule, device), LoopCallback(recorder, schedule)
+    # What a run does beside its steps is part of whole ones only. Its signals do here what they always do.
+    beside = make_callbacks(config, directory, prepared.dataset.kinds, StopSignals(requeue=False))
+    trainer = make_trainer(config, directory, [*(beside if mode == "full" else []), counter], profiler)
     if config.data.batch_size == AUTO:
         config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
     task = make_task(config, prepared, directory)
-    watched = run_steps(config, prepared, trainer, task, mode, schedule)
+    data = resident_data(RepeatedData, config, prepared)
+    data.number = schedule.total
+    restrict(task, mode, recorder)
+    peak = run_steps(trainer, task, data, profiler)
+    watched = Watched(profiler, counter, peak, trainer.world_size)
     if not is_rank_zero():
         return None
-    recorder = watched.profiler.recorder
     about = {"experiment": config.experiment.name, "mode": mode, "clock": recorder.clock.title}
     write_trace(folder / TRACE, recorder.spans(), about)
     found = describe(config, prepared, task, watched, mode, directory, command)
@@ -106,35 +120,20 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
     return found
 
 
-def run_steps(
-    config: Config, prepared: Prepared, trainer: pl.Trainer, task: StrainTask, mode: str, schedule: Schedule
-) -> Watched:
-    """Run the steps in Lightning's own loop."""
-    device = trainer.strategy.root_device
-    recorder = Recorder(clock_of(device))
-    profiler, callback = LoopProfiler(recorder, schedule, device), LoopCallback(recorder, schedule)
-    trainer.profiler = profiler  # type: ignore[attr-defined]
-    trainer.callbacks.append(callback)  # type: ignore[attr-defined]
-    data = RepeatedData(
-        prepared.dataset,
-        prepared.parts,
-        batch_size=config.data.training_batch,
-        eval_batch_size=config.data.evaluation_batch,
-        seed=config.seed,
-    )
-    data.number = schedule.total
-    restrict(task, mode, recorder)
+def run_steps(trainer: pl.Trainer, task: StrainTask, data: RepeatedData, profiler: LoopProfiler) -> Peak:
+    """Run the steps in Lightning's own loop, and measure the memory they take."""
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         quieten()
-        peak = stack.enter_context(measured_memory(str(device)))
-        stack.enter_context(spans_in(task, recorder))
+        peak = stack.enter_context(measured_memory(str(trainer.strategy.root_device)))
+        stack.enter_context(spans_in(task, profiler.recorder))
+        stack.enter_context(launched(trainer))
         stack.callback(leave_group)
         stack.callback(profiler.finish)
         stack.enter_context(suppress(FinishedError))
         stack.enter_context(interrupts())
         trainer.fit(task, datamodule=data)
-    return Watched(profiler, callback, peak, trainer.world_size)
+    return peak
 
 
 def describe(

@@ -58,4 +58,5 @@ def restrict(task: StrainTask, mode: str, recorder: Recorder) -> None:
         return None
 
     task.automatic_optimization = False
-    task.training_step = training_step  # type: ignore[method-assign, assignment]
+    # Of this object alone: it goes before the method of its class.
+    vars(task)["training_step"] = training_step

@@ -1,19 +1,22 @@
-"""Whether SLURM started as many processes as the experiment asks for."""
+"""Whether SLURM started as many processes, with as many GPUs, as the experiment asks for."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 
+import torch
+
 from dglcell.config import TrainerConfig
 from dglcell.errors import ConfigError
 
 
 def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os.environ) -> None:
-    """Compare a job's tasks and nodes with `trainer.devices` and `trainer.num_nodes`, before anything waits.
+    """Compare a job's tasks, nodes and GPUs with `trainer.devices` and `trainer.num_nodes`, before anything waits.
 
-    Processes that wait for others that were never started hang until the job's time is up. Outside SLURM, and in an
-    interactive shell of it, there is nothing to compare.
+    Processes that wait for others that were never started hang until the job's time is up; and a job that was given
+    GPUs must not train on CPUs because torch does not see them. Outside SLURM, and in an interactive shell of it, there
+    is nothing to compare.
 
     Raises:
         ConfigError: the numbers differ; with both.
@@ -37,3 +40,16 @@ def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os
             expected=f"{wanted} processes: `srun dglcell train …`",
             do="let `dglcell job submit` make the script",
         )
+    _check_gpus(trainer, environment)
+
+
+def _check_gpus(trainer: TrainerConfig, environment: Mapping[str, str]) -> None:
+    given, seen = int(environment.get("SLURM_GPUS_ON_NODE", "0")), torch.cuda.device_count()
+    if trainer.accelerator == "cpu" or (trainer.accelerator == "auto" and given == 0) or seen >= trainer.devices:
+        return
+    raise ConfigError(
+        "the job has other GPUs than the experiment needs",
+        got=f"{given} GPUs on this node from SLURM, {seen} that torch sees",
+        expected=f"{trainer.devices} GPUs: `trainer.devices: {trainer.devices}`",
+        do="install a torch with CUDA, run containers with --nv, or set `trainer.accelerator: cpu`",
+    )

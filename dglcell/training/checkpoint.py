@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,29 @@ class Trained:
     path: Path
 
 
+class ReadCheckpoint:
+    """A checkpoint file that was read and checked.
+
+    Attributes:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._content: dict[str, Any] | None = read_checkpoint(path)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What is in it, until it is taken away."""
+        assert self._content is not None
+        return self._content
+
+    def take(self) -> dict[str, Any]:
+        """What is in it; kept here no longer, so that its memory is free once the caller is done with it."""
+        content, self._content = self.content, None
+        return content
+
+
 def describe_run(
     config: Config, cell: CellGraph, split: Split, phenotypes: tuple[str, ...], units: tuple[str, ...]
 ) -> dict[str, Any]:
@@ -65,14 +89,18 @@ def describe_run(
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Load and check a checkpoint file.
+    """Load and check a checkpoint file, also the checksums of all its tensors, which torch does not look at.
 
     Raises:
-        CheckpointError: torn, not written by dglcell, or of another schema.
+        CheckpointError: torn, damaged, not written by dglcell, or of another schema.
     """
     try:
+        with zipfile.ZipFile(path) as file:
+            damaged = file.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"'{damaged}' in it does not fit its checksum")
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError) as error:
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError, zipfile.BadZipFile) as error:
         raise CheckpointError(
             f"checkpoint '{path}' cannot be read",
             got=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",

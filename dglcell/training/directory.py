@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from dglcell.errors import CheckpointError, listing
 
 CHECKPOINTS = ("best_loss", "best_pearson", "best_average_precision", "last")
+
+PROBE_BYTES = 1 << 16
+"""What must fit on the disk for a run to begin."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,11 @@ class RunDirectory:
         return self.path / "choices.json"
 
     @property
+    def wandb_id(self) -> Path:
+        """Id of the W&B run, the same when the run is continued."""
+        return self.path / "wandb_id.txt"
+
+    @property
     def split(self) -> Path:
         """The split, with its hash."""
         return self.path / "split.npz"
@@ -49,6 +58,11 @@ class RunDirectory:
     def metrics(self) -> Path:
         """One JSON line per epoch."""
         return self.path / "metrics.jsonl"
+
+    @property
+    def usage(self) -> Path:
+        """Time and memory of the training."""
+        return self.path / "usage.json"
 
     @property
     def results(self) -> Path:
@@ -103,6 +117,25 @@ class RunDirectory:
     def interrupted(self) -> Path:
         """The checkpoint of a run that was told to stop in the middle of an epoch."""
         return self.checkpoints / "interrupted.ckpt"
+
+    def check_writable(self) -> None:
+        """Refuse a directory that cannot be written, or has no room, before any work; leaves nothing there.
+
+        Raises:
+            CheckpointError: naming the folder, and the reason.
+        """
+        folders = [self.path, self.checkpoints] if self.checkpoints.is_dir() else [self.path]
+        for folder in folders:
+            there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+            try:
+                with tempfile.TemporaryFile(dir=there) as file:
+                    file.write(bytes(PROBE_BYTES))
+            except OSError as error:
+                raise CheckpointError(
+                    f"the run directory '{self.path}' cannot be written",
+                    got=f"'{there}': {error.strerror}",
+                    do="set `paths.runs` to a folder that can be written and has room, or mend this one",
+                ) from error
 
     def is_started(self) -> bool:
         """Whether there is something to continue from."""

@@ -1,24 +1,21 @@
-"""Fitting a model with Lightning: the task, the trainer and its callbacks."""
+"""Fitting a model with Lightning: the task, its data, and the processes."""
 
 from __future__ import annotations
 
 import logging
 import math
-import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumulationScheduler, ModelCheckpoint
 
 from dglcell.config import Config
 from dglcell.data.datamodule import StrainDataModule
-from dglcell.data.kinds import CLASSIFICATION
 from dglcell.data.stream_module import StreamedDataModule
-from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.build import make_loss
@@ -26,18 +23,23 @@ from dglcell.models.build import make_model
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.choices import Choices
 from dglcell.training.calibrate import choose, read_choices, write_choices
-from dglcell.training.checkpoint import describe_run
+from dglcell.training.checkpoint import ReadCheckpoint, describe_run
+from dglcell.training.checkpoint_files import CheckpointFiles
 from dglcell.training.device import device_of
 from dglcell.training.directory import RunDirectory
+from dglcell.training.group import leave_group
+from dglcell.training.launch import launched
 from dglcell.training.optimizers import count_steps
 from dglcell.training.pictures import EpochPictures
-from dglcell.training.preemption import Preemption
 from dglcell.training.prepare import Prepared
-from dglcell.training.progress import EpochBar
-from dglcell.training.ranks import is_rank_zero, leave_group, wait_for
+from dglcell.training.ranks import is_rank_zero
 from dglcell.training.record import EpochLog
+from dglcell.training.stop_signals import StopSignals
 from dglcell.training.task import StrainTask
 from dglcell.training.tracking import tracked
+from dglcell.training.trainer import quieten
+
+Data = TypeVar("Data", bound=StrainDataModule)
 
 log = logging.getLogger("dglcell")
 
@@ -51,7 +53,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     config.loss.check_labels(prepared.labels(), dataset.phenotypes)
     normaliser = prepared.normaliser(config.data.normalise)
     # After everything that may refuse the data: this writes the first file of the run.
-    if config.model.is_calibrated():
+    if config.model.is_calibrated() and is_rank_zero():
         assert isinstance(model, HeteroCell)
         model.choose(find_choices(config, prepared, directory, model))
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
@@ -80,11 +82,8 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
 
 
 def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, model: HeteroCell) -> Choices:
-    """What `auto` takes: a continued run's choices again, else those of `model.choices`, else new ones.
-
-    Every rank reads what the first one wrote, so that all compute alike.
-    """
-    if is_rank_zero() and not (directory.is_started() and directory.choices.exists()):
+    """What `auto` takes: a continued run's choices again, else those of `model.choices`, else new ones."""
+    if not (directory.is_started() and directory.choices.exists()):
         train = prepared.parts["train"][: config.data.training_batch]
         batch = prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
         device = torch.device(device_of(config.trainer.accelerator))
@@ -93,7 +92,6 @@ def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, mo
         model.to("cpu")
         directory.path.mkdir(parents=True, exist_ok=True)
         write_choices(directory.choices, found)
-    wait_for(directory.choices)
     return read_choices(directory.choices).choices
 
 
@@ -103,36 +101,57 @@ def fit(
     prepared: Prepared,
     task: StrainTask,
     directory: RunDirectory,
-    checkpoint: Path | None,
+    checkpoint: ReadCheckpoint | None,
+    signals: StopSignals,
 ) -> None:
-    """Run Lightning."""
+    """Run Lightning, in as many processes as it takes.
+
+    Raises:
+        StoppedError: a signal came.
+        DglcellError: anything the user can mend; also, that another process has ended.
+    """
     data = make_data(config, prepared)
+    files = trainer.strategy.checkpoint_io
+    assert isinstance(files, CheckpointFiles)
+    files.read = checkpoint
     with warnings.catch_warnings(), tracked(config, directory) as logger:
         quieten()
         trainer.logger = logger
-        try:
-            with interrupts():
-                trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
-            if trainer.current_epoch < config.trainer.epochs:
-                log.info(
-                    "stopped after epoch %d: no better validation loss for %s epochs",
-                    trainer.current_epoch,
-                    config.trainer.patience,
-                )
-        finally:
-            leave_group()
+        with signals.noted(), launched(trainer):
+            try:
+                with interrupts():
+                    path = None if checkpoint is None else checkpoint.path
+                    trainer.fit(task, datamodule=data, ckpt_path=path, weights_only=True)
+            finally:
+                leave_group()
+        if trainer.current_epoch < config.trainer.epochs:
+            log.info(
+                "stopped after epoch %d: no better validation loss for %s epochs",
+                trainer.current_epoch,
+                config.trainer.patience,
+            )
 
 
 def make_data(config: Config, prepared: Prepared) -> StrainDataModule:
     """The parts as loaders."""
-    settings = {
+    if prepared.streamed is None:
+        return resident_data(StrainDataModule, config, prepared)
+    stream = prepared.streamed.stream
+    return StreamedDataModule(stream, prepared.dataset, prepared.parts, **batches_of(config))
+
+
+def resident_data(module: type[Data], config: Config, prepared: Prepared) -> Data:
+    """Parts that are in memory as loaders."""
+    return module(prepared.dataset, prepared.parts, **batches_of(config))
+
+
+def batches_of(config: Config) -> dict[str, int]:
+    """How strains become batches, as data modules take it."""
+    return {
         "batch_size": config.data.training_batch,
         "eval_batch_size": config.data.evaluation_batch,
         "seed": config.seed,
     }
-    if prepared.streamed is not None:
-        return StreamedDataModule(prepared.streamed.stream, prepared.dataset, prepared.parts, **settings)
-    return StrainDataModule(prepared.dataset, prepared.parts, **settings)
 
 
 @contextmanager
@@ -144,101 +163,3 @@ def interrupts() -> Iterator[None]:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from error
         raise
-
-
-def make_trainer(config: Config, directory: RunDirectory, kinds: Sequence[str]) -> pl.Trainer:
-    """Lightning's trainer.
-
-    Args:
-        config: validated.
-        directory: where checkpoints go.
-        kinds: of the phenotypes' labels.
-
-    Raises:
-        ConfigError: the machine has no such device, Lightning no such setting, or the phenotypes no such metric.
-    """
-    settings = config.trainer
-    with warnings.catch_warnings():
-        quieten()
-        try:
-            return pl.Trainer(
-                accelerator=settings.accelerator,
-                devices=settings.devices,
-                num_nodes=settings.num_nodes,
-                strategy=settings.strategy,
-                precision=settings.precision,  # type: ignore[arg-type]
-                max_epochs=settings.epochs,
-                gradient_clip_val=settings.clip,
-                deterministic="warn" if settings.deterministic else False,
-                callbacks=make_callbacks(config, directory, kinds),
-                logger=False,
-                default_root_dir=directory.path,
-                enable_progress_bar=shows_bar(config),
-                enable_model_summary=False,
-                num_sanity_val_steps=0,
-                use_distributed_sampler=False,
-                log_every_n_steps=1,
-            )
-        except (ValueError, pl.utilities.exceptions.MisconfigurationException) as error:
-            raise ConfigError(
-                "`trainer` asks for something this machine or Lightning does not have",
-                got=error,
-                do="see `dglcell doctor`",
-            ) from error
-
-
-def make_callbacks(config: Config, directory: RunDirectory, kinds: Sequence[str]) -> list[Callback]:
-    """Checkpoints of the best validation loss, Pearson correlation and average precision (of phenotypes of 0 and 1),
-    and of the last epoch; progress bar, early stopping and accumulation where asked for.
-
-    Raises:
-        ConfigError: the checkpoint to evaluate is of a metric that no phenotype has.
-    """
-    if config.trainer.evaluate == "best_average_precision" and CLASSIFICATION not in kinds:
-        raise ConfigError(
-            "`trainer.evaluate: best_average_precision` is for phenotypes of 0 and 1",
-            got="labels that are other numbers",
-            do="set `trainer.evaluate: best_pearson` or `best_loss`",
-        )
-
-    def keep(name: str, monitor: str | None, mode: str) -> ModelCheckpoint:
-        return ModelCheckpoint(
-            directory.checkpoints, name, monitor=monitor, mode=mode, enable_version_counter=False, save_top_k=1
-        )
-
-    callbacks: list[Callback] = [
-        keep("best_loss", "validation/loss", "min"),
-        keep("best_pearson", "validation/pearson", "max"),
-        keep("last", None, "min"),
-    ]
-    if CLASSIFICATION in kinds:
-        callbacks.append(keep("best_average_precision", "validation/average_precision", "max"))
-    if config.trainer.patience is not None:
-        callbacks.append(EarlyStopping("validation/loss", patience=config.trainer.patience))
-    if shows_bar(config):
-        callbacks.append(EpochBar())
-    if config.trainer.accumulate:
-        callbacks.append(GradientAccumulationScheduler(dict(config.trainer.accumulate)))
-    # After it, whose setting is put right where a run continues in the middle of an epoch.
-    return [*callbacks, Preemption(directory, config.slurm.requeue)]
-
-
-def shows_bar(config: Config) -> bool:
-    """Whether there is a terminal for a progress bar; a line an epoch is printed in any case."""
-    return config.trainer.progress and sys.stdout.isatty()
-
-
-def quieten() -> None:
-    """Silence advice of Lightning that does not apply: data is resident, so loaders have no workers; figures are
-    gathered from all ranks before they are logged.
-    """
-    warnings.filterwarnings("ignore", ".*does not have many workers.*")
-    warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
-    warnings.filterwarnings("ignore", ".*The dirpath has changed from.*")
-    # The loader begins where the checkpoint ends.
-    warnings.filterwarnings("ignore", ".*ended before the epoch ended and your dataloader.*")
-    warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*")
-    warnings.filterwarnings("ignore", ".*`srun` command is available.*")
-    warnings.filterwarnings("ignore", ".*It is recommended to use `self.log.*sync_dist.*")
-    for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,22 +1,20 @@
-"""Stopping when told to: a checkpoint in the middle of an epoch, and the job queued again."""
+"""What the ranks agree on after every optimiser step: whether to save and stop, and whether the losses are finite."""
 
 from __future__ import annotations
 
 import logging
-import os
-import shutil
-import signal
-import subprocess
-from types import FrameType
 from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback, GradientAccumulationScheduler
 
+from dglcell.data.datamodule import StrainDataModule
+from dglcell.data.dataset import StrainBatch
 from dglcell.errors import StoppedError
 from dglcell.training.directory import RunDirectory
-
-SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+from dglcell.training.group import HostGroup
+from dglcell.training.loss_watch import BadBatch, LossWatch, not_finite
+from dglcell.training.stop_signals import StopSignals
 
 log = logging.getLogger("dglcell")
 
@@ -24,94 +22,115 @@ log = logging.getLogger("dglcell")
 class Preemption(Callback):
     """Writes a checkpoint after the optimiser step during which ``SIGUSR1`` or ``SIGTERM`` came, and stops.
 
-    The handler only sets a flag: collectives inside a signal handler can deadlock. All ranks learn of it at the same
-    place of the same step, so that they save and stop together.
+    Signals are only noted when they come: collectives inside a signal handler can deadlock. All ranks learn of them at
+    the same place of the same step, so that they save and stop together. A loss that is not finite ends the run in the
+    same way, without a checkpoint.
 
     Args:
         directory: of the run.
-        requeue: ask SLURM to start the job again.
+        signals: that the run has received.
+        accumulation: of gradients, where there is one.
     """
 
-    def __init__(self, directory: RunDirectory, requeue: bool) -> None:
-        self.directory, self.requeue = directory, requeue
-        self._received = 0
+    def __init__(
+        self, directory: RunDirectory, signals: StopSignals, accumulation: GradientAccumulationScheduler | None = None
+    ) -> None:
+        self.directory, self.signals, self.accumulation = directory, signals, accumulation
+        self._hosts = HostGroup()
+        self._losses = LossWatch()
         self._stepped = False
-        self._before: dict[int, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Take the signals over, also from Lightning, which would save and requeue inside its handlers."""
+        """Meet the other ranks; stop if one was told to while data was loaded.
 
-        def remember(number: int, frame: FrameType | None) -> None:
-            self._received = number
-
-        self._before = {number: signal.signal(number, remember) for number in SIGNALS}
+        Raises:
+            StoppedError: there is nothing to save yet.
+        """
+        self._hosts = HostGroup()
         # Lightning sets this when an epoch starts, and not where one is continued.
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, GradientAccumulationScheduler):
-                trainer.accumulate_grad_batches = callback.get_accumulate_grad_batches(trainer.current_epoch)
+        if self.accumulation is not None:
+            trainer.accumulate_grad_batches = self.accumulation.get_accumulate_grad_batches(trainer.current_epoch)
+        self._stop_between_epochs()
 
-    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Give the signals back."""
-        self._give_back()
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Stop if a rank was told to since the last step.
 
-    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
-        """Give the signals back."""
-        self._give_back()
+        Raises:
+            StoppedError: the checkpoint of the epoch before is whole.
+        """
+        self._stop_between_epochs()
 
-    def _give_back(self) -> None:
-        # Not in `teardown`: Lightning has put its own handlers away by then, and they would come back for good.
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
+    def _stop_between_epochs(self) -> None:
+        (number,) = self._hosts.largest([self.signals.number])
+        if number:
+            raise StoppedError(number)
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, *others: object) -> None:
         """Gradients that are being accumulated would be lost: stop only after they are used."""
         self._stepped = True
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *others: object) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         """Save and stop, if any rank was told to.
 
         Raises:
             StoppedError: after the checkpoint is on disk.
+            DglcellError: a loss is not finite.
         """
+        assert isinstance(batch, StrainBatch)
         stepped, self._stepped = self._stepped, False
-        # After the last batch the epoch is finished first; its checkpoint is whole.
-        if not stepped or trainer.is_last_batch:
+        step = trainer.global_step + (not stepped)
+        self._losses.note(
+            outputs["loss"], batch.strains, step=step, epoch=trainer.current_epoch + 1, batch=batch_idx + 1
+        )
+        if not stepped:
             return
-        if not trainer.strategy.reduce_boolean_decision(self._received != 0, all=False):
+        # After the last batch the epoch is finished first; its checkpoint is whole.
+        last = trainer.is_last_batch
+        number, bad = self._hosts.largest([self.signals.number, self._losses.found(wait=last) is not None])
+        if not bad and number and not last:
+            (bad,) = self._hosts.largest([self._losses.found(wait=True) is not None])
+        if bad:
+            raise self._not_finite(trainer)
+        if not number or last:
             return
         trainer.save_checkpoint(self.directory.interrupted)
         if trainer.is_global_zero:
             log.info("told to stop: epoch %d, step %d saved", trainer.current_epoch + 1, trainer.global_step)
-        requeued = self.requeue and trainer.is_global_zero and requeue_job()
-        raise StoppedError(self._received or signal.SIGUSR1, trainer.strategy.broadcast(requeued))
+        (requeued,) = self._hosts.largest([self.signals.ask()])
+        raise StoppedError(number, bool(requeued))
+
+    def _not_finite(self, trainer: pl.Trainer) -> Exception:
+        """The error, with the strains of all ranks: they compute the loss of their batches together."""
+        found: list[BadBatch] = [bad for bad in self._hosts.collect(self._losses.found(wait=True)) if bad is not None]
+        first = min(found, key=lambda bad: bad.batch)
+        strains = [strain for bad in found if bad.batch == first.batch for strain in bad.strains]
+        return not_finite(first, _data(trainer).rows(strains))
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Let the loader begin behind the batches that are done."""
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         # Not `completed`: within `on_train_batch_end` the batch counts as processed only.
         done = 0 if progress["is_last_batch"] else int(progress["current"]["processed"])
-        trainer.datamodule.first_batch = done  # type: ignore[attr-defined]
+        _data(trainer).first_batch = done
 
 
-def requeue_job(environment: dict[str, str] | None = None) -> bool:
-    """Ask SLURM to start this job again, unless somebody cancelled it.
+def leave_signals_alone(trainer: pl.Trainer) -> None:
+    """Keep Lightning from handling signals of its own.
 
-    Returns:
-        whether it will be.
+    Its handlers save, requeue and broadcast within the handler, and with several ranks it makes the host wait for the
+    device before every batch, to ask whether one of them was called.
     """
-    variables = os.environ if environment is None else environment
-    job = variables.get("SLURM_JOB_ID")
-    if job is None or shutil.which("scontrol") is None:
-        return False
-    if "SLURM_ARRAY_JOB_ID" in variables:
-        job = f"{variables['SLURM_ARRAY_JOB_ID']}_{variables['SLURM_ARRAY_TASK_ID']}"
-    shown = subprocess.run(["scontrol", "show", "job", "--oneliner", job], capture_output=True, text=True).stdout
-    if "JobState=CANCELLED" in shown:
-        log.info("job %s was cancelled: not queued again", job)
-        return False
-    done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True)
-    log.info(
-        "job %s %s", job, "is queued again" if done.returncode == 0 else f"not queued again: {done.stderr.strip()}"
-    )
-    return done.returncode == 0
+    trainer._signal_connector.register_signal_handlers = _nothing  # type: ignore[method-assign]
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = _nothing  # type: ignore[method-assign]
+
+
+def _nothing() -> None:
+    pass
+
+
+def _data(trainer: pl.Trainer) -> StrainDataModule:
+    data = getattr(trainer, "datamodule", None)
+    assert isinstance(data, StrainDataModule)
+    return data

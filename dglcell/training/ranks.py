@@ -6,8 +6,6 @@ import os
 import time
 from pathlib import Path
 
-import torch.distributed as dist
-
 # Set by torchrun, SLURM and Lightning's own launcher; all are 0 in the first process, or absent.
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK")
 POLL_SECONDS = 0.5
@@ -22,9 +20,3 @@ def wait_for(path: Path) -> None:
     """Return when rank 0 has made ``path``, which appears whole."""
     while not path.exists():
         time.sleep(POLL_SECONDS)
-
-
-def leave_group() -> None:
-    """End this process's part in the group; a process that exits without it may abort (`terminate called`)."""
-    if dist.is_available() and dist.is_initialized():
-        dist.destroy_process_group()

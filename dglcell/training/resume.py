@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -13,7 +12,7 @@ from dglcell.config_io import read_yaml, to_yaml
 from dglcell.data.split import Split
 from dglcell.errors import CheckpointError, ConfigError, listing
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.training.checkpoint import read_checkpoint
+from dglcell.training.checkpoint import ReadCheckpoint
 from dglcell.training.directory import RunDirectory
 
 log = logging.getLogger("dglcell")
@@ -37,28 +36,28 @@ FREE_KEYS = (
 )
 
 
-def resume_from(config: Config) -> Path | None:
-    """The checkpoint that this run continues, or None to start anew.
+def resume_from(config: Config) -> ReadCheckpoint | None:
+    """The checkpoint that this run continues, read and checked; None to start anew.
 
     `resume: auto` continues the run directory's last checkpoint if there is one; `never` refuses to overwrite a run;
     a path must exist, and starts a run of its own.
 
     Raises:
         CheckpointError: the path that was asked for does not exist; the directory holds a run and `resume` is neither
-            `auto` nor its last checkpoint; or its files are incomplete.
+            `auto` nor its last checkpoint; its files are incomplete; or no checkpoint can be read.
         ConfigError: the directory belongs to a run with another configuration.
     """
     directory = RunDirectory(config.run_directory)
     chosen = None if config.resume in ("auto", "never") else directory.checkpoint(config.resume)
     if not directory.is_started():
-        return chosen
+        return None if chosen is None else ReadCheckpoint(chosen)
     if config.resume == "never":
         raise CheckpointError(
             f"'{directory.path}' holds a run already, and `resume: never` was asked for",
             do="remove the directory, change `experiment.name` or `seed`, or set `resume: auto`",
         )
     newest = newest_checkpoint(directory)
-    if chosen is not None and chosen.resolve() != newest.resolve():
+    if chosen is not None and chosen.resolve() != newest.path.resolve():
         raise CheckpointError(
             f"'{directory.path}' holds a run already, which going on from '{chosen}' would overwrite",
             do="set `resume: auto` to continue it, or continue from that checkpoint under another `experiment.name`",
@@ -73,42 +72,44 @@ def resume_from(config: Config) -> Path | None:
     return newest
 
 
-def newest_checkpoint(directory: RunDirectory) -> Path:
+def newest_checkpoint(directory: RunDirectory) -> ReadCheckpoint:
     """Of the last finished epoch, or of a later interruption; one that cannot be read is named and passed over.
 
     Raises:
         CheckpointError: none can be read.
     """
-    steps: dict[Path, int] = {}
-    there = [path for path in (directory.interrupted, directory.last) if path.exists()]
-    for path in there:
+    newest: ReadCheckpoint | None = None
+    unreadable: list[CheckpointError] = []
+    for path in (path for path in (directory.interrupted, directory.last) if path.exists()):
         try:
-            steps[path] = int(read_checkpoint(path)["global_step"])
+            found = ReadCheckpoint(path)
         except CheckpointError as error:
-            if path == there[-1] and not steps:
-                raise
-            log.warning("%s", error)
-    return max(steps, key=lambda path: steps[path])
+            unreadable.append(error)
+            continue
+        if newest is None or found.content["global_step"] > newest.content["global_step"]:
+            newest = found
+    if newest is None:
+        raise unreadable[-1]
+    for problem in unreadable:
+        log.warning("passed over: %s", problem)
+    return newest
 
 
-def starting_point(checkpoint: Path | None, config: Config) -> tuple[int, bool]:
+def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[int, bool]:
     """Say what the run continues from.
 
     Returns:
         the epoch that training begins with, and whether nothing is left to train.
-
-    Raises:
-        CheckpointError: the checkpoint is torn.
     """
     if checkpoint is None:
         log.info("training from scratch: no checkpoint in %s", config.run_directory)
         return 0, False
-    content = read_checkpoint(checkpoint)
+    path, content = checkpoint.path, checkpoint.content
     if content.get("unfinished") is not None:
-        log.info("continuing from %s, in epoch %d, step %d", checkpoint, content["epoch"] + 1, content["global_step"])
+        log.info("continuing from %s, in epoch %d, step %d", path, content["epoch"] + 1, content["global_step"])
         return int(content["epoch"]), False
     epoch = int(content["epoch"]) + 1
-    log.info("continuing from %s, written after epoch %d", checkpoint, epoch)
+    log.info("continuing from %s, written after epoch %d", path, epoch)
     if epoch >= config.trainer.epochs:
         log.info("all %d epochs are done; evaluating", config.trainer.epochs)
         return epoch, True
@@ -118,30 +119,25 @@ def starting_point(checkpoint: Path | None, config: Config) -> tuple[int, bool]:
     return epoch, False
 
 
-def settle(config: Config, checkpoint: Path | None) -> Config:
-    """Replace `data.batch_size: auto` by what was found when the run that is continued began.
-
-    Raises:
-        CheckpointError: the checkpoint is torn.
-    """
+def settle(config: Config, checkpoint: ReadCheckpoint | None) -> Config:
+    """Replace `data.batch_size: auto` by what was found when the run that is continued began."""
     if checkpoint is None or config.data.batch_size != AUTO:
         return config
-    about = OmegaConf.create(read_checkpoint(checkpoint)["dglcell"]["config"])
+    about = OmegaConf.create(checkpoint.content["dglcell"]["config"])
     return config.with_batch_size(int(about.data.batch_size))
 
 
-def check_continues(content: dict[str, Any], path: Path, config: Config, cell: CellGraph, split: Split) -> None:
+def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph, split: Split) -> None:
     """Refuse to continue a checkpoint with other settings, another cell graph or another split.
 
     Args:
-        content: from ``read_checkpoint``.
-        path: of the checkpoint, for messages.
+        checkpoint: to be continued.
         config, cell, split: of this run.
 
     Raises:
         CheckpointError, ConfigError: naming what differs.
     """
-    about = content["dglcell"]
+    path, about = checkpoint.path, checkpoint.content["dglcell"]
     refuse_changes(OmegaConf.create(about["config"]), config, where=f"checkpoint '{path}'")
     for what, old, new in (
         ("cell graph", about["cell_sha256"], cell.sha256),

@@ -15,16 +15,19 @@ from dglcell.models.prediction import count_parameters
 from dglcell.plots.style import check_plotting
 from dglcell.training.allocation import check_allocation
 from dglcell.training.batch_size import find_batch_size
-from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
 from dglcell.training.environment import environment
-from dglcell.training.fit import fit, make_task, make_trainer
+from dglcell.training.fit import fit, make_task
+from dglcell.training.launch import watch_parent
 from dglcell.training.metrics import ResultRow
 from dglcell.training.prepare import Prepared, prepare_run
 from dglcell.training.ranks import is_rank_zero
 from dglcell.training.report import report
 from dglcell.training.resume import check_continues, resume_from, settle, starting_point
+from dglcell.training.stop_signals import StopSignals
 from dglcell.training.task import StrainTask
+from dglcell.training.trainer import make_callbacks, make_trainer
+from dglcell.training.usage import write_usage
 
 log = logging.getLogger("dglcell")
 
@@ -42,12 +45,22 @@ class RunResult:
     rows: list[ResultRow]
 
 
-def train(config: Config, command: str = "dglcell train") -> RunResult:
+def train(config: Config, command: str = "dglcell train", signals: StopSignals | None = None) -> RunResult:
     """Train, evaluate, compare with null models, draw; continue where an earlier run of the same name stopped.
+
+    Args:
+        config: validated.
+        command: recorded in what is written.
+        signals: that are listened to already; for the time of the run where None.
 
     Raises:
         DglcellError: anything the user can mend.
+        StoppedError: a signal came, and what is needed to continue is on disk.
     """
+    if signals is None:
+        with StopSignals(config.slurm.requeue) as signals:
+            return train(config, command, signals)
+    watch_parent()
     check_allocation(config.trainer)
     if not is_rank_zero():
         log.setLevel(logging.WARNING)
@@ -57,12 +70,14 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
     start, finished = starting_point(checkpoint, config)
     config = settle(config, checkpoint)
     directory = RunDirectory(config.run_directory)
+    if is_rank_zero():
+        directory.check_writable()
     set_up_process(config)
     continued = directory.is_started()
     prepared = prepare_run(config, directory, command, continued=continued)
     if checkpoint is not None:
-        check_continues(read_checkpoint(checkpoint), checkpoint, config, prepared.cell, prepared.split)
-    trainer = make_trainer(config, directory, prepared.dataset.kinds)
+        check_continues(checkpoint, config, prepared.cell, prepared.split)
+    trainer = make_trainer(config, directory, make_callbacks(config, directory, prepared.dataset.kinds, signals))
     if config.data.batch_size == AUTO:
         config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
     task = make_task(config, prepared, directory)
@@ -74,7 +89,9 @@ def train(config: Config, command: str = "dglcell train") -> RunResult:
             prepared.cell.save(directory.cell, overwrite=True)
         task.record.rewind(start)
     if not finished:
-        fit(config, trainer, prepared, task, directory, checkpoint)
+        fit(config, trainer, prepared, task, directory, checkpoint, signals)
+        if is_rank_zero():
+            write_usage(directory, trainer.strategy.root_device)
     return RunResult(directory, report(config, directory, prepared) if is_rank_zero() else [])
 
 
@@ -91,6 +108,9 @@ def write_run_files(
 ) -> None:
     """Configuration, versions and hashes, written before the first step."""
     directory.checkpoints.mkdir(parents=True, exist_ok=True)
+    # One run writes here; what a killed one left behind, perhaps on another machine, is of no use.
+    for partial in directory.checkpoints.glob(".*.partial-*"):
+        partial.unlink(missing_ok=True)
     with atomic_file(directory.config) as partial:
         partial.write_text(to_yaml(config))
     hashes = {

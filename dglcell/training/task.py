@@ -16,6 +16,7 @@ from dglcell.data.kinds import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms
+from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.prediction import Prediction, StrainModel
 from dglcell.training.gather import gather_rows
 from dglcell.training.metrics import regression_metrics
@@ -78,6 +79,15 @@ class StrainTask(pl.LightningModule):
         # All ranks hold the same graph: DistributedDataParallel need not send it around before every step.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
 
+    def setup(self, stage: str) -> None:
+        """Take what the first rank chose for `auto`: ranks that chose by themselves, or by a file that an earlier run
+        left, could compute differently.
+        """
+        if isinstance(self.model, HeteroCell) and self.model.config.is_calibrated():
+            choices = self.trainer.strategy.broadcast(self.model.choices)
+            if choices is not None:
+                self.model.choose(choices)
+
     def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
         """Loss of one batch, in normalised units."""
         return self._step(batch, "train")
@@ -139,22 +149,11 @@ class StrainTask(pl.LightningModule):
             self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, embedding_SD)
 
     def on_train_epoch_end(self) -> None:
-        """Figures of the epoch, written to its record and logged at once, so that they are one row of any logger.
-
-        Raises:
-            DglcellError: the loss is not finite.
-        """
+        """Figures of the epoch, written to its record and logged at once, so that they are one row of any logger."""
         _, _, figures = self._measure("train")
         seconds = time.perf_counter() - self._started
         figures |= {"learning_rate": self._learning_rate, "seconds": seconds, **self._figures}
         self.log_dict(figures)
-        if not math.isfinite(figures["train/loss"]):
-            raise DglcellError(
-                f"the training loss is not finite in epoch {self.current_epoch + 1}",
-                got=figures["train/loss"],
-                do="lower `optimizer.lr`, set `trainer.clip`, or look for outliers with `dglcell data stats`; "
-                "the checkpoints of earlier epochs are kept",
-            )
         if self.trainer.is_global_zero:
             self.print(self.record.write(self.current_epoch, self.global_step, figures))
         for scheduler in self.trainer.lr_scheduler_configs:
@@ -200,7 +199,16 @@ class StrainTask(pl.LightningModule):
         return optimizer if scheduler is None else {"optimizer": optimizer, "lr_scheduler": scheduler}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Say what this is; keep the generators' states, so that a resumed run draws the same dropout masks."""
+        """Say what this is; keep the generators' states, so that a resumed run draws the same dropout masks.
+
+        Raises:
+            DglcellError: a weight is not finite: nothing could be continued from there.
+        """
+        if not torch.stack([weight.isfinite().all() for weight in self.model.parameters()]).all():
+            raise DglcellError(
+                f"weights are not finite after step {self.global_step}, in epoch {self.current_epoch + 1}",
+                do="lower `optimizer.lr`, or set `trainer.clip`; the checkpoints of earlier epochs are kept",
+            )
         checkpoint["dglcell"] = self.about
         checkpoint["unfinished"] = self._unfinished()
         checkpoint["rng"] = {"cpu": torch.get_rng_state()}

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from omegaconf import OmegaConf
-from pytorch_lightning.loggers import Logger
+from pytorch_lightning.loggers import Logger, WandbLogger
+from pytorch_lightning.utilities import rank_zero_only
 
 from dglcell.config import Config
-from dglcell.errors import MissingDependencyError
+from dglcell.errors import MissingDependencyError, StoppedError
 from dglcell.training.directory import RunDirectory
+from dglcell.training.offline_files import mark_complete
 from dglcell.training.ranks import is_rank_zero
+
+
+class StepLogger(WandbLogger):
+    """Logs under the optimiser's step.
+
+    W&B would number the rows of every file from 0, and a continued run, which is several files, would go back.
+    """
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """A row of the history."""
+        self.experiment.log(dict(metrics), step=step)
 
 
 @contextmanager
@@ -30,16 +45,14 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
         return
     try:
         import wandb
-        from pytorch_lightning.loggers import WandbLogger
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
             "`tracking.wandb` needs the package wandb",
             do="pip install 'dglcell[train]', or set `tracking.wandb: disabled`",
         ) from error
     logging.getLogger("wandb").setLevel(logging.WARNING)
-    id_file = directory.path / "wandb_id.txt"
-    if not id_file.exists():
-        id_file.write_text(secrets.token_hex(4))
+    if not directory.wandb_id.exists():
+        directory.wandb_id.write_text(secrets.token_hex(4))
     run = wandb.init(
         mode="offline" if config.tracking.wandb == "offline" else "online",
         name=f"{config.experiment.name} seed {config.seed}",
@@ -48,14 +61,20 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
         entity=config.tracking.entity,
         group=config.tracking.group or config.experiment.name,
         tags=list(config.experiment.tags),
-        id=id_file.read_text().strip(),
+        id=directory.wandb_id.read_text().strip(),
         resume="allow",
         settings=wandb.Settings(silent=True),
     )
     exit_code = 1
     try:
         run.config.update(OmegaConf.to_container(OmegaConf.structured(config)), allow_val_change=True)
-        yield WandbLogger(experiment=run)
+        yield StepLogger(experiment=run)
         exit_code = 0
+    except StoppedError:
+        # Shown as preempted, not as failed.
+        run.mark_preempting()
+        raise
     finally:
+        folder = Path(run.dir).parent
         run.finish(exit_code)
+        mark_complete(folder)

@@ -8,6 +8,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from site_extension import chart, configuration, experiments, modules, originals, sources
+from site_extension.diagram import Diagram, DiagramNode, add_scripts, visit_diagram
 from site_extension.drawing import Drawing
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -39,5 +40,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("builder-inited", generate)
     app.connect("autodoc-process-docstring", keep_colons, priority=400)
+    app.connect("html-page-context", add_scripts)
+    app.add_node(DiagramNode, html=(visit_diagram, None))
     app.add_directive("drawing", Drawing)
+    app.add_directive("mermaid", Diagram)
     return {"parallel_read_safe": True}

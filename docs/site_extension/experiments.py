@@ -11,11 +11,11 @@ from dglcell.config import Config
 from dglcell.config_io import load_config, read_yaml, to_yaml
 from dglcell.data.sources.screens import LABORATORIES
 from dglcell.data.split_config import KINDS
-from dglcell.download import RemoteFile
-from dglcell.graph.catalogue import MODELS, NETWORKS
-from dglcell.graph.raw_file import RawFile
-from site_extension.markdown import block, code, folded, table
-from site_extension.results import committed, expected, readme_rows, stated_table
+from site_extension import plots
+from site_extension.differences import differences
+from site_extension.experiment_data import data, source_names
+from site_extension.markdown import block, folded, table
+from site_extension.results import committed, cost, expected, overrides, readme_rows, stated_table
 
 NOT_MEASURED = "**Not measured yet:** no results of this experiment are committed; what follows says how to get them."
 MEASURED = "**Measured** with {seeds}; the expected table is below."
@@ -23,6 +23,22 @@ IN_PART = (
     "**Measured in part:** the README states test correlations of seeds {seeds}; no full results of this experiment "
     "are committed."
 )
+
+NO_COST = "Not measured.\n"
+NULLS = (
+    "Every run fits them on the same split and prints them beside the model: the mean of the training part, additive "
+    "effects of genes (ridge), the mean of a query pair, and low-rank profiles of genes where strains are pairs. "
+    "[What they mean](../../guides/report.md#the-table).\n"
+)
+BOTH_SEEDS = (
+    "Give `seed=S split.seed=S` together: in the table below both differ from run to run, so that its spread is over "
+    "weights and over the draw of the test part.\n"
+)
+SHOWN = {
+    "pearson": "Test part, Pearson correlation: the model in blue, null models in grey; a dot for each seed.",
+    "average_precision": "Test part, average precision: the model in blue, null models in grey; a dot for each seed.",
+    "loss": "Loss over epochs, a colour for each seed: training thin, validation thick.",
+}
 
 INDEX = """\
 # Reproduce an experiment
@@ -49,6 +65,7 @@ def pages(root: Path) -> dict[str, str]:
         config = load_config(file)
         found = committed(root, config)
         made[f"experiments/{name}.md"] = page(root, file, config, found)
+        made |= {f"parts/{name}-{kind}.svg": svg for kind, svg in drawings(found).items()}
         seeds = ", ".join(map(str, found or readme_rows(root, file))) or "-"
         rows.append(
             (f"[`{file.relative_to(root)}`]({name}.md)", config.experiment.description, config.split.kind, seeds)
@@ -78,16 +95,23 @@ def page(root: Path, file: Path, config: Config, found: dict[int, dict[str, Any]
     relative = file.relative_to(root)
     stated = {} if found else readme_rows(root, file)
     parts = [
-        f"# {relative.with_suffix('').relative_to('conf')}",
+        "# " + " / ".join(relative.with_suffix("").relative_to("conf").parts),
         first_line(list(found), list(stated)),
         purpose(file),
         "## The file\n",
         block("yaml", file.read_text()),
         "## Run it\n",
-        block("sh", commands(config, relative)),
+        run_it(config, relative, found),
         folded("As a job of SLURM", block("bash", render(config, relative))),
         "## Expected\n",
         expected(found) if found else stated_table(root, list(stated.values())),
+        *(picture(slug(root, file), name) for name in drawings(found)),
+        "## Time and memory\n",
+        cost(found) if found else NO_COST,
+        "## Null models\n",
+        NULLS,
+        "## What differs from the original experiment\n",
+        differences(config),
         "## Data\n",
         data(config),
         "## Split\n",
@@ -98,6 +122,21 @@ def page(root: Path, file: Path, config: Config, found: dict[int, dict[str, Any]
         folded("Resolved configuration", block("yaml", to_yaml(config))),
     ]
     return "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
+
+
+def drawings(found: dict[int, dict[str, Any]]) -> dict[str, str]:
+    """Pictures of committed results: what they show → SVG."""
+    if not found:
+        return {}
+    known = {metric for record in found.values() for row in record["rows"] for metric in row["metrics"]}
+    metric = "pearson" if "pearson" in known else "average_precision"
+    made = {metric: plots.scores(found, metric), "loss": plots.curves({s: r["metrics"] for s, r in found.items()})}
+    return {kind: svg for kind, svg in made.items() if svg}
+
+
+def picture(name: str, kind: str) -> str:
+    """One of them, with its caption."""
+    return f"```{{drawing}} ../parts/{name}-{kind}.svg\n:alt: {SHOWN[kind]}\n\n{SHOWN[kind]}\n```\n"
 
 
 def first_line(measured: Sequence[int], stated: Sequence[str]) -> str:
@@ -117,57 +156,25 @@ def purpose(file: Path) -> str:
     return " ".join(lines)
 
 
-def commands(config: Config, file: Path) -> str:
-    """What to type."""
-    lines = []
+def run_it(config: Config, file: Path, found: dict[int, dict[str, Any]]) -> str:
+    """Commands that fetch, train and evaluate; those of the committed runs where there are any."""
+    fetch = []
     if config.cell.networks or (config.cell.model or "").startswith("yeast-GEM"):
-        lines.append(f"dglcell graph fetch {file} --raw raw")
+        fetch.append(f"dglcell graph fetch {file} --raw raw")
     names = [name for name in source_names(config) if LABORATORIES[name].download is not None]
     if names:
-        lines.append(f"dglcell data fetch {' '.join(names)} --raw raw")
-    raw = " --raw raw" if lines or source_names(config) else ""
-    return "\n".join([*lines, f"dglcell train {file}{raw}", f"dglcell evaluate {config.run_directory}"])
-
-
-def source_names(config: Config) -> list[str]:
-    """Laboratory screens that the experiment reads."""
-    source = config.data.source
-    names = [part.name for part in source.union.parts] if source.name == "union" else [source.name]
-    return [name for name in dict.fromkeys(names) if name in LABORATORIES]
-
-
-def data(config: Config) -> str:
-    """Sources of strains and of the cell graph, with publications, licences and hashes."""
-    items = []
-    for name in source_names(config):
-        screen = LABORATORIES[name]
-        tables = config.data.source.laboratory.tables or list(screen.tables)
-        files = [copy for key in tables if key in screen.tables for copy in screen.tables[key].copies]
-        items.append(_item(f"Strains {code(name)}", screen.description, screen.citation, screen.licence, files))
-    if config.data.source.name == "insilico":
-        what = f"computed from the model {code(config.data.source.insilico.model)} by flux balance analysis"
-        items.append(_item("Strains", what, "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245", "", []))
-    for name, network in config.cell.networks.items():
-        if network.source in NETWORKS:
-            entry = NETWORKS[network.source]
-            origin = entry.origin
-            title = f"Network {code(name)} ({code(network.source)})"
-            items.append(_item(title, origin.description, origin.citation, origin.licence, [entry.file]))
-    if config.cell.model in MODELS:
-        entry = MODELS[config.cell.model]
-        origin = entry.origin
-        title = f"Metabolic model {code(config.cell.model)}"
-        items.append(_item(title, origin.description, origin.citation, origin.licence, [entry.file]))
-    elif config.cell.model:
-        items.append(f"- **Metabolic model {code(config.cell.model)}**")
-    note = "A run checks every raw file against its hash, where one is published, and records it.\n"
-    return "\n".join(items) + "\n\n" + note
-
-
-def _item(title: str, what: str, citation: str, licence: str, files: Sequence[RemoteFile | RawFile]) -> str:
-    hashes = [f"{code(Path(file.name).name)} sha256 {code(file.sha256)}" for file in files if file.sha256]
-    about = [what.rstrip("."), citation, f"Licence: {licence}" if licence else "", *hashes]
-    return f"- **{title}**: " + ". ".join(part for part in about if part) + "."
+        fetch.append(f"dglcell data fetch {' '.join(names)} --raw raw")
+    raw = " --raw raw" if fetch or source_names(config) else ""
+    changes = {seed: " ".join(overrides(record)) for seed, record in found.items()} or {config.seed: ""}
+    train = [f"dglcell train {file}{raw} {change}".rstrip() for change in changes.values()]
+    runs = [str(config.run_directory.with_name(f"seed-{seed}")) for seed in changes]
+    lines = [*fetch, *train, f"dglcell evaluate {runs[0]}"]
+    if len(runs) > 1:
+        lines.append(f"dglcell report {' '.join(runs)} --output comparison.html")
+    text = block("sh", "\n".join(lines))
+    if any("split.seed=" in change for change in changes.values()):
+        text += f"\n{BOTH_SEEDS}"
+    return text
 
 
 def parameters(found: dict[int, dict[str, Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -14,7 +15,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], align: str = 
 
 def cell(value: object) -> str:
     """What may stand in a cell."""
-    return " ".join(str(value).split()).replace("|", "\\|")
+    return re.sub(r"[ \n]+", " ", str(value)).strip().replace("|", "\\|")
 
 
 def code(value: object) -> str:

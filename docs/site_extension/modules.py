@@ -54,7 +54,10 @@ def _page(folder: str) -> str:
 def _text(folder: str, modules: list[str]) -> str:
     title = f"# {FOLDERS[folder]}"
     where = f"Package `dglcell.{folder}`." if folder else "Modules directly in `dglcell`."
-    sections = [f"## {module}\n\n" + block("{eval-rst}", f".. automodule:: {module}") for module in modules]
+    sections = [
+        f"## {module.removeprefix('dglcell.')}\n\n" + block("{eval-rst}", f".. automodule:: {module}")
+        for module in modules
+    ]
     return "\n".join([title, "", where, "", *sections])
 
 
@@ -63,7 +66,18 @@ def _index(listing: str) -> str:
 # API reference
 
 Every public name with its docstring, folder by folder. Imports go one way:
-`graph, kernels → perturbation → nn → models, losses → training → cli`.
+
+```{{mermaid}}
+:alt: graph and kernels, perturbation, nn, models and losses, training, cli; data between perturbation and training.
+:caption: Who imports whom, from left to right.
+
+flowchart LR
+  graph_["graph"] --> perturbation
+  kernels --> perturbation --> nn --> models --> training --> cli
+  models --> losses --> training
+  perturbation --> data --> training
+```
+
 Letters in names and shapes: N nodes of a type, E edges, B strains in the batch, H hidden width, K deleted genes of a
 strain (at most), P deleted genes of the whole batch, T phenotypes, S strains of a data set.
 

@@ -51,6 +51,23 @@ def test_tasks_and_nodes_are_those_of_the_trainer(file: Path) -> None:
     assert not any(option.startswith("--gpus") for option in directives(render(load_config(file), file)))
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "gpu", "asked"),
+    [
+        ("auto", "any", ["--gpus-per-node=4"]),
+        ("auto", "a100", ["--gpus-per-node=a100:4"]),
+        ("gpu", "null", ["--gpus-per-node=4"]),
+        ("cpu", "a100", []),
+        ("auto", "null", []),
+    ],
+)
+def test_devices_are_asked_for_where_there_shall_be_some(
+    file: Path, accelerator: str, gpu: str, asked: list[str]
+) -> None:
+    config = load_config(file, [f"trainer.accelerator={accelerator}", "trainer.devices=4", f"slurm.gpu={gpu}"])
+    assert [option for option in directives(render(config, file)) if option.startswith("--gpus")] == asked
+
+
 def test_every_option_of_the_section_reaches_the_script(file: Path) -> None:
     overrides = [
         "slurm={partition: long, account: lab, qos: high, time: 2-00:00:00, memory: 500G, cpus_per_task: 16,"
@@ -108,6 +125,30 @@ def test_seeds_alone_stay_one_experiment() -> None:
     assert Sweep.parse("3,0-1", []).members("e") == [["seed=3"], ["seed=0"], ["seed=1"]]
 
 
+def test_splits_follow_the_seeds_where_asked() -> None:
+    sweep = Sweep.parse("0,7", ["optimizer.lr=1"], split_seeds=True)
+    assert [member[2:] for member in sweep.members("e")] == [["seed=0", "split.seed=0"], ["seed=7", "split.seed=7"]]
+
+
+def test_lists_blanks_and_quotes_are_swept_as_they_are(file: Path, tmp_path: Path) -> None:
+    sweep = Sweep.parse(None, ["cell.derived=[isoenzyme],[shares_complex, isoenzyme]", "data.store=/a b/*,it's"])
+    script = render(load_config(file), file, [], sweep)
+    runs = [commands(script, task)[0][5:] for task in range(4)]
+    assert runs[2] == [
+        "cell.derived=[shares_complex, isoenzyme]",
+        "data.store=/a b/*",
+        "experiment.name=yeast/one/cell.derived=-shares_complex-isoenzyme_data.store=-a-b",
+    ]
+    assert load_config(file, runs[2]).cell.derived == ["shares_complex", "isoenzyme"]
+    assert load_config(file, runs[3]).data.store == "it's"
+
+
+def test_members_whose_names_would_not_differ_are_refused() -> None:
+    for values, message in ((["data.store=a/b,a b"], "stands for several members"), ([f"k={'a' * 200}"], "too long")):
+        with pytest.raises(ConfigError, match=message):
+            Sweep.parse(None, values).members("e")
+
+
 @pytest.mark.parametrize(
     ("seeds", "values", "message"),
     [
@@ -117,7 +158,8 @@ def test_seeds_alone_stay_one_experiment() -> None:
         (None, ["optimizer.lr"], "`--sweep` is not of the form key=value,value"),
         (None, ["optimizer.lr=1,,2"], "`--sweep` is not of the form key=value,value"),
         (None, ["optimizer.lr=1,1"], "`--sweep` names a value twice"),
-        (None, ["data.phenotypes=[a, b]"], "`--sweep` holds a blank"),
+        (None, ["seed=1,2"], "`--sweep` cannot take this key\n  got:      seed\n  do:       see `--seeds`"),
+        (None, ["optimizer.lr=1", "optimizer.lr=2"], "`--sweep` names a key twice"),
     ],
 )
 def test_sweeps_that_cannot_be_read_are_refused(seeds: str | None, values: list[str], message: str) -> None:
@@ -146,3 +188,10 @@ def test_the_description_stays_in_its_comment(file: Path) -> None:
     config: Config = load_config(file)
     assert "# One run\n" in render(config, file)
     assert shlex.split(commands(render(config, file))[0][2]) == ["dglcell"]
+
+
+def test_splits_need_seeds_of_their_own() -> None:
+    with pytest.raises(ConfigError, match=r"`--split-seeds` needs seeds\n  do:       give `--seeds`"):
+        Sweep.parse(None, [], split_seeds=True)
+    with pytest.raises(ConfigError, match=r"cannot take this key\n  got:      split.seed"):
+        Sweep.parse("0-1", ["split.seed=1,2"], split_seeds=True)

@@ -7,6 +7,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlparse
 
+import pytest
+
+from tests.docs.pages import DOCS
+
+BUILT = DOCS / "_build" / "html"
+
+needs_the_site = pytest.mark.skipif(not (BUILT / "index.html").is_file(), reason="the site is not built: `make docs`")
+
 RESOURCES = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
 """Tags whose address the browser loads by itself."""
 

@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import sys
-import tomllib
 import types
 from collections.abc import Iterator
 from itertools import groupby
@@ -19,28 +18,29 @@ import pytest
 
 from dglcell import config
 from dglcell.cli import main
-from dglcell.cli.parser import make_parser
 from dglcell.config_io import load_config
 from dglcell.data.sources.screens import LABORATORIES
 from dglcell.graph.derived import DERIVED
 from dglcell.models.build import MODELS
+from tests.docs.commands import check, why_not
+from tests.docs.conftest import Note
 from tests.docs.pages import DOCS, ROOT, Block, blocks, commands
 
 PYTHON = {page: list(group) for page, group in groupby(blocks("python"), key=lambda block: block.page)}
-SHELL = blocks("sh", "console")
+SHELL = blocks("sh")
+WITH_COMMANDS = {page: list(group) for page, group in groupby(blocks("sh"), key=lambda block: block.page)}
 SLOW = {DOCS / "extend" / "model.md"}
 """Pages that train."""
 
 REGISTERS = (MODELS, LABORATORIES, DERIVED, config.KINDS["model"])
+SMALL = {
+    'triples: "20000"': 'triples: none\n      pairs: "150"\n      processes: 1',
+    "batch_size: 256": "batch_size: 64",
+    "epochs: 8": "epochs: 1\n  threads: 1",
+}
+"""What makes the quickstart small."""
+
 OVER = {"extends": "conf/base.yaml", "cell": "{model: textbook}"}
-
-
-@pytest.fixture
-def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the experiments, as after ``git clone``."""
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture
@@ -57,7 +57,9 @@ def registers() -> Iterator[None]:
     "page",
     [pytest.param(p, marks=pytest.mark.slow if p in SLOW else (), id=str(p.relative_to(ROOT))) for p in PYTHON],
 )
-def test_python_blocks_run(page: Path, clone: Path, registers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_blocks_run(
+    page: Path, clone: Path, registers: None, monkeypatch: pytest.MonkeyPatch, note: Note
+) -> None:
     # A module of its own: dataclasses and pickles look their module up.
     module = types.ModuleType("page")
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -65,47 +67,60 @@ def test_python_blocks_run(page: Path, clone: Path, registers: None, monkeypatch
         # Numbered like the page, so that a traceback points there.
         code = compile("\n" * (block.line - 1) + block.text, str(page), "exec", dont_inherit=True)
         exec(code, module.__dict__)
+        note(block, "run")
 
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
-def test_commands_are_ones_that_exist(block: Block, clone: Path) -> None:
+def test_commands_are_ones_that_exist(block: Block, clone: Path, note: Note) -> None:
     for command in commands(block):
-        words = shlex.split(command)
-        program = Path(words[0]).name
-        if program == "dglcell" and block.language == "sh":
-            check_dglcell(words[1:])
-        elif program == "make":
-            assert all(re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE) for target in words[1:])
-        elif program == "pip":
-            check_extras(words)
-        else:
-            assert program in ("dglcell", "python3.11"), f"{block}: nothing checks '{command}'"
+        check(command)
+        reason = why_not(command)
+        note(block, f"`{command}`: " + ("read by its parser" if reason is None else f"not run: {reason}"))
 
 
-def check_dglcell(words: list[str]) -> None:
-    """The parser takes it, and the experiment that it names is valid with its overrides."""
-    options, rest = make_parser().parse_known_args(words)
-    assert all("=" in word for word in rest), rest
-    file = getattr(options, "config", None) or getattr(options, "experiment", None)
-    if file is not None and file.name != "FILE" and file.suffix == ".yaml":
-        load_config(file, [*options.overrides, *rest])
+@pytest.fixture(scope="session")
+def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone whose quickstart has few strains and one epoch, after it was run with two seeds."""
+    folder = tmp_path_factory.mktemp("worked")
+    shutil.copytree(ROOT / "conf", folder / "conf")
+    quickstart = folder / "conf" / "quickstart.yaml"
+    text = quickstart.read_text()
+    for old, new in SMALL.items():
+        assert old in text
+        text = text.replace(old, new)
+    quickstart.write_text(text)
+    (folder / "genotypes.csv").write_text("strain,gene_1,gene_2\nfirst,b0008,b2464\nsecond,b0727,\n")
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+        for seed in (0, 1):
+            assert main(["train", "conf/quickstart.yaml", f"seed={seed}"]) == 0
+    return folder
 
 
-def check_extras(words: list[str]) -> None:
-    """Extras are those of the package."""
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for word in words:
-        if match := re.search(r"\[(.*)\]", word):
-            assert set(match[1].split(",")) <= set(known)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in WITH_COMMANDS])
+def test_commands_run(page: Path, worked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, note: Note) -> None:
+    shutil.copytree(worked, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    if any("seed=1" in block.text for block in WITH_COMMANDS[page]):
+        shutil.rmtree(tmp_path / "runs" / "quickstart" / "seed-1")  # the page makes it with keys of its own
+    for block in WITH_COMMANDS[page]:
+        for command in commands(block):
+            if why_not(command) is None:
+                said = io.StringIO()
+                with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+                    status = main(shlex.split(command)[1:])
+                assert not status, f"{block}: {command}\n{said.getvalue()}"
+                note(block, f"`{command}`: run")
 
 
 @pytest.mark.parametrize("block", blocks("console"), ids=str)
-def test_consoles_say_what_the_page_says(block: Block, clone: Path) -> None:
+def test_consoles_say_what_the_page_says(block: Block, clone: Path, note: Note) -> None:
     for command, expected in sessions(block):
         output = io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             main(shlex.split(command)[1:])
         assert_shown(expected, output.getvalue().splitlines(), command)
+        note(block, f"`{command}`: run, and says what is shown")
 
 
 def sessions(block: Block) -> list[tuple[str, list[str]]]:
@@ -134,11 +149,12 @@ def assert_shown(expected: list[str], printed: list[str], command: str) -> None:
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
-def test_configurations_are_valid(block: Block, clone: Path) -> None:
+def test_configurations_are_valid(block: Block, clone: Path, note: Note) -> None:
     keys = re.findall(r"^(\w+):", block.text, flags=re.MULTILINE)
     missing = "".join(f"{key}: {value}\n" for key, value in OVER.items() if key not in keys)
     (clone / "shown.yaml").write_text(missing + block.text)
     load_config("shown.yaml")
+    note(block, "loaded and checked")
 
 
 def test_there_is_something_to_test() -> None:

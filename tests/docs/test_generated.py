@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
+from dglcell.cli.parser import make_parser
 from dglcell.config import KINDS, Config
 from dglcell.config_io import load_config
 from tests.docs.pages import DOCS, ROOT
@@ -15,7 +17,7 @@ from tests.docs.pages import DOCS, ROOT
 sys.path.insert(0, str(DOCS))
 pytest.importorskip("sphinx", reason="needs the extra 'docs'")
 
-from site_extension import chart, configuration, experiments, modules, originals, results
+from site_extension import chart, configuration, differences, experiments, modules, originals, results
 
 
 def row(table: str, key: str) -> list[str]:
@@ -67,7 +69,50 @@ def test_committed_results_give_mean_and_spread(tmp_path: Path) -> None:
     found = results.committed(tmp_path, config)
     page = experiments.page(ROOT, file, config, found)
     assert page.splitlines()[2].startswith("**Measured** with seeds 0, 1")
-    assert "| fitness | test | hetero_cell | 0.300 ± 0.071 |" in page
+    assert "| fitness | test | hetero_cell | 0.300 ± 0.071 |" in page.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_committed_runs_say_how_they_are_run_and_what_they_took() -> None:
+    file = ROOT / "conf" / "101-collins2007" / "set_operator_random.yaml"
+    config = load_config(file)
+    found = results.committed(ROOT, config)
+    page = experiments.page(ROOT, file, config, found)
+    for seed in found:
+        assert f"\ndglcell train {file.relative_to(ROOT)} --raw raw seed={seed} split.seed={seed}\n" in page
+    assert "Give `seed=S split.seed=S` together" in page
+    seconds = [row["seconds"] for row in found[0]["metrics"]]
+    assert f"| 0 | {len(seconds)} | {sum(seconds) / len(seconds):.1f} |" in page
+    drawn = experiments.drawings(found)
+    assert drawn["pearson"].count('class="dot"') == 9  # three models with a defined correlation, three seeds
+    assert drawn["loss"].count('class="curve thick') == 6  # a line and a key for each seed
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[Path, Config]:
+    """All experiments."""
+    return {file: load_config(file) for file in experiments.experiment_files(ROOT)}
+
+
+def test_pages_say_what_differs_from_the_original(loaded: dict[Path, Config]) -> None:
+    for file, config in loaded.items():
+        said = differences.differences(config)
+        if file.parent.name.startswith(("005-", "006-")):
+            assert "| the original | here | why |" in said
+            assert "| label statistics" in said or config.model.name == "dango" or config.data.normalise == "none"
+        else:
+            assert said == differences.NONE
+    assert {*differences.OWN, *differences.NEW, *differences.STATED} <= {
+        str(file.relative_to(ROOT / "conf").with_suffix("")) for file in loaded
+    }
+
+
+def test_commands_of_experiments_exist(loaded: dict[Path, Config]) -> None:
+    for file, config in loaded.items():
+        text = experiments.run_it(config, file.relative_to(ROOT), results.committed(ROOT, config))
+        for line in text.splitlines():
+            if line.startswith("dglcell "):
+                _, rest = make_parser().parse_known_args(shlex.split(line)[1:])
+                assert all("=" in word for word in rest), line
 
 
 def test_the_chart_is_drawn_from_the_committed_numbers() -> None:

@@ -169,7 +169,8 @@ def test_another_store_is_refused(tiny: Tiny, done: Path, tmp_path: Path) -> Non
     moved.train(runs, "trainer.epochs=1")
     shutil.rmtree(moved.store)
     build_store(table.slice(0, 500), moved.store, command="tests")
-    with pytest.raises(CheckpointError, match=r"the store '.*store' is not the one this run was started on"):
+    hashes = rf"got: +{Store(moved.store).sha256[:12]}\n  expected: {Store(tiny.store).sha256[:12]}\n  do: "
+    with pytest.raises(CheckpointError, match=rf"store '.*' is not the one this run was started on\n  {hashes}"):
         moved.train(runs, "trainer.epochs=2")
     shutil.rmtree(moved.store)
     with pytest.raises(CheckpointError, match=r"the store '.*' of this run is not here\n  do: .*dglcell data build"):
@@ -184,7 +185,9 @@ def test_another_checkpoint_never_overwrites_a_run(tiny: Tiny, done: Path) -> No
     with pytest.raises(CheckpointError, match=message):
         tiny.train(done, f"resume={directory.checkpoint('best_loss')}")
     assert directory.metrics.read_bytes() == before
-    assert resume_from(tiny.config(done, *BARE, "trainer.epochs=1", f"resume={directory.last}")) == directory.last
+    found = resume_from(tiny.config(done, *BARE, "trainer.epochs=1", f"resume={directory.last}"))
+    assert found is not None
+    assert found.path == directory.last
 
 
 @pytest.mark.parametrize("missing", ["config.yaml", "split.npz", "cell"])

@@ -38,6 +38,10 @@ def test_the_run_directory_is_complete(tiny_run: RunDirectory, tiny: Tiny) -> No
     assert [row["epoch"] for row in history(tiny_run)] == [0, 1]
     assert {p.name for p in tiny_run.checkpoints.iterdir()} == {"best_loss.ckpt", "best_pearson.ckpt", "last.ckpt"}
     assert tiny_run.report.read_bytes().startswith(b"\x89PNG")
+    usage = json.loads(tiny_run.usage.read_text())
+    assert (usage["device"], usage["epochs"]) == ("cpu", 2)
+    assert usage["seconds"] == pytest.approx(sum(json.loads(line)["seconds"] for line in tiny_run.metrics.open()))
+    assert 5e7 < usage["peak_memory_bytes"] < 1e11
     for part in ("validation", "test"):
         rows = list(csv.DictReader(tiny_run.predictions(part).open()))
         assert len(rows) == 30
@@ -144,7 +148,8 @@ def test_a_diverging_run_says_so_and_keeps_its_files(tiny: Tiny, tmp_path: Path,
     arguments = tiny.overrides(tmp_path, *BARE, "optimizer.lr=1e30", "optimizer.name=SGD", "trainer.clip=null")
     assert main(["train", str(tiny.file), *arguments]) == 2
     message = capsys.readouterr().err
-    assert "error: the training loss is not finite in epoch 1\n" in message
+    assert "error: the training loss is not finite in epoch 1\n  got:      " in message
+    assert " in step 2, batch 2: strains " in message
     assert "lower `optimizer.lr`" in message
     directory = RunDirectory(tmp_path / "tiny/seed-0")
     assert directory.config.exists()

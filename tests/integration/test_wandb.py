@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 
 import pytest
 
 from dglcell.training.directory import RunDirectory
+from dglcell.training.offline_files import find_offline_files
+from tests.integration.test_preemption import start, stop_in_an_epoch
 from tests.tiny import BARE, Tiny, dglcell, history
 from tests.wandb_file import OfflineRun, read_offline_run
 
@@ -51,12 +54,15 @@ def test_offline_runs_hold_configuration_and_every_epoch(tiny: Tiny, tmp_path: P
     assert (tmp_path / "sitecustomize.py.loaded").exists()
     directory = RunDirectory(tmp_path / "tiny" / "seed-0")
     first, second = offline_runs(directory)
-    assert first.run_id == second.run_id == (directory.path / "wandb_id.txt").read_text()
+    assert first.run_id == second.run_id == directory.wandb_id.read_text()
+    assert first.group == second.group == "tiny"
+    assert not first.preempted
     assert first.config["model"]["hidden"] == 8
     assert first.config["trainer"]["epochs"] == 2
     assert second.config["trainer"]["epochs"] == 3
     rows = first.history + second.history
     assert [row["epoch"] for row in rows] == [0, 1, 2]
+    assert [row["_step"] for row in rows] == [3, 7, 11], "optimiser steps, counted on in the second file"
     for row, recorded in zip(rows, history(directory), strict=True):
         for key in ("train/loss", "validation/loss", "validation/fitness/pearson", "learning_rate"):
             assert row[key] == pytest.approx(recorded[key], rel=1e-6)
@@ -76,3 +82,19 @@ def test_two_runs_in_one_process_stay_two(tiny: Tiny, tmp_path: Path, monkeypatc
         assert run.config["seed"] == seed
         ids.append(run.run_id)
     assert ids[0] != ids[1]
+
+
+def test_a_run_that_is_stopped_in_an_epoch_stays_one_run(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    options = (OFFLINE, "data.batch_size=2", "trainer.epochs=3")
+    run = RunDirectory(tmp_path / "tiny/seed-0")
+    stop_in_an_epoch(start(tiny, tmp_path, *options), run, signal.SIGUSR1)
+    tiny.train(tmp_path, *options)
+    first, second = offline_runs(run)
+    assert first.run_id == second.run_id == run.wandb_id.read_text()
+    assert (first.preempted, second.preempted) == (True, False)
+    assert [row["epoch"] for row in first.history + second.history] == [0, 1, 2]
+    assert [file.ended for file in find_offline_files(run.path)] == [True, True]

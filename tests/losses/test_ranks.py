@@ -16,7 +16,7 @@ from dglcell.losses.build import LOSSES, make_loss
 from dglcell.losses.gather import largest_over_ranks, sum_over_ranks
 from dglcell.losses.loss import Loss
 from dglcell.models.prediction import Prediction
-from dglcell.training.ranks import leave_group
+from dglcell.training.group import leave_group
 from tests.losses.coupled_losses import make
 
 RANKS = 2

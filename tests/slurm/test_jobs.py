@@ -66,6 +66,26 @@ def test_what_the_cluster_lacks_is_found_before_submitting(
     assert "no jobs are queued or running" in call(environment, tmp_path, "job", "status", tiny.file).stdout
 
 
+def test_a_folder_is_submitted_as_a_whole_or_not_at_all(tmp_path: Path, environment: dict[str, str]) -> None:
+    folder = tmp_path / "conf/1-small"
+    folder.mkdir(parents=True)
+    for name, slurm in (("one", "{memory: 1G, cpus_per_task: 1}"), ("two", "{memory: 900G, cpus_per_task: 1}")):
+        (folder / f"{name}.yaml").write_text(f"cell: {{model: textbook}}\nslurm: {slurm}\n")
+    done = call(environment, tmp_path, "job", "submit", "conf")
+    assert done.returncode == 2
+    assert "memory a node: 1G" in done.stdout
+    assert "to start at" in done.stdout
+    assert "is not there yet; built once beforehand: dglcell data build conf/1-small/one.yaml" in done.stdout
+    assert "conf/1-small/two.yaml: SLURM would refuse this job" in done.stderr
+    assert "error: 1 of 2 experiments would be refused" in done.stderr
+    assert "no jobs are queued or running" in call(environment, tmp_path, "job", "status").stdout
+    done = call(environment, tmp_path, "job", "submit", "conf", "slurm.memory=1G", "slurm.options=[--hold]")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("submitted; output goes to slurm/") == 2
+    jobs = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("job ")]
+    subprocess.run(["scancel", *jobs], env=environment, check=True)
+
+
 def test_a_job_that_does_not_fit_ends_at_once(
     tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import time
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import torch
 
 from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
+from tests.integration.processes import catches
 from tests.slurm.cluster import LoopbackCluster
 from tests.slurm.test_jobs import SMALL, TWO_NODES, call, environment, log, submitted
 from tests.tiny import BARE, Tiny
@@ -18,6 +21,7 @@ __all__ = ["environment"]
 
 pytestmark = pytest.mark.slurm
 
+UNDER_WAY = ("PENDING", "RUNNING", "CONFIGURING")
 LONG = ("trainer.epochs=4", "data.batch_size=2", "model.dropout=0.2")
 
 
@@ -30,9 +34,10 @@ def test_a_requeued_job_ends_like_one_that_ran_through(
         overrides = tiny.overrides(tmp_path / name, *BARE, *TWO_NODES, *SMALL, *LONG)
         jobs[name] = submitted(call(environment, tmp_path, "job", "submit", tiny.file, *overrides))
         if name == "stopped":
-            while not runs[name].metrics.exists():
-                assert cluster.state(jobs[name]) in ("PENDING", "RUNNING", "CONFIGURING"), log(tmp_path)
+            while not runs[name].last.exists():
+                assert cluster.state(jobs[name]) in UNDER_WAY, log(tmp_path)
                 time.sleep(0.1)
+            time.sleep(0.1)  # into the second epoch
             cluster.signal(jobs[name], "USR1")
         assert cluster.wait(jobs[name], "COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", log(tmp_path)
     assert cluster.show(jobs["stopped"])["Restarts"] == "1"
@@ -42,3 +47,35 @@ def test_a_requeued_job_ends_like_one_that_ran_through(
     stopped, whole = (read_checkpoint(run.last)["state_dict"] for run in runs.values())
     for name, weight in whole.items():
         assert torch.equal(weight, stopped[name]), name
+
+
+def test_a_job_that_is_told_to_stop_while_it_starts_is_queued_again(
+    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
+) -> None:
+    overrides = tiny.overrides(tmp_path / "runs", *BARE, *TWO_NODES, *SMALL)
+    job = submitted(call(environment, tmp_path, "job", "submit", tiny.file, *overrides))
+    while not any(catches(pid, signal.SIGUSR1) for pid in tasks(tmp_path / "runs")):
+        assert cluster.state(job) in UNDER_WAY, log(tmp_path)
+        time.sleep(0.02)
+    # Both on this machine, where they start together; the other one may be a moment behind.
+    time.sleep(0.5)
+    cluster.signal(job, "USR1")
+    assert cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", log(tmp_path)
+    assert cluster.show(job)["Restarts"] == "1"
+    assert "told to stop where nothing had to be saved" in log(tmp_path)
+    assert f"job {job} is queued again" in log(tmp_path)
+    rows = (tmp_path / "runs/tiny/seed-0/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["epoch"] for row in rows] == [0, 1]
+
+
+def tasks(runs: Path) -> list[int]:
+    """Processes that train below a folder."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if b"python" in command[0] and b"train" in command and f"paths.runs={runs}".encode() in command:
+            found.append(int(folder.name))
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from dglcell.config import TrainerConfig
 from dglcell.errors import ConfigError
@@ -35,3 +36,14 @@ def test_a_script_without_srun_is_refused() -> None:
     environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "one", "SLURM_NNODES": "1", "SLURM_NTASKS": "2"}
     with pytest.raises(ConfigError, match="starts one process where the experiment needs several"):
         check_allocation(TrainerConfig(devices=2), environment)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs here")
+@pytest.mark.parametrize(("accelerator", "given"), [("auto", "4"), ("gpu", "4"), ("gpu", "")])
+def test_a_job_never_trains_on_cpus_because_torch_sees_no_gpu(accelerator: str, given: str) -> None:
+    environment = STEP | {"SLURM_NNODES": "1", "SLURM_NTASKS": "4"} | ({"SLURM_GPUS_ON_NODE": given} if given else {})
+    with pytest.raises(ConfigError) as error:
+        check_allocation(TrainerConfig(devices=4, accelerator=accelerator), environment)
+    assert f"got:      {given or 0} GPUs on this node from SLURM, 0 that torch sees" in str(error.value)
+    assert "expected: 4 GPUs: `trainer.devices: 4`" in str(error.value)
+    check_allocation(TrainerConfig(devices=4, accelerator="cpu"), environment)

@@ -10,7 +10,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from dglcell.training.gather import gather_rows
-from dglcell.training.ranks import leave_group
+from dglcell.training.group import leave_group
 
 SIZES = (3, 0, 2)
 

@@ -1,0 +1,21 @@
+#!/bin/bash
+# DANGO on STRING 11.0, trigenic interactions of Kuzmin 2018
+# Rendered by `dglcell job render conf/005-kuzmin2018-tmi/dango_string11_0.yaml`: edit the `slurm` section of the experiment, not this script.
+# Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
+#SBATCH --job-name=005-kuzmin2018-tmi.dango_string11_0
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=4
+#SBATCH --gpus-per-node=4
+#SBATCH --cpus-per-task=4
+#SBATCH --mem=32G
+#SBATCH --time=2-00:00:00
+#SBATCH --output=slurm/%x-%j.out
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --signal=USR1@120
+
+set -euo pipefail
+
+export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
+
+srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1 dglcell train conf/005-kuzmin2018-tmi/dango_string11_0.yaml

@@ -1,0 +1,59 @@
+"""The commands that the documentation shows: which are run, and by what the others are checked."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tomllib
+from pathlib import Path
+
+from dglcell.cli.parser import make_parser
+from dglcell.config_io import load_config
+from tests.docs.pages import ROOT
+
+NOT_RUN = {
+    r"(python3\.11|\S*pip) ": "installs from the package index; `make install` does the same",
+    r"make ": "its target is looked up, and what it would do is asked of make",
+    r"dglcell (graph|data) fetch (?!.*--addresses)": "downloads; run on a server of the tests' own in tests/data",
+    r"dglcell job (check|submit|status)": "asks SLURM; run on one of the tests' own in tests/slurm",
+    r"dglcell bench (?!conf)": "takes long and much memory; run small in tests/profiling",
+}
+"""Commands that no test runs as they stand → why, and what is done instead."""
+
+
+def why_not(command: str) -> str | None:
+    """Why a command is not run; None where it is."""
+    return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, command)), None)
+
+
+def check(command: str) -> None:
+    """The program knows the command: its verb and options, its experiment and keys, its extras, its target."""
+    words = shlex.split(command)
+    program = Path(words[0]).name
+    if program == "dglcell":
+        check_dglcell(words[1:])
+    elif program == "make":
+        done = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    elif program == "pip":
+        check_extras(words)
+    else:
+        assert program == "python3.11", f"nothing checks '{command}'"
+
+
+def check_dglcell(words: list[str]) -> None:
+    """The parser takes it, and the experiment that it names is valid with its overrides."""
+    options, rest = make_parser().parse_known_args(words)
+    assert all("=" in word for word in rest), rest
+    file = getattr(options, "config", None) or getattr(options, "experiment", None)
+    if file is not None and file.name != "FILE" and file.suffix == ".yaml":
+        load_config(file, [*options.overrides, *rest])
+
+
+def check_extras(words: list[str]) -> None:
+    """Extras are those of the package."""
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for word in words:
+        if match := re.search(r"\[(.*)\]", word):
+            assert set(match[1].split(",")) <= set(known)

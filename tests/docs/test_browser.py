@@ -1,0 +1,105 @@
+"""The site and a run's report in a browser: nothing from elsewhere, no error, all drawn, usable on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dglcell.training.directory import RunDirectory
+from tests.docs.browser import CHROMIUM, DESKTOP, DRAWN, OPTIONS, PHONE, TOO_WIDE, opened, served
+from tests.docs.site import BUILT, needs_the_site
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+SIZES = [pytest.param(DESKTOP, id="desktop"), pytest.param(PHONE, id="phone")]
+MINUTE = 60_000
+"""In milliseconds, as a browser counts: long, since machines are shared."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    library = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install --group browser")
+    with library.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS, chromium_sandbox=False)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    with served(BUILT) as address:
+        yield address
+
+
+@needs_the_site
+@pytest.mark.parametrize("size", SIZES)
+def test_every_page_is_drawn_fits_and_has_no_errors(browser: Browser, site: str, size: tuple[int, int]) -> None:
+    pages = sorted(path.relative_to(BUILT).as_posix() for path in BUILT.rglob("*.html"))
+    found: dict[str, object] = {}
+    formulas = diagrams = 0
+    for name in pages:
+        with opened(browser, size) as (page, seen):
+            page.goto(f"{site}/{name}", timeout=MINUTE)
+            page.wait_for_function(DRAWN, timeout=MINUTE)
+            wide = page.evaluate(TOO_WIDE)
+            scrolls = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            wrong = page.locator(".katex-error, pre.mermaid .error-icon").count()
+            formulas += page.locator(".katex").count()
+            diagrams += page.locator("pre.mermaid svg").count()
+        if seen.complaints or seen.elsewhere or wide or scrolls > 0 or wrong:
+            found[name] = seen, wide, scrolls, wrong
+    assert not found
+    assert len(pages) > 40
+    assert formulas > 30
+    assert diagrams >= 3
+
+
+@needs_the_site
+def test_the_search_finds(browser: Browser, site: str) -> None:
+    with opened(browser, DESKTOP) as (page, seen):
+        page.goto(f"{site}/search.html?q=node_mask", timeout=MINUTE)
+        page.locator("#search-results li a[href*='strains']").first.wait_for(timeout=MINUTE)
+    assert seen.complaints == seen.elsewhere == []
+
+
+@needs_the_site
+def test_light_and_dark(browser: Browser, site: str) -> None:
+    brightness = "(c => c[0] + c[1] + c[2])(getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number))"
+    with opened(browser, DESKTOP, "dark") as (page, seen):
+        page.goto(f"{site}/guides/models.html", timeout=MINUTE)
+        page.wait_for_function(DRAWN, timeout=MINUTE)
+        assert page.evaluate(brightness) < 200
+        assert page.locator("pre.mermaid").first.get_attribute("data-drawn") == "dark"
+        page.evaluate("document.body.dataset.theme = 'light'")
+        page.locator("pre.mermaid[data-drawn=neutral]").first.wait_for(timeout=MINUTE)
+        assert page.evaluate(brightness) > 600
+    assert seen.complaints == seen.elsewhere == []
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_report_opens_from_the_file_system(browser: Browser, tiny_run: RunDirectory, size: tuple[int, int]) -> None:
+    with opened(browser, size) as (page, seen):
+        page.goto((tiny_run.path / "report.html").as_uri(), timeout=MINUTE)
+        page.wait_for_load_state("load", timeout=MINUTE)
+        pictures = page.evaluate("[...document.images].map(image => image.naturalWidth)")
+        drawings = page.locator("svg").count()
+        broken = page.evaluate(
+            "[...document.querySelectorAll('a[href^=\"#\"]')].filter("
+            "a => !document.getElementById(decodeURIComponent(a.hash.slice(1)))).map(a => a.hash)"
+        )
+        wide = page.evaluate(TOO_WIDE)
+        scrolls = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert seen.complaints == seen.elsewhere == []
+    assert broken == wide == []
+    assert scrolls <= 0
+    assert len(pictures) + drawings >= 3
+    assert all(width > 0 for width in pictures)

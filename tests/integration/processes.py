@@ -1,0 +1,69 @@
+"""Runs in processes of their own, to be watched, signalled and killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.tiny import BARE, Tiny, process_environment
+
+PATIENCE = 600.0
+"""Seconds; only a hang takes so long, on however busy a machine."""
+
+
+def start(tiny: Tiny, runs: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    """``dglcell train`` of the tiny experiment."""
+    command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *tiny.overrides(runs, *BARE, *options)]
+    return subprocess.Popen(
+        command, env=process_environment(**environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_until(holds: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    """Return when something holds; the process must live so long."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (caught,) = (line.split()[1] for line in lines if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+def other_ranks(pid: int) -> list[int]:
+    """Processes that the first one of a run has started to train with it."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        try:
+            if b"LOCAL_RANK=" in Path(f"/proc/{child}/environ").read_bytes():
+                found.append(int(child))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def ended(pid: int, seconds: float = 60.0) -> bool:
+    """Whether a process ends in time, counted in naps of this one: a machine that pauses both stops this clock too."""
+    for _ in range(int(seconds / 0.1)):
+        if not is_running(pid):
+            return True
+        time.sleep(0.1)
+    return False

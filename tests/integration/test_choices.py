@@ -1,0 +1,94 @@
+"""Processes that all start at once, as SLURM and torchrun start them, compute by the same choices."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import Tiny, process_environment
+
+DDP = ("trainer={devices: 2, accelerator: cpu, strategy: ddp, threads: 1, epochs: 1}", "data.batch_size=20")
+AUTO = ("model.strategy=auto", "model.kernel=auto")
+
+# What no calibration of this experiment would take.
+STALE = {"strategy": "node_mask", "dense_share": 0.123, "kernels": {"gene/catalyses/reaction": {"8": "csr"}}}
+
+RANK = """
+import sys
+from pathlib import Path
+import torch
+from dglcell.config_io import load_config
+from dglcell.profiling.batches import RepeatedData
+from dglcell.profiling.clocks import clock_of
+from dglcell.profiling.loop import LoopCallback, LoopProfiler, Schedule
+from dglcell.profiling.measure import run_steps
+from dglcell.profiling.modes import restrict
+from dglcell.profiling.spans import Recorder
+from dglcell.training.directory import RunDirectory
+from dglcell.training.fit import fit, make_task, resident_data
+from dglcell.training.prepare import prepare
+from dglcell.training.stop_signals import StopSignals
+from dglcell.training.trainer import make_callbacks, make_trainer
+
+what, folder, file, *overrides = sys.argv[1:]
+config, directory = load_config(file, overrides), RunDirectory(Path(folder))
+prepared = prepare(config, command="test")
+signals, schedule, device = StopSignals(requeue=False), Schedule(1, 1), torch.device("cpu")
+callbacks, profiler = make_callbacks(config, directory, prepared.dataset.kinds, signals), None
+if what == "profile":
+    recorder = Recorder(clock_of(device))
+    profiler = LoopProfiler(recorder, schedule, device)
+    callbacks = [*callbacks, LoopCallback(recorder, schedule)]
+trainer = make_trainer(config, directory, callbacks, profiler)
+task = make_task(config, prepared, directory)
+print("made", flush=True)
+if what == "train":
+    with signals:
+        fit(config, trainer, prepared, task, directory, None, signals)
+else:
+    data = resident_data(RepeatedData, config, prepared)
+    data.number = schedule.total
+    restrict(task, "full", recorder)
+    run_steps(trainer, task, data, profiler)
+print(task.model.choices, [task.model.cell[relation].preferred for relation in task.model.cell.relations])
+"""
+
+
+def start(rank: int, port: int, *arguments: object) -> subprocess.Popen[str]:
+    """One process of two, with what torchrun tells it."""
+    variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    return subprocess.Popen(
+        [sys.executable, "-c", RANK, *map(str, arguments)],
+        env=process_environment(**variables, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.mark.parametrize("what", ["train", pytest.param("profile", marks=pytest.mark.slow)])
+def test_choices_that_a_dead_run_left_are_read_by_no_rank(tiny: Tiny, tmp_path: Path, what: str) -> None:
+    folder, port = tmp_path / "run", free_port()
+    folder.mkdir()
+    (folder / "choices.json").write_text(json.dumps(STALE))
+    arguments = (what, folder, tiny.file, *tiny.overrides(tmp_path, *DDP, *AUTO))
+    # The second rank is ready before the first one has written anything.
+    second = start(1, port, *arguments)
+    assert second.stdout is not None
+    assert second.stdout.readline() == "made\n"
+    first = start(0, port, *arguments)
+    said = [first.communicate()[0].split("\n"), second.communicate()[0].split("\n")]
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert said[0][-2] == said[1][-2]
+    assert "dense_share=0.9," in said[0][-2]

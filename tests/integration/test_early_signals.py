@@ -1,0 +1,56 @@
+"""Runs that are told to stop before their first step."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.integration.processes import PATIENCE, catches, other_ranks, start, wait_until
+from tests.integration.test_processes import DDP
+from tests.tiny import Tiny
+from tests.training.test_stop_signals import fake_scontrol
+
+
+def test_a_signal_while_the_program_is_still_imported_is_not_lost(tiny: Tiny, tmp_path: Path) -> None:
+    asked = fake_scontrol(tmp_path)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    process = start(tiny, tmp_path / "runs", SLURM_JOB_ID="7", SLURM_JOB_NAME="bash", PATH=path)
+    wait_until(lambda: catches(process.pid, signal.SIGUSR1), process)
+    process.send_signal(signal.SIGUSR1)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, said
+    assert asked.read_text() == "7\n"
+    assert "told to stop where nothing had to be saved\njob 7 is queued again\nqueued again\n" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_while_data_is_built_tears_nothing(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
+    store = tmp_path / "data" / "store"
+    process = start(tiny, tmp_path / "runs", f"data.store={store}")
+    wait_until(lambda: list(tmp_path.glob("data/.store*")) or store.exists(), process)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + number, said
+    assert "told to stop where nothing had to be saved\nstopped; the same command goes on from here" in said
+    assert "Traceback" not in said
+    assert [p.name for p in store.parent.iterdir()] in ([], ["store"])
+    tiny.train(tmp_path / "runs", f"data.store={store}", "trainer.epochs=1")
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_process_stops_both_before_the_first_step(tiny: Tiny, tmp_path: Path) -> None:
+    process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
+    wait_until(lambda: other_ranks(process.pid), process)
+    (other,) = other_ranks(process.pid)
+    wait_until(lambda: catches(other, signal.SIGUSR1), process)
+    os.kill(other, signal.SIGUSR1)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGUSR1, said
+    assert said.count("stopped; the same command goes on from here") == 1
+    assert "Traceback" not in said
+    assert not (tmp_path / "tiny/seed-0/metrics.jsonl").exists()

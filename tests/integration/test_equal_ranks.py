@@ -1,0 +1,111 @@
+"""As many processes as there are learn what one does from the same global batches."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from dglcell.training.checkpoint import read_checkpoint
+from dglcell.training.directory import RunDirectory
+from tests.tiny import BARE, Tiny, dglcell, history, process_environment
+
+# 232 training strains in global batches of 48: the last one of an epoch is of 40, and accumulated alone.
+GLOBAL_BATCH = 48
+OPTIONS = ("split.subset.size=290", "trainer.epochs=3", "trainer.accumulate={0: 2}", "trainer.strategy=ddp")
+OPTIONS += ("data.eval_batch_size=7", "scheduler={name: cosine_restarts, interval: step, first_cycle: 4}")
+# Not Adam, which divides by gradients: some of them are nothing but rounding errors (a bias before a softmax).
+OPTIONS += ("optimizer={name: SGD, lr: 0.001}", "optimizer.options={momentum: 0.9}")
+PRECISIONS = {"64-true": 1e-10, "32-true": 1e-6}
+
+
+def trained(tiny: Tiny, runs: Path, ranks: int, *options: str) -> RunDirectory:
+    """A run of so many processes."""
+    each = [f"trainer.devices={ranks}", f"data.batch_size={GLOBAL_BATCH // ranks}"]
+    arguments = tiny.overrides(runs, *BARE, *OPTIONS, *options, *each)
+    done = dglcell("train", tiny.file, *arguments, cwd=runs.parent)
+    assert done.returncode == 0, done.stderr
+    return RunDirectory(runs / "tiny" / "seed-0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_1_2_and_4_processes_are_one(tiny: Tiny, tmp_path: Path, precision: str) -> None:
+    tolerance = PRECISIONS[precision]
+    runs = {ranks: trained(tiny, tmp_path / str(ranks), ranks, f"trainer.precision={precision}") for ranks in (1, 2, 4)}
+    one, whole = history(runs[1]), read_checkpoint(runs[1].last)
+    assert [row["step"] for row in one] == [3, 6, 9]
+    for ranks in (2, 4):
+        state = read_checkpoint(runs[ranks].last)
+        for name, weight in whole["state_dict"].items():
+            torch.testing.assert_close(state["state_dict"][name], weight, rtol=tolerance, atol=tolerance, msg=name)
+        for row, expected in zip(history(runs[ranks]), one, strict=True):
+            for name, value in expected.items():
+                # Losses are summed in double precision; metrics are of predictions in single precision.
+                near = tolerance if "loss" in name else 1e-5
+                assert row[name] == pytest.approx(value, rel=near, abs=near), name
+                if name.endswith("/n"):
+                    assert row[name] == value == {"train": 232, "validation": 29}[name.split("/")[0]]
+
+
+COUNTING = """\
+import json, os, sys
+import torch.distributed as dist
+from dglcell.cli import main
+
+counts = {}
+
+def counted(name):
+    function = getattr(dist, name)
+    def inside(*arguments, **options):
+        group = options.get("group")
+        key = f"{name} {dist.get_backend(group)} {group is None}"
+        counts[key] = counts.get(key, 0) + 1
+        return function(*arguments, **options)
+    setattr(dist, name, inside)
+
+for name in ("broadcast", "all_reduce", "all_gather", "barrier", "broadcast_object_list"):
+    counted(name)
+code = main(sys.argv[1:])
+with open(f"counts-{os.environ.get('LOCAL_RANK', '0')}.json", "w") as file:
+    json.dump(counts, file)
+sys.exit(code)
+"""
+
+
+@pytest.mark.slow
+def test_ranks_exchange_nothing_on_their_devices_in_a_step_but_gradients_and_the_loss(
+    tiny: Tiny, tmp_path: Path
+) -> None:
+    script = tmp_path / "count.py"
+    script.write_text(COUNTING)
+    counts = {}
+    for batch_size in (60, 10):
+        options = [*BARE, "trainer={devices: 2, strategy: ddp, accelerator: cpu, epochs: 1, threads: 1}"]
+        folder = tmp_path / str(batch_size)
+        folder.mkdir()
+        arguments = tiny.overrides(folder, *options, f"data.batch_size={batch_size}")
+        done = run_script(script, "train", str(tiny.file), *arguments, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        counts[batch_size] = [json.loads((folder / f"counts-{rank}.json").read_text()) for rank in (0, 1)]
+    # 2 and 12 steps: what grows with them is the hosts' word on signals, and the number of labels that a loss is of.
+    few, many = (sum_of(counts[batch_size]) for batch_size in (60, 10))
+    grown = {name: many[name] - few.get(name, 0) for name in many if many[name] != few.get(name, 0)}
+    assert grown.pop("all_reduce gloo False") == 2 * 10
+    assert set(grown) <= {"all_reduce gloo True"}
+
+
+def sum_of(counts: list[dict[str, int]]) -> dict[str, int]:
+    """Counts of both processes together."""
+    return {name: sum(one.get(name, 0) for one in counts) for name in set().union(*counts)}
+
+
+def run_script(script: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """A script in place of the command line."""
+    return subprocess.run(
+        [sys.executable, str(script), *arguments], cwd=cwd, env=process_environment(), capture_output=True, text=True
+    )

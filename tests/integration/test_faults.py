@@ -1,0 +1,177 @@
+"""What happens to a run when its process, its disk, its data or another process of it fails."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from dglcell.cli import main
+from dglcell.data.sampler import EpochBatches
+from dglcell.errors import CheckpointError
+from dglcell.training.checkpoint import read_checkpoint
+from dglcell.training.directory import RunDirectory
+from dglcell.training.fit import make_data
+from dglcell.training.prepare import prepare
+from tests.integration.processes import PATIENCE, ended, is_running, other_ranks, start, wait_until
+from tests.integration.test_processes import DDP
+from tests.integration.test_resume import assert_same_end
+from tests.tiny import BARE, Tiny, history, process_environment
+
+KILLS = 8
+
+
+def run_in(folder: Path) -> RunDirectory:
+    """The run directory of the tiny experiment."""
+    return RunDirectory(folder / "tiny" / "seed-0")
+
+
+def written(path: Path) -> int:
+    """When a file was written; 0 where it is not there."""
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_again_and_again_ends_like_one_that_never_was(tiny: Tiny, tmp_path: Path) -> None:
+    options = ("model.dropout=0.2", "data.batch_size=8", "trainer.epochs=40", "scheduler.name=cosine_restarts")
+    killed, draw, moments = run_in(tmp_path / "killed"), random.Random(20), []
+    for _ in range(KILLS):
+        before = written(killed.last)
+        process = start(tiny, tmp_path / "killed", *options)
+        if draw.random() < 0.75:  # else while it starts
+            wait_until(lambda before=before: written(killed.last) != before, process)
+        time.sleep(draw.uniform(0.0, 1.0))
+        process.kill()
+        process.communicate()
+        moments.append(written(killed.last))
+        for path in killed.checkpoints.glob("*.ckpt"):
+            read_checkpoint(path)
+    assert len(set(moments)) > KILLS // 2, "kills came at different moments"
+    assert not killed.results.exists(), "none came after the end"
+    killed = tiny.train(tmp_path / "killed", *options).directory
+    whole = tiny.train(tmp_path / "whole", *options).directory
+    assert_same_end(whole, killed)
+    assert json.loads(killed.results.read_text())["rows"] == json.loads(whole.results.read_text())["rows"]
+    assert {p.name for p in killed.checkpoints.iterdir()} == {p.name for p in whole.checkpoints.iterdir()}
+
+
+def test_a_full_disk_ends_the_run_and_leaves_its_last_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
+    run = tiny.train(tmp_path / "full", "trainer.epochs=1").directory
+    before = run.last.read_bytes()
+    limit = len(before) - 1000  # nothing else of the run is so large
+    arguments = tiny.overrides(tmp_path / "full", *BARE, "trainer.epochs=3")
+    done = subprocess.run(
+        [sys.executable, "-m", "dglcell", "train", str(tiny.file), *arguments],
+        env=process_environment(),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("error:") == 1
+    assert f"error: checkpoint '{run.checkpoints}/" in done.stderr
+    assert "cannot be written\n  got:      [Errno 27] File too large\n  do:       make room" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert run.last.read_bytes() == before
+    assert not list(run.checkpoints.glob(".*"))
+    tiny.train(tmp_path / "full", "trainer.epochs=3")
+    assert_same_end(tiny.train(tmp_path / "whole", "trainer.epochs=3").directory, run)
+
+
+@pytest.mark.parametrize("runs", ["a file", "/proc/nowhere"])
+def test_a_run_directory_that_cannot_be_written_is_refused_before_any_work(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str], runs: str
+) -> None:
+    (tmp_path / "a file").write_text("in the way")
+    options = [f"data.store={tmp_path}/store", f"paths.runs={tmp_path / runs}", *BARE]
+    assert main(["train", str(tiny.file), *options]) == 2
+    said = capsys.readouterr().err
+    assert f"error: the run directory '{tmp_path / runs}/tiny/seed-0' cannot be written\n  got:      '" in said
+    assert "do:       set `paths.runs`" in said
+    assert not (tmp_path / "store").exists(), "the store of this run has not been built"
+
+
+def test_a_read_only_disk_is_refused_as_well(tiny: Tiny, tmp_path: Path) -> None:
+    run = tiny.train(tmp_path / "runs", "trainer.epochs=1").directory
+    mounted = subprocess.run(["mount", "--bind", "-o", "ro", run.path, run.path], capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount here: {mounted.stderr}")
+    try:
+        with pytest.raises(CheckpointError, match=r"cannot be written\n  got: .*Read-only file system"):
+            tiny.train(tmp_path / "runs", "trainer.epochs=2")
+    finally:
+        subprocess.run(["umount", run.path], check=True)
+    assert len(history(tiny.train(tmp_path / "runs", "trainer.epochs=2").directory)) == 2
+
+
+def test_a_loss_that_is_not_finite_names_its_batch_and_keeps_the_last_good_checkpoint(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tiny.train(tmp_path, "trainer.epochs=2").directory
+    content = read_checkpoint(run.last)
+    for name, weight in content["state_dict"].items():
+        if name.startswith("model.") and weight.is_floating_point():
+            weight.mul_(1e30)
+    torch.save(content, run.last)
+    before = run.last.read_bytes()
+    assert main(["train", str(tiny.file), *tiny.overrides(tmp_path, *BARE, "trainer.epochs=4")]) == 2
+    said = capsys.readouterr().err
+    assert run.last.read_bytes() == before
+    assert [row["epoch"] for row in history(run)] == [0, 1]
+    config = tiny.config(tmp_path)
+    data = make_data(config, prepare(config, command="tests"))
+    order = data.loader("train", shuffle=True).sampler
+    assert isinstance(order, EpochBatches)
+    order.set_epoch(2)
+    rows = data.dataset.rows[next(iter(order))].tolist()
+    assert "error: the training loss is not finite in epoch 3\n  got:      " in said
+    assert f" in step 9, batch 1: strains {', '.join(map(str, rows[:20]))} … and 44 more of the store\n" in said
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_takes_the_first_one_with_it(tiny: Tiny, tmp_path: Path) -> None:
+    process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
+    wait_until(lambda: run_in(tmp_path).last.exists(), process)
+    (other,) = other_ranks(process.pid)
+    subprocess.run(["kill", "-9", str(other)], check=True)
+    assert ended(process.pid)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert "error: another process of this run has ended, and training cannot go on without it\n" in said
+    assert "got:      process 1 was killed by SIGKILL\n" in said
+    assert "Traceback" not in said
+    assert torch.isfinite(torch.tensor(read_checkpoint(run_in(tmp_path).last)["global_step"]))
+
+
+@pytest.mark.slow
+def test_no_process_is_left_behind_where_the_first_one_is_killed(tiny: Tiny, tmp_path: Path) -> None:
+    process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
+    wait_until(lambda: run_in(tmp_path).last.exists(), process)
+    (other,) = other_ranks(process.pid)
+    process.kill()
+    assert ended(other)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == -signal.SIGKILL
+    assert "error: another process of this run has ended" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_while_the_others_wait_for_it_is_noticed(tiny: Tiny, tmp_path: Path) -> None:
+    process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
+    wait_until(lambda: other_ranks(process.pid), process)
+    (other,) = other_ranks(process.pid)
+    subprocess.run(["kill", "-9", str(other)], check=True)  # before it has met the first one
+    assert ended(process.pid)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2
+    assert "got:      process 1 was killed by SIGKILL\n" in said
+    assert not is_running(other)
