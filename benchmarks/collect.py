@@ -1,4 +1,4 @@
-"""Put what finished runs say into a JSON file: ``python benchmarks/collect.py OUT RUN [RUN …]``.
+"""Put what finished runs say into a JSON file: ``python benchmarks/collect.py [--what TEXT] OUT RUN [RUN …]``.
 
 Runs that differ in their seed alone are summed up as mean and standard deviation. Of the experiments of an ablation,
 ``…/whole`` and others beside it, the file also has how far each is from ``…/whole`` with the same seed and split.
@@ -6,9 +6,9 @@ Runs that differ in their seed alone are summed up as mean and standard deviatio
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def summary(run: Path) -> dict[str, Any]:
 
 
 def spread(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Test scores of every experiment over its seeds: mean and sample standard deviation, 0 for a single seed.
+    """Test scores of every experiment over its seeds: mean and sample standard deviation, null for a single seed.
 
     Args:
         runs: as ``summary`` gives them.
@@ -76,24 +76,30 @@ def _minus(run: Scores, whole: Scores | None) -> Scores:
     return {model: {metric: mine[metric] - theirs[metric] for metric in mine if metric in theirs}}
 
 
-def _mean_and_sd(runs: list[Scores]) -> dict[str, dict[str, dict[str, float]]]:
-    table: dict[str, dict[str, dict[str, float]]] = {}
+def _mean_and_sd(runs: list[Scores]) -> dict[str, dict[str, dict[str, float | None]]]:
+    table: dict[str, dict[str, dict[str, float | None]]] = {}
     for model in runs[0]:
         for metric in runs[0][model]:
             values = [run[model][metric] for run in runs if metric in run.get(model, {})]
-            sd = statistics.stdev(values) if len(values) > 1 else 0.0
-            table.setdefault(model, {})[metric] = {"mean": round(statistics.fmean(values), 4), "sd": round(sd, 4)}
+            sd = round(statistics.stdev(values), 4) if len(values) > 1 else None
+            table.setdefault(model, {})[metric] = {"mean": round(statistics.fmean(values), 4), "sd": sd}
     return table
 
 
 def main() -> None:
     """Collect."""
-    out, runs = Path(sys.argv[1]), [Path(argument) for argument in sys.argv[2:]]
-    about = json.loads((runs[0] / "environment.json").read_text())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--what", help="a sentence on the experiments")
+    parser.add_argument("out", type=Path, metavar="OUT")
+    parser.add_argument("runs", type=Path, metavar="RUN", nargs="+")
+    options = parser.parse_args()
+    about = json.loads((options.runs[0] / "environment.json").read_text())
     environment = {key: about[key] for key in ("python", "packages", "threads") if key in about}
-    rows = [summary(run) for run in runs]
+    rows = [summary(run) for run in options.runs]
     content = {"environment": environment, "summary": spread(rows), "runs": rows}
-    out.write_text(json.dumps(content, indent=2) + "\n")
+    if options.what:
+        content = {"what": options.what, **content}
+    options.out.write_text(json.dumps(content, indent=2) + "\n")
 
 
 if __name__ == "__main__":

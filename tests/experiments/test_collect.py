@@ -52,9 +52,11 @@ def write_run(folder: Path, name: str, seed: int, pearson: float | None, **metri
     return run
 
 
-def collected(collect: ModuleType, monkeypatch: pytest.MonkeyPatch, out: Path, runs: list[Path]) -> dict[str, Any]:
+def collected(
+    collect: ModuleType, monkeypatch: pytest.MonkeyPatch, out: Path, runs: list[Path], *options: str
+) -> dict[str, Any]:
     """The file that the script writes."""
-    monkeypatch.setattr("sys.argv", ["collect.py", str(out), *map(str, runs)])
+    monkeypatch.setattr("sys.argv", ["collect.py", *options, str(out), *map(str, runs)])
     collect.main()
     content: dict[str, Any] = json.loads(out.read_text())
     return content
@@ -93,7 +95,9 @@ def test_other_strains_are_not_compared(collect: ModuleType, monkeypatch: pytest
 
 def test_classes_keep_their_own_scores(collect: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run = write_run(tmp_path, "a/x", 0, 0.1, average_precision=0.25, auroc=0.75)
-    content = collected(collect, monkeypatch, tmp_path / "out.json", [run])
+    content = collected(collect, monkeypatch, tmp_path / "out.json", [run], "--what", "which pairs interact")
+    assert content["what"] == "which pairs interact"
+    assert content["summary"][0]["test"]["set_operator"]["auroc"] == {"mean": 0.75, "sd": None}
     assert content["runs"][0]["scores"]["set_operator"]["test"] == {
         "pearson": 0.1,
         "average_precision": 0.25,
