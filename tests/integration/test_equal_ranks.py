@@ -35,7 +35,7 @@ def trained(tiny: Tiny, runs: Path, ranks: int, *options: str) -> RunDirectory:
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_1_2_and_4_processes_are_one(tiny: Tiny, tmp_path: Path, precision: str) -> None:
-    tolerance = PRECISIONS[precision]
+    tolerance, rounds = PRECISIONS[precision], precision == "32-true"
     runs = {ranks: trained(tiny, tmp_path / str(ranks), ranks, f"trainer.precision={precision}") for ranks in (1, 2, 4)}
     one, whole = history(runs[1]), read_checkpoint(runs[1].last)
     assert [row["step"] for row in one] == [3, 6, 9]
@@ -46,7 +46,8 @@ def test_1_2_and_4_processes_are_one(tiny: Tiny, tmp_path: Path, precision: str)
         for row, expected in zip(history(runs[ranks]), one, strict=True):
             for name, value in expected.items():
                 # Losses are summed in double precision; metrics are of predictions in single precision.
-                near = tolerance if "loss" in name else 1e-5
+                # Four parts of a sum in single precision differ by more than two: by 3e-6 of a loss after nine steps.
+                near = 1e-5 if "loss" not in name else max(tolerance, 5e-6) if rounds and ranks == 4 else tolerance
                 assert row[name] == pytest.approx(value, rel=near, abs=near), name
                 if name.endswith("/n"):
                     assert row[name] == value == {"train": 232, "validation": 29}[name.split("/")[0]]
