@@ -54,7 +54,7 @@ def test_a_page_says_whether_it_was_measured(tmp_path: Path) -> None:
     page = experiments.page(ROOT, file, config, {})
     assert page.splitlines()[2].startswith("**Measured in part:**")
     assert "| the same | random, 1 |" in page
-    other = ROOT / "conf" / "105-yeast-gem" / "random.yaml"
+    other = ROOT / "conf" / "103-tong2004" / "random.yaml"
     assert experiments.page(ROOT, other, load_config(other), {}).splitlines()[2].startswith("**Not measured yet:**")
 
 
