@@ -9,9 +9,15 @@ from typing import Any
 from site_extension.markdown import code, table
 
 RESULTS = "benchmarks/results/training-step-cpu.json"
-OURS = {"auto": "auto", "difference:auto": "difference", "node_mask:auto": "node_mask"}
+OURS = {
+    "auto": "auto",
+    "difference:auto": "difference",
+    "node_mask:auto": "node_mask",
+    "node_mask:csr": "node_mask, kernel csr",
+}
 OTHERS = {
     "pyg_spmm": "PyG, shared graph (EdgeIndex)",
+    "dgl_edge_subgraph": "DGL, edge_subgraph per strain",
     "pyg_replicated_compiled": "PyG, replicated, compiled",
     "pyg_replicated": "PyG, replicated",
     "pyg_replicated_kept_memory": "PyG, replicated, freed memory kept",
