@@ -45,9 +45,11 @@ def test_1_2_and_4_processes_are_one(tiny: Tiny, tmp_path: Path, precision: str)
             torch.testing.assert_close(state["state_dict"][name], weight, rtol=tolerance, atol=tolerance, msg=name)
         for row, expected in zip(history(runs[ranks]), one, strict=True):
             for name, value in expected.items():
-                # Losses are summed in double precision; metrics are of predictions in single precision.
-                # Four parts of a sum in single precision differ by more than two: by 3e-6 of a loss after nine steps.
-                near = 1e-5 if "loss" not in name else max(tolerance, 5e-6) if rounds and ranks == 4 else tolerance
+                # Metrics are of predictions in single precision. So is the loss of validation in such runs: weights
+                # that differ by 3e-7 after nine steps give one that differs by 3e-6.
+                near = 1e-5 if "loss" not in name else tolerance
+                if rounds and name.startswith("validation/loss"):
+                    near = 5e-6
                 assert row[name] == pytest.approx(value, rel=near, abs=near), name
                 if name.endswith("/n"):
                     assert row[name] == value == {"train": 232, "validation": 29}[name.split("/")[0]]
