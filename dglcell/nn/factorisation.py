@@ -12,7 +12,7 @@ from dglcell.nn.initial import HEAD_GAIN
 class FactorisationMachine(nn.Module):
     r"""Score a set of genes by the sum of their effects and of the products of their vectors.
 
-    .. math:: s = \sum_i (w^\top x_i + c) + \sum_{i<j} \sum_f a_f v_{if} v_{jf}, \quad v_i = V x_i
+    .. math:: s = \sum_i (w^\top x_i + c) + \sum_{i \lt j} \sum_f a_f v_{if} v_{jf}, \quad v_i = V x_i
 
     Rendle 2010, *Factorization Machines*, eq. 1, with the inner sum over pairs computed by his lemma 3.1 as
     :math:`\tfrac12 \big((\sum_i v_{if})^2 - \sum_i v_{if}^2\big)`; the weights :math:`a_f` let products count against

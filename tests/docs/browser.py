@@ -27,6 +27,10 @@ DRAWN = """() => document.readyState === "complete"
     && [...document.querySelectorAll(".math")].every(node => node.querySelector(".katex"))"""
 """Whether scripts are through with diagrams and mathematics."""
 
+UNDRAWN = """() => [...document.querySelectorAll("pre.mermaid:not([data-drawn]), .math:not(:has(.katex))")]
+    .map(node => node.outerHTML.slice(0, 200))"""
+"""What they have not drawn."""
+
 TOO_WIDE = """() => [...document.querySelectorAll("body *")].filter(node => {
     const box = node.getBoundingClientRect();
     if (box.right <= document.documentElement.clientWidth + 1 || box.width === 0) return false;

@@ -17,6 +17,7 @@ NOT_RUN = {
     r"make ": "its target is looked up, and what it would do is asked of make",
     r"dglcell (graph|data) fetch (?!.*--addresses)": "downloads; run on a server of the tests' own in tests/data",
     r"dglcell job (check|submit|status)": "asks SLURM; run on one of the tests' own in tests/slurm",
+    r"dglcell sync (?!.*--dry-run)": "uploads; run against a server of the tests' own in tests/integration",
     r"dglcell bench (?!conf)": "takes long and much memory; run small in tests/profiling",
 }
 """Commands that no test runs as they stand → why, and what is done instead."""

@@ -103,6 +103,8 @@ def test_commands_run(page: Path, worked: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     if any("seed=1" in block.text for block in WITH_COMMANDS[page]):
         shutil.rmtree(tmp_path / "runs" / "quickstart" / "seed-1")  # the page makes it with keys of its own
+    if any("data build" in block.text for block in WITH_COMMANDS[page]):
+        shutil.rmtree(tmp_path / "data")  # a store that is there is not built again
     for block in WITH_COMMANDS[page]:
         for command in commands(block):
             if why_not(command) is None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dglcell.training.directory import RunDirectory
-from tests.docs.browser import CHROMIUM, DESKTOP, DRAWN, OPTIONS, PHONE, TOO_WIDE, opened, served
+from tests.docs.browser import CHROMIUM, DESKTOP, DRAWN, OPTIONS, PHONE, TOO_WIDE, UNDRAWN, opened, served
 from tests.docs.site import BUILT, needs_the_site
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [
     pytest.mark.slow,
@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 SIZES = [pytest.param(DESKTOP, id="desktop"), pytest.param(PHONE, id="phone")]
-PATIENCE = 300_000
+PATIENCE = 120_000
 """Milliseconds: long, since machines are shared."""
 
 
@@ -40,6 +40,15 @@ def site() -> Iterator[str]:
         yield address
 
 
+def wait_until_drawn(page: Page, name: str) -> None:
+    """Wait for diagrams and mathematics; say which of them never came."""
+    library = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    try:
+        page.wait_for_function(DRAWN, timeout=PATIENCE)
+    except library.TimeoutError:
+        pytest.fail(f"{name} is never drawn: {page.evaluate(UNDRAWN)}")
+
+
 @needs_the_site
 @pytest.mark.parametrize("size", SIZES)
 def test_every_page_is_drawn_fits_and_has_no_errors(browser: Browser, site: str, size: tuple[int, int]) -> None:
@@ -49,7 +58,7 @@ def test_every_page_is_drawn_fits_and_has_no_errors(browser: Browser, site: str,
     for name in pages:
         with opened(browser, size) as (page, seen):
             page.goto(f"{site}/{name}", timeout=PATIENCE)
-            page.wait_for_function(DRAWN, timeout=PATIENCE)
+            wait_until_drawn(page, name)
             wide = page.evaluate(TOO_WIDE)
             scrolls = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             wrong = page.locator(".katex-error, pre.mermaid .error-icon").count()
