@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,21 +14,13 @@ from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
 from dglcell.training.resume import newest_checkpoint
 from dglcell.training.stop_signals import SIGNALS, requeue_job
+from tests.integration.processes import start
 from tests.integration.test_resume import assert_same_end
-from tests.tiny import BARE, Tiny, process_environment
+from tests.tiny import Tiny
 
 # 240 training strains in batches of 2: 120 steps an epoch, 40 of the optimiser.
 OPTIONS = ("model.dropout=0.2", "data.batch_size=2", "trainer.accumulate={0: 3}", "scheduler.name=cosine_restarts")
 OPTIONS += ("scheduler.interval=step", "scheduler.first_cycle=50", "trainer.epochs=4")
-
-
-def start(tiny: Tiny, runs: Path, *options: str) -> subprocess.Popen[str]:
-    """Train in a process of its own."""
-    arguments = tiny.overrides(runs, *BARE, *options)
-    command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *arguments]
-    return subprocess.Popen(
-        command, env=process_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
 
 
 def stop_in_an_epoch(process: subprocess.Popen[str], run: RunDirectory, number: signal.Signals) -> str:
