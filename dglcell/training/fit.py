@@ -77,6 +77,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
             config.plot_points,
             config.seed,
         ),
+        train_ranking=settings.train_ranking,
         about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
     )
 
