@@ -35,18 +35,21 @@ def stop_in_an_epoch(process: subprocess.Popen[str], run: RunDirectory, number: 
     return said
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_stopped_run_ends_like_one_that_never_stopped(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "ranking"), [(signal.SIGTERM, "true"), (signal.SIGUSR1, "false")])
+def test_a_stopped_run_ends_like_one_that_never_stopped(
+    tiny: Tiny, tmp_path: Path, number: signal.Signals, ranking: str
+) -> None:
+    options = (*OPTIONS, f"trainer.train_ranking={ranking}")
     run = RunDirectory(tmp_path / "stopped/tiny/seed-0")
-    said = stop_in_an_epoch(start(tiny, tmp_path / "stopped", *OPTIONS), run, number)
+    said = stop_in_an_epoch(start(tiny, tmp_path / "stopped", *options), run, number)
     assert "told to stop" in said
     assert "stopped; the same command goes on from here" in said
     assert "Traceback" not in said
     content = read_checkpoint(run.interrupted)
     assert content["unfinished"] is not None
     assert content["global_step"] % 40 > 0, "in the middle of an epoch"
-    tiny.train(tmp_path / "stopped", *OPTIONS)
-    whole = tiny.train(tmp_path / "whole", *OPTIONS).directory
+    tiny.train(tmp_path / "stopped", *options)
+    whole = tiny.train(tmp_path / "whole", *options).directory
     assert_same_end(whole, run)
 
 
