@@ -67,5 +67,5 @@ def rows(results: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 
 def spread(value: dict[str, float | None], sign: str = "") -> str:
     """Mean ± standard deviation, where there are several seeds."""
-    mean = f"{value['mean']:{sign}.3f}".replace("-", "\N{MINUS SIGN}")
+    mean = f"{value['mean']:{sign}z.3f}".replace("-", "\N{MINUS SIGN}")
     return mean if value["sd"] is None else f"{mean}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{value['sd']:.3f}"
