@@ -1,7 +1,8 @@
-"""Put what finished runs say into a JSON file: ``python benchmarks/collect.py [--what TEXT] OUT RUN [RUN …]``.
+"""Put what finished runs say into a JSON file: ``python benchmarks/collect.py [options] OUT RUN [RUN …]``.
 
 Runs that differ in their seed alone are summed up as mean and standard deviation. Of the experiments of an ablation,
-``…/whole`` and others beside it, the file also has how far each is from ``…/whole`` with the same seed and split.
+``…/whole`` and others beside it, the file also has how far each is from ``…/whole`` with the same seed and split; with
+``--whole NAME`` how far all are from the experiment of that name.
 """
 
 from __future__ import annotations
@@ -46,11 +47,12 @@ def summary(run: Path) -> dict[str, Any]:
     }
 
 
-def spread(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def spread(runs: list[dict[str, Any]], whole: str | None = None) -> list[dict[str, Any]]:
     """Test scores of every experiment over its seeds: mean and sample standard deviation, null for a single seed.
 
     Args:
         runs: as ``summary`` gives them.
+        whole: the experiment that others are compared with; the one beside them that is called ``whole`` where None.
     """
     by_key = {(run["experiment"], run["seed"], run["split"]["sha256"]): _test(run) for run in runs}
     found = []
@@ -58,9 +60,9 @@ def spread(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         mine = [run for run in runs if run["experiment"] == experiment]
         seeds = [run["seed"] for run in mine]
         row = {"experiment": experiment, "seeds": seeds, "test": _mean_and_sd([_test(run) for run in mine])}
-        folder, _, name = experiment.rpartition("/")
-        wholes = [by_key.get((f"{folder}/{WHOLE}", run["seed"], run["split"]["sha256"])) for run in mine]
-        if name != WHOLE and all(whole is not None for whole in wholes):
+        compared = whole or f"{experiment.rpartition('/')[0]}/{WHOLE}"
+        wholes = [by_key.get((compared, run["seed"], run["split"]["sha256"])) for run in mine]
+        if experiment != compared and all(scores is not None for scores in wholes):
             row["test_minus_whole"] = _mean_and_sd([_minus(_test(a), b) for a, b in zip(mine, wholes, strict=True)])
         found.append(row)
     return found
@@ -90,13 +92,14 @@ def main() -> None:
     """Collect."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--what", help="a sentence on the experiments")
+    parser.add_argument("--whole", metavar="NAME", help="the experiment that all others are compared with")
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("runs", type=Path, metavar="RUN", nargs="+")
     options = parser.parse_args()
     about = json.loads((options.runs[0] / "environment.json").read_text())
     environment = {key: about[key] for key in ("python", "packages", "threads") if key in about}
     rows = [summary(run) for run in options.runs]
-    content = {"environment": environment, "summary": spread(rows), "runs": rows}
+    content = {"environment": environment, "summary": spread(rows, options.whole), "runs": rows}
     if options.what:
         content = {"what": options.what, **content}
     options.out.write_text(json.dumps(content, indent=2) + "\n")

@@ -48,6 +48,22 @@ results says so in its first line. All commands are given from the root of a clo
 
 {listing}
 
+## What each part adds
+
+Parts of the graph or of the model are left out, everything else is as it was: strains, splits and seeds. Differences
+are taken seed by seed, since the draw of the test part moves all rows together; where the spread of a difference
+reaches zero, so few seeds cannot tell.
+
+### Collins 2007
+
+```{{include}} ../parts/ablation-collins2007-ablation.md
+```
+
+### yeast-GEM
+
+```{{include}} ../parts/ablation-yeast-gem.md
+```
+
 ```{{toctree}}
 :hidden:
 

@@ -17,7 +17,7 @@ from tests.docs.pages import DOCS, ROOT
 sys.path.insert(0, str(DOCS))
 pytest.importorskip("sphinx", reason="needs the extra 'docs'")
 
-from site_extension import chart, configuration, differences, experiments, modules, originals, results
+from site_extension import ablation, chart, configuration, differences, experiments, modules, originals, results
 
 
 def row(table: str, key: str) -> list[str]:
@@ -136,3 +136,15 @@ def test_all_keys_of_the_original_are_listed() -> None:
 def test_every_folder_of_the_package_has_a_page() -> None:
     folders = {path.parent.name for path in (ROOT / "dglcell").glob("*/*.py")}
     assert folders <= set(modules.FOLDERS)
+
+
+def test_tables_of_parts_left_out_are_those_of_the_committed_results() -> None:
+    made = ablation.pages(ROOT)
+    for name in ablation.FILES:
+        committed = ablation.read(ROOT, name)
+        shown = made[f"parts/ablation-{name}.md"].splitlines()
+        assert shown[0] == committed["what"]
+        assert len([line for line in shown if line.startswith("| ")]) == 2 + len(committed["summary"])
+    assert ablation.label("x/no-string-fusion") == "without STRING's channel `fusion`"
+    assert ablation.spread({"mean": -0.1234, "sd": 0.01}, sign="+") == "\N{MINUS SIGN}0.123\xa0±\xa00.010"
+    assert ablation.spread({"mean": 0.5, "sd": None}) == "0.500"

@@ -87,6 +87,13 @@ def test_parts_left_out_are_compared_seed_by_seed(
     assert content["summary"][1]["test_minus_whole"]["set_operator"]["pearson"] == {"mean": -0.09, "sd": 0.0141}
 
 
+def test_the_whole_may_have_a_name(collect: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, name, 0, value) for name, value in (("a/x", 0.5), ("a/y", 0.4), ("b/x/no-head", 0.3))]
+    content = collected(collect, monkeypatch, tmp_path / "out.json", runs, "--whole", "a/x")
+    found = [row.get("test_minus_whole", {}).get("set_operator", {}).get("pearson") for row in content["summary"]]
+    assert found == [None, {"mean": -0.1, "sd": None}, {"mean": -0.2, "sd": None}]
+
+
 def test_other_strains_are_not_compared(collect: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runs = [write_run(tmp_path, "a/x/whole", 0, 0.2), write_run(tmp_path, "a/x/no-graph", 1, 0.5)]
     content = collected(collect, monkeypatch, tmp_path / "out.json", runs)
