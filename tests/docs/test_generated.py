@@ -17,7 +17,17 @@ from tests.docs.pages import DOCS, ROOT
 sys.path.insert(0, str(DOCS))
 pytest.importorskip("sphinx", reason="needs the extra 'docs'")
 
-from site_extension import ablation, chart, configuration, differences, experiments, modules, originals, results
+from site_extension import (
+    ablation,
+    chart,
+    configuration,
+    differences,
+    experiments,
+    modules,
+    originals,
+    results,
+    side_by_side,
+)
 
 
 def row(table: str, key: str) -> list[str]:
@@ -125,6 +135,20 @@ def test_the_chart_is_drawn_from_the_committed_numbers() -> None:
     ended = {"status": "out_of_memory", "seconds_per_step": None, "peak_memory_bytes": None}
     results["rows"].append({**recorded[0], **ended})
     assert "out of memory" in chart.numbers(results)
+
+
+def test_tables_of_benchmarks_have_every_committed_row() -> None:
+    made = side_by_side.pages(ROOT)
+    turns = json.loads((ROOT / side_by_side.TURNS).read_text())["rows"]
+    assert made["parts/side-by-side.md"].count("\n|") == len(turns) + 2
+    for row in turns:
+        assert f"| {row['seconds_median']['auto']:.2f} |" in made["parts/side-by-side.md"]
+    for path in side_by_side.PRODUCTS.values():
+        for row in json.loads((ROOT / path).read_text())["products"]:
+            shown = side_by_side.milliseconds(row, "forward_seconds")
+            assert f"| {shown} |" in made["parts/products.md"]
+    for row in json.loads((ROOT / side_by_side.EPOCHS).read_text())["rows"]:
+        assert f"| {row['hours_of_332_313_strains']:.2f} | {row['hours_are']} |" in made["parts/whole-epoch.md"]
 
 
 def test_all_keys_of_the_original_are_listed() -> None:

@@ -1,0 +1,86 @@
+"""Tables of strategies that take steps in turn, of products alone, and of whole epochs, from the committed results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from site_extension.markdown import code, table
+
+RESULTS = Path("benchmarks/results")
+TURNS, EPOCHS = RESULTS / "side-by-side-cpu.json", RESULTS / "whole-epoch-cpu.json"
+PRODUCTS = {
+    "generated": RESULTS / "products-generated-cpu.json",
+    "public": RESULTS / "products-cpu.json",
+}
+
+
+def pages(root: Path) -> dict[str, str]:
+    """A table for each."""
+    read = {path: json.loads((root / path).read_text()) for path in (TURNS, EPOCHS, *PRODUCTS.values())}
+    products = "\n".join(product_table(read[path], path) for path in PRODUCTS.values())
+    return {
+        "parts/side-by-side.md": turn_table(read[TURNS]["rows"]),
+        "parts/products.md": products,
+        "parts/whole-epoch.md": epoch_table(read[EPOCHS]["rows"]),
+    }
+
+
+def turn_table(rows: list[dict[str, Any]]) -> str:
+    """Median seconds of a step by strategy."""
+    methods = list(rows[0]["seconds_median"])
+    header = ("", "B", "H", "L", "deleted", *(code(m.removesuffix(":auto")) for m in methods), "auto / best pinned")
+    body = [
+        (
+            row["conv"].upper(),
+            *(row[key] for key in ("batch", "hidden", "layers", "deletions")),
+            *(f"{row['seconds_median'][m]:.2f}" if m in row["seconds_median"] else "" for m in methods),
+            f"{row['auto_over_best_pinned']:.2f}",
+        )
+        for row in rows
+    ]
+    return f"Seconds per step, median of steps taken in turn; `{TURNS}`.\n\n{table(header, body, 'l' + 'r' * 9)}"
+
+
+def product_table(results: dict[str, Any], path: Path) -> str:
+    """Milliseconds of a product over all networks by kernel."""
+    rows: dict[str, dict[bool, dict[str, Any]]] = {}
+    for row in results["products"]:
+        rows.setdefault(row["kernel"], {})[row["weighted"]] = row
+    about, first = results["environment"], results["products"][0]
+    body = [
+        (code(kernel), *(milliseconds(by[weighted], key) for weighted in (False, True) for key in KEYS))
+        for kernel, by in rows.items()
+    ]
+    title = (
+        f"{about['cell'].capitalize()}: {first['edges']:,} edges, B = {first['batch']}, H = {first['hidden']}; "
+        f"milliseconds over all networks; `{path}`.\n"
+    )
+    header = ("kernel", "product", "and gradient", "weighted", "and gradient")
+    return f"{title}\n{table(header, body, 'lrrrr')}"
+
+
+KEYS = ("forward_seconds", "forward_backward_seconds")
+
+
+def milliseconds(row: dict[str, Any], key: str) -> str:
+    """Or why there are none."""
+    return f"{1e3 * row[key]:,.0f}" if row["status"] == "ok" else row["status"].replace("_", " ")
+
+
+def epoch_table(rows: list[dict[str, Any]]) -> str:
+    """Hours of an epoch of the original experiments' size."""
+    header = ("experiment", "strains run", "strains/s", "peak MB", "hours of an epoch", "")
+    body = [
+        (
+            code(row["experiment"]),
+            f"{row['strains']:,}",
+            f"{row['training_strains_per_second']:,.2f}",
+            f"{row['peak_memory_bytes'] / 1e6:,.0f}",
+            f"{row['hours_of_332_313_strains']:.2f}",
+            row["hours_are"],
+        )
+        for row in rows
+    ]
+    return table(header, body, "lrrrrl")
