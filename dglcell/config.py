@@ -99,13 +99,15 @@ class TrainerConfig:
     clip: float | None = 10.0  # largest gradient norm; null for none
     deterministic: bool = True  # refuse non-deterministic kernels
     threads: int | None = None  # CPU threads of torch; its default where null
+    timeout: int = 1800  # seconds for which processes wait for one another, starting included, before all end
     patience: int | None = None  # stop after so many epochs without a better validation loss; null for never
     evaluate: str = "best_pearson"  # which is reported: best_loss | best_pearson | best_average_precision | last
+    train_ranking: bool = True  # ranks of the training part as well, which keeps an epoch's predictions of it
     progress: bool = True  # a progress bar, on a terminal
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
-        for key in ("epochs", "devices", "num_nodes", "threads", "patience"):
+        for key in ("epochs", "devices", "num_nodes", "threads", "timeout", "patience"):
             number = getattr(self, key)
             if number is not None and number < 1:
                 raise ConfigError(f"`trainer.{key}` is too small", got=number, expected="1 or more")

@@ -28,6 +28,7 @@ def minimal(tmp_path: Path) -> Path:
         ("trainer.devices=0", "`trainer.devices` is too small"),
         ("trainer.threads=-2", "`trainer.threads` is too small"),
         ("trainer.patience=0", "`trainer.patience` is too small"),
+        ("trainer.timeout=0", "`trainer.timeout` is too small"),
         ("trainer.evaluate=best", "`trainer.evaluate` is unknown\n  got:      best\n  expected: best_loss"),
         ("trainer.clip=0", "`trainer.clip` must be positive"),
         ("trainer.accumulate={0: 0}", "`trainer.accumulate` is no schedule\n  got:      {0: 0}"),

@@ -19,14 +19,14 @@ HEADER = 7
 
 @dataclass
 class OfflineRun:
-    """What one file holds."""
+    """What one file holds; no exit code where it has no end."""
 
     run_id: str = ""
     group: str = ""
     preempted: bool = False
     config: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
-    finished: bool = False
+    exit_code: int | None = None
 
 
 def read_offline_run(path: Path) -> OfflineRun:
@@ -50,7 +50,7 @@ def read_offline_run(path: Path) -> OfflineRun:
         elif kind == "preempting":
             found.preempted = True
         elif kind == "exit":
-            found.finished = True
+            found.exit_code = record.exit.exit_code
     return found
 
 

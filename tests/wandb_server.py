@@ -19,6 +19,8 @@ class UploadedRun:
     group: str | None = None
     config: str = "{}"
     files: dict[str, list[str]] = field(default_factory=dict)
+    preempting: bool = False
+    exit_code: int | None = None
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -42,6 +44,8 @@ class Handler(BaseHTTPRequestHandler):
         for name, lines in content.get("files", {}).items():
             kept = run.files.setdefault(name, [])
             kept[lines["offset"] :] = lines["content"]
+        run.preempting |= content.get("preempting", False)
+        run.exit_code = content.get("exitcode", run.exit_code)
         self._reply({})
 
     def do_PUT(self) -> None:

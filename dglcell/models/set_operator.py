@@ -22,7 +22,8 @@ from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.knockout import keep_genes
 from dglcell.perturbation.perturb import perturb
-from dglcell.perturbation.states import States, pooling_shares, shared_sums
+from dglcell.perturbation.row_wise import shared_sums
+from dglcell.perturbation.states import States, pooling_shares
 
 State = tuple[tuple[int, int], ...]
 

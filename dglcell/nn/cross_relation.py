@@ -12,7 +12,8 @@ from dglcell.nn.pairwise_interaction import PairwiseInteraction
 from dglcell.nn.registry import make_norm
 from dglcell.nn.relation_attention import RelationAttention
 from dglcell.nn.relation_mixer import RelationMixer
-from dglcell.perturbation.states import Addend, States, sum_states, sum_updates
+from dglcell.perturbation.state_sums import Addend, map_states, sum_states, sum_updates
+from dglcell.perturbation.states import States
 
 CROSS_RELATION = ("sum", "mean", "cross_attention", "pairwise_interaction")
 LEARNED = CROSS_RELATION[2:]
@@ -108,6 +109,6 @@ def combine_relations(
     if mixer is not None:
         return mixer.combine(updates, residual)
     if how == "mean":
-        mean = sum_updates(updates).map(lambda total: total / len(updates))
+        mean = map_states(lambda total: total / len(updates), sum_updates(updates))
         return sum_states([mean, *residual])
     return sum_updates([*updates, *((None, [x]) for x in residual)])

@@ -10,6 +10,7 @@ from dglcell.graph.schema import Relation
 from dglcell.kernels.attention import GATv2Score
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.row_wise import RowWise
+from dglcell.perturbation.state_sums import map_states
 from dglcell.perturbation.states import States
 
 
@@ -56,7 +57,7 @@ class GATv2Conv(nn.Module):
         """Attention over surviving in-edges."""
         score = GATv2Score(self.vector, self.edge_vector, self.slope)
         keys, queries = RowWise(self.keys, self.keys), RowWise(self.queries, self.queries)
-        return perturbed.attend(self.relation, source.map(keys), destination.map(queries), score)
+        return perturbed.attend(self.relation, map_states(keys, source), map_states(queries, destination), score)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """What a node received, shifted; its own state has taken part in the scores."""

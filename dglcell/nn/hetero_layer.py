@@ -15,7 +15,8 @@ from dglcell.nn.registry import make_activation, make_norm
 from dglcell.nn.relation_mixer import RelationMixer, RelationWeights
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.row_wise import RowWise
-from dglcell.perturbation.states import Addend, States
+from dglcell.perturbation.state_sums import Addend
+from dglcell.perturbation.states import States
 
 
 class Conv(Protocol):

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from dglcell.nn.mlp import mlp
 from dglcell.perturbation.row_wise import RowWise
+from dglcell.perturbation.state_sums import map_states
 from dglcell.perturbation.states import States
 
 
@@ -31,7 +32,7 @@ class AttentionPooling(nn.Module):
 
     def forward(self, states: States, keep_NB: Tensor) -> Tensor:
         """[B, H] pooled states; zero for a strain that keeps no node of this type."""
-        pooled_BH = states.softmax_pool(states.map(RowWise(self.gate, self.gate)), keep_NB)
+        pooled_BH = states.softmax_pool(map_states(RowWise(self.gate, self.gate), states), keep_NB)
         # A weighted mean of linear maps is the linear map of the weighted mean: B rows instead of N · B.
         has_nodes_B1 = keep_NB.any(0).unsqueeze(1)
         return torch.where(has_nodes_B1, self.value(pooled_BH), 0.0)

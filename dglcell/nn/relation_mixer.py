@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from dglcell.kernels.chain import Chain, PlainUpdate, RowUpdate, Step
 from dglcell.perturbation.row_wise import RowWise
-from dglcell.perturbation.states import Addend, States, sum_updates
+from dglcell.perturbation.state_sums import Addend, sum_updates
+from dglcell.perturbation.states import States
 
 NODES_AT_ONCE = 2048
 """For how many nodes weights are computed at a time."""

@@ -8,7 +8,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from dglcell.perturbation.row_wise import RowWise
 from dglcell.perturbation.states import DenseStates, States
 from dglcell.perturbation.strain_sums import Message
 
@@ -34,10 +33,6 @@ class Received(States):
     def dtype(self) -> torch.dtype:
         """See ``States.dtype``."""
         return self.pending[1].dtype
-
-    def map(self, function: RowWise | Callable[[Tensor], Tensor]) -> States:
-        """See ``States.map``."""
-        return self._whole.map(function)
 
     def dense(self) -> Tensor:
         """See ``States.dense``."""

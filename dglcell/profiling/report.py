@@ -9,6 +9,8 @@ from dglcell.profiling.modes import MODES
 from dglcell.profiling.profile import Profile
 
 NAME_WIDTH = 28
+# From how many times the median on a step is said to be slow.
+UNEVEN = 2.0
 
 
 def format_profile(profile: Profile) -> str:
@@ -35,17 +37,27 @@ def format_processes(profile: Profile) -> str:
 
 
 def _speed(profile: Profile) -> list[str]:
-    waits = "not applicable on a CPU" if profile.synchronisations is None else f"{profile.synchronisations}/step"
+    host = profile.synchronisations is None
+    copied = "not applicable on a CPU" if host else f"{profile.bytes_to_device:,} bytes/step"
+    waits = "not applicable on a CPU" if host else f"{profile.synchronisations}/step"
     memory = "not measured" if profile.peak_memory_bytes is None else f"{profile.peak_memory_bytes / 1e6:,.1f} MB"
     milliseconds = [seconds * 1e3 for seconds in profile.steps]
-    return [
+    median = statistics.median(milliseconds)
+    lines = [
         f"step                    {profile.seconds_per_step * 1e3:,.2f} ms on average; median "
-        f"{statistics.median(milliseconds):,.2f}, {min(milliseconds):,.2f} to {max(milliseconds):,.2f}",
+        f"{median:,.2f}, {min(milliseconds):,.2f} to {max(milliseconds):,.2f}",
         f"speed                   {profile.steps_per_second:,.2f} it/s, {profile.samples_per_second:,.1f} samples/s",
-        f"copied to the device    {profile.bytes_to_device:,} bytes/step",
+        f"copied to the device    {copied}",
         f"host-device syncs       {waits}",
         f"peak memory             {memory} above what there was before the first step",
     ]
+    if max(milliseconds) > UNEVEN * median:
+        lines.append(
+            f"uneven                  the slowest step took {max(milliseconds) / median:.1f} times the median: if "
+            "something else runs on this\n                        machine, averages and shares are its as well; "
+            "longer --warm-up and more --steps help otherwise"
+        )
+    return lines
 
 
 def _table(profile: Profile) -> list[str]:

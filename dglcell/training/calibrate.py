@@ -29,7 +29,8 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.row_index import RowIndex
-from dglcell.perturbation.states import DenseStates, SharedStates, States, sum_updates
+from dglcell.perturbation.state_sums import sum_updates
+from dglcell.perturbation.states import DenseStates, SharedStates, States
 
 log = logging.getLogger("dglcell")
 

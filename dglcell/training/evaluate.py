@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,9 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.metrics import ResultRow, regression_metrics
 from dglcell.training.prepare import Prepared
 from dglcell.training.ranking import best_threshold, classification_metrics, f1
+
+WRITTEN_STRAINS = 2**16
+"""How many are written together."""
 
 
 @torch.inference_mode()
@@ -167,14 +171,22 @@ def _column(table: Mapping[str, NDArray[np.float32]], t: int) -> dict[str, NDArr
 
 def write_predictions(path: Path, prepared: Prepared, strains: Tensor, predicted_ST: NDArray[np.float32]) -> None:
     """A CSV with one row per strain: its genes, measured and predicted phenotypes in original units."""
-    dataset, names = prepared.dataset, prepared.cell.genes.names
-    genes, offsets = dataset.genes.tolist(), dataset.offsets.tolist()
+    dataset, names = prepared.dataset, np.array(prepared.cell.genes.names, dtype=object)
     header = ["genes"] + [f"{kind}_{name}" for name in dataset.phenotypes for kind in ("measured", "predicted")]
     with atomic_file(path) as partial, open(partial, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
-        for strain, predicted in zip(strains.tolist(), predicted_ST.tolist(), strict=True):
-            deleted = ";".join(names[g] for g in genes[offsets[strain] : offsets[strain + 1]])
-            measured = dataset.labels[strain].tolist()
-            pairs = [f"{x:.6g}" for pair in zip(measured, predicted, strict=True) for x in pair]
-            writer.writerow([deleted, *("" if x == "nan" else x for x in pairs)])
+        parts = (strains.split(WRITTEN_STRAINS), torch.from_numpy(predicted_ST).split(WRITTEN_STRAINS))
+        for block, predicted_BT in zip(*parts, strict=True):
+            counts = dataset.offsets[block + 1] - dataset.offsets[block]
+            batch = dataset.gather(block, int(counts.sum()))
+            deleted = iter(names[batch.genotypes.genes.numpy()].tolist())
+            genes = [";".join(itertools.islice(deleted, count)) for count in counts.tolist()]
+            pairs = zip(batch.labels.T, predicted_BT.T, strict=True)
+            columns = [_texts(column) for pair in pairs for column in pair]
+            writer.writerows(zip(genes, *columns, strict=True))
+
+
+def _texts(values: Tensor) -> list[str]:
+    """Numbers as they are written, nothing where there is none."""
+    return ["" if value != value else f"{value:.6g}" for value in values.tolist()]

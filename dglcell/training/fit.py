@@ -77,6 +77,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
             config.plot_points,
             config.seed,
         ),
+        train_ranking=settings.train_ranking,
         about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
     )
 
@@ -114,10 +115,11 @@ def fit(
     files = trainer.strategy.checkpoint_io
     assert isinstance(files, CheckpointFiles)
     files.read = checkpoint
-    with warnings.catch_warnings(), tracked(config, directory) as logger:
+    # A signal that comes after the last epoch stops the run, but not one that is tracked any more: it was finished.
+    with warnings.catch_warnings(), signals.noted(), tracked(config, directory) as logger:
         quieten()
         trainer.logger = logger
-        with signals.noted(), launched(trainer):
+        with launched(trainer):
             try:
                 with interrupts():
                     path = None if checkpoint is None else checkpoint.path

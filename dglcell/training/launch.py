@@ -19,7 +19,7 @@ from lightning_fabric.plugins.environments import ClusterEnvironment
 
 import __main__
 from dglcell.errors import DglcellError
-from dglcell.training.group import is_gone
+from dglcell.training.group import is_gone, is_silent
 
 PARENT = "DGLCELL_PARENT"
 """Variable with the id of the process that started this one."""
@@ -39,7 +39,7 @@ def launched(trainer: pl.Trainer) -> Iterator[None]:
     The others are started with this process's command line, and come to the same place by themselves.
 
     Raises:
-        DglcellError: another process has ended in the middle of it.
+        DglcellError: another process has ended in the middle of it, or does not answer.
     """
     environment = getattr(trainer.strategy, "cluster_environment", None)
     children: dict[int, subprocess.Popen[bytes]] = {}
@@ -53,6 +53,8 @@ def launched(trainer: pl.Trainer) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        if is_silent(error):
+            raise _silent(error) from error
         if is_gone(error):
             raise _lost(children) from error
         raise
@@ -134,6 +136,17 @@ def _lost(children: dict[int, subprocess.Popen[bytes]]) -> DglcellError:
         "another process of this run has ended, and training cannot go on without it",
         got=", ".join(ended) or None,
         do="look for what it printed, or whether memory ran out; the same command goes on from the last checkpoint",
+    )
+
+
+def _silent(error: RuntimeError) -> DglcellError:
+    """The error of a process that waits for one that is there, or should be, and does nothing."""
+    return DglcellError(
+        "another process of this run has not answered within `trainer.timeout`",
+        got=str(error).rpartition("] ")[2],
+        do="see what each process was doing, and whether they can reach each other (GLOO_SOCKET_IFNAME, "
+        "NCCL_SOCKET_IFNAME); raise `trainer.timeout` if one is only slow; the same command goes on from the last "
+        "checkpoint",
     )
 
 

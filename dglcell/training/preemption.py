@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import Any
 
 import pytorch_lightning as pl
@@ -30,13 +31,18 @@ class Preemption(Callback):
         directory: of the run.
         signals: that the run has received.
         accumulation: of gradients, where there is one.
+        timeout: how long ranks wait for one another.
     """
 
     def __init__(
-        self, directory: RunDirectory, signals: StopSignals, accumulation: GradientAccumulationScheduler | None = None
+        self,
+        directory: RunDirectory,
+        signals: StopSignals,
+        accumulation: GradientAccumulationScheduler | None,
+        timeout: timedelta,
     ) -> None:
-        self.directory, self.signals, self.accumulation = directory, signals, accumulation
-        self._hosts = HostGroup()
+        self.directory, self.signals, self.accumulation, self.timeout = directory, signals, accumulation, timeout
+        self._hosts = HostGroup(timeout)
         self._losses = LossWatch()
         self._stepped = False
 
@@ -46,7 +52,7 @@ class Preemption(Callback):
         Raises:
             StoppedError: there is nothing to save yet.
         """
-        self._hosts = HostGroup()
+        self._hosts = HostGroup(self.timeout)
         # Lightning sets this when an epoch starts, and not where one is continued.
         if self.accumulation is not None:
             trainer.accumulate_grad_batches = self.accumulation.get_accumulate_grad_batches(trainer.current_epoch)

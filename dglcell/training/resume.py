@@ -29,6 +29,7 @@ FREE_KEYS = (
     "trainer.epochs",
     "trainer.progress",
     "trainer.threads",
+    "trainer.timeout",
     "trainer.evaluate",
     "data.eval_batch_size",
     "data.streaming.readers",

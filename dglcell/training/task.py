@@ -21,6 +21,7 @@ from dglcell.models.prediction import Prediction, StrainModel
 from dglcell.training.gather import gather_rows
 from dglcell.training.metrics import regression_metrics
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler
+from dglcell.training.pair_sums import EpochSums, metrics_of, pair_sums, sum_rows
 from dglcell.training.pictures import EpochPictures
 from dglcell.training.ranking import classification_metrics
 from dglcell.training.record import EpochLog
@@ -31,7 +32,7 @@ class StrainTask(pl.LightningModule):
     """Learning phenotypes from genotypes.
 
     Labels are normalised by the training part's statistics; the loss is taken in normalised units, metrics in both.
-    A step only enqueues work on the device: predictions and losses stay there until the epoch ends.
+    A step only enqueues work on the device: predictions and losses, or sums of them, stay there until the epoch ends.
 
     Args:
         model: genotypes → predictions in normalised units.
@@ -45,6 +46,7 @@ class StrainTask(pl.LightningModule):
         record: where every epoch's figures go.
         about: what checkpoints say of themselves, plain containers.
         pictures: draws the validation part while the model learns; nothing where None.
+        train_ranking: whether to keep an epoch's predictions of the training part, for the metrics that compare ranks.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class StrainTask(pl.LightningModule):
         record: EpochLog,
         about: dict[str, Any],
         pictures: EpochPictures | None = None,
+        train_ranking: bool = True,
     ) -> None:
         super().__init__()
         self.model, self.normaliser, self.phenotypes = model, normaliser, phenotypes
@@ -70,6 +73,7 @@ class StrainTask(pl.LightningModule):
         self.epochs, self.steps, self.record, self.about = epochs, steps, record, about
         self.pictures = pictures
         self._seen: dict[str, list[tuple[Tensor, Tensor, Tensor]]] = {"train": [], "validation": []}
+        self._sums = None if train_ranking else EpochSums()
         self._terms: dict[str, list[str]] = {}
         self._embedding_sums: list[Tensor] = []
         self._embeddings: list[Tensor] = []
@@ -115,13 +119,24 @@ class StrainTask(pl.LightningModule):
         if part == "validation" and prediction.embedding is not None:
             self._remember(prediction.embedding)
         self._terms[part] = list(loss.terms)
-        self._seen[part].append((prediction.phenotypes.detach().float(), batch.labels, summed.double()[None]))
+        outputs_BT = prediction.phenotypes.detach().float()
+        if part == "train" and self._sums is not None:
+            self._sums.add(self._pair_sums(outputs_BT, batch.labels, target_BT), summed.double())
+        else:
+            self._seen[part].append((outputs_BT, batch.labels, summed.double()[None]))
         return loss.total
+
+    def _pair_sums(self, outputs_BT: Tensor, labels_BT: Tensor, target_BT: Tensor) -> Tensor:
+        """[2, T, 12] sums in original and in normalised units."""
+        original = pair_sums(self.normaliser.restore(outputs_BT), labels_BT)
+        return torch.stack([original, pair_sums(self.normaliser.expect(outputs_BT), target_BT)])
 
     def on_train_epoch_start(self) -> None:
         """Start the clock."""
         self._started = time.perf_counter()
         self._seen["train"].clear()
+        if self._sums is not None:
+            self._sums.clear()
 
     def on_validation_epoch_start(self) -> None:
         """Forget what a sanity check may have left."""
@@ -150,7 +165,7 @@ class StrainTask(pl.LightningModule):
 
     def on_train_epoch_end(self) -> None:
         """Figures of the epoch, written to its record and logged at once, so that they are one row of any logger."""
-        _, _, figures = self._measure("train")
+        figures = self._measure("train")[2] if self._sums is None else self._measure_sums(self._sums)
         seconds = time.perf_counter() - self._started
         figures |= {"learning_rate": self._learning_rate, "seconds": seconds, **self._figures}
         self.log_dict(figures)
@@ -173,24 +188,45 @@ class StrainTask(pl.LightningModule):
         """Predictions and labels [S, T] of all ranks, in original units, and the figures of the epoch."""
         outputs_ST, labels_ST, losses = (gather_rows(rows) for rows in self._seen_rows(part))
         self._seen[part].clear()
-        *totals, present = losses.sum(0).tolist()
-        names = [f"{part}/loss", *(f"{part}/loss/{term}" for term in self._terms[part])]
-        figures = {name: total / max(present, 1.0) for name, total in zip(names, totals, strict=True)}
         targets_ST = self.normaliser.normalise(labels_ST)
         expected_ST, restored_ST = self.normaliser.expect(outputs_ST), self.normaliser.restore(outputs_ST)
-        scores: dict[str, list[float]] = {}
-        for t, (name, kind) in enumerate(zip(self.phenotypes, self.kinds, strict=True)):
+        scores = []
+        for t, kind in enumerate(self.kinds):
             predicted, measured = restored_ST[:, t].cpu(), labels_ST[:, t].cpu()
             original = regression_metrics(predicted, measured)
             if kind == CLASSIFICATION:
                 original |= classification_metrics(predicted, measured)
+            scores.append((original, regression_metrics(expected_ST[:, t].cpu(), targets_ST[:, t].cpu())))
+        return restored_ST, labels_ST, self._name_figures(part, losses, scores)
+
+    def _measure_sums(self, sums: EpochSums) -> dict[str, float]:
+        """The figures of the training part, from the sums of all ranks."""
+        pairs, losses = (gather_rows(rows) for rows in sums.rows())
+        sums.clear()
+        original, normalised = sum_rows(pairs).cpu()
+        scores = [(metrics_of(o), metrics_of(n)) for o, n in zip(original, normalised, strict=True)]
+        return self._name_figures("train", losses, scores)
+
+    def _name_figures(
+        self, part: str, losses: Tensor, scores: list[tuple[dict[str, float], dict[str, float]]]
+    ) -> dict[str, float]:
+        """The figures of an epoch by their names.
+
+        Args:
+            part: of the split.
+            losses: a row per batch or rank; the last column holds the numbers of labels.
+            scores: of each phenotype in original and in normalised units.
+        """
+        *totals, present = losses.sum(0).tolist()
+        names = [f"{part}/loss", *(f"{part}/loss/{term}" for term in self._terms[part])]
+        figures = {name: total / max(present, 1.0) for name, total in zip(names, totals, strict=True)}
+        means: dict[str, list[float]] = {}
+        for name, (original, normalised) in zip(self.phenotypes, scores, strict=True):
             figures |= {f"{part}/{name}/{metric}": value for metric, value in original.items()}
-            normalised = regression_metrics(expected_ST[:, t].cpu(), targets_ST[:, t].cpu())
             figures |= {f"{part}/{name}/normalised/{m}": normalised[m] for m in ("mse", "rmse", "mae")}
             for metric in [m for m in ("pearson", "average_precision") if m in original]:
-                scores.setdefault(metric, []).append(original[metric])
-        figures |= {f"{part}/{metric}": _mean_of_finite(values) for metric, values in scores.items()}
-        return restored_ST, labels_ST, figures
+                means.setdefault(metric, []).append(original[metric])
+        return figures | {f"{part}/{metric}": _mean_of_finite(values) for metric, values in means.items()}
 
     def configure_optimizers(self) -> Any:
         """Optimiser and schedule."""
@@ -223,15 +259,25 @@ class StrainTask(pl.LightningModule):
         unfinished = checkpoint.get("unfinished")
         if unfinished is not None:
             self._started = time.perf_counter() - unfinished["seconds"]
-            # Once over all ranks: what each of them had seen is gathered in it.
+            # Once over all ranks: what each of them had seen is gathered in it. It was read on the host.
             if self.trainer.is_global_zero:
-                self._seen["train"].append(tuple(unfinished["seen"]))
+                self._take_up([tensor.to(self.trainer.strategy.root_device) for tensor in unfinished["seen"]])
+
+    def _take_up(self, seen: list[Tensor]) -> None:
+        """Go on from what an unfinished epoch had seen."""
+        if self._sums is None:
+            outputs, labels, losses = seen
+            self._seen["train"].append((outputs, labels, losses))
+        else:
+            pairs, losses = seen
+            self._sums.add_rows(pairs, losses)
 
     def _unfinished(self) -> dict[str, Any] | None:
         """What the epoch's figures need of its steps so far, of all ranks; None between epochs."""
-        if not self._seen["train"]:
+        if not (self._seen["train"] or self._sums):
             return None
-        seen = [gather_rows(rows) for rows in self._seen_rows("train")]
+        rows = self._sums.rows() if self._sums else self._seen_rows("train")
+        seen = [gather_rows(one) for one in rows]
         return {"seen": seen, "seconds": time.perf_counter() - self._started}
 
     def _seen_rows(self, part: str) -> tuple[Tensor, Tensor, Tensor]:

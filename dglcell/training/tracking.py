@@ -18,6 +18,9 @@ from dglcell.training.directory import RunDirectory
 from dglcell.training.offline_files import mark_complete
 from dglcell.training.ranks import is_rank_zero
 
+KILLED = 255
+"""Exit code by which W&B tells a run that its user has ended from one that has failed."""
+
 
 class StepLogger(WandbLogger):
     """Logs under the optimiser's step.
@@ -36,6 +39,10 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
     """A W&B logger, or None where it is disabled; its run is finished at the end, so that its file is complete.
 
     The run id is kept in the run directory, so that a continued run stays the same run. Rank 0 alone logs.
+
+    W&B shows a run that ends with 0 as finished, one that was marked before it ends with anything else as preempted,
+    and any other as failed (https://docs.wandb.ai/models/sweeps/signal-handling-sweep-runs). A run that a signal has
+    stopped is to be continued: marked, with the exit code that shells give to the signal.
 
     Raises:
         MissingDependencyError: wandb is not installed.
@@ -70,9 +77,12 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
         run.config.update(OmegaConf.to_container(OmegaConf.structured(config)), allow_val_change=True)
         yield StepLogger(experiment=run)
         exit_code = 0
-    except StoppedError:
-        # Shown as preempted, not as failed.
+    except StoppedError as stop:
         run.mark_preempting()
+        exit_code = 128 + stop.signal
+        raise
+    except KeyboardInterrupt:
+        exit_code = KILLED
         raise
     finally:
         folder = Path(run.dir).parent

@@ -6,13 +6,15 @@ import logging
 import sys
 import warnings
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumulationScheduler, ModelCheckpoint
 from pytorch_lightning.profilers import Profiler
+from pytorch_lightning.strategies import DDPStrategy
 
-from dglcell.config import Config
+from dglcell.config import Config, TrainerConfig
 from dglcell.data.kinds import CLASSIFICATION
 from dglcell.errors import ConfigError
 from dglcell.training.checkpoint_files import CheckpointFiles
@@ -45,7 +47,7 @@ def make_trainer(
                 accelerator=settings.accelerator,
                 devices=settings.devices,
                 num_nodes=settings.num_nodes,
-                strategy=settings.strategy,
+                strategy=_strategy(settings),
                 precision=precision,
                 max_epochs=settings.epochs,
                 gradient_clip_val=settings.clip,
@@ -70,6 +72,14 @@ def make_trainer(
             ) from error
     leave_signals_alone(trainer)
     return trainer
+
+
+def _strategy(settings: TrainerConfig) -> str | DDPStrategy:
+    """Lightning's name for it; where several processes work together, with the time they wait for one another."""
+    many = settings.devices * settings.num_nodes > 1
+    if settings.strategy == "ddp" or (settings.strategy == "auto" and many):
+        return DDPStrategy(timeout=timedelta(seconds=settings.timeout))
+    return settings.strategy
 
 
 def make_callbacks(
@@ -114,7 +124,8 @@ def make_callbacks(
     if accumulation is not None:
         callbacks.append(accumulation)
     # After it, whose setting is put right where a run continues in the middle of an epoch.
-    return [*callbacks, Preemption(directory, signals, accumulation)]
+    timeout = timedelta(seconds=config.trainer.timeout)
+    return [*callbacks, Preemption(directory, signals, accumulation, timeout)]
 
 
 def shows_bar(config: Config) -> bool:

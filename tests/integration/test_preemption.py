@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,21 +14,13 @@ from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
 from dglcell.training.resume import newest_checkpoint
 from dglcell.training.stop_signals import SIGNALS, requeue_job
+from tests.integration.processes import start
 from tests.integration.test_resume import assert_same_end
-from tests.tiny import BARE, Tiny, process_environment
+from tests.tiny import Tiny
 
 # 240 training strains in batches of 2: 120 steps an epoch, 40 of the optimiser.
 OPTIONS = ("model.dropout=0.2", "data.batch_size=2", "trainer.accumulate={0: 3}", "scheduler.name=cosine_restarts")
 OPTIONS += ("scheduler.interval=step", "scheduler.first_cycle=50", "trainer.epochs=4")
-
-
-def start(tiny: Tiny, runs: Path, *options: str) -> subprocess.Popen[str]:
-    """Train in a process of its own."""
-    arguments = tiny.overrides(runs, *BARE, *options)
-    command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *arguments]
-    return subprocess.Popen(
-        command, env=process_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
 
 
 def stop_in_an_epoch(process: subprocess.Popen[str], run: RunDirectory, number: signal.Signals) -> str:
@@ -44,18 +35,21 @@ def stop_in_an_epoch(process: subprocess.Popen[str], run: RunDirectory, number: 
     return said
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_stopped_run_ends_like_one_that_never_stopped(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "ranking"), [(signal.SIGTERM, "true"), (signal.SIGUSR1, "false")])
+def test_a_stopped_run_ends_like_one_that_never_stopped(
+    tiny: Tiny, tmp_path: Path, number: signal.Signals, ranking: str
+) -> None:
+    options = (*OPTIONS, f"trainer.train_ranking={ranking}")
     run = RunDirectory(tmp_path / "stopped/tiny/seed-0")
-    said = stop_in_an_epoch(start(tiny, tmp_path / "stopped", *OPTIONS), run, number)
+    said = stop_in_an_epoch(start(tiny, tmp_path / "stopped", *options), run, number)
     assert "told to stop" in said
     assert "stopped; the same command goes on from here" in said
     assert "Traceback" not in said
     content = read_checkpoint(run.interrupted)
     assert content["unfinished"] is not None
     assert content["global_step"] % 40 > 0, "in the middle of an epoch"
-    tiny.train(tmp_path / "stopped", *OPTIONS)
-    whole = tiny.train(tmp_path / "whole", *OPTIONS).directory
+    tiny.train(tmp_path / "stopped", *options)
+    whole = tiny.train(tmp_path / "whole", *options).directory
     assert_same_end(whole, run)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
-from dglcell.errors import DataError
+from dglcell.config import Config, TrackingConfig
+from dglcell.errors import DataError, StoppedError
 from dglcell.training.directory import RunDirectory
 from dglcell.training.offline_files import find_offline_files
 from dglcell.training.sync import plan_sync
+from dglcell.training.tracking import tracked
 from tests.tiny import Tiny
 from tests.wandb_server import WandbServer
 
@@ -72,12 +75,24 @@ def test_a_continued_run_is_one_run_and_is_uploaded_once(
     assert [row["epoch"] for row in run.history] == [0, 1, 2]
     # 240 training strains in batches of 64: four steps an epoch, counted on where the run was continued.
     assert [row["_step"] for row in run.history] == [3, 7, 11]
+    assert (run.preempting, run.exit_code) == (False, 0)
     assert "2 files uploaded, 0 were before" in capsys.readouterr().out
     assert main(["sync", str(runs)]) == 0
     assert "1 files uploaded, 2 were before" in capsys.readouterr().out
     assert len(run.history) == 3
     assert len(server.runs[run_id(second)].history) == 1
     assert not (runs.parent / "wandb").exists()
+
+
+def test_a_run_that_was_stopped_is_preempted(runs: Path, server: WandbServer) -> None:
+    folder = runs / "stopped"
+    folder.mkdir()
+    config = Config(tracking=TrackingConfig(wandb="offline"))
+    with pytest.raises(StoppedError), tracked(config, RunDirectory(folder)):
+        raise StoppedError(signal.SIGUSR1)
+    assert main(["sync", str(folder)]) == 0
+    run = server.runs[run_id(folder)]
+    assert (run.preempting, run.exit_code) == (True, 128 + signal.SIGUSR1)
 
 
 def test_a_dry_run_only_says_what_it_would_do(

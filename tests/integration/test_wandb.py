@@ -7,9 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Callback
 
+from dglcell.errors import DataError, StoppedError
+from dglcell.training import run as run_module
 from dglcell.training.directory import RunDirectory
 from dglcell.training.offline_files import find_offline_files
+from dglcell.training.trainer import make_callbacks
 from tests.integration.test_preemption import start, stop_in_an_epoch
 from tests.tiny import BARE, Tiny, dglcell, history
 from tests.wandb_file import OfflineRun, read_offline_run
@@ -36,7 +41,7 @@ def offline_runs(directory: RunDirectory) -> list[OfflineRun]:
     paths = sorted((directory.path / "wandb").glob("offline-run-*/run-*.wandb"), key=lambda p: p.stat().st_mtime_ns)
     for _ in range(100):
         runs = [read_offline_run(path) for path in paths]
-        if all(run.finished for run in runs):
+        if all(run.exit_code is not None for run in runs):
             return runs
         time.sleep(0.1)
     raise AssertionError("no record of the end")
@@ -56,7 +61,7 @@ def test_offline_runs_hold_configuration_and_every_epoch(tiny: Tiny, tmp_path: P
     first, second = offline_runs(directory)
     assert first.run_id == second.run_id == directory.wandb_id.read_text()
     assert first.group == second.group == "tiny"
-    assert not first.preempted
+    assert [(run.preempted, run.exit_code) for run in (first, second)] == [(False, 0), (False, 0)]
     assert first.config["model"]["hidden"] == 8
     assert first.config["trainer"]["epochs"] == 2
     assert second.config["trainer"]["epochs"] == 3
@@ -72,9 +77,8 @@ def test_nothing_is_written_when_disabled(tiny_run: RunDirectory) -> None:
     assert not list(tiny_run.path.glob("*wandb*"))
 
 
-def test_two_runs_in_one_process_stay_two(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / "home"))
+@pytest.mark.usefixtures("home")
+def test_two_runs_in_one_process_stay_two(tiny: Tiny, tmp_path: Path) -> None:
     ids = []
     for seed in (0, 1):
         directory = tiny.train(tmp_path, OFFLINE, "trainer.epochs=1", f"seed={seed}").directory
@@ -84,17 +88,68 @@ def test_two_runs_in_one_process_stay_two(tiny: Tiny, tmp_path: Path, monkeypatc
     assert ids[0] != ids[1]
 
 
-def test_a_run_that_is_stopped_in_an_epoch_stays_one_run(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B writes nothing elsewhere."""
     for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
+
+
+class RaisesAtTheEnd(Callback):
+    """Raises something, or receives a signal, when training has ended or an epoch of it."""
+
+    def __init__(self, *, signal: int | None = None, error: BaseException | None = None) -> None:
+        self.signal, self.error = signal, error
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def on_fit_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if self.signal is not None:
+            signal.raise_signal(self.signal)
+
+
+def also(callback: Callback, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train with one more callback."""
+    monkeypatch.setattr(run_module, "make_callbacks", lambda *arguments: [*make_callbacks(*arguments), callback])
+
+
+@pytest.mark.usefixtures("home")
+def test_a_run_that_is_told_to_stop_after_its_last_epoch_is_finished(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    also(RaisesAtTheEnd(signal=signal.SIGUSR1), monkeypatch)
+    with pytest.raises(StoppedError):
+        tiny.train(tmp_path, OFFLINE, "trainer.epochs=1")
+    directory = tiny.train(tmp_path, OFFLINE, "trainer.epochs=1").directory
+    (run,) = offline_runs(directory)
+    assert (run.preempted, run.exit_code) == (False, 0)
+    assert len(history(directory)) == 1
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(("error", "code"), [(DataError("no"), 1), (ValueError("no"), 1), (KeyboardInterrupt(), 255)])
+def test_a_run_that_fails_or_is_interrupted_is_no_preempted_one(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
+) -> None:
+    also(RaisesAtTheEnd(error=error), monkeypatch)
+    with pytest.raises(type(error)):
+        tiny.train(tmp_path, OFFLINE, "trainer.epochs=1")
+    (run,) = offline_runs(RunDirectory(tmp_path / "tiny" / "seed-0"))
+    assert (run.preempted, run.exit_code) == (False, code)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_run_that_is_stopped_in_an_epoch_stays_one_run(tiny: Tiny, tmp_path: Path) -> None:
     options = (OFFLINE, "data.batch_size=2", "trainer.epochs=3")
     run = RunDirectory(tmp_path / "tiny/seed-0")
     stop_in_an_epoch(start(tiny, tmp_path, *options), run, signal.SIGUSR1)
     tiny.train(tmp_path, *options)
     first, second = offline_runs(run)
     assert first.run_id == second.run_id == run.wandb_id.read_text()
-    assert (first.preempted, second.preempted) == (True, False)
+    # What W&B shows as preempted, and then as finished.
+    assert (first.preempted, first.exit_code) == (True, 128 + signal.SIGUSR1)
+    assert (second.preempted, second.exit_code) == (False, 0)
     assert [row["epoch"] for row in first.history + second.history] == [0, 1, 2]
     assert [file.ended for file in find_offline_files(run.path)] == [True, True]

@@ -13,7 +13,8 @@ from dglcell.nn.hetero_layer import live_relations
 from dglcell.nn.mlp import mlp
 from dglcell.nn.registry import NORMS, REFUSED_NORMS, make_activation, make_norm
 from dglcell.perturbation.row_wise import RowWise
-from dglcell.perturbation.states import Addend, DenseStates
+from dglcell.perturbation.state_sums import Addend
+from dglcell.perturbation.states import DenseStates
 
 PHYSICAL = gene_relation("physical")
 ALL = [PHYSICAL, CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY]

@@ -6,11 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.row_wise import RowWise
-from dglcell.perturbation.states import DenseStates, SharedStates, States, combine_states, sum_states, sum_updates
+from dglcell.perturbation.state_sums import combine_states, map_states, sum_states, sum_updates
+from dglcell.perturbation.states import DenseStates, SharedStates, States
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}
 
@@ -76,7 +77,7 @@ def test_map_combine_and_sum(case) -> None:
         return result.dense().expand(-1, strains, -1)
 
     agree(states, whole(states[0]), dense()[0].dense())
-    agree(states, whole(states[0].map(torch.tanh)), dense()[0].map(torch.tanh).dense())
+    agree(states, whole(map_states(torch.tanh, states[0])), map_states(torch.tanh, dense()[0]).dense())
     agree(states, whole(combine_states(torch.mul, states)), combine_states(torch.mul, dense()).dense())
     agree(states, whole(sum_states(states)), sum_states(dense()).dense())
     agree(states, whole(sum_states([states[0], dense()[1]])), sum_states(dense()).dense())
@@ -115,10 +116,13 @@ def test_rows_are_those_of_the_strain(case, data) -> None:
 @settings(max_examples=60)
 @given(case=pairs_of_states(count=1))
 def test_pooling(case) -> None:
+    def logit(x: Tensor) -> Tensor:
+        return x.sum(-1, keepdim=True)
+
     (states,), keep = case
-    gate, value = states.map(lambda x: x.sum(-1, keepdim=True)), states.map(torch.tanh)
+    gate, value = map_states(logit, states), map_states(torch.tanh, states)
     dense = as_dense(states, keep.shape[1])
-    expected = dense.map(torch.tanh).softmax_pool(dense.map(lambda x: x.sum(-1, keepdim=True)), keep)
+    expected = map_states(torch.tanh, dense).softmax_pool(map_states(logit, dense), keep)
     agree([states], value.softmax_pool(gate, keep), expected)
 
 

@@ -15,8 +15,7 @@ from dglcell.nn.cross_relation import CROSS_RELATION, CrossRelation
 from dglcell.nn.gin import GINConv
 from dglcell.nn.hetero_layer import HeteroLayer
 from dglcell.nn.sage import SAGEConv
-from dglcell.perturbation import states as states_module
-from dglcell.perturbation import strain_sums
+from dglcell.perturbation import state_sums, strain_sums
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.states import DenseStates, States
@@ -36,13 +35,13 @@ def nothing_is_too_small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many terms each sum by strain had."""
     seen: list[int] = []
-    own = states_module.sum_by_strain
+    own = state_sums.sum_by_strain
 
     def noted(terms, tables):  # type: ignore[no-untyped-def]
         seen.append(len(terms))
         return own(terms, tables)
 
-    monkeypatch.setattr(states_module, "sum_by_strain", noted)
+    monkeypatch.setattr(state_sums, "sum_by_strain", noted)
     return seen
 
 

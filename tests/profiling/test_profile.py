@@ -106,7 +106,7 @@ def test_the_table_says_what_was_measured(full: Profile) -> None:
     for text in (
         "tiny: whole training steps; 3 steps after 1 to warm up",
         "1 process x 100 strains; 32-true; 1 threads; clock: host",
-        "copied to the device    0 bytes/step",
+        "copied to the device    not applicable on a CPU",
         "host-device syncs       not applicable on a CPU",
         "samples/s",
         "  catalysed_by",
@@ -117,6 +117,13 @@ def test_the_table_says_what_was_measured(full: Profile) -> None:
     assert "host-device syncs       4/step" in format_profile(gpu)
     assert "copied to the device    1,234 bytes/step" in format_profile(gpu)
     assert "peak memory             not measured" in format_profile(gpu)
+
+
+def test_a_step_that_takes_much_longer_than_the_others_is_told(full: Profile) -> None:
+    even = dataclasses.replace(full, steps=[1.0, 1.5, 1.9])
+    assert "uneven" not in format_profile(even)
+    uneven = dataclasses.replace(full, steps=[1.0, 1.0, 3.0])
+    assert "the slowest step took 3.0 times the median" in format_profile(uneven)
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "full"])

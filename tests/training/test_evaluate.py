@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from dglcell.baselines import AdditiveRidge, Strains
+from dglcell.training import evaluate
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.directory import RunDirectory
 from dglcell.training.evaluate import null_rows, predict_strains, write_predictions
@@ -62,6 +63,20 @@ def test_null_models_see_the_training_part_and_nothing_else(prepared: Prepared) 
         candidates.append(metrics)
     chosen = min(candidates, key=lambda metrics: metrics["validation"]["mse"])
     assert rows["additive ridge", "test"].metrics == pytest.approx(chosen["test"])
+
+
+def test_predictions_are_written_in_blocks_without_a_seam(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strains = torch.cat([prepared.parts["test"], prepared.parts["validation"]])
+    predicted = np.linspace(-1, 1, len(strains), dtype=np.float32)[:, None]
+    write_predictions(tmp_path / "whole.csv", prepared, strains, predicted)
+    monkeypatch.setattr(evaluate, "WRITTEN_STRAINS", 7)
+    write_predictions(tmp_path / "blocks.csv", prepared, strains, predicted)
+    rows = list(csv.DictReader((tmp_path / "blocks.csv").open()))
+    assert {row["genes"].count(";") for row in rows} == {0, 1}
+    assert [float(row["predicted_fitness"]) for row in rows] == pytest.approx(predicted[:, 0].tolist(), rel=1e-5)
+    assert (tmp_path / "blocks.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
 def test_written_predictions_name_genes_and_leave_missing_labels_empty(prepared: Prepared, tmp_path: Path) -> None:

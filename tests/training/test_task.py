@@ -70,6 +70,17 @@ def test_several_phenotypes_with_missing_labels_are_learnt_together(two: Tiny, t
     assert all(line.split(",")[4] for line in missing)
 
 
+def test_without_ranks_the_training_part_has_all_other_figures(two: Tiny, tmp_path: Path) -> None:
+    options = ["data.phenotypes=null", "data.batch_size=7", "trainer.epochs=2"]
+    every = history(two.train(tmp_path / "every", *options).directory)
+    summed = history(two.train(tmp_path / "summed", *options, "trainer.train_ranking=false").directory)
+    for row, expected in zip(summed, every, strict=True):
+        ranks = {key for key in expected if key.startswith("train/") and key.endswith("spearman")}
+        assert expected.keys() - row.keys() == ranks
+        assert len(ranks) == 2
+        assert row == pytest.approx({key: value for key, value in expected.items() if key not in ranks}, rel=1e-9)
+
+
 def test_original_units_are_the_normalised_ones_times_the_training_deviation(two: Tiny, tmp_path: Path) -> None:
     directory = two.train(tmp_path, "data.phenotypes=[other]", "trainer.epochs=1").directory
     (row,) = history(directory)

@@ -1,4 +1,4 @@
-"""Flux balance analysis of many blocked-reaction sets: one linear program per set, in several processes.
+"""Flux balance analysis of a blocked-reaction set: one linear program.
 
 Maximise the objective flux c·v subject to S v = 0 and lower ≤ v ≤ upper, with v = 0 for blocked reactions
 (Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245).
@@ -10,11 +10,6 @@ problem: with its scaling and a tolerance of 1e-9 it takes the wild type of yeas
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,11 +20,6 @@ from cobra.util.solver import linear_reaction_coefficients
 from numpy.typing import NDArray
 
 from dglcell.errors import DataError
-
-# Blocked sets solved in this process first, to learn whether starting others pays.
-PROBE = 64
-# Starting a process and importing the package there costs a few seconds.
-WORTHWHILE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -193,59 +183,3 @@ def _parameters(problem: FluxProblem, *, presolve: bool) -> object:
     parameters.tm_lim = max(1, round(1000 * problem.time_limit))
     parameters.presolve = glpk.GLP_ON if presolve else glpk.GLP_OFF
     return parameters
-
-
-def _usable_cpus() -> int:
-    """CPUs this process may run on, where the system tells; else all of them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_solver: FluxSolver | None = None
-
-
-def _start_worker(problem: FluxProblem) -> None:
-    global _solver
-    _solver = FluxSolver(problem)
-
-
-def _solve_in_worker(blocked: NDArray[np.int64]) -> Solution:
-    assert _solver is not None
-    return _solver.solve(blocked)
-
-
-def solve_all(
-    solver: FluxSolver,
-    problem: FluxProblem,
-    blocked: Sequence[NDArray[np.int64]],
-    *,
-    processes: int,
-    advance: Callable[[], None],
-) -> Iterator[Solution]:
-    """Solve the blocked sets, in order; in several processes where that is worth starting them.
-
-    Args:
-        solver: of ``problem``, in this process.
-        problem: what the other processes build their solvers from.
-        blocked: reaction indices to hold at zero, one array per linear program.
-        processes: how many; 0 for as many as there are CPUs.
-        advance: called after every solution.
-    """
-    processes = processes or _usable_cpus()
-    begin = time.perf_counter()
-    probe = PROBE if processes > 1 else len(blocked)
-    for reactions in blocked[:probe]:
-        yield solver.solve(reactions)
-        advance()
-    rest = blocked[probe:]
-    if not rest:
-        return
-    if (time.perf_counter() - begin) / probe * len(rest) < WORTHWHILE_SECONDS:
-        for reactions in rest:
-            yield solver.solve(reactions)
-            advance()
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, context, _start_worker, (problem,)) as pool:
-        for solution in pool.map(_solve_in_worker, rest, chunksize=16):
-            yield solution
-            advance()

@@ -16,13 +16,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.sources.epistasis import lethal
-from dglcell.data.sources.fba import FluxProblem, FluxSolver, solve_all
+from dglcell.data.sources.fba import FluxProblem, FluxSolver
+from dglcell.data.sources.fba_processes import solve_all
 from dglcell.data.sources.rules import KnockoutRules
 from dglcell.errors import DataError
 
@@ -151,11 +153,14 @@ class Growth:
     def _solve(self, blocked_CW: NDArray[np.uint8], advance: Callable[[], None]) -> None:
         reactions = [self.rules.reactions_of(row) for row in blocked_CW]
         values, supports = [], []
-        for solution in solve_all(self._solver, self._problem, reactions, processes=self._processes, advance=advance):
-            values.append(solution.value)
-            supports.append(self.rules.pack(solution.active))
-            self.counts["time_outs"] += solution.timed_out
-            self.counts["failures"] += bool(np.isnan(solution.value)) and not solution.timed_out
+        with closing(
+            solve_all(self._solver, self._problem, reactions, processes=self._processes, advance=advance)
+        ) as solutions:
+            for solution in solutions:
+                values.append(solution.value)
+                supports.append(self.rules.pack(solution.active))
+                self.counts["time_outs"] += solution.timed_out
+                self.counts["failures"] += bool(np.isnan(solution.value)) and not solution.timed_out
         self.counts["linear_programs"] += len(values)
         first = len(self._values)
         self._known.update((row.tobytes(), first + i) for i, row in enumerate(blocked_CW))

@@ -71,7 +71,8 @@ def bench(options: BenchOptions, config: Config | None = None) -> str:
     specs = {spec.name: spec for _, members in plan for spec in members}
     small = [subject.small(conv) for conv in dict.fromkeys(setting.conv for setting, _ in plan)]
     agreement = given.isolation(lambda: check_methods(small, list(specs.values()), options.device))
-    about["largest_difference"] = agreement.largest_difference
+    results.agreed_within(agreement.largest_difference)
+    results.write()
     Runner(results, subject.workload, given, agreement.faults).run(plan)
     return format_table(results.rows)
 

@@ -83,6 +83,8 @@ class Results:
     def resume(self) -> None:
         """Take over the rows of an earlier, interrupted run; a row it was killed in is not tried again.
 
+        How far methods differed at most is over all runs.
+
         Raises:
             DataError: the file holds something else.
             ConfigError: it is about another cell graph, device or number of threads.
@@ -93,6 +95,7 @@ class Results:
             content = json.loads(self.path.read_text())
             rows = [BenchRow(**row) for row in content["rows"]]
             before = {key: content["environment"][key] for key in ("cell_sha256", "threads", "devices")}
+            agreed = float(content["environment"].get("largest_difference", 0.0))
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
                 f"'{self.path}' holds no results of this benchmark", do="choose another `--output`"
@@ -103,6 +106,11 @@ class Results:
         for row in rows:
             row.status = CRASHED if row.status == RUNNING else row.status
         self.rows = rows
+        self.agreed_within(agreed)
+
+    def agreed_within(self, difference: float) -> None:
+        """Note by how much methods differed before they were timed; of several runs the largest counts."""
+        self.environment["largest_difference"] = max(self.environment.get("largest_difference", 0.0), difference)
 
     def has(self, spec: MethodSpec, setting: Setting) -> bool:
         """Whether there is a row for this already."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from dglcell.models.config import HeteroCellConfig
 
 CONVS = ("gin", "sage")
-DTYPES = ("float32", "bfloat16")
 
 GRID_BATCHES, GRID_HIDDEN, GRID_LAYERS = (8, 16, 28, 64, 256), (64, 128), (2, 3)
 

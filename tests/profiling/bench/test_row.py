@@ -71,6 +71,17 @@ def test_a_row_that_killed_the_process_is_not_tried_again(tmp_path: Path) -> Non
     assert not second.has(MethodSpec("new", lambda *_: None), SETTING)
 
 
+def test_the_largest_difference_of_all_runs_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    first = Results(dict(ABOUT), path)
+    first.agreed_within(3e-12)
+    first.write()
+    second = Results(dict(ABOUT), path)
+    second.resume()
+    second.agreed_within(0.0)  # a single method, which agrees with itself
+    assert second.environment["largest_difference"] == 3e-12
+
+
 def test_other_subjects_and_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     Results(ABOUT, path).write()

@@ -1,0 +1,88 @@
+"""A process of several that is there and does nothing: the others end, and say so."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from dglcell.training.directory import RunDirectory
+from dglcell.training.group import HostGroup, is_gone, is_silent, leave_group
+from tests.integration.processes import PATIENCE, wait_until
+from tests.integration.test_choices import free_port
+from tests.integration.test_processes import DDP
+from tests.tiny import BARE, Tiny, process_environment
+
+# Both have imported everything before they meet: that alone may take longer than they are to wait.
+RANK = """
+import os, sys, time
+from pathlib import Path
+import dglcell.training.run
+from dglcell.cli import main
+
+Path("ready-" + os.environ["RANK"]).touch()
+while len(list(Path().glob("ready-*"))) < 2:
+    time.sleep(0.01)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def start(tiny: Tiny, folder: Path, rank: int, port: int) -> subprocess.Popen[str]:
+    """One process of two, with what torchrun tells it."""
+    variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    options = tiny.overrides(folder, *BARE, *DDP, "trainer.epochs=100000", "trainer.timeout=20")
+    return subprocess.Popen(
+        [sys.executable, "-c", RANK, "train", str(tiny.file), *options],
+        env=process_environment(**variables, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)),
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stuck", [0, 1])
+def test_a_process_that_hangs_ends_the_run_with_an_error(tiny: Tiny, tmp_path: Path, stuck: int) -> None:
+    port = free_port()
+    processes = [start(tiny, tmp_path, rank, port) for rank in (0, 1)]
+    try:
+        wait_until(RunDirectory(tmp_path / "tiny" / "seed-0").last.exists, processes[0])
+        processes[stuck].send_signal(signal.SIGSTOP)
+        _, said = processes[1 - stuck].communicate(timeout=PATIENCE)
+    finally:
+        processes[stuck].kill()
+        processes[stuck].communicate()
+    assert processes[1 - stuck].returncode == 2, said
+    assert "error: another process of this run has not answered within `trainer.timeout`" in said
+    assert "got:      Timed out waiting 20000ms for" in said
+    assert "raise `trainer.timeout` if one is only slow" in said
+    assert "Traceback" not in said
+
+
+def wait_for_the_other(rank: int, folder: str) -> None:
+    """One process of two; the second one never says anything."""
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(seconds=600)
+    )
+    group, done = HostGroup(timedelta(seconds=1)), Path(folder) / "done"
+    if rank == 0:
+        with pytest.raises(RuntimeError) as error:
+            group.largest([0])
+        assert is_silent(error.value)
+        assert not is_gone(error.value)
+        done.touch()
+    while not done.exists():
+        time.sleep(0.05)
+    leave_group()
+
+
+def test_hosts_wait_for_one_another_as_long_as_they_are_told(tmp_path: Path) -> None:
+    mp.spawn(wait_for_the_other, (str(tmp_path),), nprocs=2)
