@@ -103,6 +103,27 @@ def push(
         out_KH.index_add_(0, rows, _times(source_DH.index_select(0, positions), weight_T1))
 
 
+def mark(relation: ResidentRelation, pairs: Pairs, mask_BM: Tensor) -> None:
+    """Set ``mask[strains[i], v]`` for all out-edges (nodes[i] → v).
+
+    Args:
+        relation: the edges.
+        pairs: of the source type.
+        mask_BM: [B, M] bool, contiguous.
+    """
+    if len(pairs.nodes) == 0 or relation.num_edges == 0:
+        return
+    if mask_BM.device.type not in COMPILED_DEVICES:
+        for _, neighbours, strains, _ in _expand(relation, pairs, transposed=True):
+            mask_BM.view(-1)[strains * mask_BM.shape[1] + neighbours] = True
+        return
+    from dglcell.kernels import rows_numba
+
+    edges = relation.compact(None, transposed=True)
+    chosen = (pairs.nodes.numpy(), pairs.strains.numpy())
+    rows_numba.mark(edges.starts.numpy(), edges.neighbours.numpy(), *chosen, mask_BM.numpy())
+
+
 def add_rows(out_SH: Tensor, rows: Tensor, values_KH: Tensor, *, threads: int | None = None) -> None:
     """``out[rows[i]] += values[i]``, in order, so that the result is the same every time.
 

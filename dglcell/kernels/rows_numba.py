@@ -39,6 +39,21 @@ def _make(fixed: int) -> Kernels:
     return Kernels(_pull(fixed), _push(fixed), _add_rows(fixed), _add_split(fixed), _sum_strains(fixed))
 
 
+@jit
+def mark(starts, neighbours, nodes, strains, mask):
+    """``mask[strains[i], neighbours[e]] = True`` for all edges e of nodes[i].
+
+    Args:
+        starts, neighbours: as for ``pull``.
+        nodes, strains: [D].
+        mask: [B, M] bool.
+    """
+    for i in range(len(nodes)):
+        row = mask[strains[i]]
+        for edge in range(starts[nodes[i]], starts[nodes[i] + 1]):
+            row[neighbours[edge]] = True
+
+
 def _pull(fixed):
     @jit
     def pull(starts, neighbours, weights, nodes, strains, table, source, out, row, stop):

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import Relation
 from dglcell.kernels.attention import GATv2Score
-from dglcell.kernels.rows import Pairs, add_rows, pull, push, sum_strains
+from dglcell.kernels.rows import Pairs, add_rows, mark, pull, push, sum_strains
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.choices import DENSE_SHARE
 from dglcell.perturbation.difference_attention import shared_attention
@@ -23,6 +23,12 @@ from dglcell.perturbation.states import SharedStates, States
 
 PUSH_COST = 2.0
 """What an edge costs when sources add to their targets, relative to targets that gather from their sources."""
+
+MARK_COST = 16.0
+"""What it costs to mark the end of an edge in one strain, relative to a product's sum over an edge for one strain."""
+
+SCAN_COST = 4.0
+"""What it costs to add a row where it belongs, relative to looking up whether a (node, strain) pair has one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,20 +52,20 @@ class Targets:
 
     Attributes:
         index: K pairs.
-        lost_mask_BM: [B, M] which pairs are lost; all of them are in ``index``.
+        lost: pairs that are lost; all of them are in ``index``.
         scale_K1: [K, 1] for a mean one over the number of surviving in-edges, zero for lost pairs; None for a sum.
         scale_M1: [M, 1] the same for the wild type.
     """
 
     index: RowIndex
-    lost_mask_BM: Tensor
+    lost: RowIndex
     scale_K1: Tensor | None = None
     scale_M1: Tensor | None = None
 
     @cached_property
-    def lost(self) -> Tensor:
+    def lost_rows(self) -> Tensor:
         """Positions of the lost pairs in ``index``."""
-        return self.index.table.flatten()[self.lost_mask_BM.flatten()].long()
+        return self.index.table.view(-1)[self.lost.keys].long()
 
 
 class Difference:
@@ -118,17 +124,22 @@ class Difference:
 
     def _reached(self, relation: Relation, sources: RowIndex) -> RowIndex:
         """Everything an edge out of the sources leads to, and the lost nodes."""
+        edges, lost_BM = self.cell[relation], self.lost[relation[2]].mask_BN
+        if MARK_COST * edges.out_degrees[sources.nodes].sum() < edges.num_edges * sources.num_strains:
+            reached_BM = lost_BM.clone()
+            mark(edges, _pairs(sources), reached_BM)
+            return RowIndex(reached_BM)
         sources_NB = sources.mask_BN.T.to(torch.float32)
-        reached_MB = spmm(self.cell[relation], sources_NB, weighted=False, kernel=self.kernel) > 0.5
-        return RowIndex(reached_MB.T | self.lost[relation[2]].mask_BN)
+        reached_MB = spmm(edges, sources_NB, weighted=False, kernel=self.kernel) > 0.5
+        return RowIndex(reached_MB.T | lost_BM)
 
     def _targets(self, relation: Relation, sources: RowIndex, reduce: str, dtype: torch.dtype) -> Targets:
-        index, lost_mask_BM = self._reached(relation, sources), self.lost[relation[2]].mask_BN
+        index, lost = self._reached(relation, sources), self.lost[relation[2]]
         if reduce == "sum":
-            return Targets(index, lost_mask_BM)
+            return Targets(index, lost)
         scale_K1 = self.dense.mean_scale(relation, dtype).T.reshape(-1)[index.keys].unsqueeze(1)
         scale_M1 = 1 / self.cell[relation].in_degrees.clamp(min=1).to(dtype).unsqueeze(1)
-        return Targets(index, lost_mask_BM, scale_K1, scale_M1)
+        return Targets(index, lost, scale_K1, scale_M1)
 
 
 class _Changes(torch.autograd.Function):
@@ -174,7 +185,7 @@ class _CorrectedSums(torch.autograd.Function):
         else:
             pull(edges, _pairs(index), sources.table, change_DH, rows_KH, reverse=False)
         if targets.scale_K1 is None:
-            rows_KH[targets.lost] = 0
+            rows_KH[targets.lost_rows] = 0
         else:
             rows_KH *= targets.scale_K1
         return out_XH
@@ -186,9 +197,16 @@ class _CorrectedSums(torch.autograd.Function):
         M, index = edges.num_dst, targets.index
         if targets.scale_M1 is not None:
             grad_XH = grad_XH * torch.cat([targets.scale_M1, targets.scale_K1])
-        table = (index.table + M).masked_fill_(targets.lost_mask_BM, -1)
+        # Lost pairs received nothing.
+        table = index.positions(missing=-1, first=M)
+        table.view(-1)[targets.lost.keys] = -1
         base_MH = grad_XH[:M].clone()
-        sum_strains(table.masked_fill(~index.mask_BN, -1), grad_XH, base_MH)
+        if SCAN_COST * len(index) < table.numel():
+            kept_KH = grad_XH[M:].clone()
+            kept_KH[targets.lost_rows] = 0
+            add_rows(base_MH, index.nodes, kept_KH)
+        else:
+            sum_strains(table, grad_XH, base_MH)
         change_DH = grad_XH.new_zeros(len(sources) + 1, grad_XH.shape[1])
         pull(edges, _pairs(sources), table, grad_XH.contiguous(), change_DH[:-1], reverse=True)
         return base_MH, change_DH, None, None, None

@@ -64,8 +64,14 @@ class RowIndex:
     @cached_property
     def table(self) -> Tensor:
         """[B, N] int32 position of every pair, K for those that are not here."""
-        position = self.mask_BN.flatten().cumsum(0, dtype=torch.int32).sub_(1).view_as(self.mask_BN)
-        return position.masked_fill_(~self.mask_BN, len(self))
+        return self.positions(missing=len(self))
+
+    def positions(self, *, missing: int, first: int = 0) -> Tensor:
+        """[B, N] int32 position of every pair, counted from ``first``; ``missing`` for those that are not here."""
+        table = torch.full(self.mask_BN.shape, missing, dtype=torch.int32, device=self.mask_BN.device)
+        numbers = torch.arange(first, first + len(self), dtype=torch.int32, device=table.device)
+        table.view(-1).index_copy_(0, self.keys, numbers)
+        return table
 
 
 def union(indices: Sequence[RowIndex]) -> RowIndex:

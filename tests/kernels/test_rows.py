@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import rows
-from dglcell.kernels.rows import Pairs, add_rows, add_split, pull, push, sum_strains
+from dglcell.kernels.rows import Pairs, add_rows, add_split, mark, pull, push, sum_strains
 from dglcell.perturbation.row_index import RowIndex
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}
@@ -72,6 +72,20 @@ class Case:
 
 def pairs(index: RowIndex) -> Pairs:
     return Pairs(index.nodes, index.strains)
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans())
+def test_marks_are_at_the_ends_of_edges_and_where_they_were(seed: int, weighted: bool) -> None:
+    case = Case(seed, weighted=weighted)
+    mask_BM = torch.rand(case.B, case.M, generator=case.generator) < 0.2
+    expected = mask_BM.clone()
+    for strain, node in zip(case.sources.strains.tolist(), case.sources.nodes.tolist(), strict=True):
+        for own, other, _ in case.edges(reverse=True):
+            if own == node:
+                expected[strain, other] = True
+    mark(case.relation, pairs(case.sources), mask_BM)
+    assert torch.equal(mask_BM, expected)
 
 
 @settings(max_examples=60)

@@ -43,6 +43,14 @@ def test_the_table_says_where_every_pair_is(pairs: set[tuple[int, int]]) -> None
             assert table[strain, node] == position.get((strain, node), len(pairs))
 
 
+@given(pairs=PAIRS)
+def test_positions_count_from_a_number(pairs: set[tuple[int, int]]) -> None:
+    index = index_of(pairs)
+    table = index.positions(missing=-1, first=10)
+    assert torch.equal(table, torch.where(index.mask_BN, index.table + 10, -1))
+    assert table.dtype == torch.int32
+
+
 @given(sets=st.lists(PAIRS, min_size=1, max_size=3))
 def test_a_union_has_every_pair_once_and_leaves_its_members_alone(sets: list[set[tuple[int, int]]]) -> None:
     members = [index_of(pairs) for pairs in sets]
