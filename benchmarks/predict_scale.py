@@ -1,20 +1,25 @@
 """Predictions of all triples of genes: ``python benchmarks/predict_scale.py OUT``.
 
-Two cells: the E. coli core model of the quickstart (137 genes, all 419,220 triples), and the generated cell graph of
-yeast size (6,607 genes, nine networks), of whose 4.8e10 triples the first are predicted for about ``BUDGET`` seconds.
-Weights are fresh: speed does not depend on them. Predictions are written to Parquet as by ``dglcell predict
---all-triples``.
+The E. coli core model of the quickstart (137 genes, all 419,220 triples), and the generated cell graph of yeast size
+(6,607 genes, nine networks), of whose 4.8e10 triples the first are predicted for about ``BUDGET`` seconds. With
+``--raw FOLDER`` also the public networks of conf/101-collins2007. Models that can are measured with and without
+computing once what triples with genes in common share (``shared``).
+
+Weights are fresh: speed does not depend on them. Genes are shuffled. Predictions are written to Parquet as by ``dglcell
+predict --all-triples``.
 """
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import math
-import shlex
+import random
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +29,7 @@ from dglcell.config import Config
 from dglcell.config_io import load_config
 from dglcell.data.transform import Normaliser
 from dglcell.designs.combinations import Design
-from dglcell.designs.predict import predict_design
+from dglcell.designs.predict import WORTH_SHARING, predict_design
 from dglcell.files import write_json
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -54,36 +59,45 @@ def trained(config: Config, cell: CellGraph, folder: Path) -> Trained:
     return Trained(model, unit, config, cell, ("trigenic_interaction",), ("",), 0, path)
 
 
-def predict(model: Trained, strains: int, batch: int, folder: Path) -> float:
-    """Seconds for the first triples; the file is checked for its number of rows."""
+def predict(model: Trained, strains: int, batch: int, folder: Path, *, shared: bool) -> float:
+    """Seconds for the first triples of shuffled genes; the file is checked for its number of rows."""
     import pyarrow.parquet as pq
 
-    output = folder / "triples.parquet"
-    design = Design.of(range(len(model.cell.genes)), 3, limit=strains)
+    output, count = folder / "triples.parquet", len(model.cell.genes)
+    design = Design.of(random.Random(0).sample(range(count), count), 3, limit=strains)
+    worth = WORTH_SHARING if shared else sys.maxsize
     began = time.perf_counter()
-    predict_design(model, design, output, batch_size=batch, report=lambda text: None)
+    predict_design(model, design, output, batch_size=batch, worth_sharing=worth, report=lambda text: None)
     seconds = time.perf_counter() - began
     assert pq.read_metadata(output).num_rows == strains
     output.unlink()
     return seconds
 
 
-def measure(name: str, config: Config, cell: CellGraph) -> dict[str, Any]:
+def measure(name: str, config: Config, cell: CellGraph) -> Iterator[dict[str, Any]]:
     """Strains per second of one model over one cell, for all triples or as many as the budget allows."""
-    kind, total = config.model.name, math.comb(len(cell.genes), 3)
     with tempfile.TemporaryDirectory() as made:
-        folder, batch = Path(made), BATCHES[kind]
-        model = trained(config, cell, folder)
-        predict(model, min(TRIED, total), batch, folder)
-        rate = min(TRIED, total) / predict(model, min(TRIED, total), batch, folder)
-        strains = total if total < 1e6 else max(TRIED, min(total, int(rate * BUDGET)))
-        seconds = predict(model, strains, batch, folder)
+        model = trained(config, cell, Path(made))
+        for shared in (False, True) if model.model.shares_deletions else (False,):
+            yield measure_one(name, config, model, Path(made), shared=shared)
+
+
+def measure_one(name: str, config: Config, model: Trained, folder: Path, *, shared: bool) -> dict[str, Any]:
+    """The same, with or without computing once what triples share."""
+    cell, kind, total = model.cell, config.model.name, math.comb(len(model.cell.genes), 3)
+    batch = BATCHES[kind]
+    tried = min(TRIED, total)
+    predict(model, tried, batch, folder, shared=shared)
+    rate = tried / predict(model, tried, batch, folder, shared=shared)
+    strains = total if total < 1e6 else max(TRIED, min(total, int(rate * BUDGET)))
+    seconds = predict(model, strains, batch, folder, shared=shared)
     return {
         "cell": name,
         "genes": len(cell.genes),
         "edges": cell.graph.num_edges(),
         "model": kind,
         "strategy": getattr(config.model, "strategy", None),
+        "shared": shared,
         "layers": config.model.layers,
         "hidden": config.model.hidden,
         "parameters": count_parameters(model.model),
@@ -98,6 +112,10 @@ def measure(name: str, config: Config, cell: CellGraph) -> dict[str, Any]:
 
 def main() -> None:
     """Measure both models over both cells."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, metavar="OUT", help="JSON")
+    parser.add_argument("--raw", type=Path, metavar="FOLDER", help="public networks")
+    options = parser.parse_args()
     keep_freed_memory()
     quickstart = load_config(CONF / "quickstart.yaml")
     core, yeast = build_cell(quickstart.cell, None), generated_cell()
@@ -109,12 +127,18 @@ def main() -> None:
         ("yeast_size", dataclasses.replace(quickstart, model=plain), yeast),
         ("yeast_size", dataclasses.replace(quickstart, model=dataclasses.replace(local, hidden=64)), yeast),
     ]
+    if options.raw is not None:
+        public = load_config(CONF / "101-collins2007" / "random.yaml")
+        metabolic = HeteroCellConfig(hidden=64, layers=2)
+        cell = build_cell(public.cell, options.raw)
+        cases.append(("yeast_public", dataclasses.replace(quickstart, model=metabolic), cell))
     rows = []
-    for name, config, cell in cases:
-        rows.append(measure(name, config, cell))
-        print(json.dumps(rows[-1]), flush=True)
-    command = shlex.join(["python", "benchmarks/predict_scale.py", *sys.argv[1:]])
-    write_json(Path(sys.argv[1]), {"environment": environment(command), "rows": rows})
+    for case in cases:
+        for row in measure(*case):
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+    command = "python benchmarks/predict_scale.py OUT" + (" --raw FOLDER" if options.raw else "")
+    write_json(options.out, {"environment": environment(command), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -72,7 +72,11 @@ class Design:
         return canonical_hash([self.genes, self.size, self.start, self.stop])
 
     def strains(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[n, K] gene indices of the combinations of these numbers, counted from 0 over all combinations.
+        """[n, K] gene indices of the combinations of these numbers, counted from 0 over all combinations."""
+        return np.asarray(self.genes, np.int64)[self._positions(numbers)]
+
+    def _positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[n, K] positions in the list of genes.
 
         Of the combinations of m genes out of those from position p on, in lexicographic order, C(N − p, m) −
         C(N − q, m) come before the first that begins at position q. So the first gene of the combination of number r
@@ -89,7 +93,7 @@ class Design:
             positions[:, column] = count - found
             rest = tails[found] - behind
             left = found - 1
-        return np.asarray(self.genes, np.int64)[positions]
+        return positions
 
     def blocks(self, size: int, skip: int = 0) -> Iterator[NDArray[np.int64]]:
         """The strains in order, ``size`` at a time, as [n, K] gene indices.
@@ -100,6 +104,44 @@ class Design:
         """
         for first in range(self.start + skip, self.stop, size):
             yield self.strains(np.arange(first, min(first + size, self.stop)))
+
+    def shared_blocks(
+        self, size: int, least: int, skip: int = 0
+    ) -> Iterator[tuple[NDArray[np.int64], tuple[int, ...]]]:
+        """The strains in order, in blocks that have as many first genes in common as may be.
+
+        Where a block ends, and what its strains share, depends on where it begins alone.
+
+        Args:
+            size: most strains in a block.
+            least: blocks are not cut for the sake of genes that fewer strains have in common.
+            skip: how many strains to leave out at the beginning.
+
+        Yields:
+            [n, K] gene indices, and the genes that all of them have in common; of K − 1 genes at most.
+        """
+        first = self.start + skip
+        while first < self.stop:
+            number, shared = self._next_block(first, size, least)
+            yield self.strains(np.arange(first, first + number)), shared
+            first += number
+
+    def _next_block(self, first: int, size: int, least: int) -> tuple[int, tuple[int, ...]]:
+        """How many strains the block that begins with number ``first`` has, and what they share."""
+        positions = self._positions(np.array([first]))[0].tolist()
+        count = len(self.genes)
+        for length in range(self.size - 1, 0, -1):
+            if math.comb(count - 1 - positions[length - 1], self.size - length) >= least:
+                # Combinations behind the last one that begins with these genes.
+                behind = sum(math.comb(count - 1 - p, self.size - i) for i, p in enumerate(positions[:length]))
+                rest = min(self.stop, math.comb(count, self.size) - behind) - first
+                return _even(rest, size), tuple(self.genes[p] for p in positions[:length])
+        return min(size, self.stop - first), ()
+
+
+def _even(number: int, most: int) -> int:
+    """Size of the first of as few portions as may be, of about the same size."""
+    return math.ceil(number / math.ceil(number / most))
 
 
 @functools.lru_cache(maxsize=8)

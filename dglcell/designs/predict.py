@@ -27,7 +27,11 @@ PART_STRAINS = 2**18
 # A slow model loses no more than this when it is stopped.
 PART_SECONDS = 300.0
 
+WORTH_SHARING = 200
+"""Strains that must have deletions in common for these to be computed first, and once."""
+
 Predicted = tuple[NDArray[np.int64], NDArray[np.float32]]
+Block = tuple[NDArray[np.int64], tuple[int, ...]]
 
 
 def predict_design(
@@ -37,6 +41,7 @@ def predict_design(
     *,
     batch_size: int,
     part_strains: int = PART_STRAINS,
+    worth_sharing: int = WORTH_SHARING,
     report: Callable[[str], None] = print,
 ) -> float:
     """Predict the strains of ``design`` in order and write them to ``output``.
@@ -50,6 +55,7 @@ def predict_design(
         output: a ``.parquet`` or ``.csv`` file that is not there yet.
         batch_size: strains per forward pass.
         part_strains: strains of a part; a part that takes longer than five minutes is closed before.
+        worth_sharing: so many strains must have deletions in common for these to be computed once, for models that can.
         report: is told of every part.
 
     Returns:
@@ -62,7 +68,8 @@ def predict_design(
     if parts.rows:
         report(f"continuing after {parts.rows:,} of {len(design):,} strains in {parts.folder}")
     began, before, rate = time.perf_counter(), parts.rows, 0.0
-    for genes_SK, predicted_ST in _in_parts(trained, design, parts.rows, batch_size, part_strains):
+    batches = _in_batches(trained, design, parts.rows, batch_size, worth_sharing)
+    for genes_SK, predicted_ST in _in_parts(batches, part_strains):
         parts.append(design_table(trained, genes_SK, predicted_ST))
         rate = (parts.rows - before) / (time.perf_counter() - began)
         left = timedelta(seconds=round((len(design) - parts.rows) / rate))
@@ -93,12 +100,12 @@ def design_table(trained: Trained, genes_SK: NDArray[np.int64], predicted_ST: ND
     return make_table(genes, predicted)
 
 
-def _in_parts(trained: Trained, design: Design, skip: int, batch_size: int, part_strains: int) -> Iterator[Predicted]:
-    """Strains after the first ``skip`` and their predictions, a part at a time; one transfer from the device each."""
+def _in_parts(batches: Iterator[tuple[NDArray[np.int64], Tensor]], part_strains: int) -> Iterator[Predicted]:
+    """Strains and their predictions, a part at a time; one transfer from the device each."""
     genes: list[NDArray[np.int64]] = []
     predicted: list[Tensor] = []
     strains, began = 0, time.perf_counter()
-    for genes_BK, predicted_BT in _in_batches(trained, design, skip, batch_size):
+    for genes_BK, predicted_BT in batches:
         genes.append(genes_BK)
         predicted.append(predicted_BT)
         strains += len(genes_BK)
@@ -110,17 +117,21 @@ def _in_parts(trained: Trained, design: Design, skip: int, batch_size: int, part
 
 
 def _in_batches(
-    trained: Trained, design: Design, skip: int, batch_size: int
+    trained: Trained, design: Design, skip: int, batch_size: int, worth_sharing: int
 ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+    """Strains after the first ``skip`` and what is predicted of them, in original units."""
     device = next(trained.model.parameters()).device
-    blocks, asked = itertools.tee(design.blocks(batch_size, skip))
-    batches = (_batch(block).to(device, non_blocking=True) for block in asked)
+    blocks: Iterator[Block] = ((genes_BK, ()) for genes_BK in design.blocks(batch_size, skip))
+    if trained.model.shares_deletions:
+        blocks = design.shared_blocks(batch_size, worth_sharing, skip)
+    told, asked = itertools.tee(blocks)
+    batches = (_batch(*block).to(device, non_blocking=True) for block in asked)
     normaliser = trained.normaliser.to(device)
-    for genes_BK, prediction in zip(blocks, predict_batches(trained.model, batches), strict=True):
+    for (genes_BK, _), prediction in zip(told, predict_batches(trained.model, batches), strict=True):
         yield genes_BK, normaliser.restore(prediction.phenotypes.float())
 
 
-def _batch(genes_BK: NDArray[np.int64]) -> GenotypeBatch:
+def _batch(genes_BK: NDArray[np.int64], shared: tuple[int, ...]) -> GenotypeBatch:
     strains, deletions = genes_BK.shape
     offsets = torch.arange(strains + 1) * deletions
-    return GenotypeBatch(torch.from_numpy(genes_BK).reshape(-1), offsets, deletions)
+    return GenotypeBatch(torch.from_numpy(genes_BK).reshape(-1), offsets, deletions, shared)

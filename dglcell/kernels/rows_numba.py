@@ -121,7 +121,7 @@ def _push(fixed):
         Args:
             starts, neighbours, weights: as for ``pull``.
             nodes, strains: [D].
-            table: [B, M] rows of ``out``.
+            table: [B, M] rows of ``out``; negative for none.
             source: [D, H].
             out: [K, H].
             row, stop: which i.
@@ -131,6 +131,8 @@ def _push(fixed):
             rows = table[strains[i]]
             for edge in range(starts[nodes[i]], starts[nodes[i] + 1]):
                 row_there = rows[neighbours[edge]]
+                if row_there < 0:
+                    continue
                 if weights is None:
                     for k in range(width):
                         out[row_there, k] += source[i, k]

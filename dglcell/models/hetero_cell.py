@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
@@ -22,6 +23,7 @@ from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.kept_base import KeptBase
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.states import States
 
@@ -41,7 +43,8 @@ class HeteroCell(StrainModel):
     norms.
 
     While gradients are off in evaluation mode, the strategy ``difference`` computes the wild type's rows of every layer
-    once, and keeps them until the weights change.
+    once, and keeps them until the weights change. Of batches with ``shared`` deletions it also keeps the rows of the
+    strain that has these only, until a batch comes with others.
 
     Args:
         cell: the cell graph; becomes part of the module, so it follows it to any device.
@@ -103,22 +106,60 @@ class HeteroCell(StrainModel):
             genotypes: deleted genes.
             edges: changed edges of the same strains, for the strategies of ``EDGE_STRATEGIES``.
         """
-        changed = None if edges is None else edges.with_wild_type()
-        config = self.config
-        choices = self.choices or Choices.default(genotypes.genes.device.type)
-        if config.dropout and choices.strategy == "difference":
-            choices = dataclasses.replace(choices, strategy="node_mask")
-        perturbed = perturb(self.cell, genotypes.with_wild_type(), config.strategy, config.kernel, changed, choices)
-        states = self.encoder(perturbed, self._wild_type.of(self))
-        pooled = torch.cat([self._pool(t, states[t], perturbed.keep[t]) for t in self.config.pool], dim=-1)
-        difference = pooled[:1] - pooled[1:]
+        kept = self._wild_type.of(self)
+        genes_BK, present_BK = genotypes.padded()
+        if genotypes.shared and kept is not None and edges is None and self.shares_deletions:
+            difference, wild_NH = self._from_shared(genotypes, kept)
+            deleted_BKH = F.embedding(genes_BK, wild_NH)
+        else:
+            changed = None if edges is None else edges.with_wild_type()
+            difference, states = self._encode(genotypes.with_wild_type(), kept, changed)
+            deleted_BKH = states.rows(genes_BK, strain=0)
         global_part: Tensor = self.global_head(difference)
         if self.local_head is None:
             return Prediction(global_part, difference, {"global": global_part})
-        genes_BK, present_BK = genotypes.padded()
-        local_part: Tensor = self.local_head(states[GENE].rows(genes_BK, strain=0), genes_BK, present_BK)
+        local_part: Tensor = self.local_head(deleted_BKH, genes_BK, present_BK)
         phenotypes, gates = self.combination(global_part, local_part)
         return Prediction(phenotypes, difference, {"global": global_part, "local": local_part}, gates)
+
+    @property
+    def shares_deletions(self) -> bool:
+        """See ``StrainModel.shares_deletions``: as far as the strategy ``difference`` is taken."""
+        strategy = self.config.strategy
+        return (self._choices().strategy if strategy == "auto" else strategy) == "difference"
+
+    def _choices(self) -> Choices:
+        choices = self.choices or Choices.default(next(self.parameters()).device.type)
+        if self.config.dropout and choices.strategy == "difference":
+            choices = dataclasses.replace(choices, strategy="node_mask")
+        return choices
+
+    def _encode(
+        self, genotypes: GenotypeBatch, kept: KeptBase | None, edges: EdgePerturbations | None = None
+    ) -> tuple[Tensor, States]:
+        """[B, D] pooled states of strain 0 minus those of the B others, and the genes' states."""
+        config = self.config
+        perturbed = perturb(self.cell, genotypes, config.strategy, config.kernel, edges, self._choices())
+        states = self.encoder(perturbed, kept)
+        pooled = torch.cat([self._pool(t, states[t], perturbed.keep[t]) for t in config.pool], dim=-1)
+        return pooled[:1] - pooled[1:], states[GENE]
+
+    def _from_shared(self, genotypes: GenotypeBatch, kept: KeptBase) -> tuple[Tensor, Tensor]:
+        """[B, D] z_p of strains with deletions in common, and [N, H] the wild type's genes.
+
+        First by how much the strain with only these deletions differs from the wild type, then by how much the others
+        differ from that strain: each difference is small against the pooled states, and so is its rounding error.
+        """
+        of_shared = kept.of_strain(genotypes.shared)
+        pair = genotypes.of_shared().with_wild_type()
+        first_1D = of_shared.origin("difference").once(lambda: self._encode(pair, kept)[0])
+
+        def wild_type() -> Tensor:
+            everyone = torch.arange(self.cell.num_nodes[GENE], device=genotypes.genes.device)
+            return self._encode(pair, kept)[1].rows(everyone, strain=0)
+
+        rest_BD, _ = self._encode(genotypes.with_shared(), of_shared)
+        return first_1D + rest_BD, kept.origin("genes").once(wild_type)
 
     def relation_weights(self) -> list[RelationWeights]:
         """See ``CellEncoder.relation_weights``."""

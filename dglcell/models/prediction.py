@@ -71,6 +71,11 @@ class StrainModel(nn.Module):
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model."""
 
+    @property
+    def shares_deletions(self) -> bool:
+        """Whether evaluation costs less for batches that say which deletions their strains have in common."""
+        return False
+
     def relation_weights(self) -> list[RelationWeights]:
         """How much of each relation learned combinations take; none for a model without such combinations."""
         return []

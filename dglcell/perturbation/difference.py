@@ -1,7 +1,8 @@
-"""The wild type once, plus only the rows in which strains differ from it."""
+"""A base strain, the wild type as a rule, once, plus only the rows in which the strains of a batch differ from it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -33,12 +34,12 @@ SCAN_COST = 4.0
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """By how much the messages of some (source, strain) pairs differ from the wild type's.
+    """By how much the messages of some (source, strain) pairs differ from the base's.
 
     Attributes:
         states: that it belongs to.
         index: D pairs: changed rows and lost nodes.
-        change_DH: [D + 1, H], what the pair sends minus what the wild type does; the last row is zero.
+        change_DH: [D + 1, H], what the pair sends minus what the base does; the last row is zero.
     """
 
     states: SharedStates
@@ -48,13 +49,13 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """The (destination, strain) pairs that receive something else than in the wild type, or are lost.
+    """The (destination, strain) pairs that receive something else than in the base, or are lost.
 
     Attributes:
         index: K pairs.
         lost: pairs that are lost; all of them are in ``index``.
         scale_K1: [K, 1] for a mean one over the number of surviving in-edges, zero for lost pairs; None for a sum.
-        scale_M1: [M, 1] the same for the wild type.
+        scale_M1: [M, 1] the same for the base.
     """
 
     index: RowIndex
@@ -73,14 +74,32 @@ class Difference:
 
     Beyond ``dense_share`` of changed rows the states are made dense and node masks take over. How many rows change
     depends on the genotypes, so that on a GPU each aggregation waits for the device.
+
+    The base is the wild type, or a strain whose deletions all strains share: then even fewer rows differ from it.
+
+    Args:
+        cell: the wild-type cell.
+        keep: node type → [N, B] bool, see ``keep_masks``.
+        kernel: of the base's products.
+        dense_share: see above.
+        base: node type → [N, 1] bool, which nodes the base keeps; every strain has lost the others too. All where None.
     """
 
     def __init__(
-        self, cell: ResidentCell, keep: dict[str, Tensor], kernel: str = "auto", dense_share: float = DENSE_SHARE
+        self,
+        cell: ResidentCell,
+        keep: dict[str, Tensor],
+        kernel: str = "auto",
+        dense_share: float = DENSE_SHARE,
+        base: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.cell, self.keep, self.kernel, self.dense_share = cell, keep, kernel, dense_share
+        self.base = base
         self.dense = NodeMask(cell, keep, kernel)
-        self.lost = {node_type: RowIndex.where(~mask) for node_type, mask in keep.items()}
+        self.lost = {
+            node_type: RowIndex.where(~mask if base is None else ~mask & base[node_type])
+            for node_type, mask in keep.items()
+        }
         self._changes: dict[str, Change] = {}
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
@@ -95,7 +114,10 @@ class Difference:
         origin = None if states.origin is None else states.origin.then(relation, reduce)
 
         def product() -> Tensor:
-            return spmm(edges, states.base_NH, kernel=self.kernel)
+            if self.base is None:
+                return spmm(edges, states.base_NH, kernel=self.kernel)
+            sent_NH = states.base_NH * self.base[relation[0]]
+            return spmm(edges, sent_NH, kernel=self.kernel) * self.base[relation[2]]
 
         base_MH = product() if states.origin is None else states.origin.then(relation).once(product)
         y_XH: Tensor = _CorrectedSums.apply(base_MH, change.change_DH, edges, change.index, targets)
@@ -104,8 +126,10 @@ class Difference:
     def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
         """See ``PerturbedCell.attend``."""
         if isinstance(keys, SharedStates) and isinstance(queries, SharedStates):
-            keep = self.keep[relation[0]], self.keep[relation[2]]
-            attended = shared_attention(self.cell[relation], keep, keys, queries, score, self.kernel)
+            ends = relation[0], relation[2]
+            keep = self.keep[ends[0]], self.keep[ends[1]]
+            base = None if self.base is None else (self.base[ends[0]], self.base[ends[1]])
+            attended = shared_attention(self.cell[relation], keep, keys, queries, score, self.kernel, base)
             if attended is not None:
                 return attended
         return self.dense.attend(relation, keys, queries, score)
@@ -123,7 +147,11 @@ class Difference:
         return known
 
     def _reached(self, relation: Relation, sources: RowIndex) -> RowIndex:
-        """Everything an edge out of the sources leads to, and the lost nodes."""
+        """Everything that the base keeps and an edge out of the sources leads to, and the lost nodes."""
+        reached = self._ends(relation, sources)
+        return reached if self.base is None else RowIndex(reached.mask_BN & self.base[relation[2]].T)
+
+    def _ends(self, relation: Relation, sources: RowIndex) -> RowIndex:
         edges, lost_BM = self.cell[relation], self.lost[relation[2]].mask_BN
         if MARK_COST * edges.out_degrees[sources.nodes].sum() < edges.num_edges * sources.num_strains:
             reached_BM = lost_BM.clone()
@@ -138,12 +166,19 @@ class Difference:
         if reduce == "sum":
             return Targets(index, lost)
         scale_K1 = self.dense.mean_scale(relation, dtype).T.reshape(-1)[index.keys].unsqueeze(1)
-        scale_M1 = 1 / self.cell[relation].in_degrees.clamp(min=1).to(dtype).unsqueeze(1)
-        return Targets(index, lost, scale_K1, scale_M1)
+        return Targets(index, lost, scale_K1, self._base_scale(relation, dtype))
+
+    def _base_scale(self, relation: Relation, dtype: torch.dtype) -> Tensor:
+        """[M, 1] one over the number of in-edges that the base keeps."""
+        edges = self.cell[relation]
+        if self.base is None:
+            return 1 / edges.in_degrees.clamp(min=1).to(dtype).unsqueeze(1)
+        degree_M1 = spmm(edges, self.base[relation[0]].to(dtype), weighted=False, kernel=self.kernel)
+        return 1 / degree_M1.clamp(min=1)
 
 
 class _Changes(torch.autograd.Function):
-    """What changed and lost pairs send, minus what the wild type sends; and a row of zeros."""
+    """What changed and lost pairs send, minus what the base sends; and a row of zeros."""
 
     @staticmethod
     def forward(ctx: Any, x_XH: Tensor, here: Tensor, nodes: Tensor, kept_K1: Tensor) -> Tensor:
@@ -164,7 +199,7 @@ class _Changes(torch.autograd.Function):
 
 
 class _CorrectedSums(torch.autograd.Function):
-    """The wild type's sums, then those of the targets: the wild type's plus the changes along their in-edges."""
+    """The base's sums, then those of the targets: the base's plus the changes along their in-edges."""
 
     @staticmethod
     def forward(
@@ -181,7 +216,8 @@ class _CorrectedSums(torch.autograd.Function):
         torch.index_select(base_MH, 0, index.nodes, out=rows_KH)
         changed = edges.out_degrees[sources.nodes].sum()
         if PUSH_COST * changed < edges.in_degrees[index.nodes].sum():
-            push(edges, _pairs(sources), index.table, change_DH, rows_KH, reverse=False)
+            # Edges to what the base has lost lead nowhere.
+            push(edges, _pairs(sources), index.positions(missing=-1), change_DH, rows_KH, reverse=False)
         else:
             pull(edges, _pairs(index), sources.table, change_DH, rows_KH, reverse=False)
         if targets.scale_K1 is None:

@@ -1,4 +1,4 @@
-"""Attention of the wild type once, and anew for the (destination, strain) pairs in which a strain differs."""
+"""Attention of the base strain once, and anew for the (destination, strain) pairs in which a strain differs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ def shared_attention(
     queries: SharedStates,
     score: GATv2Score,
     kernel: str,
+    base: tuple[Tensor, Tensor] | None = None,
 ) -> SharedStates | None:
     """Attention over surviving in-edges, for states that strains share.
 
-    A softmax changes as a whole, so that pairs are computed anew if their query differs from the wild type's, or the
-    key of any in-neighbour does, or one is lost.
+    A softmax changes as a whole, so that pairs are computed anew if their query differs from the base's, or the key of
+    any in-neighbour does, or one is lost.
 
     Args:
         edges: the relation.
@@ -48,16 +49,18 @@ def shared_attention(
         queries: of M destination nodes.
         score: of a pair.
         kernel: see ``dglcell.kernels.spmm``.
+        base: [N, 1] and [M, 1] bool which nodes the base strain keeps; all where None.
 
     Returns:
         States of the destination nodes; None where so many pairs are touched that attending everywhere is cheaper.
     """
-    touched_MB = _touched(edges, keep, keys, queries, kernel)
+    if base is None:
+        base = keep[0].new_ones(edges.num_src, 1), keep[1].new_ones(edges.num_dst, 1)
+    touched_MB = _touched(edges, keep, base, keys, queries, kernel)
     work = int((touched_MB.sum(1) * edges.in_degrees).sum())
     if work > DENSE_SHARE * edges.num_edges * touched_MB.shape[1]:
         return None
-    all_kept = keep[0].new_ones(edges.num_src, 1), keep[1].new_ones(edges.num_dst, 1)
-    base_MH = gatv2(edges, keys.base_NH.unsqueeze(1), queries.base_NH.unsqueeze(1), all_kept, score).squeeze(1)
+    base_MH = gatv2(edges, keys.base_NH.unsqueeze(1), queries.base_NH.unsqueeze(1), base, score).squeeze(1)
     pairs = RowIndex.where(touched_MB)
     if len(pairs) == 0:
         return SharedStates(base_MH, None)
@@ -66,12 +69,17 @@ def shared_attention(
 
 
 def _touched(
-    edges: ResidentRelation, keep: tuple[Tensor, Tensor], keys: SharedStates, queries: SharedStates, kernel: str
+    edges: ResidentRelation,
+    keep: tuple[Tensor, Tensor],
+    base: tuple[Tensor, Tensor],
+    keys: SharedStates,
+    queries: SharedStates,
+    kernel: str,
 ) -> Tensor:
-    """[M, B] bool: which pairs are lost, or attend with another query or to other keys than the wild type."""
-    changed_NB = _marked(~keep[0], keys.index)
+    """[M, B] bool: which pairs of the base are lost, or attend with another query or to other keys than there."""
+    changed_NB = _marked(~keep[0] & base[0], keys.index)
     received_MB = spmm(edges, changed_NB.to(torch.float32), weighted=False, kernel=kernel) > 0.5
-    return received_MB | _marked(~keep[1], queries.index)
+    return (received_MB | _marked(~keep[1], queries.index)) & base[1]
 
 
 def _marked(mask_NB: Tensor, index: RowIndex | None) -> Tensor:

@@ -23,11 +23,14 @@ class GenotypeBatch:
         offsets: [B + 1] int64; strain b deletes ``genes[offsets[b]:offsets[b + 1]]``.
         max_deletions: K, an upper bound of the number of deletions of any strain. It is known on the host, so that
             padded shapes need no synchronisation with the device.
+        shared: genes that every strain deletes, where that is known on the host; a model may compute once what the
+            strains have in common through them.
     """
 
     genes: Tensor
     offsets: Tensor
     max_deletions: int
+    shared: tuple[int, ...] = ()
 
     @classmethod
     def from_lists(cls, strains: Sequence[Sequence[int]], num_genes: int | None = None) -> GenotypeBatch:
@@ -66,6 +69,16 @@ class GenotypeBatch:
         zero = torch.zeros(1, dtype=self.offsets.dtype, device=self.offsets.device)
         return GenotypeBatch(self.genes, torch.cat([zero, self.offsets]), self.max_deletions)
 
+    def of_shared(self) -> GenotypeBatch:
+        """The one strain that deletes the ``shared`` genes and no others, on the same device."""
+        return GenotypeBatch.from_lists([self.shared]).to(self.genes.device, non_blocking=True)
+
+    def with_shared(self) -> GenotypeBatch:
+        """The same batch with the strain of ``of_shared`` put in front as strain 0."""
+        first = self.of_shared()
+        offsets = torch.cat([first.offsets[:1], self.offsets + len(first.genes)])
+        return GenotypeBatch(torch.cat([first.genes, self.genes]), offsets, self.max_deletions, self.shared)
+
     def padded(self) -> tuple[Tensor, Tensor]:
         """Genes as a rectangle.
 
@@ -90,4 +103,5 @@ class GenotypeBatch:
             self.genes.to(device, non_blocking=non_blocking),
             self.offsets.to(device, non_blocking=non_blocking),
             self.max_deletions,
+            self.shared,
         )

@@ -1,4 +1,4 @@
-"""Rows of the wild type that are computed once for many batches, as long as no weight changes."""
+"""Rows of a base strain that are computed once for many batches, as long as no weight changes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,13 @@ class KeptRows:
 
 
 class KeptBase:
-    """What was computed of the wild type. Rows are found by how they came about, whatever the strains of a batch."""
+    """What was computed of the wild type, or of another strain that is the base of several batches.
+
+    Rows are found by how they came about, whatever the strains of a batch.
+    """
 
     def __init__(self) -> None:
+        self._beside: tuple[tuple[int, ...], KeptBase] | None = None
         self._numbers: dict[Hashable, int] = {}
         self._tensors: dict[int, Tensor] = {}
         self._rows: dict[int, KeptRows] = {}
@@ -38,6 +42,12 @@ class KeptBase:
         if origin.number not in self._tensors:
             self._tensors[origin.number] = make()
         return self._tensors[origin.number]
+
+    def of_strain(self, genes: tuple[int, ...]) -> KeptBase:
+        """The same of the strain that deletes these genes; what was kept of another is given up."""
+        if self._beside is None or self._beside[0] != genes:
+            self._beside = genes, KeptBase()
+        return self._beside[1]
 
     def rows(self, origin: Origin) -> KeptRows:
         """The rows of an origin, empty the first time."""

@@ -104,7 +104,7 @@ def perturb(
 
     Args:
         cell: the wild-type cell.
-        genotypes: B strains on the same device.
+        genotypes: B strains on the same device. ``difference`` takes the strain of their ``shared`` genes as its base.
         strategy: one of ``STRATEGIES``, or ``auto``.
         kernel: how ``node_mask`` and ``difference``, and ``edge_mask`` with ``edges``, compute their products, see
             ``dglcell.kernels.spmm``.
@@ -124,11 +124,12 @@ def perturb(
     if edges is not None:
         _check_edges(edges, genotypes, strategy)
     keep = keep_masks(cell, genotypes)
+    base = keep_masks(cell, genotypes.of_shared()) if genotypes.shared and strategy == "difference" else None
     makers: dict[str, Callable[[], PerturbedCell]] = {
         "edge_subgraph": lambda: EdgeSubgraph(cell, keep, edges),
         "edge_mask": lambda: EdgeMask(cell, keep, kernel, edges),
         "node_mask": lambda: NodeMask(cell, keep, kernel),
-        "difference": lambda: Difference(cell, keep, kernel, choices.dense_share),
+        "difference": lambda: Difference(cell, keep, kernel, choices.dense_share, base),
     }
     return makers[strategy]()
 

@@ -35,6 +35,40 @@ def test_order_and_count_are_those_of_itertools(data: st.DataObject) -> None:
     assert [tuple(strain) for block in blocks for strain in block.tolist()] == wanted[skip:]
 
 
+@settings(max_examples=150)
+@given(st.data())
+def test_blocks_share_their_first_genes(data: st.DataObject) -> None:
+    size, count = data.draw(st.integers(1, 4)), data.draw(st.integers(4, 14))
+    genes = data.draw(st.permutations(range(20)))[:count]
+    total = math.comb(count, size)
+    design = Design.of(genes, size, data.draw(st.integers(0, total - 1)), data.draw(st.none() | st.integers(1, total)))
+    most, least = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 12))
+    skip = data.draw(st.integers(0, min(5, len(design))))
+    blocks = list(design.shared_blocks(most, least, skip))
+    strains = [tuple(strain) for block, _ in blocks for strain in block.tolist()]
+    assert strains == [tuple(strain) for block in design.blocks(7, skip) for strain in block.tolist()]
+    begun = skip
+    for block, shared in blocks:
+        assert 1 <= len(block) <= most
+        assert (block[:, : len(shared)] == np.array(shared, dtype=int)).all()
+        # Strains that share one gene more are too few.
+        if len(shared) + 1 < size:
+            rest = genes[genes.index(block[0, len(shared)]) + 1 :]
+            assert math.comb(len(rest), size - len(shared) - 1) < least
+        # Who continues there has the same block.
+        assert next(design.shared_blocks(most, least, begun))[0].tolist() == block.tolist()
+        begun += len(block)
+
+
+def test_blocks_of_triples_end_where_their_pair_does() -> None:
+    blocks = [(len(block), shared) for block, shared in Design.of(range(10), 3).shared_blocks(5, 4)]
+    pairs = [(4, (0, 1)), (4, (0, 1)), (4, (0, 2)), (3, (0, 2)), (3, (0, 3)), (3, (0, 3)), (5, (0, 4)), (4, (0, 5))]
+    assert blocks[:8] == pairs
+    # Three triples begin with (0, 6), two with (0, 7), one with (0, 8).
+    assert blocks[8:11] == [(3, (0,)), (3, (0,)), (4, (1, 2))]
+    assert sum(number for number, _ in blocks) == 120
+
+
 def test_all_triples_of_yeast_are_numbered_without_listing_them() -> None:
     count = 6607
     tracemalloc.start()

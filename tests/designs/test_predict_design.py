@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
 import json
 import os
@@ -120,6 +121,26 @@ def test_parts_make_the_same_file_and_row_groups_of_their_size(trained: Trained,
         assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [60, 60, 60, 40]
         assert "RLE_DICTIONARY" in file.metadata.row_group(0).column(0).encodings
         assert "RLE_DICTIONARY" not in file.metadata.row_group(0).column(3).encodings
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_strains_share_is_computed_once_and_changes_no_prediction(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    config = dataclasses.replace(trained.config.model, strategy="difference")
+    monkeypatch.setattr(trained.model, "config", config)
+    design, batches = Design.of(range(12), size), list[tuple[int, ...]]()
+    watched = trained.model.register_forward_pre_hook(lambda _, given: batches.append(given[0].shared))
+    alone, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
+    predict_design(trained, design, alone, batch_size=8, report=lambda _: None)
+    assert not any(batches)
+    batches.clear()
+    predict_design(trained, design, together, batch_size=8, worth_sharing=5, report=lambda _: None)
+    watched.remove()
+    assert {len(shared) for shared in batches} == set(range(size))
+    assert rows_of(alone) == rows_of(together)
+    found, expected = (pq.read_table(path)["predicted_fitness"].to_numpy() for path in (together, alone))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_a_slow_model_closes_its_parts_early(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

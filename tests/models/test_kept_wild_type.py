@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -141,3 +142,44 @@ def test_it_is_kept_in_evaluation_only() -> None:
     assert kept_by(model) is None
     assert model._wild_type.of(model.eval()) is None, "gradients are on"
     assert kept_by(model) is not kept
+
+
+@pytest.mark.parametrize("conv", CONVS)
+@settings(max_examples=20, deadline=None)
+@given(cell=random_cells(), data=st.data(), dense_share=st.sampled_from([0.0, 0.5, 2.0]))
+def test_deletions_in_common_are_computed_first_and_change_no_prediction(
+    conv: str, cell: RandomCell, data: st.DataObject, dense_share: float
+) -> None:
+    model, genes = make_model(cell, conv=conv, conv_heads=2), st.integers(0, cell.sizes["gene"] - 1)
+    model.choose(Choices("difference", dense_share))
+    expected, got = [], []
+    for _ in range(3):
+        shared = tuple(data.draw(st.lists(genes, min_size=1, max_size=2, unique=True)))
+        others = data.draw(st.lists(st.lists(genes, max_size=2), min_size=1, max_size=4))
+        batch = GenotypeBatch.from_lists([[*shared, *more] for more in others])
+        expected += predict(model, [batch])
+        batch = dataclasses.replace(batch, shared=shared)
+        got += predict(model, [batch])
+        # Where gradients are wanted, what strains share makes no difference.
+        torch.testing.assert_close(model(batch).phenotypes.detach(), expected[-1], rtol=1e-10, atol=1e-10)
+    for x, y in zip(got, expected, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
+
+
+def test_what_strains_share_is_kept_until_others_share_something_else() -> None:
+    model = make_model(fixed_cell())
+    assert model.shares_deletions
+    assert not make_model(fixed_cell(), strategy="node_mask").shares_deletions
+
+    def kept_for(*shared: int) -> KeptBase:
+        lists = [[*shared, gene] for gene in range(4) if gene not in shared]
+        predict(model, [dataclasses.replace(GenotypeBatch.from_lists(lists), shared=shared)])
+        kept = kept_by(model)
+        assert kept is not None
+        return kept.of_strain(shared)
+
+    first = kept_for(0, 1)
+    assert len(first._tensors) > 1
+    assert kept_for(0, 1) is first
+    assert kept_for(0, 2) is not first
+    assert kept_for(0, 1) is not first

@@ -22,10 +22,11 @@ from dglcell.kernels.attention import GATv2Score
 from dglcell.perturbation import difference_attention
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.knockout import keep_masks
 from dglcell.perturbation.perturb import EDGE_STRATEGIES, STRATEGIES, PerturbedCell, perturb
 from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import DenseStates, SharedStates, States
-from tests.perturbation.test_difference import ring
+from tests.perturbation.test_difference import batches_of, ring
 from tests.perturbation.test_edge_perturbation import as_perturbations
 from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, random_cells
 
@@ -140,11 +141,12 @@ def test_attention_equals_the_reduced_graph(
 
 
 @st.composite
-def shared_states(draw: st.DrawFn, nodes: int, strains: int) -> SharedStates:
-    """No, few or all rows changed."""
+def shared_states(draw: st.DrawFn, nodes: int, strains: int, base_N1: Tensor) -> SharedStates:
+    """No, few or all rows changed of those that the base keeps."""
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
     share = draw(st.sampled_from([None, 0.0, 0.2, 1.0]))
-    index = None if share is None else RowIndex.where(torch.rand(nodes, strains, generator=generator) < share)
+    chosen_NB = torch.rand(nodes, strains, generator=generator) < (share or 0.0)
+    index = None if share is None else RowIndex.where(chosen_NB & base_N1)
     rows = nodes + (0 if index is None else len(index))
     x = torch.randn(rows, HEADS * DEPTH, dtype=torch.float64, generator=generator, requires_grad=True)
     return SharedStates(x, index)
@@ -153,9 +155,9 @@ def shared_states(draw: st.DrawFn, nodes: int, strains: int) -> SharedStates:
 @settings(max_examples=60)
 @given(data=st.data(), cell=random_cells(), dense_share=st.sampled_from([0.0, 0.3, 1e9]), budget=BUDGETS)
 def test_shared_states_attend_as_dense_ones(data, cell: RandomCell, dense_share: float, budget: int | None) -> None:
-    strains = data.draw(genotypes_of(cell))
-    batch, relation = GenotypeBatch.from_lists(strains), data.draw(st.sampled_from(sorted(cell.edges)))
-    states = [data.draw(shared_states(cell.sizes[t], len(strains))) for t in (relation[0], relation[2])]
+    strains, batch = data.draw(batches_of(cell))
+    relation, base = data.draw(st.sampled_from(sorted(cell.edges))), keep_masks(cell.resident, batch.of_shared())
+    states = [data.draw(shared_states(cell.sizes[t], len(strains), base[t])) for t in (relation[0], relation[2])]
     case = Case.random(cell, relation, len(strains), 0.2)
     leaves = [*case.leaves[2:], *(s.x_XH for s in states)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +22,9 @@ from dglcell.nn.gin import GINConv
 from dglcell.nn.hetero_layer import HeteroLayer
 from dglcell.nn.sage import SAGEConv
 from dglcell.perturbation import difference, row_blocks
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.knockout import keep_masks
 from dglcell.perturbation.perturb import REDUCES, perturb
 from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import DenseStates, SharedStates, States
@@ -33,18 +36,29 @@ PHYSICAL = ("gene", "physical", "gene")
 
 @st.composite
 def settings_of_the_engine(draw: st.DrawFn) -> dict[str, Any]:
-    """When states are made dense, whether sources push or targets pull, and whether loops are compiled."""
+    """Whether sources push or targets pull, and whether loops are compiled."""
     return {
-        "dense_share": draw(st.sampled_from([0.0, 0.2, 1e9, 1e9])),
         "push_cost": draw(st.sampled_from([0.0, 2.0, float("inf")])),
         "compiled": draw(st.booleans()),
     }
 
 
+CHOICES = st.builds(Choices, st.just("difference"), st.sampled_from([0.0, 0.2, 1e9, 1e9]))
+"""From which share of changed rows on states are made dense."""
+
+
+@st.composite
+def batches_of(draw: st.DrawFn, cell: RandomCell) -> tuple[list[list[int]], GenotypeBatch]:
+    """Strains as lists and as a batch, some of which delete genes in common, so that the base lacks them."""
+    strains = draw(genotypes_of(cell))
+    shared = draw(st.lists(st.integers(0, cell.sizes["gene"] - 1), max_size=2, unique=True))
+    strains = [[*shared, *(gene for gene in strain if gene not in shared)] for strain in strains]
+    return strains, dataclasses.replace(GenotypeBatch.from_lists(strains), shared=tuple(shared))
+
+
 @contextmanager
-def engine(dense_share: float, push_cost: float, compiled: bool) -> Iterator[None]:
+def engine(push_cost: float, compiled: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(difference, "DENSE_SHARE", dense_share)
         patch.setattr(difference, "PUSH_COST", push_cost)
         if not compiled:
             patch.setattr(rows, "COMPILED_DEVICES", ())
@@ -58,24 +72,32 @@ def engine(dense_share: float, push_cost: float, compiled: bool) -> Iterator[Non
     reduce=st.sampled_from(REDUCES),
     changed=st.sampled_from([None, 0.0, 0.3, 1.0]),
     options=settings_of_the_engine(),
+    choices=CHOICES,
     kernel=st.sampled_from(["auto", *KERNELS]),
 )
 def test_shared_states_aggregate_as_dense_ones(
-    data, cell: RandomCell, reduce: str, changed: float | None, options: dict[str, Any], kernel: str
+    data,
+    cell: RandomCell,
+    reduce: str,
+    changed: float | None,
+    options: dict[str, Any],
+    choices: Choices,
+    kernel: str,
 ) -> None:
-    strains = data.draw(genotypes_of(cell))
-    batch, generator = GenotypeBatch.from_lists(strains), torch.Generator().manual_seed(0)
-    resident = cell.resident
+    strains, batch = data.draw(batches_of(cell))
+    generator, resident = torch.Generator().manual_seed(0), cell.resident
+    base = keep_masks(resident, batch.of_shared())
     for relation in cell.edges:
         nodes = cell.sizes[relation[0]]
-        mask = torch.rand(nodes, len(strains), generator=generator) < (changed or 0.0)
+        mask = (torch.rand(nodes, len(strains), generator=generator) < (changed or 0.0)) & base[relation[0]]
         index = None if changed is None else RowIndex.where(mask)
         number = nodes + (0 if index is None else len(index))
         leaf = torch.randn(number, WIDTH, dtype=torch.float64, generator=generator, requires_grad=True)
         states = SharedStates(leaf, index)
         dense = states.dense().expand(-1, len(strains), -1)
         with engine(**options):
-            got = perturb(resident, batch, "difference", kernel).aggregate(relation, states, reduce).dense()
+            got = perturb(resident, batch, "difference", kernel, choices=choices)
+            got = got.aggregate(relation, states, reduce).dense()
             got = got.expand(-1, len(strains), -1)
             expected = dense_aggregate(cell, relation, strains, dense.detach().numpy(), reduce)
             torch.testing.assert_close(got.detach(), torch.as_tensor(expected), **TOLERANCE)
@@ -110,6 +132,7 @@ def make_layers(cell: RandomCell, conv: str, aggregation: str, norm: str, recomp
     norm=st.sampled_from(["layer", "none"]),
     recompute=st.booleans(),
     options=settings_of_the_engine(),
+    choices=CHOICES,
     block_bytes=st.sampled_from([100, 1 << 20]),
 )
 def test_several_layers_agree_forward_and_in_every_gradient(
@@ -120,17 +143,18 @@ def test_several_layers_agree_forward_and_in_every_gradient(
     norm: str,
     recompute: bool,
     options: dict[str, Any],
+    choices: Choices,
     block_bytes: int,
 ) -> None:
-    strains = data.draw(genotypes_of(cell))
-    batch, resident = GenotypeBatch.from_lists(strains), cell.resident
+    strains, batch = data.draw(batches_of(cell))
+    resident = cell.resident
     layers = make_layers(cell, conv, aggregation, norm, recompute)
     inputs = {t: torch.randn(n, WIDTH, dtype=torch.float64, requires_grad=True) for t, n in cell.sizes.items()}
     leaves = [*inputs.values(), *layers.parameters()]
     upstream = {t: torch.randn(n, len(strains), WIDTH, dtype=torch.float64) for t, n in cell.sizes.items()}
 
     def results(strategy: str) -> list[torch.Tensor]:
-        perturbed = perturb(resident, batch, strategy)
+        perturbed = perturb(resident, batch, strategy, choices=choices)
         states = {t: States.shared(x) for t, x in inputs.items()}
         for layer in layers:
             states = layer(perturbed, states)
@@ -170,6 +194,17 @@ def test_only_the_rows_next_to_a_deletion_are_stored() -> None:
     assert isinstance(second, SharedStates)
     assert second.index is not None
     assert set(second.index.nodes.tolist()) == {3, 4, 5, 7, 8, 9}
+
+
+def test_fewer_rows_are_stored_beside_a_base_with_deletions_in_common() -> None:
+    batch = dataclasses.replace(GenotypeBatch.from_lists([[3], [3, 7]]), shared=(3,))
+    perturbed = perturb(ring(20).resident, batch, "difference")
+    first = perturbed.aggregate(PHYSICAL, States.shared(torch.ones(20, 1, dtype=torch.float64)))
+    assert isinstance(first, SharedStates)
+    assert first.index is not None
+    pairs = list(zip(first.index.strains.tolist(), first.index.nodes.tolist(), strict=True))
+    assert pairs == [(1, 7), (1, 8)]
+    assert first.base_NH.flatten().tolist() == [float(node not in (3, 4)) for node in range(20)]
 
 
 def test_no_row_is_stored_where_no_strain_lost_anything() -> None:
