@@ -89,14 +89,13 @@ class SetOperator(StrainModel):
         """Predict the phenotypes of B strains, on the device of the model, without synchronising with the host."""
         x_NH = self.wild_type()
         genes_BK, present_BK = genotypes.padded()
-        deleted_BKH = F.embedding(genes_BK, x_NH)
         parts: dict[str, Tensor] = {}
         difference: Tensor | None = None
         if self.global_head is not None:
-            difference = self._difference(x_NH, genotypes, deleted_BKH, present_BK)
+            difference = self._difference(x_NH, genotypes, genes_BK, present_BK)
             parts["global"] = self.global_head(difference)
         if self.local_head is not None:
-            parts["local"] = self.local_head(deleted_BKH, genes_BK, present_BK)
+            parts["local"] = self.local_head(F.embedding(genes_BK, x_NH), genes_BK, present_BK)
         first, *second = parts.values()
         if not second:
             return Prediction(first, difference, parts)
@@ -107,14 +106,14 @@ class SetOperator(StrainModel):
         """See ``CellEncoder.relation_weights``."""
         return self.encoder.relation_weights()
 
-    def _difference(self, x_NH: Tensor, genotypes: GenotypeBatch, deleted_BKH: Tensor, present_BK: Tensor) -> Tensor:
+    def _difference(self, x_NH: Tensor, genotypes: GenotypeBatch, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
         """[B, H] pooled states of the wild type minus those of every strain."""
         assert self.pool is not None
         assert self.operator is not None
         keep_NB = keep_genes(len(x_NH), genotypes.with_wild_type())
         share_NB = pooling_shares(States.shared(self.pool.gate(x_NH)), keep_NB)
         pooled_BH = shared_sums(share_NB, x_NH)
-        strains_BH = pooled_BH[1:] + self.operator(x_NH, share_NB[:, 1:], deleted_BKH, present_BK)
+        strains_BH = pooled_BH[1:] + self.operator(x_NH, share_NB[:, 1:], genes_BK, present_BK)
         out: Tensor = self.pool.value(pooled_BH[:1]) - self.pool.value(strains_BH)
         return out
 

@@ -6,11 +6,12 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dglcell.nn import deletion_attention
+from dglcell.kernels import pooled_shares
 from dglcell.nn.deletion_attention import DeletionAttention
+from dglcell.perturbation.genotype import GenotypeBatch
 
 WIDTH, HEADS = 6, 2
 
@@ -28,41 +29,84 @@ def updates(layer: DeletionAttention, x_NH: torch.Tensor, deleted_KH: torch.Tens
     for n in range(len(x_NH)):
         for head in range(HEADS):
             part = slice(head * wide, (head + 1) * wide)
-            weights = [math.exp(float(query[n, part] @ k[part]) / math.sqrt(wide)) for k in key]
+            weights = [math.exp((query[n, part] @ k[part]).item() / math.sqrt(wide)) for k in key]
             for weight, v in zip(weights, value, strict=True):
                 mixed[n, part] += weight / (1 + sum(weights)) * v[part]
     return layer.out(mixed)
 
 
-@settings(max_examples=25)
+@pytest.fixture(params=["compiled", "tensors"])
+def code(request: pytest.FixtureRequest) -> str:
+    """Loops as on a CPU, or tensors as on other devices."""
+    return request.param
+
+
+def engine(patch: pytest.MonkeyPatch, code: str, block: int) -> None:
+    patch.setattr(pooled_shares, "BLOCK_LOGITS", block)
+    if code == "tensors":
+        patch.setattr(pooled_shares, "COMPILED_DEVICES", ())
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    sizes=st.lists(st.integers(0, 4), min_size=1, max_size=5),
-    genes=st.integers(1, 7),
+    strains=st.lists(st.lists(st.integers(0, 6), max_size=4, unique=True), min_size=1, max_size=5),
     seed=st.integers(0, 1000),
+    scale=st.sampled_from([1.0, 5.0]),
     block=st.sampled_from([1, 40, 1 << 20]),
 )
-def test_pooled_updates_equal_a_loop_over_genes(sizes: list[int], genes: int, seed: int, block: int) -> None:
-    layer, largest = attention(seed), max(sizes)
-    x, weight = torch.randn(genes, WIDTH).double(), torch.rand(genes, len(sizes)).double()
-    deleted = torch.randn(len(sizes), largest, WIDTH).double()
+def test_pooled_updates_equal_a_loop_over_genes(
+    code: str, strains: list[list[int]], seed: int, scale: float, block: int
+) -> None:
+    layer = attention(seed)
+    x, weight = scale * torch.randn(7, WIDTH).double(), torch.rand(7, len(strains)).double()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deletion_attention, "BLOCK_LOGITS", block)
-        got = layer(x, weight, deleted, torch.arange(largest) < torch.tensor(sizes).unsqueeze(1))
-    for b, size in enumerate(sizes):
-        expected = weight[:, b] @ updates(layer, x, deleted[b, :size])
-        torch.testing.assert_close(got[b], expected, atol=1e-12, rtol=1e-12)
+        engine(patch, code, block)
+        got = layer(x, weight, *GenotypeBatch.from_lists(strains).padded())
+    for b, strain in enumerate(strains):
+        expected = weight[:, b] @ updates(layer, x, x[strain])
+        torch.testing.assert_close(got[b], expected, atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("block", [1, 1 << 20])
-def test_gradients_are_those_of_finite_differences(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    monkeypatch.setattr(deletion_attention, "BLOCK_LOGITS", block)
-    layer, present = attention(), torch.tensor([[True, True], [True, False], [False, False]])
-    tensors = [torch.randn(4, WIDTH), torch.rand(4, 3), torch.randn(3, 2, WIDTH)]
-    inputs = [x.double().requires_grad_() for x in tensors]
-    torch.autograd.gradcheck(lambda *x: layer(*x[:3], present), (*inputs, *layer.parameters()))
+def test_gradients_are_those_of_finite_differences(monkeypatch: pytest.MonkeyPatch, code: str, block: int) -> None:
+    engine(monkeypatch, code, block)
+    layer, genotypes = attention(), GenotypeBatch.from_lists([[0, 3], [3], []]).padded()
+    inputs = [x.double().requires_grad_() for x in (torch.randn(4, WIDTH), torch.rand(4, 3))]
+    torch.autograd.gradcheck(lambda *x: layer(*x[:2], *genotypes), (*inputs, *layer.parameters()))
 
 
-def test_no_tensor_has_a_state_for_every_gene_and_strain() -> None:
+def test_logits_beyond_what_exponentials_can_hold(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine(monkeypatch, code, 1 << 20)
+    query, key = torch.ones(1, 2, 1), torch.tensor([[[400.0], [399.0], [-400.0]]])
+    slot, present = torch.tensor([[0, 1], [2, 0], [2, 2]]), torch.tensor([[True, True], [True, True], [True, False]])
+    got = pooled_shares.pooled_shares(query, key, slot, present, torch.ones(2, 3))
+    share = 1 / (1 + math.exp(-1))
+    expected = 2 * torch.tensor([[[share, 1 - share]], [[0, 1]], [[0, 0]]])
+    torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_sums_do_not_depend_on_the_number_of_threads(threads: int) -> None:
+    layer, before = DeletionAttention(64, 4), torch.get_num_threads()
+    torch.manual_seed(1)
+    x, weight = torch.randn(300, 64), torch.rand(300, 50)
+    batch = GenotypeBatch.from_lists(torch.randint(0, 300, (50, 3)).tolist()).padded()
+
+    def both() -> list[torch.Tensor]:
+        leaf = x.clone().requires_grad_()
+        out = layer(leaf, weight, *batch)
+        return [out.detach(), *torch.autograd.grad(out.square().sum(), [leaf, *layer.parameters()])]
+
+    expected = both()
+    try:
+        torch.set_num_threads(threads)
+        assert all(map(torch.equal, both(), expected))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_no_tensor_has_a_state_for_every_gene_and_strain(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine(monkeypatch, code, pooled_shares.BLOCK_LOGITS)
     genes, strains = 50, 40
     sizes: list[int] = []
 
@@ -73,10 +117,8 @@ def test_no_tensor_has_a_state_for_every_gene_and_strain() -> None:
             return out
 
     layer = DeletionAttention(64, 2)
-    deleted = torch.randn(strains, 2, 64, requires_grad=True)
+    batch = GenotypeBatch.from_lists(torch.randint(0, genes, (strains, 2)).tolist()).padded()
     with Sizes():
-        layer(
-            torch.randn(genes, 64), torch.rand(genes, strains), deleted, torch.ones(strains, 2).bool()
-        ).sum().backward()
+        layer(torch.randn(genes, 64, requires_grad=True), torch.rand(genes, strains), *batch).sum().backward()
     # Two heads, two deleted genes and the key of no deletion.
     assert max(sizes) <= genes * strains * 2 * 3
