@@ -15,10 +15,10 @@ from torch.utils.checkpoint import checkpoint
 from dglcell.kernels.threads import run_tasks
 from dglcell.kernels.update import COMPILED_DEVICES
 
-BLOCK_LOGITS = 1 << 22
+BLOCK_LOGITS = 1 << 23
 """Logits that are held at a time; they are computed once more in the backward pass."""
 
-TASKS = 16
+TASKS = 8
 """Into how many tasks a block is cut. Fixed, so that sums are the same for any number of threads."""
 
 
