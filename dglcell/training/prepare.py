@@ -104,13 +104,17 @@ def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
 
 
 def open_store(config: Config, command: str) -> Store:
-    """The store of this configuration, built if it is not there."""
+    """The store of this configuration, built by the first process if it is not there.
+
+    Raises:
+        DataError: another process has waited for it longer than `trainer.timeout`.
+    """
     path = store_path(config)
     if path.exists():
         return Store(path)
     if is_rank_zero():
         return build(config, command)
-    wait_for(path)
+    wait_for(path, config.trainer.timeout)
     return Store(path)
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dglcell.errors import DataError
+from dglcell.training import ranks
 from dglcell.training.ranks import RANK_VARIABLES, is_rank_zero, wait_for
 
 
@@ -35,10 +37,16 @@ def test_launchers_say_which_process_is_first(
 
 def test_the_others_wait_until_the_path_is_there(tmp_path: Path) -> None:
     path, seen = tmp_path / "store", []
-    thread = threading.Thread(target=lambda: (wait_for(path), seen.append(path.exists())))
+    thread = threading.Thread(target=lambda: (wait_for(path, 60), seen.append(path.exists())))
     thread.start()
     time.sleep(0.1)
     assert not seen
     path.mkdir()
     thread.join()
     assert seen == [True]
+
+
+def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "POLL_SECONDS", 0.01)
+    with pytest.raises(DataError, match=r"first process has not made '.*store' within `trainer.timeout`\n.*after 0 s"):
+        wait_for(tmp_path / "store", 0.05)
