@@ -71,7 +71,9 @@ class GenotypeBatch:
 
     def of_shared(self) -> GenotypeBatch:
         """The one strain that deletes the ``shared`` genes and no others, on the same device."""
-        return GenotypeBatch.from_lists([self.shared]).to(self.genes.device, non_blocking=True)
+        genes = torch.tensor(self.shared, dtype=torch.int64, device=self.genes.device)
+        offsets = torch.tensor([0, len(genes)], device=self.genes.device)
+        return GenotypeBatch(genes, offsets, len(genes))
 
     def with_shared(self) -> GenotypeBatch:
         """The same batch with the strain of ``of_shared`` put in front as strain 0."""

@@ -10,7 +10,7 @@ from typing import Any
 from site_extension.markdown import code, table
 
 FOLDER = "benchmarks/results"
-FILES = ("collins2007-ablation", "yeast-gem")
+FILES = ("collins2007-ablation", "collins2007-heads", "yeast-gem")
 PARTS = {
     "whole": "whole",
     "no-graph": "without any network",
@@ -20,6 +20,8 @@ PARTS = {
     "with-reactions": "with reactions beside the genes",
     "no-local-head": "without the head on deleted genes",
     "no-global-head": "without the head on pooled states",
+    "with-global-head": "with cross attention beside the head on deleted genes",
+    "no-metabolism": "without live metabolism",
     "without_metabolism": "relations between genes alone",
     "random": "with live metabolism",
 }

@@ -59,6 +59,9 @@ reaches zero, so few seeds cannot tell.
 ```{{include}} ../parts/ablation-collins2007-ablation.md
 ```
 
+```{{include}} ../parts/ablation-collins2007-heads.md
+```
+
 ### yeast-GEM
 
 ```{{include}} ../parts/ablation-yeast-gem.md

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dglcell.kernels import attention, pair_error, rows, spmm, update
+from dglcell.kernels import attention, pair_error, pooled_shares, rows, spmm, update
 from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.perturbation.perturb import DGL_STRATEGIES, STRATEGIES
 
@@ -29,7 +29,7 @@ class ExplicitDevices(TorchFunctionMode):
 
 def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
     """Plain torch in place of compiled loops, and the kernel that `auto` takes on a GPU."""
-    for module in (attention, pair_error, rows, update):
+    for module in (attention, pair_error, pooled_shares, rows, update):
         patch.setattr(module, "COMPILED_DEVICES", ())
     patch.setattr(spmm, "choose_kernel", lambda relation, device_type, weighted: "csr")
 

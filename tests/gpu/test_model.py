@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,9 @@ from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.encoder_config import CONVS
 from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.prediction import StrainModel
+from dglcell.models.set_operator import SetOperator
+from dglcell.models.set_operator_config import OPERATORS, SetOperatorConfig
 from dglcell.nn.cross_relation import LEARNED
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.optimizers import OptimizerConfig, make_optimizer
@@ -32,7 +36,7 @@ def resident() -> ResidentCell:
     return ResidentCell(cell.graph)
 
 
-def results(model: HeteroCell, device: str) -> dict[str, Tensor]:
+def results(model: StrainModel, device: str) -> dict[str, Tensor]:
     """Predictions and all gradients of a copy of the model, on the host."""
     model, genotypes = copy.deepcopy(model).to(device), GenotypeBatch.from_lists(STRAINS).to(device)
     with ExplicitDevices():
@@ -61,6 +65,31 @@ def test_a_step_equals_that_of_a_cpu(device: str, config: dict[str, str], strate
     scale = max(1.0, *(float(x.abs().max()) for x in expected.values()))
     for name, value in expected.items():
         assert float((got[name] - value).abs().max()) <= 1e-10 * scale, name
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_step_of_the_set_operator_equals_that_of_a_cpu(device: str, operator: str) -> None:
+    torch.manual_seed(0)
+    config = SetOperatorConfig(hidden=8, layers=1, local_heads=2, operator=operator, operator_heads=2)
+    model = randomise(SetOperator(make_cell().resident, config, outputs=2).double())
+    expected, got = results(model, "cpu"), results(model, device)
+    scale = max(1.0, *(float(x.abs().max()) for x in expected.values()))
+    for name, value in expected.items():
+        assert float((got[name] - value).abs().max()) <= 1e-10 * scale, name
+
+
+@pytest.mark.parametrize("conv", CONVS)
+@torch.inference_mode()
+def test_deletions_in_common_are_computed_as_on_a_cpu(device: str, conv: str) -> None:
+    torch.manual_seed(0)
+    config = small_config(strategy="difference", conv=conv)
+    model = randomise(HeteroCell(make_cell().resident, config, outputs=2).double()).eval()
+    batch = GenotypeBatch.from_lists([[1, 2, gene] for gene in range(3, 6)])
+    expected = copy.deepcopy(model)(batch).phenotypes
+    shared = dataclasses.replace(batch, shared=(1, 2)).to(device)
+    with ExplicitDevices():
+        got = copy.deepcopy(model).to(device)(shared).phenotypes
+    torch.testing.assert_close(got.cpu(), expected, rtol=1e-10, atol=1e-10)
 
 
 class Training:
