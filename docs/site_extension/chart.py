@@ -9,6 +9,7 @@ from typing import Any
 from site_extension.markdown import code, table
 
 RESULTS = "benchmarks/results/training-step-cpu.json"
+GRID = "benchmarks/results/training-step-grid-cpu.json"
 OURS = {
     "auto": "auto",
     "difference:auto": "difference",
@@ -31,6 +32,7 @@ def pages(root: Path) -> dict[str, str]:
     return {
         "parts/training-step.svg": svg(chosen(results["rows"], batch=8, layers=3)),
         "parts/training-step.md": numbers(results),
+        "parts/training-step-grid.md": grid(json.loads((root / GRID).read_text())["rows"]),
     }
 
 
@@ -89,3 +91,25 @@ def numbers(results: dict[str, Any]) -> str:
     )
     header = ("B", "L", "method", "ms per step", "strains/s", "peak MB")
     return f"{conditions}\n{table(header, body, 'rrlrrr')}"
+
+
+def grid(rows: list[dict[str, Any]]) -> str:
+    """``auto`` beside the replicated graph, a line for each setting."""
+    settings: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: (row["batch"], row["hidden"], row["layers"], row["conv"])):
+        key = (row["conv"].upper(), row["batch"], row["hidden"], row["layers"])
+        settings.setdefault(key, {})[row["method"]] = row
+    body = [(*key, *_side(by["pyg_replicated"]), *_side(by["auto"]), _ratio(by["auto"])) for key, by in settings.items()]
+    header = ("", "B", "H", "L", "PyG, replicated: ms", "MB", f"{code('auto')}: ms", "MB", "×")
+    return f"Milliseconds per step and peak memory; `{GRID}`.\n\n{table(header, body, 'l' + 'r' * 8)}"
+
+
+def _side(row: dict[str, Any]) -> tuple[str, str]:
+    """Milliseconds and memory, or why there are none."""
+    if row["status"] != "ok":
+        return row["status"].replace("_", " "), ""
+    return f"{1e3 * row['seconds_per_step']:,.0f}", f"{row['peak_memory_bytes'] / 1e6:,.0f}"
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    return f"{row['ratio_to_pyg_replicated']:.1f}" if row["ratio_to_pyg_replicated"] else ""

@@ -135,6 +135,11 @@ def test_the_chart_is_drawn_from_the_committed_numbers() -> None:
     ended = {"status": "out_of_memory", "seconds_per_step": None, "peak_memory_bytes": None}
     results["rows"].append({**recorded[0], **ended})
     assert "out of memory" in chart.numbers(results)
+    for row in json.loads((ROOT / chart.GRID).read_text())["rows"]:
+        if row["status"] == "ok" and row["method"] in ("auto", "pyg_replicated"):
+            assert f"| {1e3 * row['seconds_per_step']:,.0f} | {row['peak_memory_bytes'] / 1e6:,.0f} |" in (
+                made["parts/training-step-grid.md"]
+            )
 
 
 def test_tables_of_benchmarks_have_every_committed_row() -> None:
