@@ -99,7 +99,9 @@ def grid(rows: list[dict[str, Any]]) -> str:
     for row in sorted(rows, key=lambda row: (row["batch"], row["hidden"], row["layers"], row["conv"])):
         key = (row["conv"].upper(), row["batch"], row["hidden"], row["layers"])
         settings.setdefault(key, {})[row["method"]] = row
-    body = [(*key, *_side(by["pyg_replicated"]), *_side(by["auto"]), _ratio(by["auto"])) for key, by in settings.items()]
+    body = [
+        (*key, *_side(by["pyg_replicated"]), *_side(by["auto"]), _ratio(by["auto"])) for key, by in settings.items()
+    ]
     header = ("", "B", "H", "L", "PyG, replicated: ms", "MB", f"{code('auto')}: ms", "MB", "×")
     return f"Milliseconds per step and peak memory; `{GRID}`.\n\n{table(header, body, 'l' + 'r' * 8)}"
 

@@ -137,8 +137,9 @@ def test_the_chart_is_drawn_from_the_committed_numbers() -> None:
     assert "out of memory" in chart.numbers(results)
     for row in json.loads((ROOT / chart.GRID).read_text())["rows"]:
         if row["status"] == "ok" and row["method"] in ("auto", "pyg_replicated"):
-            assert f"| {1e3 * row['seconds_per_step']:,.0f} | {row['peak_memory_bytes'] / 1e6:,.0f} |" in (
-                made["parts/training-step-grid.md"]
+            assert (
+                f"| {1e3 * row['seconds_per_step']:,.0f} | {row['peak_memory_bytes'] / 1e6:,.0f} |"
+                in (made["parts/training-step-grid.md"])
             )
 
 
