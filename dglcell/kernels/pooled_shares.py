@@ -40,7 +40,9 @@ def pooled_shares(query_hNd: Tensor, key_hGd: Tensor, slot_BK: Tensor, present_B
     if query_hNd.device.type in COMPILED_DEVICES:
         dtype = torch.promote_types(torch.promote_types(query_hNd.dtype, weight_NB.dtype), torch.float32)
         tensors = [x.to(dtype) for x in (query_hNd, key_hGd, weight_NB)]
-        out: Tensor = _PooledShares.apply(*tensors, slot_BK, present_BK)
+        # The sums are of single precision at least; autocast would take the products in less.
+        with torch.autocast(query_hNd.device.type, enabled=False):
+            out: Tensor = _PooledShares.apply(*tensors, slot_BK, present_BK)
         return out
     heads, N, _ = query_hNd.shape
     B, K = slot_BK.shape
@@ -50,6 +52,13 @@ def pooled_shares(query_hNd: Tensor, key_hGd: Tensor, slot_BK: Tensor, present_B
         key_hBKd.split(strains, dim=1), present_BK.split(strains), weight_NB.split(strains, dim=1), strict=True
     )
     return torch.cat([checkpoint(_some_strains, query_hNd, *block, use_reentrant=False) for block in blocks])
+
+
+def distinct(keys_BK: Tensor) -> tuple[Tensor, Tensor]:
+    """[G] keys, and [B, K] which of them; each of them once where that does not wait for the device."""
+    if keys_BK.device.type in COMPILED_DEVICES:
+        return torch.unique(keys_BK, return_inverse=True)
+    return keys_BK.flatten(), torch.arange(keys_BK.numel(), device=keys_BK.device).view_as(keys_BK)
 
 
 def _some_strains(query_hNd: Tensor, key_hBKd: Tensor, present_BK: Tensor, weight_NB: Tensor) -> Tensor:
@@ -81,14 +90,20 @@ class _PooledShares(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_BhK: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.autocast(grad_BhK.device.type, enabled=False):
+            return _PooledShares.gradients(ctx.saved_tensors, grad_BhK.contiguous())
+
+    @staticmethod
+    def gradients(saved: tuple[Tensor, ...], grad_BhK: Tensor) -> tuple[Tensor | None, ...]:
+        """Of the three tensors that have one."""
         from dglcell.kernels.pooled_shares_numba import backward
 
-        query_hNd, key_hGd, weight_NB, slot_BK, present_BK = ctx.saved_tensors
+        query_hNd, key_hGd, weight_NB, slot_BK, present_BK = saved
         of_query, of_key, of_weight = map(torch.zeros_like, (query_hNd, key_hGd, weight_NB))
         for span, logits_hGn in _blocks(query_hNd, key_hGd):
             of_logits, weight_Bn = torch.zeros_like(logits_hGn), weight_NB[span].T.contiguous()
             of_weight_Bn = torch.zeros_like(weight_Bn)
-            tensors = (logits_hGn, slot_BK, present_BK, weight_Bn, grad_BhK.contiguous(), of_logits, of_weight_Bn)
+            tensors = (logits_hGn, slot_BK, present_BK, weight_Bn, grad_BhK, of_logits, of_weight_Bn)
             _run(backward, tensors, logits_hGn.shape[2])
             of_weight[span] = of_weight_Bn.T
             of_query[:, span] = of_logits.transpose(1, 2) @ key_hGd

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.kernels.pooled_shares import pooled_shares
+from dglcell.kernels.pooled_shares import distinct, pooled_shares
 
 
 class DeletionAttention(nn.Module):
@@ -42,20 +42,13 @@ class DeletionAttention(nn.Module):
     def forward(self, x_NH: Tensor, weight_NB: Tensor, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
         """Weighted mean of all genes' updates."""
         (B, K), width, heads = genes_BK.shape, x_NH.shape[1], self.heads
-        deleted_G, slot_BK = _distinct(genes_BK)
+        deleted_G, slot_BK = distinct(genes_BK)
         deleted_GH = F.embedding(deleted_G, x_NH)
         query_hNd = _by_head(self.query(x_NH), heads) * (width // heads) ** -0.5
         share_BhK = pooled_shares(query_hNd, _by_head(self.key(deleted_GH), heads), slot_BK, present_BK, weight_NB)
         value_BKhd = F.embedding(slot_BK, self.value(deleted_GH)).view(B, K, heads, width // heads)
         out: Tensor = self.out(torch.einsum("bhk,bkhd->bhd", share_BhK, value_BKhd).reshape(B, width))
         return out
-
-
-def _distinct(genes_BK: Tensor) -> tuple[Tensor, Tensor]:
-    """[G] genes, and [B, K] which of them; each once where that does not wait for the device."""
-    if genes_BK.device.type == "cpu":
-        return torch.unique(genes_BK, return_inverse=True)
-    return genes_BK.flatten(), torch.arange(genes_BK.numel(), device=genes_BK.device).view_as(genes_BK)
 
 
 def _by_head(x_NH: Tensor, heads: int) -> Tensor:

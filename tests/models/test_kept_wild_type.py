@@ -145,7 +145,7 @@ def test_it_is_kept_in_evaluation_only() -> None:
 
 
 @pytest.mark.parametrize("conv", CONVS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(cell=random_cells(), data=st.data(), dense_share=st.sampled_from([0.0, 0.5, 2.0]))
 def test_deletions_in_common_are_computed_first_and_change_no_prediction(
     conv: str, cell: RandomCell, data: st.DataObject, dense_share: float

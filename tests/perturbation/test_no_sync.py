@@ -18,7 +18,7 @@ from dglcell.data.transform import Normaliser
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.vocabulary import NameReport
-from dglcell.kernels import attention, rows, spmm, update
+from dglcell.kernels import attention, pooled_shares, rows, spmm, update
 from dglcell.losses.bce import BceConfig
 from dglcell.losses.build import make_loss
 from dglcell.losses.distribution_loss import IcConfig, MleDistSupcrConfig
@@ -44,7 +44,7 @@ CONFIG = {"hidden": 8, "layers": 2, "local_heads": 2, "pool": ["gene", "reaction
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain torch and the kernel of a GPU, one share of rows, and attention in blocks: what only a CPU runs is off."""
-    for module in (attention, rows, update):
+    for module in (attention, pooled_shares, rows, update):
         monkeypatch.setattr(module, "COMPILED_DEVICES", ())
     for sizes in (row_blocks.SHARES, row_blocks.BLOCK_BYTES):
         monkeypatch.setitem(sizes, "cpu", sizes["cuda"])
