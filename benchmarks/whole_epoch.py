@@ -45,7 +45,12 @@ def write_networks(cell: CellGraph, folder: Path, names: list[str]) -> dict[str,
             with gzip.open(path, "wt", compresslevel=1) as table:
                 table.write("source,target\n")
                 np.savetxt(table, np.stack([genes[edges.src], genes[edges.dst]], 1), fmt="%s", delimiter=",")
-            networks[relation[1]] = {"path": str(path), "columns": ["source", "target"], "directed": True}
+            networks[relation[1]] = {
+                "source": "",
+                "path": str(path),
+                "columns": ["source", "target"],
+                "directed": True,
+            }
     return networks
 
 
