@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -28,7 +28,7 @@ class Diagram(SphinxDirective):
     """The content is Mermaid's; ``alt`` is read to those who cannot see it, ``caption`` stands below."""
 
     has_content = True
-    option_spec = {"alt": directives.unchanged_required, "caption": directives.unchanged}  # noqa: RUF012
+    option_spec: ClassVar[dict[str, Any]] = {"alt": directives.unchanged_required, "caption": directives.unchanged}
 
     def run(self) -> list[nodes.Node]:
         """See docutils."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
@@ -14,7 +15,7 @@ class Drawing(SphinxDirective):
 
     required_arguments = 1
     has_content = True
-    option_spec = {"alt": directives.unchanged_required}  # noqa: RUF012
+    option_spec: ClassVar[dict[str, Any]] = {"alt": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
         """See docutils."""
