@@ -83,7 +83,7 @@ def push(
     Args:
         relation: the edges.
         pairs: D of them, of the source type (the destination type if ``reverse``).
-        table_BM: [B, M] int32 row of ``out`` for every pair at the other end; negative for none.
+        table_BM: [B, M] int32 row of ``out`` for every pair at the other end; K for none.
         source_DH: [D, H] or longer.
         out_KH: [K, H], contiguous.
         reverse: against the edges' direction, from their destinations.
@@ -100,8 +100,8 @@ def push(
         return
     for positions, neighbours, strains, weight_T1 in _expand(relation, pairs, not reverse):
         rows = table_BM.flatten()[strains * table_BM.shape[1] + neighbours].long()
-        messages_TH = source_DH.index_select(0, positions) * (rows >= 0).unsqueeze(1)
-        out_KH.index_add_(0, rows.clamp(min=0), _times(messages_TH, weight_T1))
+        messages_TH = source_DH.index_select(0, positions) * (rows < len(out_KH)).unsqueeze(1)
+        out_KH.index_add_(0, rows.clamp(max=len(out_KH) - 1), _times(messages_TH, weight_T1))
 
 
 def mark(relation: ResidentRelation, pairs: Pairs, mask_BM: Tensor) -> None:

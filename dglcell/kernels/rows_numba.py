@@ -121,7 +121,7 @@ def _push(fixed):
         Args:
             starts, neighbours, weights: as for ``pull``.
             nodes, strains: [D].
-            table: [B, M] rows of ``out``; negative for none.
+            table: [B, M] rows of ``out``; K for none.
             source: [D, H].
             out: [K, H].
             row, stop: which i.
@@ -131,7 +131,7 @@ def _push(fixed):
             rows = table[strains[i]]
             for edge in range(starts[nodes[i]], starts[nodes[i] + 1]):
                 row_there = rows[neighbours[edge]]
-                if row_there < 0:
+                if row_there >= len(out):
                     continue
                 if weights is None:
                     for k in range(width):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
@@ -107,18 +106,16 @@ class HeteroCell(StrainModel):
             edges: changed edges of the same strains, for the strategies of ``EDGE_STRATEGIES``.
         """
         kept = self._wild_type.of(self)
-        genes_BK, present_BK = genotypes.padded()
         if genotypes.shared and kept is not None and edges is None and self.shares_deletions:
-            difference, wild_NH = self._from_shared(genotypes, kept)
-            deleted_BKH = F.embedding(genes_BK, wild_NH)
+            difference, states = self._from_shared(genotypes, kept)
         else:
             changed = None if edges is None else edges.with_wild_type()
             difference, states = self._encode(genotypes.with_wild_type(), kept, changed)
-            deleted_BKH = states.rows(genes_BK, strain=0)
         global_part: Tensor = self.global_head(difference)
         if self.local_head is None:
             return Prediction(global_part, difference, {"global": global_part})
-        local_part: Tensor = self.local_head(deleted_BKH, genes_BK, present_BK)
+        genes_BK, present_BK = genotypes.padded()
+        local_part: Tensor = self.local_head(states.rows(genes_BK, strain=0), genes_BK, present_BK)
         phenotypes, gates = self.combination(global_part, local_part)
         return Prediction(phenotypes, difference, {"global": global_part, "local": local_part}, gates)
 
@@ -144,8 +141,8 @@ class HeteroCell(StrainModel):
         pooled = torch.cat([self._pool(t, states[t], perturbed.keep[t]) for t in config.pool], dim=-1)
         return pooled[:1] - pooled[1:], states[GENE]
 
-    def _from_shared(self, genotypes: GenotypeBatch, kept: KeptBase) -> tuple[Tensor, Tensor]:
-        """[B, D] z_p of strains with deletions in common, and [N, H] the wild type's genes.
+    def _from_shared(self, genotypes: GenotypeBatch, kept: KeptBase) -> tuple[Tensor, States]:
+        """[B, D] z_p of strains with deletions in common, and the wild type's genes.
 
         First by how much the strain with only these deletions differs from the wild type, then by how much the others
         differ from that strain: each difference is small against the pooled states, and so is its rounding error.
@@ -159,7 +156,7 @@ class HeteroCell(StrainModel):
             return self._encode(pair, kept)[1].rows(everyone, strain=0)
 
         rest_BD, _ = self._encode(genotypes.with_shared(), of_shared)
-        return first_1D + rest_BD, kept.origin("genes").once(wild_type)
+        return first_1D + rest_BD, States.shared(kept.origin("genes").once(wild_type))
 
     def relation_weights(self) -> list[RelationWeights]:
         """See ``CellEncoder.relation_weights``."""

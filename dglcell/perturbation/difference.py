@@ -217,7 +217,7 @@ class _CorrectedSums(torch.autograd.Function):
         changed = edges.out_degrees[sources.nodes].sum()
         if PUSH_COST * changed < edges.in_degrees[index.nodes].sum():
             # Edges to what the base has lost lead nowhere.
-            push(edges, _pairs(sources), index.positions(missing=-1), change_DH, rows_KH, reverse=False)
+            push(edges, _pairs(sources), index.table, change_DH, rows_KH, reverse=False)
         else:
             pull(edges, _pairs(index), sources.table, change_DH, rows_KH, reverse=False)
         if targets.scale_K1 is None:

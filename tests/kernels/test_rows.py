@@ -119,21 +119,20 @@ def test_push_is_the_transpose_of_pull(seed: int, weighted: bool, reverse: bool,
     index = case.targets if reverse else case.sources
     shape, generator = (case.B, case.N if reverse else case.M), torch.Generator().manual_seed(seed)
     there = RowIndex(torch.rand(shape, generator=generator) < share)
-    table = there.positions(missing=-1)
     source, out = case.values(len(index) + 1, width), case.values(len(there), width)
     expected = out.clone()
     for i, (node, strain) in enumerate(zip(index.nodes.tolist(), index.strains.tolist(), strict=True)):
         for own, other, weight in case.edges(not reverse):
-            row = int(table[strain, other])
-            if own == node and row >= 0:
+            row = int(there.table[strain, other])
+            if own == node and row < len(there):
                 expected[row] += weight * source[i]
     start = out.clone()
-    push(case.relation, pairs(index), table, source, out, reverse=reverse)
+    push(case.relation, pairs(index), there.table, source, out, reverse=reverse)
     torch.testing.assert_close(out, expected, **EXACT)
     # ⟨push(x), y⟩ = ⟨x, pull(y)⟩
     y, back = case.values(*out.shape), torch.zeros(len(index), width, dtype=torch.float64)
     if len(there):
-        pull(case.relation, pairs(index), table, y, back, reverse=not reverse)
+        pull(case.relation, pairs(index), there.positions(missing=-1), y, back, reverse=not reverse)
     torch.testing.assert_close(((out - start) * y).sum(), (source[:-1] * back).sum(), atol=1e-9, rtol=1e-9)
 
 
