@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 import pytest
@@ -106,7 +107,7 @@ def write_xlsx(path: Path, rows: Sequence[Row]) -> Path:
 
 
 def read(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, rows: Sequence[int] | None = None, **options: object
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, rows: Sequence[int] | None = None, **options: Any
 ) -> StrainTable:
     """Read a screen from small files in ``folder``, with these numbers of rows declared of its tables."""
     screen = screens.LABORATORIES[name]
@@ -116,4 +117,4 @@ def read(
         for (key, table), number in zip(screen.tables.items(), declared, strict=True)
     }
     monkeypatch.setitem(screens.LABORATORIES, name, replace(screen, tables=tables))
-    return load_laboratory(name, LaboratoryConfig(**options), str(folder))  # type: ignore[arg-type]
+    return load_laboratory(name, LaboratoryConfig(**options), str(folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,9 +26,9 @@ def write(folder: Path, text: str, name: str = "t.csv") -> str:
     return str(path)
 
 
-def config(path: str, **options: object) -> CsvConfig:
-    defaults: dict[str, object] = {"genes": ["gene_a", "gene_b"], "phenotypes": {"epsilon": "score"}}
-    return CsvConfig(path=path, **{**defaults, **options})  # type: ignore[arg-type]
+def config(path: str, **options: Any) -> CsvConfig:
+    defaults: dict[str, Any] = {"genes": ["gene_a", "gene_b"], "phenotypes": {"epsilon": "score"}}
+    return CsvConfig(path=path, **{**defaults, **options})
 
 
 def strains(table: StrainTable) -> list[tuple[str, ...]]:
@@ -223,9 +224,9 @@ def test_a_filter_without_rows_is_refused(tmp_path: Path) -> None:
         ({"separator": "|"}, "`data.source.csv.separator` has an unknown value"),
     ],
 )
-def test_a_bad_configuration_is_refused(options: dict[str, object], message: str) -> None:
+def test_a_bad_configuration_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        config(**{"path": "t.csv", **options}).validate()  # type: ignore[arg-type]
+        config(**{"path": "t.csv", **options}).validate()
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.one_of(st.just(np.nan), st.floats(-10, 10))), min_size=1))
