@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
+import zlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing.process import BaseProcess
-from multiprocessing.synchronize import Event
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
+from multiprocessing import resource_tracker
 
 import numpy as np
+from loky import BrokenProcessPool, ProcessPoolExecutor, cpu_count
 from numpy.typing import NDArray
 
 from dglcell.data.sources.fba import FluxProblem, FluxSolver, Solution
@@ -28,59 +28,27 @@ WORTHWHILE_SECONDS = 10.0
 # Sets that are sent to a process together, and how many such chunks each process has before it.
 CHUNK = 16
 AHEAD = 8
-# How long a process may take to end beyond what it is at.
-GRACE_SECONDS = 10.0
-
-
-def _usable_cpus() -> int:
-    """CPUs this process may run on, where the system tells; else all of them."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
 
 _solver: FluxSolver | None = None
-_stopped: Event | None = None
 
 
-def _start_worker(problem: FluxProblem, stopped: Event) -> None:
-    global _solver, _stopped
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _solver, _stopped = FluxSolver(problem), stopped
+def _start_worker(problem: FluxProblem, parent: int) -> None:
+    global _solver
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    _solver = FluxSolver(problem)
 
 
-def _end_with_parent() -> None:
-    """End this process when the first one is gone: its queue would never end."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it is gone: its queue would never end."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
     os._exit(1)
 
 
-def _solve_in_worker(blocked: Sequence[NDArray[np.int64]]) -> list[Solution]:
+def _solve_in_worker(blocked: Sequence[NDArray[np.int64]]) -> bytes:
+    """Packed, because few bytes go out at once: who reads would wait for the rest from a process that was killed."""
     assert _solver is not None
-    assert _stopped is not None
-    solutions = []
-    for reactions in blocked:
-        if _stopped.is_set():
-            raise CancelledError
-        solutions.append(_solver.solve(reactions))
-    return solutions
-
-
-def _in_order(pool: ProcessPoolExecutor, blocked: Sequence[NDArray[np.int64]], ahead: int) -> Iterator[Solution]:
-    """Solutions, with at most so many chunks being solved or waiting.
-
-    Not ``pool.map``, which gives out everything at once, and cancels what is left also where a process has died: the
-    pool, which says so to all that wait, can stumble over it (Python 3.11) and keep the other processes.
-    """
-    waiting: deque[Future[list[Solution]]] = deque()
-    for start in range(0, len(blocked), CHUNK):
-        if len(waiting) == ahead:
-            yield from waiting.popleft().result()
-        # May start a process.
-        with _signals_left_to_this_process():
-            waiting.append(pool.submit(_solve_in_worker, blocked[start : start + CHUNK]))
-    while waiting:
-        yield from waiting.popleft().result()
+    return zlib.compress(pickle.dumps([_solver.solve(reactions) for reactions in blocked]))
 
 
 @contextmanager
@@ -95,43 +63,44 @@ def _signals_left_to_this_process() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextmanager
-def _workers(problem: FluxProblem, processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes with a solver each; where the body is left by an error, they end after the programs they are at.
-
-    They are not killed unless they are stuck: one that dies while it sends a result would leave its receiver waiting
-    for the rest.
-    """
-    context = multiprocessing.get_context("spawn")
-    before = set(multiprocessing.active_children())
-    # A program is solved twice at most; see `FluxSolver.solve`.
-    patience = 2 * problem.time_limit + GRACE_SECONDS
+def _solve_in_processes(
+    problem: FluxProblem, blocked: Sequence[NDArray[np.int64]], processes: int
+) -> Iterator[Solution]:
+    """Solutions in order, with at most ``AHEAD`` chunks per process being solved or waiting."""
     with _signals_left_to_this_process():
-        # Starts Python's resource tracker, too.
-        stopped = context.Event()
-    pool = ProcessPoolExecutor(processes, context, _start_worker, (problem, stopped))
+        # The pool needs it. Python 3.11 ends the block on SIGINT and SIGTERM when it starts it: before any worker.
+        resource_tracker.ensure_running()
+        pool = ProcessPoolExecutor(processes, initializer=_start_worker, initargs=(problem, os.getpid()))
+    waiting: deque[Future[bytes]] = deque()
     try:
-        yield pool
+        with _signals_left_to_this_process():
+            pool.submit(os.getpid)  # starts all workers
+        for start in range(0, len(blocked), CHUNK):
+            if len(waiting) == AHEAD * processes:
+                yield from pickle.loads(zlib.decompress(waiting.popleft().result()))
+            waiting.append(pool.submit(_solve_in_worker, blocked[start : start + CHUNK]))
+        while waiting:
+            yield from pickle.loads(zlib.decompress(waiting.popleft().result()))
     except BrokenProcessPool as error:
-        patience = 0.0
         raise DataError(
             "in-silico screen: a process that solves linear programs has ended before its time",
             do="look whether memory ran out; with fewer processes it takes less (`data.source.insilico.processes`)",
         ) from error
     finally:
-        stopped.set()
-        pool.shutdown(wait=False, cancel_futures=True)
-        _end(set(multiprocessing.active_children()) - before, patience)
+        pool.shutdown(kill_workers=True)
 
 
-def _end(workers: Iterable[BaseProcess], seconds: float) -> None:
-    """Wait for processes; kill those that do not end. Asking them to is no use: they keep signals back."""
-    end = time.monotonic() + seconds
-    for worker in workers:
-        worker.join(max(0.0, end - time.monotonic()))
-        if worker.is_alive():
-            worker.kill()
-            worker.join()
+def _solve(
+    solver: FluxSolver, problem: FluxProblem, blocked: Sequence[NDArray[np.int64]], processes: int
+) -> Generator[Solution, None, None]:
+    probe = PROBE if processes > 1 else len(blocked)
+    begin = time.perf_counter()
+    yield from map(solver.solve, blocked[:probe])
+    rest = blocked[probe:]
+    if rest and (time.perf_counter() - begin) / probe * len(rest) >= WORTHWHILE_SECONDS:
+        yield from _solve_in_processes(problem, rest, processes)
+    else:
+        yield from map(solver.solve, rest)
 
 
 def solve_all(
@@ -156,21 +125,7 @@ def solve_all(
     Raises:
         DataError: another process has died.
     """
-    processes = processes or _usable_cpus()
-    begin = time.perf_counter()
-    probe = PROBE if processes > 1 else len(blocked)
-    for reactions in blocked[:probe]:
-        yield solver.solve(reactions)
-        advance()
-    rest = blocked[probe:]
-    if not rest:
-        return
-    if (time.perf_counter() - begin) / probe * len(rest) < WORTHWHILE_SECONDS:
-        for reactions in rest:
-            yield solver.solve(reactions)
-            advance()
-        return
-    with _workers(problem, processes) as pool:
-        for solution in _in_order(pool, rest, AHEAD * processes):
+    with closing(_solve(solver, problem, blocked, processes or cpu_count())) as solutions:
+        for solution in solutions:
             yield solution
             advance()
