@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from dglcell.training.directory import RunDirectory
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 # Tests are small: more threads would only wait for each other. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("dglcell", deadline=None)
+# How long drawing an example takes says how busy the machine is.
+settings.register_profile("dglcell", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("dglcell")
 
 SIBLING = Path(__file__).resolve().parents[2] / "shared" / "data"

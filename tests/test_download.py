@@ -107,8 +107,8 @@ def test_without_a_network_the_address_is_told(tmp_path: Path, monkeypatch: pyte
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         file = RemoteFile(f"http://127.0.0.1:{unused.getsockname()[1]}/raw.tsv", "raw.tsv")
-    with pytest.raises(DataError, match=rf"cannot be downloaded(.|\n)*{file.url}(.|\n)*put the file at"):
-        fetch(file, tmp_path)
+        with pytest.raises(DataError, match=rf"cannot be downloaded(.|\n)*{file.url}(.|\n)*put the file at"):
+            fetch(file, tmp_path)
 
 
 @pytest.mark.parametrize(("number", "left"), [(signal.SIGINT, 0), (signal.SIGKILL, 1)])

@@ -15,9 +15,27 @@ PATIENCE = 600.0
 """Seconds; only a hang takes so long, on however busy a machine."""
 
 
-def start(tiny: Tiny, runs: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
-    """``dglcell train`` of the tiny experiment."""
-    command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *tiny.overrides(runs, *BARE, *options)]
+# Signals that are sent from outside come at a step that depends on how busy the machine is.
+SIGNAL_AT_STEP = """
+import os
+from dglcell.training.preemption import Preemption
+
+before = Preemption.on_before_optimizer_step
+
+def on_before_optimizer_step(self, trainer, *others):
+    if trainer.global_step == {step}:
+        os.kill(os.getpid(), {number})
+    before(self, trainer, *others)
+
+Preemption.on_before_optimizer_step = on_before_optimizer_step
+"""
+
+
+def start(tiny: Tiny, runs: Path, *options: str, before: str = "", **environment: str) -> subprocess.Popen[str]:
+    """``dglcell train`` of the tiny experiment, after a program that runs before it in its process."""
+    program = f"{before}\nimport sys\nfrom dglcell.cli import main\nsys.exit(main(sys.argv[1:]))"
+    how = ["-c", program] if before else ["-m", "dglcell"]
+    command = [sys.executable, *how, "train", str(tiny.file), *tiny.overrides(runs, *BARE, *options)]
     return subprocess.Popen(
         command, env=process_environment(**environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

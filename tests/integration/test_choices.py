@@ -6,6 +6,8 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -70,25 +72,28 @@ def start(rank: int, port: int, *arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
+@contextmanager
+def free_port() -> Iterator[int]:
+    """A port that nobody listens on, nor is given while it lasts, but who asks for it by its number."""
     with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+        yield int(one.getsockname()[1])
 
 
 @pytest.mark.parametrize("what", ["train", pytest.param("profile", marks=pytest.mark.slow)])
 def test_choices_that_a_dead_run_left_are_read_by_no_rank(tiny: Tiny, tmp_path: Path, what: str) -> None:
-    folder, port = tmp_path / "run", free_port()
+    folder = tmp_path / "run"
     folder.mkdir()
     (folder / "choices.json").write_text(json.dumps(STALE))
     arguments = (what, folder, tiny.file, *tiny.overrides(tmp_path, *DDP, *AUTO))
-    # The second rank is ready before the first one has written anything.
-    second = start(1, port, *arguments)
-    assert second.stdout is not None
-    assert second.stdout.readline() == "made\n"
-    first = start(0, port, *arguments)
-    said = [first.communicate()[0].split("\n"), second.communicate()[0].split("\n")]
+    with free_port() as port:
+        # The second rank is ready before the first one has written anything.
+        second = start(1, port, *arguments)
+        assert second.stdout is not None
+        assert second.stdout.readline() == "made\n"
+        first = start(0, port, *arguments)
+        said = [first.communicate()[0].split("\n"), second.communicate()[0].split("\n")]
     assert (first.returncode, second.returncode) == (0, 0)
     assert said[0][-2] == said[1][-2]
     assert "dense_share=0.9," in said[0][-2]

@@ -51,15 +51,15 @@ def start(tiny: Tiny, folder: Path, rank: int, port: int) -> subprocess.Popen[st
 @pytest.mark.slow
 @pytest.mark.parametrize("stuck", [0, 1])
 def test_a_process_that_hangs_ends_the_run_with_an_error(tiny: Tiny, tmp_path: Path, stuck: int) -> None:
-    port = free_port()
-    processes = [start(tiny, tmp_path, rank, port) for rank in (0, 1)]
-    try:
-        wait_until(RunDirectory(tmp_path / "tiny" / "seed-0").last.exists, processes[0])
-        processes[stuck].send_signal(signal.SIGSTOP)
-        _, said = processes[1 - stuck].communicate(timeout=PATIENCE)
-    finally:
-        processes[stuck].kill()
-        processes[stuck].communicate()
+    with free_port() as port:
+        processes = [start(tiny, tmp_path, rank, port) for rank in (0, 1)]
+        try:
+            wait_until(RunDirectory(tmp_path / "tiny" / "seed-0").last.exists, processes[0])
+            processes[stuck].send_signal(signal.SIGSTOP)
+            _, said = processes[1 - stuck].communicate(timeout=PATIENCE)
+        finally:
+            processes[stuck].kill()
+            processes[stuck].communicate()
     assert processes[1 - stuck].returncode == 2, said
     assert "error: another process of this run has not answered within `trainer.timeout`" in said
     assert "got:      Timed out waiting 20000ms for" in said

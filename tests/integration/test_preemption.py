@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
 from dglcell.training.resume import newest_checkpoint
 from dglcell.training.stop_signals import SIGNALS, requeue_job
-from tests.integration.processes import start
+from tests.integration.processes import PATIENCE, SIGNAL_AT_STEP, start
 from tests.integration.test_resume import assert_same_end
 from tests.tiny import Tiny
 
@@ -23,14 +21,10 @@ OPTIONS = ("model.dropout=0.2", "data.batch_size=2", "trainer.accumulate={0: 3}"
 OPTIONS += ("scheduler.interval=step", "scheduler.first_cycle=50", "trainer.epochs=4")
 
 
-def stop_in_an_epoch(process: subprocess.Popen[str], run: RunDirectory, number: signal.Signals) -> str:
-    """Send the signal some steps after the first epoch; returns what the process said."""
-    while not run.last.exists():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.01)
-    time.sleep(0.1)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=600)
+def stop_at_step(tiny: Tiny, runs: Path, step: int, number: signal.Signals, *options: str) -> str:
+    """A run of the tiny experiment that gets a signal in the step after so many; returns what its process said."""
+    process = start(tiny, runs, *options, before=SIGNAL_AT_STEP.format(step=step, number=int(number)))
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + number, said
     return said
 
@@ -41,13 +35,13 @@ def test_a_stopped_run_ends_like_one_that_never_stopped(
 ) -> None:
     options = (*OPTIONS, f"trainer.train_ranking={ranking}")
     run = RunDirectory(tmp_path / "stopped/tiny/seed-0")
-    said = stop_in_an_epoch(start(tiny, tmp_path / "stopped", *options), run, number)
+    said = stop_at_step(tiny, tmp_path / "stopped", 57, number, *options)
     assert "told to stop" in said
     assert "stopped; the same command goes on from here" in said
     assert "Traceback" not in said
     content = read_checkpoint(run.interrupted)
     assert content["unfinished"] is not None
-    assert content["global_step"] % 40 > 0, "in the middle of an epoch"
+    assert content["global_step"] == 58, "in the middle of the second epoch"
     tiny.train(tmp_path / "stopped", *options)
     whole = tiny.train(tmp_path / "whole", *options).directory
     assert_same_end(whole, run)

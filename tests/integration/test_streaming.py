@@ -22,7 +22,8 @@ from dglcell.training import fit as fit_module
 from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.directory import RunDirectory
 from dglcell.training.prepare import Prepared
-from tests.integration.test_preemption import start, stop_in_an_epoch
+from tests.integration.processes import start
+from tests.integration.test_preemption import stop_at_step
 from tests.integration.test_resume import assert_same_end
 from tests.tiny import Tiny, history
 
@@ -77,7 +78,7 @@ def test_losses_are_those_of_strains_in_memory(small: Tiny, tmp_path: Path, monk
 def test_a_stopped_run_ends_like_one_that_never_stopped(small: Tiny, tmp_path: Path) -> None:
     options = (*SETTINGS, *STREAMED, "data.batch_size=2", "model.dropout=0.2", "trainer.epochs=4")
     run = RunDirectory(tmp_path / "stopped/tiny/seed-0")
-    stop_in_an_epoch(start(small, tmp_path / "stopped", *options), run, signal.SIGTERM)
+    stop_at_step(small, tmp_path / "stopped", 150, signal.SIGTERM, *options)
     assert read_checkpoint(run.interrupted)["unfinished"] is not None
     # The number of readers is the machine's, not the experiment's.
     small.train(tmp_path / "stopped", *options, "data.streaming.readers=1")

@@ -15,7 +15,8 @@ from dglcell.training import run as run_module
 from dglcell.training.directory import RunDirectory
 from dglcell.training.offline_files import find_offline_files
 from dglcell.training.trainer import make_callbacks
-from tests.integration.test_preemption import start, stop_in_an_epoch
+from tests.integration.processes import PATIENCE
+from tests.integration.test_preemption import stop_at_step
 from tests.tiny import BARE, Tiny, dglcell, history
 from tests.wandb_file import OfflineRun, read_offline_run
 
@@ -39,12 +40,11 @@ open(__file__ + ".loaded", "w").close()
 def offline_runs(directory: RunDirectory) -> list[OfflineRun]:
     """Every file of a run, oldest first; W&B may write the end of a file just after it says that it is done."""
     paths = sorted((directory.path / "wandb").glob("offline-run-*/run-*.wandb"), key=lambda p: p.stat().st_mtime_ns)
-    for _ in range(100):
-        runs = [read_offline_run(path) for path in paths]
-        if all(run.exit_code is not None for run in runs):
-            return runs
+    end = time.monotonic() + PATIENCE
+    while any(run.exit_code is None for run in map(read_offline_run, paths)):
+        assert time.monotonic() < end, "no record of the end"
         time.sleep(0.1)
-    raise AssertionError("no record of the end")
+    return [read_offline_run(path) for path in paths]
 
 
 def test_offline_runs_hold_configuration_and_every_epoch(tiny: Tiny, tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_run_that_fails_or_is_interrupted_is_no_preempted_one(
 def test_a_run_that_is_stopped_in_an_epoch_stays_one_run(tiny: Tiny, tmp_path: Path) -> None:
     options = (OFFLINE, "data.batch_size=2", "trainer.epochs=3")
     run = RunDirectory(tmp_path / "tiny/seed-0")
-    stop_in_an_epoch(start(tiny, tmp_path, *options), run, signal.SIGUSR1)
+    stop_at_step(tiny, tmp_path, 150, signal.SIGUSR1, *options)
     tiny.train(tmp_path, *options)
     first, second = offline_runs(run)
     assert first.run_id == second.run_id == run.wandb_id.read_text()
