@@ -78,7 +78,9 @@ def test_a_process_that_dies_is_an_error(problem: FluxProblem, blocked: list[NDA
     ):
         for number, _ in enumerate(solutions):
             if number == 10:
-                os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+                pid = multiprocessing.active_children()[0].pid
+                assert pid is not None
+                os.kill(pid, signal.SIGKILL)
     assert not multiprocessing.active_children()
 
 
