@@ -22,6 +22,7 @@ from dglcell.models.build import MODELS
 from dglcell.models.config import HeteroCellConfig
 from dglcell.training.directory import CHECKPOINTS
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig
+from dglcell.training.precision import check_precision
 
 KINDS: dict[str, dict[str, type]] = {
     "model": {name: kind.config for name, kind in MODELS.items()},
@@ -94,7 +95,7 @@ class TrainerConfig:
     devices: int = 1
     num_nodes: int = 1
     strategy: str = "auto"  # auto | ddp, as Lightning names them
-    precision: str = "32-true"  # 32-true | bf16-mixed | 64-true
+    precision: str = "auto"  # auto | 32-true | bf16 (of differences) | 64-true
     accumulate: dict[int, int] = field(default_factory=dict)  # from epoch → batches per optimiser step
     clip: float | None = 10.0  # largest gradient norm; null for none
     deterministic: bool = True  # refuse non-deterministic kernels
@@ -113,6 +114,7 @@ class TrainerConfig:
                 raise ConfigError(f"`trainer.{key}` is too small", got=number, expected="1 or more")
         if self.evaluate not in CHECKPOINTS:
             raise ConfigError("`trainer.evaluate` is unknown", got=self.evaluate, expected=", ".join(CHECKPOINTS))
+        check_precision(self.precision)
         if self.clip is not None and self.clip <= 0:
             raise ConfigError("`trainer.clip` must be positive", got=self.clip, do="use null for no clipping")
         if any(epoch < 0 or batches < 1 for epoch, batches in self.accumulate.items()):

@@ -114,7 +114,7 @@ DROPPED = {
     "data_module.persistent_workers": RESIDENT,
     "data_module.use_full_masks": "no mask is stored: a strain is its deleted genes",
     "trainer.overfit_batches": "train on a few strains by `split.subset: {size: N}`",
-    "compile_mode": "the row-wise parts are compiled ahead on a CPU; torch.compile gained nothing there",
+    "compile_mode": "set `model.compile` (auto, true or false): `torch.compile` around functions of rows",
     "heads": "set `model.conv_heads` (gatv2), `model.local_heads` and `model.cross_relation_heads`",
     "model.gene_num": "counted in the cell graph",
     "model.reaction_num": "counted in the cell graph",

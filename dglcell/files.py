@@ -156,3 +156,11 @@ def write_json(target: Path, value: Any) -> None:
 def canonical_hash(value: Any) -> str:
     """sha256 of a JSON-serialisable value, independent of key order."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def user_cache(name: str) -> Path:
+    """A folder for what may be made again: in `DGLCELL_CACHE`, else in the user's cache folder. It need not exist."""
+    chosen = os.environ.get("DGLCELL_CACHE")
+    if chosen:
+        return Path(chosen) / name
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dglcell" / name

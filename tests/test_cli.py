@@ -197,7 +197,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         ["train", "tiny.yaml", "optimizer.options.momentun=0.9", "optimizer.name=SGD"],
         "torch.optim.SGD refuses these settings",
     ),
-    "unknown precision": (["train", "tiny.yaml", STORE, "trainer.precision=8"], "`trainer` asks for something"),
+    "unknown precision": (["train", "tiny.yaml", STORE, "trainer.precision=8"], "`trainer.precision` is unknown"),
     "unknown strategy": (["train", "tiny.yaml", STORE, "trainer.strategy=dp3"], "`trainer` asks for something"),
     "unknown accelerator": (
         ["train", "tiny.yaml", STORE, "trainer.accelerator=abacus"],

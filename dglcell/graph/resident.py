@@ -144,7 +144,9 @@ class ResidentRelation(nn.Module):
     def by_in_degree(self) -> tuple[Tensor, list[Rectangle]]:
         """[M] destination nodes by descending in-degree, and how their in-edges fit into rectangles."""
         if self._by_in_degree is None:
-            degrees, nodes = torch.sort(self.in_degrees, descending=True, stable=True)
+            # Kept for passes with gradients too, which could not save a tensor of inference mode.
+            with torch.inference_mode(False):
+                degrees, nodes = torch.sort(self.in_degrees, descending=True, stable=True)
             self._by_in_degree = nodes, rectangles(degrees.cpu().numpy())
         return self._by_in_degree
 

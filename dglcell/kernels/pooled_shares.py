@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from dglcell.kernels.rows import COMPILED_DEVICES
 from dglcell.kernels.threads import run_tasks
-from dglcell.kernels.update import COMPILED_DEVICES
 
 BLOCK_LOGITS = 1 << 23
 """Logits that are held at a time; they are computed once more in the backward pass."""

@@ -1,7 +1,11 @@
 """Products over single rows: sums over the edges of chosen (node, strain) pairs only.
 
-Compiled with numba on a CPU, plain torch elsewhere. Nothing here is differentiable by itself: callers state their
-own gradients, which are such products over the reversed edges.
+Pairs are listed node by node, and tables have a row for each node and a column for each strain, so that the strains of
+one node lie side by side: they have the same edges.
+
+Compiled with numba on a CPU, plain torch elsewhere. Results are float32 or float64, and sums are taken in that type;
+rows that are summed may be of any floating type, bfloat16 too. Nothing here is differentiable by itself: callers state
+their own gradients, which are such products over the reversed edges.
 """
 
 from __future__ import annotations
@@ -9,9 +13,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentRelation
@@ -34,11 +39,11 @@ ROWS_WORTH_THREADS = 4096
 
 @dataclass(frozen=True)
 class Pairs:
-    """K (node, strain) pairs, strain by strain.
+    """K (node, strain) pairs, ordered by node, then strain.
 
     Attributes:
-        nodes: [K] int64.
-        strains: [K] int64, ascending.
+        nodes: [K] int64, ascending.
+        strains: [K] int64, ascending for each node.
     """
 
     nodes: Tensor
@@ -46,141 +51,145 @@ class Pairs:
 
 
 def pull(
-    relation: ResidentRelation, pairs: Pairs, table_BN: Tensor, source_SH: Tensor, out_KH: Tensor, *, reverse: bool
+    relation: ResidentRelation, pairs: Pairs, table_NB: Tensor, source_SH: Tensor, out_KH: Tensor, *, reverse: bool
 ) -> None:
     """Add to row i of ``out`` the rows of ``source`` at the other ends of its node's edges.
 
-    ``out[i] += Σ over in-edges (u → nodes[i]) of w · source[table[strains[i], u]]``; over out-edges if ``reverse``.
+    ``out[i] += Σ over in-edges (u → nodes[i]) of w · source[table[u, strains[i]]]``; over out-edges if ``reverse``.
 
     Args:
-        relation: the edges, with their fixed weights where they have any.
+        relation: the edges, with their fixed weights w where they have any.
         pairs: K of them, of the destination type (the source type if ``reverse``).
-        table_BN: [B, N] int32 row of ``source`` for every pair at the other end; negative for none.
-        source_SH: [S, H] float32 or float64.
-        out_KH: [K, H], contiguous.
+        table_NB: [N, B] int32 row of ``source`` for every pair at the other end; negative for none.
+        source_SH: [S, H].
+        out_KH: [K, H], contiguous, float32 or float64.
         reverse: along the edges' direction from their sources.
+
+    Raises:
+        TypeError: ``out`` has another type.
     """
-    if len(pairs.nodes) == 0 or relation.num_edges == 0:
+    if len(source_SH) == 0:
         return
-    if _compiled(out_KH):
+    if _compiled(out_KH) and len(pairs.nodes) and relation.num_edges:
+        order, _ = _by_strain(pairs, table_NB)
         degrees = relation.out_degrees if reverse else relation.in_degrees
-        bounds = _balanced(degrees.index_select(0, pairs.nodes))
-        _run(_kernels(out_KH.shape[1]).pull, relation, pairs, table_BN, source_SH, out_KH, bounds, transposed=reverse)
+        bounds = _balanced(degrees.index_select(0, pairs.nodes.index_select(0, order)))
+        loops = _kernels(out_KH.shape[1]).pull
+        _run(loops, relation, pairs, order, table_NB, source_SH, out_KH, bounds, transposed=reverse)
         return
     for positions, neighbours, strains, weight_T1 in _expand(relation, pairs, reverse):
-        rows = table_BN.flatten()[strains * table_BN.shape[1] + neighbours].long()
-        messages_TH = source_SH.index_select(0, rows.clamp(min=0)) * (rows >= 0).unsqueeze(1)
+        rows = table_NB[neighbours, strains].long()
+        messages_TH = source_SH.index_select(0, rows.clamp(min=0)).to(out_KH.dtype) * (rows >= 0).unsqueeze(1)
         out_KH.index_add_(0, positions, _times(messages_TH, weight_T1))
 
 
 def push(
-    relation: ResidentRelation, pairs: Pairs, table_BM: Tensor, source_DH: Tensor, out_KH: Tensor, *, reverse: bool
+    relation: ResidentRelation, pairs: Pairs, table_MB: Tensor, source_DH: Tensor, out_KH: Tensor, *, reverse: bool
 ) -> None:
     """Add row i of ``source`` to the rows of ``out`` at the other ends of its node's edges: the transpose of ``pull``.
 
-    ``out[table[strains[i], v]] += w · source[i]`` for all out-edges (nodes[i] → v); in-edges if ``reverse``.
+    ``out[table[v, strains[i]]] += w · source[i]`` for all out-edges (nodes[i] → v); in-edges if ``reverse``. On a CPU
+    the result is the same every time.
 
     Args:
-        relation: the edges.
+        relation: the edges, with their fixed weights w where they have any.
         pairs: D of them, of the source type (the destination type if ``reverse``).
-        table_BM: [B, M] int32 row of ``out`` for every pair at the other end; K for none.
+        table_MB: [M, B] int32 row of ``out`` for every pair at the other end, each row for pairs of one strain only;
+            negative where an edge leads nowhere.
         source_DH: [D, H] or longer.
-        out_KH: [K, H], contiguous.
+        out_KH: [K, H], contiguous, float32 or float64.
         reverse: against the edges' direction, from their destinations.
+
+    Raises:
+        TypeError: ``out`` has another type.
     """
-    if len(pairs.nodes) == 0 or relation.num_edges == 0 or len(out_KH) == 0:
+    if len(out_KH) == 0:
         return
-    if _compiled(out_KH):
+    if _compiled(out_KH) and len(pairs.nodes) and relation.num_edges:
         # One task for each strain: no two of them write to one row.
-        counts = torch.bincount(pairs.strains, minlength=len(table_BM))
-        bounds = [0, *counts.cumsum(0).tolist()]
-        _run(
-            _kernels(out_KH.shape[1]).push, relation, pairs, table_BM, source_DH, out_KH, bounds, transposed=not reverse
-        )
+        order, bounds = _by_strain(pairs, table_MB)
+        loops = _kernels(out_KH.shape[1]).push
+        _run(loops, relation, pairs, order, table_MB, source_DH, out_KH, bounds, transposed=not reverse)
         return
     for positions, neighbours, strains, weight_T1 in _expand(relation, pairs, not reverse):
-        rows = table_BM.flatten()[strains * table_BM.shape[1] + neighbours].long()
-        messages_TH = source_DH.index_select(0, positions) * (rows < len(out_KH)).unsqueeze(1)
-        out_KH.index_add_(0, rows.clamp(max=len(out_KH) - 1), _times(messages_TH, weight_T1))
+        rows = table_MB[neighbours, strains].long()
+        messages_TH = source_DH.index_select(0, positions).to(out_KH.dtype) * (rows >= 0).unsqueeze(1)
+        out_KH.index_add_(0, rows.clamp(min=0), _times(messages_TH, weight_T1))
 
 
-def mark(relation: ResidentRelation, pairs: Pairs, mask_BM: Tensor) -> None:
-    """Set ``mask[strains[i], v]`` for all out-edges (nodes[i] → v).
+def mark(relation: ResidentRelation, pairs: Pairs, mask_MB: Tensor) -> None:
+    """Set ``mask[v, strains[i]]`` for all out-edges (nodes[i] → v).
 
     Args:
         relation: the edges.
         pairs: of the source type.
-        mask_BM: [B, M] bool, contiguous.
+        mask_MB: [M, B] bool, contiguous.
     """
-    if len(pairs.nodes) == 0 or relation.num_edges == 0:
-        return
-    if mask_BM.device.type not in COMPILED_DEVICES:
+    if mask_MB.device.type not in COMPILED_DEVICES:
         for _, neighbours, strains, _ in _expand(relation, pairs, transposed=True):
-            mask_BM.view(-1)[strains * mask_BM.shape[1] + neighbours] = True
+            mask_MB[neighbours, strains] = True
         return
     from dglcell.kernels import rows_numba
 
     edges = relation.compact(None, transposed=True)
     chosen = (pairs.nodes.numpy(), pairs.strains.numpy())
-    rows_numba.mark(edges.starts.numpy(), edges.neighbours.numpy(), *chosen, mask_BM.numpy())
+    rows_numba.mark(edges.starts.numpy(), edges.neighbours.numpy(), *chosen, mask_MB.numpy())
 
 
-def add_rows(out_SH: Tensor, rows: Tensor, values_KH: Tensor, *, threads: int | None = None) -> None:
-    """``out[rows[i]] += values[i]``, in order, so that the result is the same every time.
+def add_rows(out_SH: Tensor, rows: Tensor, values_KH: Tensor) -> None:
+    """``out[rows[i]] += values[i]``; on a CPU in order, so that the result is the same every time.
 
     Args:
-        out_SH: [S, H], contiguous.
+        out_SH: [S, H], contiguous, float32 or float64.
         rows: [K] int64.
         values_KH: [K, H].
-        threads: 1 inside a task; torch's where None.
+
+    Raises:
+        TypeError: ``out`` has another type.
     """
     if not _compiled(out_SH):
         out_SH.index_add_(0, rows, values_KH.to(out_SH.dtype))
         return
     width = out_SH.shape[1]
-    arrays = (out_SH.numpy(), rows.numpy(), values_KH.contiguous().to(out_SH.dtype).numpy())
+    arrays = (out_SH.numpy(), rows.numpy(), _like(values_KH, out_SH))
     half = width // 2
-    if threads == 1 or len(rows) < ROWS_WORTH_THREADS or 2 * half != width or not _has_own_code(half):
+    if len(rows) < ROWS_WORTH_THREADS or 2 * half != width or not _has_own_code(half):
         _kernels(width).add_rows(*arrays, 0)
     else:
+        # Two tasks take half of the columns each: no two of them write to one place.
         run_tasks(_kernels(half).add_rows, [(*arrays, 0), (*arrays, half)])
 
 
-def add_split(shared_NH: Tensor, out_SH: Tensor, rows: Tensor, values_KH: Tensor) -> None:
-    """``add_rows`` with one thread, where rows below N belong to ``shared`` instead of ``out``."""
-    if not _compiled(out_SH):
-        N = len(shared_NH)
-        if N == 0:
-            add_rows(out_SH, rows, values_KH)
-            return
-        low = (rows < N).unsqueeze(1)
-        out_SH.index_add_(0, rows, torch.where(low, 0, values_KH).to(out_SH.dtype))
-        shared_NH.index_add_(0, rows.clamp(max=N - 1), torch.where(low, values_KH, 0).to(out_SH.dtype))
-        return
-    values = values_KH.contiguous().to(out_SH.dtype).numpy()
-    _kernels(out_SH.shape[1]).add_split(shared_NH.numpy(), out_SH.numpy(), rows.numpy(), values)
-
-
-def sum_strains(table_BN: Tensor, source_SH: Tensor, out_NH: Tensor) -> None:
-    """``out[v] += Σ over strains b of source[table[b, v]]``; negative rows are left out.
+def sum_strains(table_NB: Tensor, source_SH: Tensor, out_NH: Tensor) -> None:
+    """``out[v] += Σ over strains b of source[table[v, b]]``; negative rows are left out.
 
     Args:
-        table_BN: [B, N] int32 rows of ``source``.
+        table_NB: [N, B] int32 rows of ``source``.
         source_SH: [S, H].
-        out_NH: [N, H], contiguous.
+        out_NH: [N, H], contiguous, float32 or float64.
+
+    Raises:
+        TypeError: ``out`` has another type.
     """
     if not _compiled(out_NH):
-        rows_B = table_BN.unbind(0)
-        for rows in rows_B:
-            out_NH += source_SH.index_select(0, rows.clamp(min=0)) * (rows >= 0).unsqueeze(1)
+        for rows in table_NB.long().unbind(1):
+            out_NH += source_SH.index_select(0, rows.clamp(min=0)).to(out_NH.dtype) * (rows >= 0).unsqueeze(1)
         return
-    arrays = (table_BN.numpy(), source_SH.contiguous().to(out_NH.dtype).numpy(), out_NH.numpy())
+    arrays = (table_NB.numpy(), _like(source_SH, out_NH), out_NH.numpy())
     cuts = [len(out_NH) * i // TASKS for i in range(TASKS + 1)]
     run_tasks(_kernels(out_NH.shape[1]).sum_strains, [(*arrays, *span) for span in itertools.pairwise(cuts)])
 
 
 def _compiled(out: Tensor) -> bool:
-    return out.device.type in COMPILED_DEVICES and out.dtype in (torch.float32, torch.float64)
+    if out.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"sums of rows are float32 or float64, not {out.dtype}")
+    return out.device.type in COMPILED_DEVICES
+
+
+def _like(x: Tensor, out: Tensor) -> NDArray[Any]:
+    """A contiguous array in the type of the result: the same memory where ``x`` is one."""
+    array: NDArray[Any] = x.detach().to(out.dtype).contiguous().numpy()
+    return array
 
 
 def _has_own_code(width: int) -> bool:
@@ -199,6 +208,7 @@ def _run(
     function: Callable[..., object],
     relation: ResidentRelation,
     pairs: Pairs,
+    order: Tensor,
     table: Tensor,
     source: Tensor,
     out: Tensor,
@@ -206,13 +216,25 @@ def _run(
     *,
     transposed: bool,
 ) -> None:
-    edges = relation.compact(source.dtype, transposed=transposed)
+    edges = relation.compact(out.dtype, transposed=transposed)
     weights = None if edges.weights is None else edges.weights.numpy()
-    starts, neighbours = edges.starts.numpy(), edges.neighbours.numpy()
-    shared = (starts, neighbours, weights, pairs.nodes.numpy(), pairs.strains.numpy(), table.numpy())
-    rows = (source.detach().contiguous().numpy(), out.numpy())
-    tasks = [(*shared, *rows, first, last) for first, last in itertools.pairwise(bounds) if last > first]
-    run_tasks(function, tasks)
+    ends = pairs.nodes.numpy(), pairs.strains.numpy(), order.numpy()
+    # A strain's part of the table in one piece, too.
+    shared = (edges.starts.numpy(), edges.neighbours.numpy(), weights, *ends, table.T.contiguous().numpy())
+    rows = (_like(source, out), out.numpy())
+    run_tasks(function, [(*shared, *rows, first, last) for first, last in itertools.pairwise(bounds) if last > first])
+
+
+def _by_strain(pairs: Pairs, table: Tensor) -> tuple[Tensor, list[int]]:
+    """[K] the pairs strain by strain, otherwise as they were, and where each strain begins (and the last one ends).
+
+    Compiled loops take pairs in this order: what one strain's rows are summed from stays in the cache, which makes
+    them two to three times as fast as node by node.
+    """
+    from dglcell.kernels import rows_numba
+
+    order, starts = rows_numba.by_strain(pairs.strains.numpy(), table.shape[1])
+    return torch.from_numpy(order), starts.tolist()
 
 
 def _balanced(degrees_K: Tensor) -> list[int]:
@@ -229,7 +251,7 @@ def _expand(
     starts, neighbours, weights = relation.index_tensors(transposed=transposed)
     counts = starts.diff()[pairs.nodes]
     ends = counts.cumsum(0)
-    total = int(ends[-1])
+    total = int(ends[-1]) if len(ends) else 0
     for first in range(0, total, EDGES_AT_ONCE):
         number = torch.arange(first, min(first + EDGES_AT_ONCE, total), device=ends.device)
         positions = torch.searchsorted(ends, number, right=True)

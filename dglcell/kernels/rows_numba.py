@@ -24,7 +24,6 @@ class Kernels:
     pull: Any
     push: Any
     add_rows: Any
-    add_split: Any
     sum_strains: Any
 
 
@@ -36,27 +35,43 @@ def compiled(width: int) -> Kernels:
 @cache
 def _make(fixed: int) -> Kernels:
     """Functions that see ``fixed`` as a constant; 0 for any width."""
-    return Kernels(_pull(fixed), _push(fixed), _add_rows(fixed), _add_split(fixed), _sum_strains(fixed))
+    return Kernels(_pull(fixed), _push(fixed), _add_rows(fixed), _sum_strains(fixed))
 
 
 @jit
 def mark(starts, neighbours, nodes, strains, mask):
-    """``mask[strains[i], neighbours[e]] = True`` for all edges e of nodes[i].
+    """``mask[neighbours[e], strains[i]] = True`` for all edges e of nodes[i].
 
     Args:
         starts, neighbours: as for ``pull``.
         nodes, strains: [D].
-        mask: [B, M] bool.
+        mask: [M, B] bool.
     """
     for i in range(len(nodes)):
-        row = mask[strains[i]]
+        strain = strains[i]
         for edge in range(starts[nodes[i]], starts[nodes[i] + 1]):
-            row[neighbours[edge]] = True
+            mask[neighbours[edge], strain] = True
+
+
+@jit
+def by_strain(strains, number):
+    """[D] positions of the pairs strain by strain, otherwise as they were; [B + 1] where each strain begins."""
+    starts = np.zeros(number + 1, np.int64)
+    for i in range(len(strains)):
+        starts[strains[i] + 1] += 1
+    for b in range(number):
+        starts[b + 1] += starts[b]
+    following = starts.copy()
+    order = np.empty(len(strains), np.int64)
+    for i in range(len(strains)):
+        order[following[strains[i]]] = i
+        following[strains[i]] += 1
+    return order, starts
 
 
 def _pull(fixed):
     @jit
-    def pull(starts, neighbours, weights, nodes, strains, table, source, out, row, stop):
+    def pull(starts, neighbours, weights, nodes, strains, order, table, source, out, row, stop):
         """``out[i] += Σ over edges e of nodes[i] of weights[e] · source[table[strains[i], neighbours[e]]]``.
 
         Negative rows are left out. Eight edges at a time, so that the sum is read and written once for all of them.
@@ -66,13 +81,15 @@ def _pull(fixed):
             neighbours: [E] the other ends.
             weights: [E] in the type of ``source``, or None.
             nodes, strains: [K].
+            order: [K] in which order pairs are taken.
             table: [B, N'] rows of ``source``.
             source: [S, H].
             out: [K, H].
-            row, stop: which i.
+            row, stop: which places of ``order``.
         """
         width = fixed or source.shape[1]
-        for i in range(row, stop):
+        for place in range(row, stop):
+            i = order[place]
             rows = table[strains[i]]
             edge, last = starts[nodes[i]], starts[nodes[i] + 1]
             while edge < last:
@@ -113,7 +130,7 @@ def _pull(fixed):
 
 def _push(fixed):
     @jit
-    def push(starts, neighbours, weights, nodes, strains, table, source, out, row, stop):
+    def push(starts, neighbours, weights, nodes, strains, order, table, source, out, row, stop):
         """``out[table[strains[i], neighbours[e]]] += weights[e] · source[i]`` for all edges e of nodes[i].
 
         The transpose of ``pull``; calls that run at once must have different strains.
@@ -121,17 +138,19 @@ def _push(fixed):
         Args:
             starts, neighbours, weights: as for ``pull``.
             nodes, strains: [D].
-            table: [B, M] rows of ``out``; K for none.
+            order: [D] in which order pairs are taken.
+            table: [B, M] rows of ``out``; negative for none.
             source: [D, H].
             out: [K, H].
-            row, stop: which i.
+            row, stop: which places of ``order``.
         """
         width = fixed or source.shape[1]
-        for i in range(row, stop):
+        for place in range(row, stop):
+            i = order[place]
             rows = table[strains[i]]
             for edge in range(starts[nodes[i]], starts[nodes[i] + 1]):
                 row_there = rows[neighbours[edge]]
-                if row_there >= len(out):
+                if row_there < 0:
                     continue
                 if weights is None:
                     for k in range(width):
@@ -156,34 +175,17 @@ def _add_rows(fixed):
     return add_rows
 
 
-def _add_split(fixed):
-    @jit
-    def add_split(shared, out, rows, values):
-        """``add_rows``, where rows below ``len(shared)`` are those of ``shared``."""
-        width = fixed or out.shape[1]
-        for i in range(len(rows)):
-            row = rows[i]
-            if row < len(shared):
-                for k in range(width):
-                    shared[row, k] += values[i, k]
-            else:
-                for k in range(width):
-                    out[row, k] += values[i, k]
-
-    return add_split
-
-
 def _sum_strains(fixed):
     @jit
     def sum_strains(table, source, out, node, stop):
-        """``out[v] += Σ over strains b of source[table[b, v]]`` for nodes v in [node, stop); negative rows left out."""
+        """``out[v] += Σ over strains b of source[table[v, b]]`` for nodes v in [node, stop); negative rows left out."""
         width = fixed or out.shape[1]
         total = np.empty(width, out.dtype)
         for v in range(node, stop):
             for k in range(width):
                 total[k] = out[v, k]
-            for b in range(len(table)):
-                row = table[b, v]
+            for b in range(table.shape[1]):
+                row = table[v, b]
                 if row >= 0:
                     for k in range(width):
                         total[k] += source[row, k]

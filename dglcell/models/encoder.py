@@ -21,8 +21,8 @@ from dglcell.nn.local_head import LocalHead
 from dglcell.nn.registry import make_activation, make_norm
 from dglcell.nn.relation_mixer import RelationWeights
 from dglcell.nn.sage import SAGEConv
+from dglcell.perturbation.base_cache import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.kept_base import KeptBase
 from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import States
 
@@ -88,7 +88,6 @@ class CellEncoder(nn.Module):
             activation=config.activation,
             dropout=config.dropout,
             residual=config.residual,
-            recompute=config.recompute,
         )
 
     def spread_embeddings(self) -> None:
@@ -98,23 +97,21 @@ class CellEncoder(nn.Module):
                 assert isinstance(embedding, nn.Embedding)
                 embedding.weight.mul_(self.config.embedding_sd / EMBEDDING_SD)
 
-    def forward(self, perturbed: PerturbedCell, kept: KeptBase | None = None) -> dict[str, States]:
+    def forward(self, perturbed: PerturbedCell, kept_pass: BasePass | None = None) -> dict[str, States]:
         """Node states of every strain after L rounds: node type → [N, B, H].
 
         Args:
             perturbed: the strains' graphs.
-            kept: what earlier batches have computed of the wild type with the same weights; optional.
+            kept_pass: what earlier batches have computed of the base with the same weights; optional.
         """
-        states = {t: self._start(t, kept) for t in self.node_types}
+
+        def inputs(node_type: str) -> Tensor:
+            return self.inputs(node_type) if kept_pass is None else kept_pass.once(lambda: self.inputs(node_type))
+
+        states = {t: perturbed.start(inputs(t)) for t in self.node_types}
         for layer in self.layers:
             states = layer(perturbed, states)
         return states
-
-    def _start(self, node_type: str, kept: KeptBase | None) -> States:
-        if kept is None:
-            return States.shared(self.inputs(node_type))
-        origin = kept.origin("inputs", node_type)
-        return States.shared(origin.once(lambda: self.inputs(node_type)), origin)
 
     @torch.no_grad()
     def relation_weights(self) -> list[RelationWeights]:
@@ -127,7 +124,7 @@ class CellEncoder(nn.Module):
         self.eval()
         wild_type = GenotypeBatch.from_lists([[]]).to(next(self.parameters()).device)
         perturbed = perturb(self.cell, wild_type, "node_mask", self.config.kernel)
-        states = {t: States.shared(self.inputs(t)) for t in self.node_types}
+        states = {t: perturbed.start(self.inputs(t)) for t in self.node_types}
         found = []
         for number, layer in enumerate(self.layers):
             found += cast(HeteroLayer, layer).relation_weights(perturbed, states, number)

@@ -43,7 +43,7 @@ class EncoderConfig(ModelConfig):
     local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; from 0.01 interactions are learnt slowly
     local_factors: int | None = 64  # factorisation: width of a gene's vector; its state is the vector where null
     local_deviations: bool = False  # factorisation: a free effect and vector per gene beside what the states give
-    recompute: bool = True  # keep little between forward and backward pass: half the memory, about as fast on a CPU
+    recompute: bool = True  # compute layers once more in the backward pass, which takes a fraction of the memory
 
     def validate(self) -> None:
         """Check values and their combinations.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
@@ -13,30 +14,30 @@ from dglcell.graph.schema import GENE
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import CellEncoder, make_local_head
 from dglcell.models.prediction import Prediction, StrainModel
-from dglcell.models.unchanged import WildType
 from dglcell.nn.combination import Combination
 from dglcell.nn.initial import initialise, start_at_the_mean
 from dglcell.nn.mlp import mlp
 from dglcell.nn.pooling import AttentionPooling
 from dglcell.nn.relation_mixer import RelationWeights
+from dglcell.perturbation.base_cache import BaseCache, BasePass
 from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.kept_base import KeptBase
 from dglcell.perturbation.perturb import perturb
-from dglcell.perturbation.states import States
+from dglcell.perturbation.states import Pooled, States
 
 
 class HeteroCell(StrainModel):
     r"""Predict phenotypes from the cell graph of every strain.
 
     1. Embeddings of all nodes, a preprocessor, then L rounds of message passing over the surviving edges of every
-       strain; the wild type is strain 0 of the batch.
+       strain: the wild type once, and by how much every strain differs from it.
     2. Pool the kept nodes: :math:`z_w` of the wild type, :math:`z_i` of strain i; the perturbation is
        :math:`z_p = z_w - z_i`, and the global head is an MLP on it. Pooling takes a mean, which a few changed nodes
        move by about 1/N; with ``scale_difference`` :math:`z_p` is multiplied by N, so that it is of order one.
     3. The local head scores the deleted genes by their *wild-type* states (``LocalHead``).
-    4. The prediction is their mean, a gated sum, or the global head alone.
+    4. The prediction is their sum, their mean, a gated sum, or the global head alone.
 
     After ``GeneInteractionDango`` of the torchcell project, with metabolism live in both directions and per-node
     norms.
@@ -65,7 +66,7 @@ class HeteroCell(StrainModel):
         _check_pools(cell, config)
         self.cell, self.config = cell, config
         self.choices: Choices | None = None
-        self._wild_type = WildType()
+        self._base_cache = BaseCache()
         width = config.hidden
         self.encoder = CellEncoder(cell, config, [*config.pool, GENE], features)
         self.pools = nn.ModuleDict({t: AttentionPooling(width, config.activation, config.dropout) for t in config.pool})
@@ -73,7 +74,7 @@ class HeteroCell(StrainModel):
         self.local_head = make_local_head(config, outputs, cell.num_nodes[GENE]) if config.local_head else None
         self.combination = Combination(
             outputs,
-            gated=config.combination == "gated",
+            how=config.combination,
             width=width,
             activation=config.activation,
             dropout=config.dropout,
@@ -88,11 +89,11 @@ class HeteroCell(StrainModel):
         """Let ``strategy: auto`` and ``kernel: auto`` follow ``choices``."""
         self.choices = choices
         choices.apply(self.cell)
-        self._wild_type.forget()
+        self._base_cache.forget()
 
     def train(self, mode: bool = True) -> HeteroCell:
         """Also forgets what evaluation kept of the wild type."""
-        self._wild_type.forget()
+        self._base_cache.forget()
         return super().train(mode)
 
     def forward(self, genotypes: GenotypeBatch, edges: EdgePerturbations | None = None) -> Prediction:
@@ -105,19 +106,20 @@ class HeteroCell(StrainModel):
             genotypes: deleted genes.
             edges: changed edges of the same strains, for the strategies of ``EDGE_STRATEGIES``.
         """
-        kept = self._wild_type.of(self)
-        if genotypes.shared and kept is not None and edges is None and self.shares_deletions:
-            difference, states = self._from_shared(genotypes, kept)
+        kept_pass = self._base_cache.replay(self)
+        if genotypes.shared and kept_pass is not None and edges is None and self.shares_deletions:
+            difference_BD, genes_NH = self._from_shared(genotypes, kept_pass)
         else:
-            changed = None if edges is None else edges.with_wild_type()
-            difference, states = self._encode(genotypes.with_wild_type(), kept, changed)
-        global_part: Tensor = self.global_head(difference)
+            difference_BD, states = self._encode(replace(genotypes, shared=()), kept_pass, edges)
+            genes_NH = states.base_NH
+        embedding = -difference_BD  # z_w − z_i
+        global_part: Tensor = self.global_head(embedding)
         if self.local_head is None:
-            return Prediction(global_part, difference, {"global": global_part})
+            return Prediction(global_part, embedding, {"global": global_part})
         genes_BK, present_BK = genotypes.padded()
-        local_part: Tensor = self.local_head(states.rows(genes_BK, strain=0), genes_BK, present_BK)
+        local_part: Tensor = self.local_head(F.embedding(genes_BK, genes_NH), genes_BK, present_BK)
         phenotypes, gates = self.combination(global_part, local_part)
-        return Prediction(phenotypes, difference, {"global": global_part, "local": local_part}, gates)
+        return Prediction(phenotypes, embedding, {"global": global_part, "local": local_part}, gates)
 
     @property
     def shares_deletions(self) -> bool:
@@ -126,46 +128,38 @@ class HeteroCell(StrainModel):
         return (self._choices().strategy if strategy == "auto" else strategy) == "difference"
 
     def _choices(self) -> Choices:
-        choices = self.choices or Choices.default(next(self.parameters()).device.type)
-        if self.config.dropout and choices.strategy == "difference":
-            choices = dataclasses.replace(choices, strategy="node_mask")
-        return choices
+        return self.choices or Choices.default(next(self.parameters()).device.type)
 
     def _encode(
-        self, genotypes: GenotypeBatch, kept: KeptBase | None, edges: EdgePerturbations | None = None
+        self, genotypes: GenotypeBatch, kept_pass: BasePass | None, edges: EdgePerturbations | None = None
     ) -> tuple[Tensor, States]:
-        """[B, D] pooled states of strain 0 minus those of the B others, and the genes' states."""
-        config = self.config
-        perturbed = perturb(self.cell, genotypes, config.strategy, config.kernel, edges, self._choices())
-        states = self.encoder(perturbed, kept)
-        pooled = torch.cat([self._pool(t, states[t], perturbed.keep[t]) for t in config.pool], dim=-1)
-        return pooled[:1] - pooled[1:], states[GENE]
+        """[B, D] by how much the pooled states of B strains differ from the base's, and the genes' states."""
+        config, choices = self.config, self._choices()
+        execution = choices.execution(recompute=config.recompute)
+        perturbed = perturb(self.cell, genotypes, config.strategy, config.kernel, edges, choices, execution, kept_pass)
+        states = self.encoder(perturbed, kept_pass)
+        pooled = [self._pool(t, states[t], perturbed.kept[t]) for t in config.pool]
+        return torch.cat([difference for _, difference in pooled], dim=-1), states[GENE]
 
-    def _from_shared(self, genotypes: GenotypeBatch, kept: KeptBase) -> tuple[Tensor, States]:
-        """[B, D] z_p of strains with deletions in common, and the wild type's genes.
+    def _from_shared(self, genotypes: GenotypeBatch, kept_pass: BasePass) -> tuple[Tensor, Tensor]:
+        """The same for strains with deletions in common, and [N, H] the wild type's genes.
 
         First by how much the strain with only these deletions differs from the wild type, then by how much the others
-        differ from that strain: each difference is small against the pooled states, and so is its rounding error.
+        differ from that strain: only rows in which a strain differs from *it* are computed.
         """
-        of_shared = kept.of_strain(genotypes.shared)
-        pair = genotypes.of_shared().with_wild_type()
-        first_1D = of_shared.origin("difference").once(lambda: self._encode(pair, kept)[0])
-
-        def wild_type() -> Tensor:
-            everyone = torch.arange(self.cell.num_nodes[GENE], device=genotypes.genes.device)
-            return self._encode(pair, kept)[1].rows(everyone, strain=0)
-
-        rest_BD, _ = self._encode(genotypes.with_shared(), of_shared)
-        return first_1D + rest_BD, States.shared(kept.origin("genes").once(wild_type))
+        first, states = self._encode(genotypes.of_shared(), kept_pass)
+        rest, _ = self._encode(genotypes, self._base_cache.replay(self, genotypes.shared))
+        return first + rest, states.base_NH
 
     def relation_weights(self) -> list[RelationWeights]:
         """See ``CellEncoder.relation_weights``."""
         return self.encoder.relation_weights()
 
-    def _pool(self, node_type: str, states: States, keep_NB: Tensor) -> Tensor:
-        """[B, H] pooled states, times the number of nodes where so configured."""
-        pooled: Tensor = self.pools[node_type](states, keep_NB)
-        return pooled * self.cell.num_nodes[node_type] if self.config.scale_difference else pooled
+    def _pool(self, node_type: str, states: States, kept: Kept) -> Pooled:
+        """Pooled states, times the number of nodes where so configured."""
+        pooled: Pooled = self.pools[node_type](states, kept)
+        scale = self.cell.num_nodes[node_type] if self.config.scale_difference else 1
+        return Pooled(pooled.base_1H * scale, pooled.difference_BH * scale)
 
 
 def _check_pools(cell: ResidentCell, config: HeteroCellConfig) -> None:

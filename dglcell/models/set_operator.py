@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
@@ -19,13 +17,11 @@ from dglcell.nn.initial import initialise, start_at_the_mean
 from dglcell.nn.mlp import mlp
 from dglcell.nn.pooling import AttentionPooling
 from dglcell.nn.relation_mixer import RelationWeights
+from dglcell.perturbation.base_cache import BaseCache
+from dglcell.perturbation.deletions import Kept, keep_genes
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.knockout import keep_genes
 from dglcell.perturbation.perturb import perturb
-from dglcell.perturbation.row_wise import shared_sums
-from dglcell.perturbation.states import States, pooling_shares
-
-State = tuple[tuple[int, int], ...]
+from dglcell.perturbation.states import pooling_shares
 
 
 class SetOperator(StrainModel):
@@ -36,7 +32,7 @@ class SetOperator(StrainModel):
     evaluation pass encodes none but the first time: the states are kept until the model is trained, moved or loaded.
 
     1. F: the encoder of ``HeteroCell``, on the wild type: states :math:`x_n` of all genes.
-    2. g, one of two operators or both (then their mean or a gated sum):
+    2. g, one of two operators or both (then their sum, mean, or a gated sum):
        ``local`` scores the deleted genes' states (``LocalHead``);
        ``cross_attention`` lets all genes attend to the deleted ones (``DeletionAttention``), pools the kept genes'
        states, and predicts from the difference to the wild type, :math:`z_p = z_w - z(S)`.
@@ -72,8 +68,9 @@ class SetOperator(StrainModel):
             self.operator = DeletionAttention(width, config.operator_heads)
             self.pool = AttentionPooling(width, activation, dropout)
             self.global_head = mlp([width, width, outputs], activation, dropout)
-        gated = config.combination == "gated"
-        self.combination = Combination(outputs, gated=gated, width=width, activation=activation, dropout=dropout)
+        self.combination = Combination(
+            outputs, how=config.combination, width=width, activation=activation, dropout=dropout
+        )
         self.apply(initialise)
         self.encoder.spread_embeddings()
         if self.global_head is not None:
@@ -82,8 +79,7 @@ class SetOperator(StrainModel):
             self.local_head.start_at_the_mean()
         self.register_buffer("no_genes", torch.zeros(0, dtype=torch.int64), persistent=False)
         self.register_buffer("no_offsets", torch.zeros(2, dtype=torch.int64), persistent=False)
-        self._encoded: tuple[State, Tensor] | None = None
-        self.register_load_state_dict_post_hook(_forget)
+        self._base_cache = BaseCache()
 
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model, without synchronising with the host."""
@@ -110,44 +106,28 @@ class SetOperator(StrainModel):
         """[B, H] pooled states of the wild type minus those of every strain."""
         assert self.pool is not None
         assert self.operator is not None
-        keep_NB = keep_genes(len(x_NH), genotypes.with_wild_type())
-        share_NB = pooling_shares(States.shared(self.pool.gate(x_NH)), keep_NB)
-        pooled_BH = shared_sums(share_NB, x_NH)
-        strains_BH = pooled_BH[1:] + self.operator(x_NH, share_NB[:, 1:], genes_BK, present_BK)
-        out: Tensor = self.pool.value(pooled_BH[:1]) - self.pool.value(strains_BH)
-        return out
+        keep_NB = keep_genes(len(x_NH), genotypes)
+        p_N1, change_NB = pooling_shares(self.pool.gate(x_NH), Kept(torch.ones_like(keep_NB[:, :1]), keep_NB))
+        # Shares sum to one before and after, so that rows may be centred: small sums lose no digits. All are zero in a
+        # strain that keeps no gene.
+        mean_1H = p_N1.T @ x_NH
+        pooled_BH = torch.where(keep_NB.any(0).unsqueeze(1), change_NB.T @ (x_NH - mean_1H), -mean_1H)
+        moved_BH = pooled_BH + self.operator(x_NH, p_N1 + change_NB, genes_BK, present_BK)
+        # The bias cancels. Its gradient is zero, not absent: processes that train together wait for every one.
+        return F.linear(-moved_BH, self.pool.value.weight, 0 * self.pool.value.bias)
 
     def wild_type(self) -> Tensor:
         """[N, H] states of all genes; those of the last call where nothing has changed and no gradient is wanted."""
-        if self.training or torch.is_grad_enabled():
-            return self._encode()
-        state = tuple((id(p), _version(p)) for p in self.encoder.parameters())
-        if self._encoded is None or self._encoded[0] != state:
-            self._encoded = state, self._encode()
-        return self._encoded[1]
+        kept_pass = self._base_cache.replay(self)
+        return self._encode() if kept_pass is None else kept_pass.once(self._encode)
 
     def _encode(self) -> Tensor:
         unchanged = GenotypeBatch(self.no_genes, self.no_offsets, 0)
         # Without a deletion all strategies are one and the same product per relation; this one never synchronises.
         perturbed = perturb(self.cell, unchanged, "node_mask", self.config.kernel)
-        return self.encoder(perturbed)[GENE].dense().squeeze(1)
+        return self.encoder(perturbed)[GENE].base_NH
 
     def train(self, mode: bool = True) -> SetOperator:
         """See ``nn.Module.train``; every pass, of training or evaluation, starts with an encoding of its own."""
-        self._encoded = None
+        self._base_cache.forget()
         return super().train(mode)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> SetOperator:
-        self._encoded = None
-        return super()._apply(fn, recurse)
-
-
-def _forget(model: nn.Module, _: Any) -> None:
-    """Weights were loaded."""
-    assert isinstance(model, SetOperator)
-    model._encoded = None
-
-
-def _version(parameter: Tensor) -> int:
-    """How often a tensor has been written to; those made in inference mode do not count."""
-    return -1 if parameter.is_inference() else parameter._version

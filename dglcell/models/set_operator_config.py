@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from dglcell.errors import ConfigError
 from dglcell.models.encoder_config import EncoderConfig
+from dglcell.nn.combination import COMBINATIONS
 from dglcell.nn.gatv2 import check_heads
 
 OPERATORS = ("local", "cross_attention", "both")
-COMBINATIONS = ("mean", "gated")
 
 
 @dataclass
@@ -19,7 +19,7 @@ class SetOperatorConfig(EncoderConfig):
     name: str = "set_operator"
     operator: str = "local"  # how the deleted genes act: local (on each other) | cross_attention (on all genes) | both
     operator_heads: int = 4  # cross_attention: must divide H
-    combination: str = "mean"  # both: mean | gated
+    combination: str = "sum"  # both: sum | mean | gated
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -38,7 +38,7 @@ class SetOperatorConfig(EncoderConfig):
             raise ConfigError(
                 "`model.combination: gated` needs two predictions",
                 got=f"`model.operator: {self.operator}`",
-                do="set `model.operator: both` or `model.combination: mean`",
+                do="set `model.operator: both` or `model.combination: sum`",
             )
 
     def gives(self) -> frozenset[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -12,8 +11,6 @@ from dglcell.nn.pairwise_interaction import PairwiseInteraction
 from dglcell.nn.registry import make_norm
 from dglcell.nn.relation_attention import RelationAttention
 from dglcell.nn.relation_mixer import RelationMixer
-from dglcell.perturbation.state_sums import Addend, map_states, sum_states, sum_updates
-from dglcell.perturbation.states import States
 
 CROSS_RELATION = ("sum", "mean", "cross_attention", "pairwise_interaction")
 LEARNED = CROSS_RELATION[2:]
@@ -93,22 +90,3 @@ class CrossRelation:
             activation=self.activation,
             dropout=self.dropout,
         )
-
-
-def combine_relations(
-    updates: Sequence[Addend], how: str, residual: Sequence[States] = (), mixer: RelationMixer | None = None
-) -> States:
-    """Combine relations row by row, and add a residual.
-
-    Args:
-        updates: for each of K relations, new states [N, B, H] of the same nodes as a row-wise function.
-        how: one of ``CROSS_RELATION``.
-        residual: states to add.
-        mixer: of a learned combination.
-    """
-    if mixer is not None:
-        return mixer.combine(updates, residual)
-    if how == "mean":
-        mean = map_states(lambda total: total / len(updates), sum_updates(updates))
-        return sum_states([mean, *residual])
-    return sum_updates([*updates, *((None, [x]) for x in residual)])

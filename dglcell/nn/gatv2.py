@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import Relation
-from dglcell.kernels.attention import GATv2Score
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.row_wise import RowWise
-from dglcell.perturbation.state_sums import map_states
 from dglcell.perturbation.states import States
+
+
+@dataclass(frozen=True)
+class GATv2Score:
+    """What scores a pair: ``aᵀ LeakyReLU(key + query + weight · edge_vector)``, for every head apart.
+
+    Attributes:
+        vector: [A, H / A] a of each of A heads.
+        edge_vector: [H], times the weight of the edge; optional.
+        slope: of LeakyReLU for negative numbers, 0 or more.
+    """
+
+    vector: Tensor
+    edge_vector: Tensor | None = None
+    slope: float = 0.2
+
+    @property
+    def uses_weights(self) -> bool:
+        """Whether fixed edge weights take part."""
+        return self.edge_vector is not None
+
+    def __call__(self, keys: Tensor, queries: Tensor, weights: Tensor | None) -> Tensor:
+        """[rows, A] logits of pairs."""
+        both = keys + queries
+        if self.edge_vector is not None and weights is not None:
+            both = both + weights.unsqueeze(-1) * self.edge_vector
+        hidden = F.leaky_relu(both, self.slope).unflatten(-1, self.vector.shape)
+        return (hidden * self.vector).sum(-1)
 
 
 class GATv2Conv(nn.Module):
@@ -56,16 +84,11 @@ class GATv2Conv(nn.Module):
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """Attention over surviving in-edges."""
         score = GATv2Score(self.vector, self.edge_vector, self.slope)
-        keys, queries = RowWise(self.keys, self.keys), RowWise(self.queries, self.queries)
-        return perturbed.attend(self.relation, map_states(keys, source), map_states(queries, destination), score)
+        return perturbed.attend(self.relation, source.map(self.keys), destination.map(self.queries), score)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """What a node received, shifted; its own state has taken part in the scores."""
         return received + self.bias
-
-    def network(self) -> None:
-        """The update is too simple for compiled code to save anything."""
-        return None
 
 
 def check_heads(width: int, heads: int, key: str = "model.conv_heads") -> None:

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.graph.schema import Relation
-from dglcell.kernels.update import Network
 from dglcell.nn.mlp import mlp
-from dglcell.nn.registry import make_activation
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
 
@@ -37,7 +35,6 @@ class GINConv(nn.Module):
         super().__init__()
         self.relation = relation
         self.epsilon = nn.Parameter(torch.zeros(1))
-        self.activation = activation
         widths = [width] + [hidden] * (layers - 1) + [width]
         self.mlp = mlp(widths, activation, dropout) if layers else nn.Sequential()
 
@@ -49,12 +46,3 @@ class GINConv(nn.Module):
         """New rows from those of the destination nodes and what they receive."""
         out: Tensor = self.mlp(torch.addcmul(received, x, 1 + self.epsilon))
         return out
-
-    def network(self) -> Network | None:
-        """What ``update`` computes, for compiled code; None where that would save nothing."""
-        if not len(self.mlp):
-            return None
-        linears = [m for m in self.mlp if isinstance(m, nn.Linear)]
-        return Network(
-            self.epsilon, [[m.weight] for m in linears], [m.bias for m in linears], make_activation(self.activation)
-        )

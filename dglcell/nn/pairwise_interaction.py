@@ -5,9 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dglcell.kernels.mix import CompiledMix
-from dglcell.kernels.pairs import Affine, PairCode
-from dglcell.kernels.update import is_known
 from dglcell.nn.registry import make_activation
 
 
@@ -32,7 +29,7 @@ class PairLinear(nn.Module):
 
     def forward(self, x_NPE: Tensor) -> Tensor:
         """[N, P, entry] → [N, P, width]."""
-        return torch.baddbmm(self.bias.unsqueeze(1), x_NPE.transpose(0, 1), self.weight).transpose(0, 1)
+        return torch.einsum("npe,pew->npw", x_NPE, self.weight) + self.bias
 
 
 class PairwiseInteraction(nn.Module):
@@ -84,14 +81,9 @@ class PairwiseInteraction(nn.Module):
         pairs = [(a, b) for i, a in enumerate(names) for b in names[i:]]
         return [a if a == b else f"{a} × {b}" for a, b in pairs] + ["mean"]
 
-    @property
-    def row_width(self) -> int:
-        """How many numbers of a row its widest layer has."""
-        return len(self.first.bias) * self.hidden
-
     def forward(self, *h: Tensor) -> Tensor:
         """[N, H] the mixture."""
-        a_NPB, mean_NH = self._last_hidden(h), torch.stack(h).mean(0)
+        a_NPB, mean_NH = self._last_hidden(h), torch.stack(h, 1).mean(1)
         share_NO = self._shares(a_NPB, mean_NH)
         share_NP, share_N1 = share_NO[:, :-1], share_NO[:, -1:]
         weighted_NC = (a_NPB * share_NP.unsqueeze(-1)).flatten(1)
@@ -99,15 +91,7 @@ class PairwiseInteraction(nn.Module):
 
     def weights(self, *h: Tensor) -> Tensor:
         """[N, options] what every node gives to each option."""
-        return self._shares(self._last_hidden(h), torch.stack(h).mean(0))
-
-    def compiled(self) -> CompiledMix | None:
-        """The same for compiled code; None where there is none for the activation."""
-        if not is_known(self.activation):
-            return None
-        layers = (self.first, *self.middle, self.last, self.score_first, self.score_last)
-        first, *middle, last, score_first, score_last = (Affine(*layer.parameters()) for layer in layers)
-        return CompiledMix(PairCode(first, middle, last, (score_first, score_last), self.activation))
+        return self._shares(self._last_hidden(h), torch.stack(h, 1).mean(1))
 
     def _last_hidden(self, h: tuple[Tensor, ...]) -> Tensor:
         """[N, P, b] the input of all pairs' last layers."""
@@ -127,9 +111,8 @@ class PairwiseInteraction(nn.Module):
 
     def _shares(self, a_NPB: Tensor, mean_NH: Tensor) -> Tensor:
         """[N, options] softmax of the scores."""
-        bias_P1B = self.score_first(self.last.bias).unsqueeze(1)
-        weight_PBB = self.last.weight @ self.score_first.weight.T
-        of_pairs_PNB = torch.baddbmm(bias_P1B, a_NPB.transpose(0, 1), weight_PBB)
-        hidden_ONB = torch.cat([of_pairs_PNB, self.score_first(mean_NH).unsqueeze(0)])
-        logits_ON = self.score_last(self.activation(hidden_ONB)).squeeze(-1)
-        return torch.softmax(logits_ON, 0).T
+        bias_PB, weight_PBB = self.score_first(self.last.bias), self.last.weight @ self.score_first.weight.T
+        of_pairs_NPB = torch.einsum("npb,pbc->npc", a_NPB, weight_PBB) + bias_PB
+        hidden_NOB = torch.cat([of_pairs_NPB, self.score_first(mean_NH).unsqueeze(1)], 1)
+        logits_NO = self.score_last(self.activation(hidden_NOB)).squeeze(-1)
+        return torch.softmax(logits_NO, 1)

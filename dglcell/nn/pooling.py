@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import nn
 
 from dglcell.nn.mlp import mlp
-from dglcell.perturbation.row_wise import RowWise
-from dglcell.perturbation.state_sums import map_states
-from dglcell.perturbation.states import States
+from dglcell.perturbation.deletions import Kept
+from dglcell.perturbation.states import Pooled, States
 
 
 class AttentionPooling(nn.Module):
@@ -22,7 +22,7 @@ class AttentionPooling(nn.Module):
         dropout: inside gate and value networks.
 
     Shapes:
-        states [N, B, H], keep [N, B] → [B, H].
+        states [N, B, H] → [1, H] of the base and [B, H], by how much the strains differ from it.
     """
 
     def __init__(self, width: int, activation: str, dropout: float) -> None:
@@ -30,9 +30,11 @@ class AttentionPooling(nn.Module):
         self.gate = mlp([width, width // 2, 1], activation, dropout)
         self.value = nn.Linear(width, width)
 
-    def forward(self, states: States, keep_NB: Tensor) -> Tensor:
-        """[B, H] pooled states; zero for a strain that keeps no node of this type."""
-        pooled_BH = states.softmax_pool(map_states(RowWise(self.gate, self.gate), states), keep_NB)
+    def forward(self, states: States, kept: Kept) -> Pooled:
+        """Pooled states; zero for a strain that keeps no node of this type."""
+        pooled = states.pool(states.map(self.gate), kept)
         # A weighted mean of linear maps is the linear map of the weighted mean: B rows instead of N · B.
-        has_nodes_B1 = keep_NB.any(0).unsqueeze(1)
-        return torch.where(has_nodes_B1, self.value(pooled_BH), 0.0)
+        value_1H = torch.where(kept.base_N1.any(), self.value(pooled.base_1H), 0.0)
+        has_nodes_B1 = kept.strains_NB.any(0).unsqueeze(1)
+        difference_BH = F.linear(pooled.difference_BH, self.value.weight)
+        return Pooled(value_1H, torch.where(has_nodes_B1, difference_BH, -value_1H))

@@ -5,9 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dglcell.kernels.mix import CompiledMix
-from dglcell.kernels.relation_attention import RelationAttentionCode
-
 
 class RelationAttention(nn.Module):
     r"""Self-attention over the K relations that end in a node, then their mean.
@@ -42,11 +39,6 @@ class RelationAttention(nn.Module):
         """What rows and columns of ``weights`` are called."""
         return names
 
-    @property
-    def row_width(self) -> int:
-        """How many numbers of a row its widest layer has."""
-        return self.relations * max(3 * self.width, self.heads * self.relations)
-
     def forward(self, *h: Tensor) -> Tensor:
         """[N, H] the mixture."""
         share_NAKL, value_NAKD = self._attention(h)
@@ -58,14 +50,10 @@ class RelationAttention(nn.Module):
         """[N, K, K] how much of each relation (columns) goes to each (rows), the mean over heads."""
         return self._attention(h)[0].mean(1)
 
-    def compiled(self) -> CompiledMix:
-        """The same for compiled code."""
-        return CompiledMix(RelationAttentionCode(self.heads, self.embedding, self.project, self.out))
-
     def _attention(self, h: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """[N, heads, K, K] shares and [N, heads, K, d] values."""
         x_NKH = torch.stack(h, 1) + self.embedding
         projected = self.project(x_NKH).unflatten(-1, (3, self.heads, -1))
-        query, key, value = projected.permute(2, 0, 3, 1, 4)
+        query, key, value = (part.transpose(1, 2) for part in projected.unbind(2))
         logits = (query @ key.transpose(-1, -2)) * query.shape[-1] ** -0.5
         return torch.softmax(logits, dim=-1), value

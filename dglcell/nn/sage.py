@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from dglcell.graph.schema import Relation
-from dglcell.kernels.update import Network
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
 
@@ -39,8 +38,3 @@ class SAGEConv(nn.Module):
         """New rows from those of the destination nodes and what they receive."""
         out: Tensor = self.itself(x) + self.neighbours(received)
         return out
-
-    def network(self) -> Network:
-        """What ``update`` computes, for compiled code."""
-        weights = [self.itself.weight, self.neighbours.weight]
-        return Network(None, [weights], [self.neighbours.bias], nn.Identity())

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import torch
+
 from dglcell.errors import CheckpointError
 from dglcell.graph.resident import ResidentCell
-
-DENSE_SHARE = 0.9
-"""Without calibration: changed rows, as a share of all, from which dense states are cheaper than a list of rows."""
+from dglcell.perturbation.states import DENSE_SHARE, Execution
 
 
 @dataclass(frozen=True)
@@ -20,16 +20,25 @@ class Choices:
         strategy: what ``auto`` stands for.
         dense_share: changed rows, as a share of N · B, from which ``difference`` makes states dense.
         kernels: relation name → number of columns → kernel; the nearest number of columns counts.
+        differences: name of the type that strains' differences are in; the base's where None.
+        compile: whether ``torch.compile`` joins the operations of layers.
     """
 
     strategy: str
     dense_share: float = DENSE_SHARE
     kernels: dict[str, dict[int, str]] = field(default_factory=dict)
+    differences: str | None = None
+    compile: bool = False
 
     @classmethod
     def default(cls, device_type: str) -> Choices:
         """Without calibration: on a GPU ``node_mask``, which never waits for the device."""
         return cls("difference" if device_type == "cpu" else "node_mask")
+
+    def execution(self, *, recompute: bool) -> Execution:
+        """How rows are computed."""
+        dtype = None if self.differences is None else getattr(torch, self.differences)
+        return Execution(dtype, recompute, self.compile, self.dense_share)
 
     def apply(self, cell: ResidentCell) -> None:
         """Let ``kernel: auto`` of the cell's relations follow these choices."""
@@ -49,7 +58,11 @@ class Choices:
         """
         try:
             kernels = {name: {int(c): str(k) for c, k in by.items()} for name, by in content["kernels"].items()}
-            return cls(str(content["strategy"]), float(content["dense_share"]), kernels)
+            differences = content.get("differences")
+            if differences not in (None, "bfloat16", "float32"):
+                raise ValueError(f"differences of type {differences!r}")
+            share, compiled = float(content["dense_share"]), bool(content.get("compile", False))
+            return cls(str(content["strategy"]), share, kernels, differences, compiled)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"'{source}' does not hold choices of strategy and kernels",

@@ -11,8 +11,8 @@ import torch
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import spmm
+from dglcell.perturbation.deletions import keep_masks
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.knockout import keep_masks
 
 
 @dataclass(frozen=True)

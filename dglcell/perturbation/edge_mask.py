@@ -5,22 +5,27 @@ from __future__ import annotations
 import dgl
 import dgl.function as fn
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
-from dglcell.kernels.attention import GATv2Score
+from dglcell.perturbation.attention import Score
 from dglcell.perturbation.edge_corrections import CORRECTED_SHARE, corrected_aggregate
 from dglcell.perturbation.edge_perturbation import EdgeChanges, EdgePerturbations, check_weights_matter
-from dglcell.perturbation.states import DenseStates, States
+from dglcell.perturbation.states import States, WholeStates
 
 
 class EdgeMask:
     """Masked weights [E, B, 1] in ``edata``, messages ``u_mul_e``: any edge of any strain can have its own weight.
 
-    Where edge perturbations are given and few (``CORRECTED_SHARE``), sums and means are computed without [E, B]
-    tensors. Attention takes [E, B, H].
+    States are whole, C = 1 + B columns with the wild type first. Where edge perturbations are given and few
+    (``CORRECTED_SHARE``), sums and means are computed without [E, C] tensors. Attention takes [E, C, H].
+
+    Args:
+        cell: the cell graph.
+        keep: node type → [N, C] bool.
+        kernel: of sparse products.
+        perturbations: of single edges, with the wild type in front; optional.
     """
 
     def __init__(
@@ -32,60 +37,71 @@ class EdgeMask:
     ) -> None:
         self.cell, self.keep, self.kernel, self.perturbations = cell, keep, kernel, perturbations
 
+    @property
+    def num_strains(self) -> int:
+        """B."""
+        return next(iter(self.keep.values())).shape[1] - 1
+
+    def start(self, x_NH: Tensor) -> WholeStates:
+        """See ``PerturbedCell.start``."""
+        return WholeStates(x_NH.unsqueeze(1), self.num_strains)
+
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         """See ``PerturbedCell.aggregate``."""
-        edges, x_NBH = self.cell[relation], states.dense()
-        num_strains = self.keep[relation[2]].shape[1]
+        assert isinstance(states, WholeStates)
+        return WholeStates(self._aggregated(relation, states.columns, reduce), self.num_strains)
+
+    def _aggregated(self, relation: Relation, x_NCH: Tensor, reduce: str) -> Tensor:
+        edges = self.cell[relation]
         if edges.num_edges == 0:
-            return DenseStates(x_NBH.new_zeros(edges.num_dst, num_strains, x_NBH.shape[-1]))
-        x_NBH = x_NBH.expand(-1, num_strains, -1)
+            return x_NCH.new_zeros(edges.num_dst, *x_NCH.shape[1:])
         changes = self._changes(relation)
-        if self.perturbations and len(changes or ()) <= CORRECTED_SHARE * edges.num_edges * num_strains:
+        if self.perturbations and len(changes or ()) <= CORRECTED_SHARE * edges.num_edges * x_NCH.shape[1]:
             ends = self.keep[relation[0]], self.keep[relation[2]]
-            return DenseStates(corrected_aggregate(edges, ends, changes, x_NBH, reduce, self.kernel))
-        alive_EB, weight_EB = self._edge_data(relation, x_NBH.dtype)
+            return corrected_aggregate(edges, ends, changes, x_NCH, reduce, self.kernel)
+        alive_EC, weight_EC = self._edge_data(relation, x_NCH.dtype)
         graph = edges.dgl_graph
         with graph.local_scope():
-            graph.srcdata["x"] = x_NBH
-            graph.edata["weight"] = (alive_EB * weight_EB).unsqueeze(-1)
+            graph.srcdata["x"] = x_NCH
+            graph.edata["weight"] = (alive_EC * weight_EC).unsqueeze(-1)
             graph.update_all(fn.u_mul_e("x", "weight", "m"), fn.sum("m", "y"))
-            y_MBH = graph.dstdata["y"]
+            y_MCH: Tensor = graph.dstdata["y"]
             if reduce == "mean":
-                graph.edata["alive"] = alive_EB.unsqueeze(-1).to(x_NBH.dtype)
+                graph.edata["alive"] = alive_EC.unsqueeze(-1).to(x_NCH.dtype)
                 graph.update_all(fn.copy_e("alive", "m"), fn.sum("m", "degree"))
-                y_MBH = y_MBH / graph.dstdata["degree"].clamp(min=1)
-        return DenseStates(y_MBH)
+                y_MCH = y_MCH / graph.dstdata["degree"].clamp(min=1)
+        return y_MCH
 
-    def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
+    def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
         """See ``PerturbedCell.attend``."""
-        edges, num_strains = self.cell[relation], self.keep[relation[2]].shape[1]
-        keys_NBH, queries_MBH = (x.dense().expand(-1, num_strains, -1) for x in (keys, queries))
+        assert isinstance(keys, WholeStates)
+        assert isinstance(queries, WholeStates)
+        edges, key_NCH, query_MCH = self.cell[relation], keys.columns, queries.columns
         check_weights_matter(self._changes(relation), relation, score)
         if edges.num_edges == 0:
-            return DenseStates(torch.zeros_like(queries_MBH))
-        alive_EB, weight_EB = self._edge_data(relation, keys_NBH.dtype)
-        graph, gone_EB1 = edges.dgl_graph, ~alive_EB.unsqueeze(-1)
-        sum_EBH = dgl.ops.u_add_v(graph, keys_NBH.contiguous(), queries_MBH.contiguous())
-        if score.edge_vector is not None:
-            sum_EBH = sum_EBH + weight_EB.unsqueeze(-1) * score.edge_vector
-        hidden_EBAD = F.leaky_relu(sum_EBH, score.slope).unflatten(-1, score.vector.shape)
-        logits_EBA = (hidden_EBAD * score.vector).sum(-1)
-        floor = torch.finfo(logits_EBA.dtype).min
-        share_EBA = dgl.ops.edge_softmax(graph, logits_EBA.masked_fill(gone_EB1, floor)).masked_fill(gone_EB1, 0)
-        values_NBAD = keys_NBH.unflatten(-1, score.vector.shape).contiguous()
-        return DenseStates(dgl.ops.u_mul_e_sum(graph, values_NBAD, share_EBA.unsqueeze(-1)).flatten(2))
+            return WholeStates(torch.zeros_like(query_MCH), self.num_strains)
+        alive_EC, weight_EC = self._edge_data(relation, key_NCH.dtype)
+        graph, gone_EC1 = edges.dgl_graph, ~alive_EC.unsqueeze(-1)
+        ends = key_NCH[edges.src].flatten(0, 1), query_MCH[edges.dst].flatten(0, 1)
+        logits_ECA = score(*ends, weight_EC.flatten()).unflatten(0, alive_EC.shape)
+        floor = torch.finfo(logits_ECA.dtype).min
+        share_ECA = dgl.ops.edge_softmax(graph, logits_ECA.masked_fill(gone_EC1, floor)).masked_fill(gone_EC1, 0)
+        values_NCAD = key_NCH.unflatten(-1, (share_ECA.shape[-1], -1)).contiguous()
+        return WholeStates(
+            dgl.ops.u_mul_e_sum(graph, values_NCAD, share_ECA.unsqueeze(-1)).flatten(2), self.num_strains
+        )
 
     def _changes(self, relation: Relation) -> EdgeChanges | None:
         return self.perturbations.relations.get(relation) if self.perturbations else None
 
     def _edge_data(self, relation: Relation, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """[E, B] bool surviving edges, and [E, B] their weights."""
+        """[E, C] bool surviving edges, and [E, C] their weights."""
         edges = self.cell[relation]
-        alive_EB = self.keep[relation[0]][edges.src] & self.keep[relation[2]][edges.dst]
-        weight_EB = torch.ones(alive_EB.shape, dtype=dtype, device=alive_EB.device)
+        alive_EC = self.keep[relation[0]][edges.src] & self.keep[relation[2]][edges.dst]
+        weight_EC = torch.ones(alive_EC.shape, dtype=dtype, device=alive_EC.device)
         if edges.weight is not None:
-            weight_EB = edges.weight.to(dtype).unsqueeze(1).expand_as(alive_EB)
+            weight_EC = edges.weight.to(dtype).unsqueeze(1).expand_as(alive_EC)
         changes = self._changes(relation)
         if changes is None:
-            return alive_EB, weight_EB
-        return changes.without_removed(alive_EB), changes.reweighted(weight_EB)
+            return alive_EC, weight_EC
+        return changes.without_removed(alive_EC), changes.reweighted(weight_EC)

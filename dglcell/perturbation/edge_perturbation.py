@@ -13,7 +13,7 @@ from dglcell.errors import ConfigError, GenotypeError, listing
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import Relation
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.kernels.attention import GATv2Score
+from dglcell.perturbation.attention import Score
 
 Node = int | str
 Removal = tuple[int, Relation, Node, Node]
@@ -117,7 +117,7 @@ class EdgePerturbations:
         return cls(relations, num_strains)
 
     def with_wild_type(self) -> EdgePerturbations:
-        """The same, for ``GenotypeBatch.with_wild_type``: the wild type, unchanged, in front as strain 0."""
+        """The same with the wild type, unchanged, in front as strain 0."""
         shifted = {relation: c.map(c.edges.device, first_strain=1) for relation, c in self.relations.items()}
         return EdgePerturbations(shifted, self.num_strains + 1)
 
@@ -126,13 +126,13 @@ class EdgePerturbations:
         return replace(self, relations={relation: c.map(device) for relation, c in self.relations.items()})
 
 
-def check_weights_matter(changes: EdgeChanges | None, relation: Relation, score: GATv2Score) -> None:
+def check_weights_matter(changes: EdgeChanges | None, relation: Relation, score: Score) -> None:
     """Refuse weights of single edges where attention would not see them.
 
     Raises:
-        ConfigError: there are some, and the score has no edge vector.
+        ConfigError: there are some, and the score says ``uses_weights = False``.
     """
-    if changes is not None and len(changes.edges) and score.edge_vector is None:
+    if changes is not None and len(changes.edges) and not getattr(score, "uses_weights", True):
         raise ConfigError(
             f"relation '{relation[1]}': the attention does not depend on edge weights, but strains change some",
             got=f"weights of {len(changes.edges):,} edges",

@@ -5,18 +5,25 @@ from __future__ import annotations
 import dgl
 import dgl.function as fn
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
-from dglcell.kernels.attention import GATv2Score
+from dglcell.perturbation.attention import Score
 from dglcell.perturbation.edge_perturbation import EdgePerturbations, check_weights_matter
-from dglcell.perturbation.states import DenseStates, States
+from dglcell.perturbation.states import States, WholeStates
 
 
 class EdgeSubgraph:
-    """One heterograph per strain; lost nodes keep a row, their edges are gone."""
+    """One heterograph for the wild type and for each strain; lost nodes keep a row, their edges are gone.
+
+    States are whole, C = 1 + B columns with the wild type first.
+
+    Args:
+        cell: the cell graph.
+        keep: node type → [N, C] bool.
+        perturbations: of single edges, with the wild type in front; optional.
+    """
 
     def __init__(
         self, cell: ResidentCell, keep: dict[str, Tensor], perturbations: EdgePerturbations | None = None
@@ -24,8 +31,13 @@ class EdgeSubgraph:
         self.cell, self.keep = cell, keep
         self.perturbations = {} if perturbations is None else perturbations.relations
         wild_type = cell.heterograph()
-        num_strains = next(iter(keep.values())).shape[1]
-        self.graphs = [self._reduced(wild_type, strain) for strain in range(num_strains)]
+        columns = next(iter(keep.values())).shape[1]
+        self.graphs = [self._reduced(wild_type, column) for column in range(columns)]
+        self.num_strains = columns - 1
+
+    def start(self, x_NH: Tensor) -> WholeStates:
+        """See ``PerturbedCell.start``."""
+        return WholeStates(x_NH.unsqueeze(1), self.num_strains)
 
     def _reduced(self, wild_type: dgl.DGLGraph, strain: int) -> dgl.DGLGraph:
         """The graph of one strain, with its own edge weights."""
@@ -51,9 +63,10 @@ class EdgeSubgraph:
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         """See ``PerturbedCell.aggregate``."""
-        columns = states.dense().expand(-1, len(self.graphs), -1).unbind(1)
+        assert isinstance(states, WholeStates)
+        columns = states.columns.unbind(1)
         rows = [self._one(graph[relation], x_NH, reduce) for graph, x_NH in zip(self.graphs, columns, strict=True)]
-        return DenseStates(torch.stack(rows, dim=1))
+        return WholeStates(torch.stack(rows, dim=1), self.num_strains)
 
     @staticmethod
     def _one(graph: dgl.DGLGraph, x_NH: Tensor, reduce: str) -> Tensor:
@@ -69,25 +82,25 @@ class EdgeSubgraph:
             graph.update_all(message, {"sum": fn.sum, "mean": fn.mean}[reduce]("m", "y"))
             return graph.dstdata["y"]
 
-    def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
+    def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
         """See ``PerturbedCell.attend``."""
         check_weights_matter(self.perturbations.get(relation), relation, score)
-        key_columns, query_columns = (x.dense().expand(-1, len(self.graphs), -1).unbind(1) for x in (keys, queries))
+        assert isinstance(keys, WholeStates)
+        assert isinstance(queries, WholeStates)
+        key_columns, query_columns = keys.columns.unbind(1), queries.columns.unbind(1)
         rows = [
             self._attend_one(graph[relation], key_NH, query_MH, score)
             for graph, key_NH, query_MH in zip(self.graphs, key_columns, query_columns, strict=True)
         ]
-        return DenseStates(torch.stack(rows, dim=1))
+        return WholeStates(torch.stack(rows, dim=1), self.num_strains)
 
     @staticmethod
-    def _attend_one(graph: dgl.DGLGraph, key_NH: Tensor, query_MH: Tensor, score: GATv2Score) -> Tensor:
+    def _attend_one(graph: dgl.DGLGraph, key_NH: Tensor, query_MH: Tensor, score: Score) -> Tensor:
         if graph.num_edges() == 0:
             return torch.zeros_like(query_MH)
-        sum_EH = dgl.ops.u_add_v(graph, key_NH.contiguous(), query_MH.contiguous())
-        if score.edge_vector is not None:
-            weight_E1 = graph.edata["weight"].to(sum_EH.dtype).unsqueeze(1) if "weight" in graph.edata else 1
-            sum_EH = sum_EH + weight_E1 * score.edge_vector
-        hidden_EAD = F.leaky_relu(sum_EH, score.slope).unflatten(1, score.vector.shape)
-        share_EA1 = dgl.ops.edge_softmax(graph, (hidden_EAD * score.vector).sum(-1, keepdim=True))
-        value_NAD = key_NH.unflatten(1, score.vector.shape).contiguous()
+        source, destination = graph.edges()
+        weights = graph.edata["weight"].to(key_NH.dtype) if "weight" in graph.edata else key_NH.new_ones(len(source))
+        logits_EA = score(key_NH[source], query_MH[destination], weights)
+        share_EA1 = dgl.ops.edge_softmax(graph, logits_EA.unsqueeze(-1))
+        value_NAD = key_NH.unflatten(1, (logits_EA.shape[1], -1)).contiguous()
         return dgl.ops.u_mul_e_sum(graph, value_NAD, share_EA1).flatten(1)

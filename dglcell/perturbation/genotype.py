@@ -64,22 +64,11 @@ class GenotypeBatch:
         positions = torch.arange(len(self.genes), device=self.genes.device)
         return torch.searchsorted(self.offsets, positions, right=True) - 1
 
-    def with_wild_type(self) -> GenotypeBatch:
-        """The same batch with the wild type (no deletion) put in front as strain 0."""
-        zero = torch.zeros(1, dtype=self.offsets.dtype, device=self.offsets.device)
-        return GenotypeBatch(self.genes, torch.cat([zero, self.offsets]), self.max_deletions)
-
     def of_shared(self) -> GenotypeBatch:
         """The one strain that deletes the ``shared`` genes and no others, on the same device."""
         genes = torch.tensor(self.shared, dtype=torch.int64, device=self.genes.device)
         offsets = torch.tensor([0, len(genes)], device=self.genes.device)
         return GenotypeBatch(genes, offsets, len(genes))
-
-    def with_shared(self) -> GenotypeBatch:
-        """The same batch with the strain of ``of_shared`` put in front as strain 0."""
-        first = self.of_shared()
-        offsets = torch.cat([first.offsets[:1], self.offsets + len(first.genes)])
-        return GenotypeBatch(torch.cat([first.genes, self.genes]), offsets, self.max_deletions, self.shared)
 
     def padded(self) -> tuple[Tensor, Tensor]:
         """Genes as a rectangle.

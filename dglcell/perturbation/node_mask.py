@@ -1,4 +1,4 @@
-"""Deletions are node-induced: mask(u → v) = keep(u) · keep(v), so rows are scaled and no edge tensor exists."""
+"""Dense differences: mask(u → v) = keep(u) · keep(v), so rows are masked around one plain product per relation."""
 
 from __future__ import annotations
 
@@ -7,57 +7,138 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
-from dglcell.kernels.attention import GATv2Score, gatv2
 from dglcell.kernels.spmm import spmm
-from dglcell.kernels.update import COMPILED_DEVICES
-from dglcell.perturbation.received import Received
-from dglcell.perturbation.states import DenseStates, States
-from dglcell.perturbation.strain_sums import Message
-
-BY_STRAIN = ("auto", "tiled")
-"""Kernels whose products may be taken one strain at a time."""
+from dglcell.perturbation.attention import Score, attend, attend_differences
+from dglcell.perturbation.base_cache import BasePass
+from dglcell.perturbation.deletions import Kept, received, sent
+from dglcell.perturbation.states import DifferenceStates, Execution, States
 
 
 class NodeMask:
-    """``y = K_v · A · (K_u · x)`` on the unperturbed graph, with all strains side by side as columns."""
+    """Differences of all (node, strain) pairs, with all strains side by side as columns.
 
-    def __init__(self, cell: ResidentCell, keep: dict[str, Tensor], kernel: str = "auto") -> None:
-        self.cell, self.keep, self.kernel = cell, keep, kernel
-        self._mean_scales: dict[tuple[Relation, object], Tensor] = {}
+    No size depends on the genotypes, so that nothing waits for a GPU.
+
+    Args:
+        cell: the cell graph.
+        kept: node type → which nodes the base and the strains keep.
+        kernel: of sparse products.
+        execution: how rows are computed.
+        kept_pass: the base's tensors of earlier batches, in evaluation.
+    """
+
+    def __init__(
+        self,
+        cell: ResidentCell,
+        kept: dict[str, Kept],
+        kernel: str = "auto",
+        execution: Execution | None = None,
+        kept_pass: BasePass | None = None,
+    ) -> None:
+        self.cell, self.kept, self.kernel = cell, kept, kernel
+        self.execution, self.kept_pass = execution or Execution(), kept_pass
         self._sent: dict[str, tuple[States, Tensor]] = {}
+        self._degrees: dict[Relation, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def num_strains(self) -> int:
+        """B."""
+        return next(iter(self.kept.values())).strains_NB.shape[1]
+
+    def start(self, x_NH: Tensor) -> DifferenceStates:
+        """See ``PerturbedCell.start``."""
+        return DifferenceStates(x_NH, None, None, self.num_strains, self.execution, self.kept_pass)
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         """See ``PerturbedCell.aggregate``."""
-        edges = self.cell[relation]
-        scale_MB = self.mean_scale(relation, states.dtype) if reduce == "mean" else self.keep[relation[2]]
+        assert isinstance(states, DifferenceStates)
+        base_MH = self.base_sums(relation, states)
+        return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
+
+    def dense_differences(
+        self, relation: Relation, states: DifferenceStates, base_MH: Tensor, reduce: str
+    ) -> tuple[Tensor, Tensor]:
+        """[M, H] sums or means of the base, and [M, B, H] by how much those of all strains differ.
+
+        With degree d of the base and d' of a strain, means differ by ``(Σ δ) / d' + (Σ b) (d − d') / (d d')``.
+        """
+        edges, kept = self.cell[relation], self.kept[relation[2]]
+        sent_NBH = self._sent_differences(relation[0], states)
+        sums_MC = spmm(edges, sent_NBH.flatten(1), kernel=self.kernel)
+        sums_MBH = sums_MC.view(edges.num_dst, *sent_NBH.shape[1:])
+        if reduce == "mean":
+            base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
+            loss_MB = ((base_M1 - strains_MB) / (base_M1 * strains_MB)).to(sums_MBH.dtype).unsqueeze(-1)
+            per_edge_MB1 = (1 / strains_MB).to(sums_MBH.dtype).unsqueeze(-1)
+            sums_MBH = sums_MBH * per_edge_MB1 + base_MH.to(sums_MBH.dtype).unsqueeze(1) * loss_MB
+            base_MH = base_MH / base_M1
+        return base_MH, self._received(kept, base_MH, sums_MBH)
+
+    def base_sums(self, relation: Relation, states: DifferenceStates) -> Tensor:
+        """[M, H] sums over the edges that the base keeps."""
+        edges, source, destination = self.cell[relation], self.kept[relation[0]], self.kept[relation[2]]
 
         def product() -> Tensor:
-            x_NBH = self._kept(relation[0], states)
-            y_MC = spmm(edges, x_NBH.reshape(edges.num_src, -1), kernel=self.kernel)
-            return y_MC.view(edges.num_dst, -1, x_NBH.shape[-1]) * scale_MB.unsqueeze(-1)
+            sums_MH = spmm(edges, states.base_NH * source.base_N1, kernel=self.kernel)
+            return sums_MH * destination.base_N1
 
-        if self.kernel not in BY_STRAIN or scale_MB.device.type not in COMPILED_DEVICES:
-            return DenseStates(product())
-        return Received(Message(edges, self.keep[relation[0]], scale_MB), states, product)
+        return product() if self.kept_pass is None else self.kept_pass.once(product)
 
-    def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
+    def degrees(self, relation: Relation, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """[M, 1] and [M, B] numbers of surviving in-edges of the base and of every strain, 1 where there is none."""
+        if relation not in self._degrees:
+            edges, kept = self.cell[relation], self.kept[relation[0]]
+            # Exact in float32 up to 16 million edges into one node.
+            base_M1, strains_MB = (
+                spmm(edges, mask.float(), weighted=False, kernel=self.kernel).clamp(min=1).to(dtype)
+                for mask in (kept.base_N1, kept.strains_NB)
+            )
+            self._degrees[relation] = base_M1, strains_MB
+        return self._degrees[relation]
+
+    def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
         """See ``PerturbedCell.attend``."""
-        keep = self.keep[relation[0]], self.keep[relation[2]]
-        keys_NBH, queries_MBH = (x.dense().expand(-1, keep[0].shape[1], -1) for x in (keys, queries))
-        return DenseStates(gatv2(self.cell[relation], keys_NBH, queries_MBH, keep, score))
+        assert isinstance(keys, DifferenceStates)
+        assert isinstance(queries, DifferenceStates)
+        base_MH = self.base_attention(relation, keys, queries, score)
+        return keys.with_difference(base_MH, self.dense_attention(relation, keys, queries, score))
 
-    def _kept(self, node_type: str, states: States) -> Tensor:
-        """[N, B, H] states with those of lost nodes set to zero; once for all relations out of a node type."""
+    def base_attention(
+        self, relation: Relation, keys: DifferenceStates, queries: DifferenceStates, score: Score
+    ) -> Tensor:
+        """[M, H] attention over the edges that the base keeps."""
+        ends = self.kept[relation[0]].base_N1, self.kept[relation[2]].base_N1
+
+        def attention() -> Tensor:
+            columns = keys.base_NH.unsqueeze(1), queries.base_NH.unsqueeze(1)
+            return attend(self.cell[relation], *columns, ends, score).squeeze(1)
+
+        return attention() if self.kept_pass is None else self.kept_pass.once(attention)
+
+    def dense_attention(
+        self, relation: Relation, keys: DifferenceStates, queries: DifferenceStates, score: Score
+    ) -> Tensor:
+        """[M, B, H] by how much the attention of all strains differs."""
+        source, destination = self.kept[relation[0]], self.kept[relation[2]]
+        return attend_differences(
+            self.cell[relation],
+            (keys.base_NH, None if keys.delta is None else keys.dense()),
+            (queries.base_NH, None if queries.delta is None else queries.dense()),
+            (source.base_N1, destination.base_N1),
+            (source.strains_NB, destination.strains_NB),
+            score,
+        )
+
+    def _sent_differences(self, node_type: str, states: DifferenceStates) -> Tensor:
+        """[N, B, H] see ``deletions.sent``; once for all relations out of a node type."""
         known = self._sent.get(node_type)
         if known is None or known[0] is not states:
-            known = self._sent[node_type] = states, states.dense() * self.keep[node_type].unsqueeze(-1)
+            delta = None if states.delta is None else states.dense()
+            known = self._sent[node_type] = states, self._sent_by(self.kept[node_type], states, delta)
         return known[1]
 
-    def mean_scale(self, relation: Relation, dtype: torch.dtype) -> Tensor:
-        """[M, B] keep(v) over the number of surviving in-edges; computed once per relation."""
-        key = (relation, dtype)
-        if key not in self._mean_scales:
-            keep_NB = self.keep[relation[0]].to(dtype)
-            degree_MB = spmm(self.cell[relation], keep_NB, weighted=False, kernel=self.kernel)
-            self._mean_scales[key] = self.keep[relation[2]] / degree_MB.clamp(min=1)
-        return self._mean_scales[key]
+    def _sent_by(self, kept: Kept, states: DifferenceStates, delta_NBH: Tensor | None) -> Tensor:
+        return sent(kept, states.base_NH, delta_NBH, states.delta_dtype)
+
+    def _received(self, kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
+        return received(kept, base_MH, sums_MBH)

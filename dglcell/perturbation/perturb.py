@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
-from dglcell.kernels.attention import GATv2Score
 from dglcell.kernels.spmm import dgl_runs_on
+from dglcell.perturbation.attention import Score
+from dglcell.perturbation.base_cache import BasePass
 from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.deletions import Kept, keep_masks
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.edge_mask import EdgeMask
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.edge_subgraph import EdgeSubgraph
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.knockout import keep_masks
 from dglcell.perturbation.node_mask import NodeMask
-from dglcell.perturbation.states import States
+from dglcell.perturbation.states import Execution, States
 
 STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
 """Ways to express the strains' graphs; ``auto`` takes one of them."""
@@ -34,12 +36,29 @@ DGL_STRATEGIES = ("edge_subgraph", "edge_mask")
 REDUCES = ("sum", "mean")
 
 
-class PerturbedCell(Protocol):
-    """The graphs of B strains, in whatever form a strategy keeps them."""
+class PerturbedCell:
+    """The graphs of B strains: what layers see of a strategy.
+
+    Args:
+        engine: the strategy.
+        kept: node type → which nodes the base and the strains keep.
+    """
+
+    def __init__(self, engine: Engine, kept: dict[str, Kept]) -> None:
+        self.engine, self.kept = engine, kept
 
     @property
     def keep(self) -> dict[str, Tensor]:
-        """node type → [N, B] bool."""
+        """node type → [N, B] bool, which nodes the strains keep."""
+        return {node_type: kept.strains_NB for node_type, kept in self.kept.items()}
+
+    def start(self, x_NH: Tensor) -> States:
+        """States that all strains have in common, as before the first aggregation.
+
+        Args:
+            x_NH: [N, H].
+        """
+        return self.engine.start(x_NH)
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         """Sum or mean over the surviving in-edges of every destination node, in every strain.
@@ -51,20 +70,44 @@ class PerturbedCell(Protocol):
             relation: which edges.
             states: of the source nodes.
             reduce: ``sum`` or ``mean``.
+
+        Raises:
+            ConfigError: there is no such reduction.
         """
+        if reduce not in REDUCES:
+            raise ConfigError(
+                "messages cannot be reduced so",
+                got=reduce,
+                expected=" or ".join(REDUCES),
+                do="choose one of these in `aggregate(relation, states, reduce)`",
+            )
+        return self.engine.aggregate(relation, states, reduce)
 
-    def attend(self, relation: Relation, keys: States, queries: States, score: GATv2Score) -> States:
-        """GATv2 attention of every destination node to its surviving in-edges, in every strain.
+    def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
+        """Attention of every destination node to its surviving in-edges, in every strain.
 
-        The softmax is over the surviving edges only; a node without any, and a lost node, receive zero. For the
-        maths see ``dglcell.kernels.attention.gatv2``.
+        The softmax is over the surviving edges only; a node without any, and a lost node, receive zero.
 
         Args:
             relation: which edges.
-            keys: of the source nodes, H wide; also what is averaged.
-            queries: of the destination nodes, H wide.
-            score: of a pair, with heads side by side in H.
+            keys: of the source nodes, H wide; also what is averaged, the heads side by side.
+            queries: of the destination nodes.
+            score: logits of (key rows, query rows, edge weights), see ``dglcell.perturbation.attention.Score``.
         """
+        return self.engine.attend(relation, keys, queries, score)
+
+
+class Engine(Protocol):
+    """What a strategy provides; see ``PerturbedCell``."""
+
+    def start(self, x_NH: Tensor) -> States:
+        """See ``PerturbedCell.start``."""
+
+    def aggregate(self, relation: Relation, states: States, reduce: str) -> States:
+        """See ``PerturbedCell.aggregate``."""
+
+    def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
+        """See ``PerturbedCell.attend``."""
 
 
 def check_strategy(strategy: str) -> None:
@@ -99,17 +142,22 @@ def perturb(
     kernel: str = "auto",
     edges: EdgePerturbations | None = None,
     choices: Choices | None = None,
+    execution: Execution | None = None,
+    kept_pass: BasePass | None = None,
 ) -> PerturbedCell:
     """The graph of every strain of a batch.
 
     Args:
         cell: the wild-type cell.
-        genotypes: B strains on the same device. ``difference`` takes the strain of their ``shared`` genes as its base.
+        genotypes: B strains on the same device. ``difference`` and ``node_mask`` take the strain of their ``shared``
+            genes as the base.
         strategy: one of ``STRATEGIES``, or ``auto``.
         kernel: how ``node_mask`` and ``difference``, and ``edge_mask`` with ``edges``, compute their products, see
             ``dglcell.kernels.spmm``.
         edges: changed edges of the same strains; optional.
         choices: what ``auto`` takes; the device's defaults where None. With ``edges`` it takes ``edge_mask``.
+        execution: how ``node_mask`` and ``difference`` compute rows.
+        kept_pass: what they computed of the base for earlier batches.
 
     Raises:
         ConfigError: unknown strategy, or one that cannot express changed edges.
@@ -124,14 +172,18 @@ def perturb(
     if edges is not None:
         _check_edges(edges, genotypes, strategy)
     keep = keep_masks(cell, genotypes)
-    base = keep_masks(cell, genotypes.of_shared()) if genotypes.shared and strategy == "difference" else None
-    makers: dict[str, Callable[[], PerturbedCell]] = {
-        "edge_subgraph": lambda: EdgeSubgraph(cell, keep, edges),
-        "edge_mask": lambda: EdgeMask(cell, keep, kernel, edges),
-        "node_mask": lambda: NodeMask(cell, keep, kernel),
-        "difference": lambda: Difference(cell, keep, kernel, choices.dense_share, base),
-    }
-    return makers[strategy]()
+    if strategy in EDGE_STRATEGIES:
+        kept = {t: Kept(torch.ones_like(mask[:, :1]), mask) for t, mask in keep.items()}
+        columns = {t: torch.cat([known.base_N1, known.strains_NB], dim=1) for t, known in kept.items()}
+        changed = None if edges is None else edges.with_wild_type()
+        if strategy == "edge_subgraph":
+            return PerturbedCell(EdgeSubgraph(cell, columns, changed), kept)
+        return PerturbedCell(EdgeMask(cell, columns, kernel, changed), kept)
+    base = keep_masks(cell, genotypes.of_shared())
+    kept = {t: Kept(base[t], mask) for t, mask in keep.items()}
+    execution = execution or Execution(dense_share=choices.dense_share)
+    engine: Callable[..., NodeMask] = Difference if strategy == "difference" else NodeMask
+    return PerturbedCell(engine(cell, kept, kernel, execution, kept_pass), kept)
 
 
 def _check_edges(edges: EdgePerturbations, genotypes: GenotypeBatch, strategy: str) -> None:

@@ -1,186 +1,408 @@
 """Node states of every strain: what travels through the network.
 
-Layers are written against ``States`` and the functions of ``state_sums`` only, so that a strategy is free to keep
-states dense or as what all strains share plus the rows in which they differ.
+Layers are written against ``States`` only. A strategy is free to keep differences from a base, for all (node, strain)
+pairs or for those that differ, or whole states.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from dglcell.perturbation.kept_base import Origin
-from dglcell.perturbation.row_index import RowIndex
-from dglcell.perturbation.row_wise import Rows, add_by, shared_sums
-from dglcell.perturbation.strain_sums import Message
+from dglcell.perturbation.base_cache import BasePass
+from dglcell.perturbation.compiled import RowFunction, row_function
+from dglcell.perturbation.deletions import Kept
+from dglcell.perturbation.differences import PerturbedTensor, share_changes, take_rows
+from dglcell.perturbation.row_index import RowIndex, union
+
+DENSE_SHARE = 0.5
+"""Without calibration: listed pairs, as a share of all, from which it is cheaper to compute all."""
+
+ROWS_IN_BLOCK = {"cpu": 1 << 12, "cuda": 1 << 22}
+"""Rows that are computed together, by device: few enough to stay in a core's cache, enough for fast matrix products;
+on a GPU as many as memory allows, so that the number of launches depends on no size."""
+
+Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]
+"""A function of rows and its arguments; None for one argument as it is."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How rows are computed; nothing of it changes a result beyond rounding.
+
+    Attributes:
+        dtype: of differences; the base's where None.
+        recompute: keep only the inputs of each block for the backward pass.
+        compile: let ``torch.compile`` make one loop of the operations on rows.
+        dense_share: listed pairs, as a share of all, from which all are computed.
+    """
+
+    dtype: torch.dtype | None = None
+    recompute: bool = True
+    compile: bool = False
+    dense_share: float = DENSE_SHARE
+
+
+class Pooled(NamedTuple):
+    """A weighted mean over the kept nodes.
+
+    Attributes:
+        base_1H: [1, H] of the base.
+        difference_BH: [B, H] by how much the strains' differ from it.
+    """
+
+    base_1H: Tensor
+    difference_BH: Tensor
 
 
 class States(ABC):
-    """States of the N nodes of one type in B strains, H wide.
-
-    Attributes:
-        pending: where they are a product that is not taken yet, that and the states of the nodes that send.
-    """
-
-    pending: tuple[Message, States] | None = None
-
-    @staticmethod
-    def shared(x_NH: Tensor, origin: Origin | None = None) -> States:
-        """States that all strains have in common, as before the first aggregation.
-
-        Args:
-            x_NH: [N, H].
-            origin: of what is computed from them, where base rows are kept.
-        """
-        return SharedStates(x_NH, None, origin)
+    """States of the N nodes of one type in B strains, H wide: a base, and by how much each strain differs from it."""
 
     @property
     @abstractmethod
-    def dtype(self) -> torch.dtype:
-        """Of the states."""
+    def base_NH(self) -> Tensor:
+        """[N, H] states of the base, which is the wild type unless the strains share deletions."""
 
     @abstractmethod
-    def dense(self) -> Tensor:
-        """[N, B, H]; or [N, 1, H] where every strain has the same states."""
+    def whole(self) -> Tensor:
+        """[N, B, H] the strains' states themselves."""
 
     @abstractmethod
-    def rows(self, nodes: Tensor, strain: int) -> Tensor:
-        """The states of chosen nodes in one strain.
+    def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
+        """The states of chosen (node, strain) pairs.
 
         Args:
             nodes: any shape of node indices.
-            strain: column; 0 is the wild type where the batch was made by ``GenotypeBatch.with_wild_type``.
+            strains: of the same shape.
 
         Returns:
             ``[*nodes.shape, H]``.
         """
 
     @abstractmethod
-    def softmax_pool(self, gate: States, keep_NB: Tensor) -> Tensor:
-        """Softmax-weighted mean over the kept nodes of every strain.
+    def pool(self, gate: States, kept: Kept) -> Pooled:
+        """Softmax-weighted mean over the kept nodes of the base and of every strain.
 
         Args:
             gate: logits of the same nodes, one wide.
-            keep_NB: [N, B] bool.
-
-        Returns:
-            [B, H]; zero for a strain that keeps none of these nodes.
+            kept: which nodes are kept. A strain that keeps none of them pools to zero.
         """
 
+    @abstractmethod
+    def sum(self, addends: Sequence[Addend]) -> States:
+        """The sum of functions of rows, of states of the same nodes as these.
 
-@dataclass(frozen=True, eq=False)
-class DenseStates(States):
-    """Every row of every strain.
+        Args:
+            addends: each function gets one argument per state, tensors [rows, H] or ``PerturbedTensor``, and gives
+                rows; row k of its result may depend on row k of its arguments alone.
+        """
 
-    Attributes:
-        x_NBH: [N, B, H], or [N, 1, H] where every strain has the same states.
-    """
+    def map(self, function: Callable[[Tensor], Tensor]) -> States:
+        """Apply a function of rows (Linear, norm, activation, any composition): [..., H] → [..., H']."""
+        return self.sum([(function, [self])])
 
-    x_NBH: Tensor
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """See ``States.dtype``."""
-        return self.x_NBH.dtype
-
-    def dense(self) -> Tensor:
-        """See ``States.dense``."""
-        return self.x_NBH
-
-    def rows(self, nodes: Tensor, strain: int) -> Tensor:
-        """See ``States.rows``."""
-        column = strain if self.x_NBH.shape[1] > 1 else 0
-        return self.x_NBH[:, column][nodes]
-
-    def softmax_pool(self, gate: States, keep_NB: Tensor) -> Tensor:
-        """See ``States.softmax_pool``."""
-        share_NB = pooling_shares(gate, keep_NB)
-        if self.x_NBH.shape[1] == 1:
-            return shared_sums(share_NB, self.x_NBH[:, 0])
-        # As in `shared_sums`, small errors matter: `sum` adds pairwise, a batched product one node after the other.
-        return (share_NB.unsqueeze(-1) * self.x_NBH).sum(0)
+    @staticmethod
+    def combine(function: Callable[..., Tensor], states: Sequence[States]) -> States:
+        """Apply a function of the rows of several states of the same nodes."""
+        return states[0].sum([(function, states)])
 
 
 @dataclass(frozen=True, eq=False)
-class SharedStates(States):
-    """What all strains share, and the rows in which a strain differs.
+class WholeStates(States):
+    """Every row of the wild type and of every strain: clear, but small differences drown in rounding.
 
     Attributes:
-        x_XH: [N + K, H] states of the wild type's N nodes, then of the K (node, strain) pairs of ``index``.
-        index: the pairs; None where no row differs (K = 0).
-        origin: of the base rows, where they are kept for other batches.
+        x_NCH: [N, 1 + B, H], the wild type first; or [N, 1, H] where no strain differs.
+        num_strains: B.
     """
 
-    x_XH: Tensor
-    index: RowIndex | None
-    origin: Origin | None = None
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """See ``States.dtype``."""
-        return self.x_XH.dtype
+    x_NCH: Tensor
+    num_strains: int
 
     @property
     def base_NH(self) -> Tensor:
-        """[N, H] states of the wild type."""
-        return self.x_XH if self.index is None else self.x_XH[: self.index.num_nodes]
+        """See ``States.base_NH``."""
+        return self.x_NCH[:, 0]
 
     @property
-    def rows_KH(self) -> Tensor:
-        """[K, H] states of the pairs that differ."""
-        return self.x_XH[len(self.base_NH) :]
+    def columns(self) -> Tensor:
+        """[N, 1 + B, H]."""
+        return self.x_NCH.expand(-1, 1 + self.num_strains, -1)
+
+    def whole(self) -> Tensor:
+        """See ``States.whole``."""
+        return self.columns[:, 1:]
+
+    def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
+        """See ``States.rows``."""
+        return self.columns[nodes, strains + 1]
+
+    def pool(self, gate: States, kept: Kept) -> Pooled:
+        """See ``States.pool``."""
+        assert isinstance(gate, WholeStates)
+        keep_NC = torch.cat([kept.base_N1, kept.strains_NB], dim=1)
+        logits_NC = gate.columns.squeeze(-1).masked_fill(~keep_NC, torch.finfo(gate.x_NCH.dtype).min)
+        share_NC = torch.softmax(logits_NC, dim=0) * keep_NC
+        pooled_CH = torch.einsum("nc,nch->ch", share_NC, self.columns)
+        return Pooled(pooled_CH[:1], pooled_CH[1:] - pooled_CH[:1])
+
+    def sum(self, addends: Sequence[Addend]) -> States:
+        """See ``States.sum``."""
+        states = [state for _, arguments in addends for state in arguments]
+        shared = all(isinstance(state, WholeStates) and state.x_NCH.shape[1] == 1 for state in states)
+        total: Tensor | None = None
+        for function, arguments in addends:
+            x = [state.x_NCH if shared else state.columns for state in arguments if isinstance(state, WholeStates)]
+            rows = [t.flatten(0, 1) for t in x]
+            part = rows[0] if function is None else function(*rows)
+            total = part if total is None else total + part
+        assert total is not None
+        return WholeStates(total.unflatten(0, (len(self.x_NCH), -1)), self.num_strains)
+
+
+class DifferenceStates(States):
+    """A base, and differences from it: of all pairs, of listed ones, or none at all.
+
+    Args:
+        base_NH: [N, H].
+        delta: [N, B, H], or [K, H] of the pairs of ``index``, or None where no strain differs.
+        index: the listed pairs; None where ``delta`` has all.
+        num_strains: B.
+        execution: how rows are computed.
+        kept_pass: the base's tensors of earlier batches, in evaluation.
+    """
+
+    def __init__(
+        self,
+        base_NH: Tensor,
+        delta: Tensor | None,
+        index: RowIndex | None,
+        num_strains: int,
+        execution: Execution,
+        kept_pass: BasePass | None = None,
+    ) -> None:
+        if index is not None and len(index) == 0:
+            delta, index = None, None
+        self._base_NH, self.delta, self.index, self.num_strains = base_NH, delta, index, num_strains
+        self.execution, self.kept_pass = execution, kept_pass
+
+    @property
+    def base_NH(self) -> Tensor:
+        """See ``States.base_NH``."""
+        return self._base_NH
+
+    @property
+    def delta_dtype(self) -> torch.dtype:
+        """Of differences."""
+        return self.execution.dtype or self.base_NH.dtype
+
+    def with_difference(self, base_NH: Tensor, delta: Tensor | None, index: RowIndex | None = None) -> DifferenceStates:
+        """Other states of the same strains."""
+        return DifferenceStates(base_NH, delta, index, self.num_strains, self.execution, self.kept_pass)
 
     def dense(self) -> Tensor:
-        """See ``States.dense``."""
+        """[N, B, H] differences of all pairs."""
+        N, B = len(self.base_NH), self.num_strains
+        if self.delta is None:
+            return self.base_NH.new_zeros(N, B, self.base_NH.shape[1], dtype=self.delta_dtype)
         if self.index is None:
-            return self.x_XH.unsqueeze(1)
-        every = RowIndex(torch.ones_like(self.index.mask_BN))
-        # Strain by strain, as layers are computed on a CPU.
-        rows = Rows(self.x_XH, self.positions(every)).all()
-        return rows.view(self.index.num_strains, self.index.num_nodes, -1).transpose(0, 1)
+            return self.delta
+        rows = self.delta.new_zeros(N * B, self.delta.shape[1]).index_copy(0, self.index.keys, self.delta)
+        return rows.unflatten(0, (N, B))
 
-    def rows(self, nodes: Tensor, strain: int) -> Tensor:
+    def at(self, index: RowIndex) -> Tensor:
+        """[K, H] differences of chosen pairs, zero where nothing is listed."""
+        if self.delta is None:
+            return self.base_NH.new_zeros(len(index), self.base_NH.shape[1], dtype=self.delta_dtype)
+        if self.index is index:
+            return self.delta
+        if self.index is None:
+            return take_rows(self.delta.flatten(0, 1), index.keys)
+        positions = self.index.positions(index)
+        return take_rows(self.delta, positions.clamp(min=0)) * (positions >= 0).unsqueeze(1)
+
+    def whole(self) -> Tensor:
+        """See ``States.whole``."""
+        return self.base_NH.unsqueeze(1) + self.dense()
+
+    def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
         """See ``States.rows``."""
+        base = self.base_NH[nodes]
+        if self.delta is None:
+            return base
         if self.index is None:
-            return self.x_XH[nodes]
-        position = self.index.table[strain].long()[nodes]
-        return self.x_XH[torch.where(position < len(self.index), position + self.index.num_nodes, nodes)]
+            return base + self.delta[nodes, strains]
+        positions = self.index.table[nodes, strains].long()
+        return base + self.delta[positions.clamp(min=0)] * (positions >= 0).unsqueeze(-1)
 
-    def at(self, index: RowIndex | None) -> Rows:
-        """The wild type's rows, then those of other pairs: changed ones where there are, else the wild type's."""
-        if index is None or index is self.index:
-            return Rows(self.x_XH)
-        everyone = torch.arange(index.num_nodes, device=index.mask_BN.device)
-        return Rows(self.x_XH, torch.cat([everyone, self.positions(index)]), shared=index.num_nodes)
+    def sum(self, addends: Sequence[Addend]) -> States:
+        """See ``States.sum``: each function is computed only for the pairs in which one of its arguments differs."""
+        states = _distinct(addends)
+        known = None if self.kept_pass is None else self.kept_pass.once(lambda: _sum_of_bases(addends))
+        if all(state.delta is None for state in states):
+            return self.with_difference(_sum_of_bases(addends) if known is None else known, None)
+        if any(state.delta is not None and state.index is None for state in states):
+            base_NH, delta = self._sum_dense(addends, states)
+            return self.with_difference(base_NH if known is None else known, delta)
+        parts = [self._listed(addend, known is None) for addend in addends]
+        index = union([part.index for part in parts if part.index is not None])
+        deltas = [part.at(index) for part in parts if part.delta is not None]
+        if known is None:
+            known = _sum_up([part.base_NH for part in parts])
+        return self.with_difference(known, _sum_up(deltas), index)
 
-    def positions(self, index: RowIndex) -> Tensor:
-        """[K'] rows of ``x_XH`` for the pairs of ``index``."""
-        if self.index is None:
-            return index.nodes
-        position = self.index.table.flatten()[index.keys].long()
-        return torch.where(position < len(self.index), position + index.num_nodes, index.nodes)
+    def _sum_dense(self, addends: Sequence[Addend], states: Sequence[DifferenceStates]) -> tuple[Tensor, Tensor]:
+        body = _Body(addends, states, self.execution.compile)
+        deltas = [None if state.delta is None else state.dense().flatten(0, 1) for state in states]
+        B = self.num_strains
+        nodes = max(1, ROWS_IN_BLOCK[self.base_NH.device.type] // B)
+        blocks = zip(_split([s.base_NH for s in states], nodes), _split(deltas, nodes * B), strict=True)
+        outs = [self._call(body, B, base, delta) for base, delta in blocks]
+        return torch.cat([base for base, _ in outs]), torch.cat([delta for _, delta in outs]).unflatten(0, (-1, B))
 
-    def softmax_pool(self, gate: States, keep_NB: Tensor) -> Tensor:
-        """See ``States.softmax_pool``: the base once for all strains, corrected by the rows that differ.
+    def _listed(self, addend: Addend, with_base: bool) -> DifferenceStates:
+        """One addend where its arguments differ; without its base, only the base's rows of these nodes are computed."""
+        states = _distinct([addend])
+        if addend[0] is None:
+            return states[0]
+        indices = [state.index for state in states if state.index is not None]
+        if not indices:
+            return self.with_difference(_sum_of_bases([addend]) if with_base else states[0].base_NH, None)
+        index = union(indices)
+        body, bases = _Body([addend], states, self.execution.compile), [state.base_NH for state in states]
+        deltas = [None if state.delta is None else state.at(index) for state in states]
+        local, starts = index.nodes, index.starts[:-1]
+        if not with_base:
+            nodes = index.mask_NB.any(1).nonzero().squeeze(1)
+            local, starts = torch.searchsorted(nodes, local), starts[nodes]
+            bases = [base.index_select(0, nodes) for base in bases]
+        outs = list(self._listed_blocks(body, bases, deltas, local, starts, len(index)))
+        base_NH = torch.cat([base for base, _ in outs])
+        return self.with_difference(base_NH, torch.cat([delta for _, delta in outs]), index)
 
-        Logits are one wide, so that dense ones cost little; subtracting a lost node's share from the wild type's
-        softmax instead would leave rounding errors alone where that node has nearly all of it.
-        """
-        share_NB = pooling_shares(gate, keep_NB)
-        pooled_BH = shared_sums(share_NB, self.base_NH)
-        if self.index is None:
-            return pooled_BH
-        change_KH = self.rows_KH - Rows(self.base_NH, self.index.nodes).all()
-        share_K1 = share_NB.T.reshape(-1).index_select(0, self.index.keys).unsqueeze(1)
-        return add_by(pooled_BH, self.index.strains, change_KH * share_K1)
+    def _listed_blocks(
+        self,
+        body: _Body,
+        bases: Sequence[Tensor],
+        deltas: Sequence[Tensor | None],
+        local: Tensor,
+        starts: Tensor,
+        number: int,
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Results of ranges of nodes, each with all its pairs."""
+        n = len(starts)
+        work = starts + torch.arange(n, device=starts.device)
+        cuts = torch.arange(0, number + n, ROWS_IN_BLOCK[starts.device.type], device=starts.device)
+        first = sorted({*torch.searchsorted(work, cuts).tolist(), 0} - {n})
+        nodes = [*first, n]
+        pairs = (
+            [*starts[torch.tensor(first, dtype=torch.int64, device=starts.device)].tolist(), number] if n else [0, 0]
+        )
+        node_sizes = [b - a for a, b in pairwise(nodes)]
+        pair_sizes = [b - a for a, b in pairwise(pairs)]
+        blocks = zip(
+            nodes, local.split(pair_sizes), _split(bases, node_sizes), _split(deltas, pair_sizes), strict=False
+        )
+        for node, rows, base, delta in blocks:
+            yield self._call(body, rows - node, base, delta)
+
+    def _call(
+        self, body: _Body, rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
+    ) -> tuple[Tensor, Tensor]:
+        if self.execution.recompute and torch.is_grad_enabled():
+            out: tuple[Tensor, Tensor] = checkpoint(body, rows, bases, deltas, use_reentrant=False)
+            return out
+        return body(rows, bases, deltas)
+
+    def pool(self, gate: States, kept: Kept) -> Pooled:
+        """See ``States.pool``: shares change as a whole, but only pairs that differ change what is summed otherwise."""
+        assert isinstance(gate, DifferenceStates)
+        p_N1, change_NB = pooling_shares(gate.base_NH, kept, gate.dense().squeeze(-1))
+        base_1H = p_N1.T @ self.base_NH
+        # Shares sum to one before and after, so that rows may be centred: small sums lose no digits.
+        pooled_BH = change_NB.T @ (self.base_NH - base_1H)
+        share_NB = p_N1 + change_NB
+        if self.delta is not None and self.index is not None:
+            share_K1 = take_rows(share_NB.flatten().unsqueeze(1), self.index.keys)
+            weighted_KH = share_K1 * self.delta
+            pooled_BH = pooled_BH.index_add(0, self.index.strains, weighted_KH.to(pooled_BH.dtype))
+        elif self.delta is not None:
+            pooled_BH = pooled_BH + torch.einsum("nb,nbh->bh", share_NB, self.delta.to(share_NB.dtype))
+        has_any_B1 = kept.strains_NB.any(0).unsqueeze(1)
+        return Pooled(base_1H, torch.where(has_any_B1, pooled_BH, -base_1H))
 
 
-def pooling_shares(gate: States, keep_NB: Tensor) -> Tensor:
-    """[N, B] softmax of the logits over the nodes that a strain keeps; zero for lost nodes."""
-    logits_NB = gate.dense().squeeze(-1).expand(-1, keep_NB.shape[1])
-    share_NB = torch.softmax(logits_NB.masked_fill(~keep_NB, torch.finfo(logits_NB.dtype).min), dim=0)
-    # The product matters only where a strain keeps no node at all: it pools to zero.
-    return share_NB * keep_NB
+def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """[N, 1] the base's softmax over the nodes that it keeps, and [N, B] by how much the strains' differ from it.
+
+    Args:
+        logits_N1: of the base.
+        kept: which nodes are kept; lost ones have no share.
+        delta_NB: by how much the strains' logits differ; None where they do not.
+    """
+    floor = torch.finfo(logits_N1.dtype).min
+    p_N1 = torch.softmax(logits_N1.masked_fill(~kept.base_N1, floor), dim=0) * kept.base_N1
+    delta = logits_N1.new_zeros(1, 1) if delta_NB is None else delta_NB.to(p_N1.dtype)
+    return p_N1, share_changes(p_N1, logits_N1, delta, -2, kept.strains_NB)
+
+
+class _Body:
+    """What one block computes: the sum of the addends, from the rows of their distinct arguments."""
+
+    def __init__(self, addends: Sequence[Addend], states: Sequence[DifferenceStates], compiled: bool) -> None:
+        position = {id(state): i for i, state in enumerate(states)}
+        self.steps: list[tuple[RowFunction | None, list[int]]] = [
+            (None if function is None else row_function(function, compiled), [position[id(s)] for s in arguments])
+            for function, arguments in addends
+        ]
+
+    def __call__(
+        self, rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
+    ) -> tuple[Tensor, Tensor]:
+        total: PerturbedTensor | None = None
+        for function, mine in self.steps:
+            if function is None:
+                part = PerturbedTensor(bases[mine[0]], deltas[mine[0]], rows)
+            else:
+                base, delta = function(rows, [bases[i] for i in mine], [deltas[i] for i in mine])
+                part = PerturbedTensor(base, delta, rows)
+            total = part if total is None else total + part
+        assert total is not None
+        assert total.delta is not None
+        return total.base, total.delta
+
+
+def _distinct(addends: Sequence[Addend]) -> list[DifferenceStates]:
+    states = {id(state): state for _, arguments in addends for state in arguments}
+    return [state for state in states.values() if isinstance(state, DifferenceStates)]
+
+
+def _sum_of_bases(addends: Sequence[Addend]) -> Tensor:
+    """[N, H] of the base alone."""
+    rows = [[state.base_NH for state in arguments] for _, arguments in addends]
+    return _sum_up([x[0] if function is None else function(*x) for (function, _), x in zip(addends, rows, strict=True)])
+
+
+def _sum_up(tensors: Sequence[Tensor]) -> Tensor:
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = total + tensor
+    return total
+
+
+Part = TypeVar("Part", Tensor, Tensor | None)
+
+
+def _split(tensors: Sequence[Part], sizes: int | list[int]) -> Iterator[list[Part]]:
+    """Blocks of the tensors along their first dimension."""
+    parts = [None if tensor is None else tensor.split(sizes) for tensor in tensors]
+    number = next(len(part) for part in parts if part is not None)
+    for i in range(number):
+        yield [None if part is None else part[i] for part in parts]  # type: ignore[misc]

@@ -36,6 +36,7 @@ from dglcell.training.environment import environment
 from dglcell.training.fit import interrupts, make_task, resident_data
 from dglcell.training.group import leave_group
 from dglcell.training.launch import launched, watch_parent
+from dglcell.training.precision import lightning_precision
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.ranks import is_rank_zero
 from dglcell.training.run import set_up_process
@@ -157,7 +158,7 @@ def describe(
         threads=torch.get_num_threads(),
         world_size=watched.world_size,
         batch_size=config.data.training_batch,
-        dtype=config.trainer.precision,
+        dtype=lightning_precision(config.trainer.precision),
         nodes={node_type: graph.num_nodes(node_type) for node_type in graph.ntypes},
         edges={relation[1]: graph.num_edges(relation) for relation in prepared.cell.relations},
         cell_sha256=prepared.cell.sha256,

@@ -58,7 +58,6 @@ FUNCTIONS: tuple[tuple[Any, str, str], ...] = (
     (set_operator, "perturb", "perturbation"),
     (set_operator, "keep_genes", "perturbation"),
     (set_operator, "pooling_shares", "pooling"),
-    (set_operator, "shared_sums", "pooling"),
 )
 """Functions, in the modules that call them."""
 

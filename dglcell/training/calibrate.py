@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -17,20 +16,20 @@ from torch import Tensor
 
 import dglcell
 from dglcell.errors import CheckpointError
-from dglcell.files import canonical_hash, write_json
+from dglcell.files import canonical_hash, user_cache, write_json
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.spmm import KERNELS, runs_on, spmm
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.cost import Rates, Share, measure_rates, predict_product, survey
+from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.row_index import RowIndex
-from dglcell.perturbation.state_sums import sum_updates
-from dglcell.perturbation.states import DenseStates, SharedStates, States
+from dglcell.perturbation.states import DifferenceStates, Execution
 
 log = logging.getLogger("dglcell")
 
@@ -74,11 +73,13 @@ def choose(model: HeteroCell, genotypes: GenotypeBatch, *, file: Path | None = N
     if file is not None:
         return read_choices(file)
     device = genotypes.genes.device
+    if "auto" not in (model.config.strategy, model.config.kernel):
+        return Calibration(Choices.default(device.type), {"why": "strategy and kernel are given"})
     edges = max((sum(model.cell[r].num_edges for r in layer) for layer in model.encoder.plan), default=0)
     if edges * genotypes.num_strains * model.config.hidden < SMALL_STEP:
         return Calibration(Choices.default(device.type), {"why": "a step is too short for a calibration to pay"})
     about = describe(model, genotypes)
-    cached = cache_folder() / f"{canonical_hash(about)[:16]}.json"
+    cached = user_cache("choices") / f"{canonical_hash(about)[:16]}.json"
     if cached.is_file():
         try:
             found = read_choices(cached)
@@ -91,14 +92,6 @@ def choose(model: HeteroCell, genotypes: GenotypeBatch, *, file: Path | None = N
     cached.parent.mkdir(parents=True, exist_ok=True)
     write_choices(cached, found)
     return found
-
-
-def cache_folder() -> Path:
-    """Where calibrations are kept: `DGLCELL_CACHE`, else the user's cache folder."""
-    chosen = os.environ.get("DGLCELL_CACHE")
-    if chosen:
-        return Path(chosen) / "choices"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dglcell" / "choices"
 
 
 def describe(model: HeteroCell, genotypes: GenotypeBatch) -> dict[str, Any]:
@@ -135,7 +128,7 @@ def calibrate(model: HeteroCell, genotypes: GenotypeBatch, about: dict[str, Any]
     dtype = next(model.parameters()).dtype
     rates = measure_rates(device, dtype)
     used = dict.fromkeys(r for layer in model.encoder.plan for r in layer)
-    H, B = model.config.hidden, genotypes.num_strains + 1
+    H, B = model.config.hidden, genotypes.num_strains
     kernels: dict[str, dict[int, str]] = {}
     seconds: dict[str, dict[str, float]] = {}
     for relation in used:
@@ -147,7 +140,7 @@ def calibrate(model: HeteroCell, genotypes: GenotypeBatch, about: dict[str, Any]
             seconds[f"{name} {columns}"] = timed
             kernels.setdefault(name, {})[columns] = min(timed, key=timed.__getitem__)
     listed, dense = time_rows(model, device, dtype)
-    shares = survey(model.cell, model.encoder.plan, genotypes.with_wild_type())
+    shares = survey(model.cell, model.encoder.plan, genotypes)
     dense_share = min(1.0, max(0.3, dense / listed))
     strategy = choose_strategy(shares, dense_share) if device.type == "cpu" else "node_mask"
     choices = Choices(strategy, dense_share, kernels)
@@ -226,35 +219,37 @@ def time_rows(model: HeteroCell, device: torch.device, dtype: torch.dtype) -> tu
     sizes = {node_type: model.cell.num_nodes[node_type] for node_type in dict.fromkeys((start, end))}
     B, H = PROBE_STRAINS, model.config.hidden
     generator = torch.Generator().manual_seed(0)
-    keep = {t: torch.ones(n, B, dtype=torch.bool, device=device) for t, n in model.cell.num_nodes.items()}
+    execution = Execution(recompute=model.config.recompute, dense_share=1.0)
+    ones = {t: torch.ones(n, B, dtype=torch.bool, device=device) for t, n in model.cell.num_nodes.items()}
+    kept = {t: Kept(mask[:, :1], mask) for t, mask in ones.items()}
     masks = {t: torch.rand(n, B, generator=generator) < 0.5 for t, n in sizes.items()}
-    index = {t: RowIndex.where(mask.to(device)) for t, mask in masks.items()}
+    index = {t: RowIndex(mask.to(device)) for t, mask in masks.items()}
 
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, H, generator=generator).to(device, dtype).requires_grad_()
 
-    def seconds(perturbed: PerturbedCell, make: Callable[[str], States]) -> tuple[float, int]:
+    def seconds(engine: NodeMask, delta: Callable[[str], tuple[Tensor, RowIndex | None]]) -> tuple[float, int]:
         best, rows = float("inf"), 1
         for _ in range(3):
-            states = {t: make(t) for t in sizes}
+            states = {t: engine.start(random(n)) for t, n in sizes.items()}
+            states = {t: known.with_difference(known.base_NH, *delta(t)) for t, known in states.items()}
             started = time.perf_counter()
-            out = sum_updates([(None, [states[end]]), conv.addend(perturbed, states[start], states[end])])
-            total = _tensor(out)
-            total.sum().backward()
+            received = conv.receive(PerturbedCell(engine, kept), states[start], states[end])
+            out = states[end].sum([(conv, [states[end], received]), (None, [states[end]])])
+            assert isinstance(out, DifferenceStates)
+            assert out.delta is not None
+            (out.delta.float().sum() + out.base_NH.sum()).backward()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            best, rows = min(best, time.perf_counter() - started), total.numel() // H
+            best, rows = min(best, time.perf_counter() - started), out.delta.numel() // H
         return best, rows
 
-    always = Difference(model.cell, keep, model.config.kernel, dense_share=1.0)
-    listed, rows = seconds(always, lambda t: SharedStates(random(sizes[t] + len(index[t])), index[t]))
-    dense, every = seconds(NodeMask(model.cell, keep, model.config.kernel), lambda t: DenseStates(random(sizes[t], B)))
+    always = Difference(model.cell, kept, model.config.kernel, execution)
+    listed, rows = seconds(always, lambda t: (random(len(index[t])), index[t]))
+    everywhere = NodeMask(model.cell, kept, model.config.kernel, execution)
+    dense, every = seconds(everywhere, lambda t: (random(sizes[t], B), None))
     model.zero_grad(set_to_none=True)
     return listed / rows, dense / every
-
-
-def _tensor(states: States) -> Tensor:
-    return states.x_XH if isinstance(states, SharedStates) else states.dense()
 
 
 def write_choices(path: Path, calibration: Calibration) -> None:

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,6 +32,7 @@ from dglcell.training.group import leave_group
 from dglcell.training.launch import launched
 from dglcell.training.optimizers import count_steps
 from dglcell.training.pictures import EpochPictures
+from dglcell.training.precision import settle_execution
 from dglcell.training.prepare import Prepared
 from dglcell.training.ranks import is_rank_zero
 from dglcell.training.record import EpochLog
@@ -91,9 +93,18 @@ def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, mo
         file = None if model.config.choices is None else Path(model.config.choices)
         found = choose(model.to(device), batch.to(device), file=file)
         model.to("cpu")
+        if file is None:
+            rows = prepared.training_strains * config.trainer.epochs * rows_per_strain(model)
+            settings = config.trainer.precision, model.config.compile
+            found = replace(found, choices=settle_execution(found.choices, *settings, device, rows))
         directory.path.mkdir(parents=True, exist_ok=True)
         write_choices(directory.choices, found)
     return read_choices(directory.choices).choices
+
+
+def rows_per_strain(model: HeteroCell) -> int:
+    """Rows that a strain has in all relations of all layers."""
+    return sum(model.cell[relation].num_dst for layer in model.encoder.plan for relation in layer)
 
 
 def fit(

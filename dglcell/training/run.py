@@ -96,11 +96,10 @@ def train(config: Config, command: str = "dglcell train", signals: StopSignals |
 
 
 def set_up_process(config: Config) -> None:
-    """Seed the generators; set threads and the precision of matrix products."""
+    """Seed the generators, and set the number of threads."""
     pl.seed_everything(config.seed, verbose=False)
     if config.trainer.threads:
         torch.set_num_threads(config.trainer.threads)
-    torch.set_float32_matmul_precision("high")
 
 
 def write_run_files(

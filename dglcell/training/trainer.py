@@ -19,6 +19,7 @@ from dglcell.data.kinds import CLASSIFICATION
 from dglcell.errors import ConfigError
 from dglcell.training.checkpoint_files import CheckpointFiles
 from dglcell.training.directory import RunDirectory
+from dglcell.training.precision import lightning_precision
 from dglcell.training.preemption import Preemption, leave_signals_alone
 from dglcell.training.progress import EpochBar
 from dglcell.training.stop_signals import StopSignals
@@ -39,7 +40,7 @@ def make_trainer(
         ConfigError: the machine has no such device, or Lightning no such setting.
     """
     settings = config.trainer
-    precision: Any = settings.precision  # Lightning lists all there are
+    precision: Any = lightning_precision(settings.precision)  # Lightning lists all there are
     with warnings.catch_warnings():
         quieten()
         try:

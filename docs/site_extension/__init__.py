@@ -7,7 +7,17 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from site_extension import ablation, chart, configuration, experiments, modules, originals, side_by_side, sources
+from site_extension import (
+    ablation,
+    chart,
+    configuration,
+    experiments,
+    modules,
+    originals,
+    precision,
+    side_by_side,
+    sources,
+)
 from site_extension.diagram import Diagram, DiagramNode, add_scripts, visit_diagram
 from site_extension.drawing import Drawing
 
@@ -18,7 +28,8 @@ GENERATED = DOCS / "_generated"
 def generate(app: Sphinx) -> None:
     """Write all of them below ``_generated``; files that say the same as before are left alone."""
     pages: dict[str, str] = {}
-    for maker in (ablation, chart, configuration, experiments, modules, originals, side_by_side, sources):
+    makers = (ablation, chart, configuration, experiments, modules, originals, precision, side_by_side, sources)
+    for maker in makers:
         pages |= maker.pages(DOCS.parent)
     for name, text in pages.items():
         path = GENERATED / name

@@ -67,6 +67,11 @@ HETERO: list[Row] = [
         "the loss is the one that is written down",
     ),
     (
+        "products of all states in bfloat16 (`bf16-mixed`)",
+        "`trainer.precision: bf16`: products of what strains differ by in bfloat16, all else in float32",
+        "rounding of whole states is larger than what a deletion changes of their mean",
+    ),
+    (
         "metabolism built and sent to the device in every step, and never read",
         "`model.metabolism: false`",
         "the same function; experiments 090 and 091 make it live",

@@ -1,4 +1,4 @@
-"""Tables of strategies in turn, parts of a step, products alone and whole epochs, from the committed results."""
+"""Tables of strategies in turn, products alone and whole epochs, from the committed results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from site_extension.markdown import code, table
 
 RESULTS = Path("benchmarks/results")
 TURNS, EPOCHS = RESULTS / "side-by-side-cpu.json", RESULTS / "whole-epoch-cpu.json"
-FLOOR = RESULTS / "step-floor-cpu.json"
 PRODUCTS = {
     "generated": RESULTS / "products-generated-cpu.json",
     "public": RESULTS / "products-cpu.json",
@@ -19,11 +18,10 @@ PRODUCTS = {
 
 def pages(root: Path) -> dict[str, str]:
     """A table for each."""
-    read = {path: json.loads((root / path).read_text()) for path in (TURNS, EPOCHS, FLOOR, *PRODUCTS.values())}
+    read = {path: json.loads((root / path).read_text()) for path in (TURNS, EPOCHS, *PRODUCTS.values())}
     products = "\n".join(product_table(read[path], path) for path in PRODUCTS.values())
     return {
         "parts/side-by-side.md": turn_table(read[TURNS]["rows"]),
-        "parts/step-floor.md": floor_table(read[FLOOR]),
         "parts/products.md": products,
         "parts/whole-epoch.md": epoch_table(read[EPOCHS]["rows"]),
     }
@@ -43,23 +41,6 @@ def turn_table(rows: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     return f"Seconds per step, median of steps taken in turn; `{TURNS}`.\n\n{table(header, body, 'l' + 'r' * 9)}"
-
-
-def floor_table(results: dict[str, Any]) -> str:
-    """Seconds of a step and of what it cannot do without."""
-    pyg = results["pyg_replicated_seconds"]
-    step = results["step_seconds"]
-    lines = {
-        f"step with {code('node_mask')}": step["node_mask"],
-        f"step with {code('difference')}": step["difference"],
-        "updates of as many rows, by the compiled code of the step": results["updates_seconds"],
-        "sparse products of all relations, rounds and strains": results["sparse_products_of_all_rows_seconds"],
-        "matrix products of these updates alone": results["matrix_products_seconds"],
-    }
-    body = [(name, f"{seconds:.2f}", f"{pyg / seconds:.0f}") for name, seconds in lines.items()]
-    rows, every = (results["rows_of_updates"][name] for name in ("difference", "node_mask"))
-    title = f"{rows:,} rows of updates with `difference`, {every:,} with `node_mask`; `{FLOOR}`."
-    return f"{title}\n\n{table(('', 'seconds', '× PyG replicated, if this were all'), body, 'lrr')}"
 
 
 def product_table(results: dict[str, Any], path: Path) -> str:

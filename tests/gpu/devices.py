@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dglcell.kernels import attention, pair_error, pooled_shares, rows, spmm, update
+from dglcell.kernels import pair_error, pooled_shares, rows, spmm
 from dglcell.kernels.spmm import dgl_runs_on
+from dglcell.perturbation import attention, states
 from dglcell.perturbation.perturb import DGL_STRATEGIES, STRATEGIES
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -28,10 +29,17 @@ class ExplicitDevices(TorchFunctionMode):
 
 
 def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
-    """Plain torch in place of compiled loops, and the kernel that `auto` takes on a GPU."""
-    for module in (attention, pair_error, pooled_shares, rows, update):
+    """Let a CPU take a GPU's route.
+
+    Compiled loops are off in every module that has them: each asks its own ``COMPILED_DEVICES``, also where that name
+    was imported from another. Blocks are as large as on a GPU, and ``auto`` takes the kernel that it takes there.
+    Nothing else in the package asks for the device's type but the choice of a strategy, which these tests name.
+    """
+    for module in (pair_error, pooled_shares, rows):
         patch.setattr(module, "COMPILED_DEVICES", ())
-    patch.setattr(spmm, "choose_kernel", lambda relation, device_type, weighted: "csr")
+    for sizes in (attention.BLOCK_BYTES, states.ROWS_IN_BLOCK):
+        patch.setitem(sizes, "cpu", sizes["cuda"])
+    patch.setattr(spmm, "choose_kernel", lambda relation, device_type, columns: "csr")
 
 
 def strategies_on(device: str) -> list[str]:

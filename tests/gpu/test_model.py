@@ -173,8 +173,7 @@ def test_the_same_seed_gives_the_same_weights(
     device: str, resident: ResidentCell, conv: str, strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    dropout = 0.1 if strategy == "node_mask" else 0.0
-    config = {"conv": conv, "strategy": strategy, "dropout": dropout, "layers": 1, "strains": 4}
+    config = {"conv": conv, "strategy": strategy, "dropout": 0.1, "layers": 1, "strains": 4}
     with deterministic(True):
         first, second = (Training(resident, device, **config) for _ in range(2))
         for training in (first, second):

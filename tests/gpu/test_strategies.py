@@ -6,14 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.kernels.attention import GATv2Score
-from dglcell.perturbation import difference, difference_attention
+from dglcell.nn.gatv2 import GATv2Score
+from dglcell.perturbation import difference
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import STRATEGIES, PerturbedCell, perturb
 from dglcell.perturbation.row_index import RowIndex
-from dglcell.perturbation.states import DenseStates, SharedStates, States
+from dglcell.perturbation.states import DifferenceStates, Execution, States
 from tests.gpu.cells import SIZES, STRAINS, make_cell
 from tests.gpu.devices import ExplicitDevices, strategies_on
+from tests.perturbation.states_of import Values, states_of
 
 WIDTH, HEADS = 6, 2
 # A chain, so that later products start from states in which strains differ.
@@ -26,7 +27,7 @@ def receive(perturbed: PerturbedCell, relation, how: str, states: dict[str, Stat
     return perturbed.attend(relation, states[relation[0]], states[relation[2]], score)
 
 
-def outcome(device: str, strategy: str, how: str, shared: bool) -> dict[str, Tensor]:
+def outcome(device: str, strategy: str, how: str, shared: bool, dense_share: float = 0.5) -> dict[str, Tensor]:
     """Results of the chain and gradients of all inputs, on the host."""
     generator = torch.Generator().manual_seed(0)
 
@@ -34,18 +35,20 @@ def outcome(device: str, strategy: str, how: str, shared: bool) -> dict[str, Ten
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(device).requires_grad_()
 
     strains = GenotypeBatch.from_lists(STRAINS).to(device)
-    leaves = {t: random(n, *(() if shared else (len(STRAINS),)), WIDTH) for t, n in SIZES.items()}
+    leaves = {t: random(n, WIDTH) for t, n in SIZES.items()}
+    deltas = {t: None if shared else random(n, len(STRAINS), WIDTH) for t, n in SIZES.items()}
     leaves |= {"vector": random(HEADS, WIDTH // HEADS), "edge_vector": random(WIDTH)}
+    leaves |= {f"difference of {t}": delta for t, delta in deltas.items() if delta is not None}
     cell = make_cell().resident.to(device)
     with ExplicitDevices():
-        perturbed = perturb(cell, strains, strategy)
-        states = {t: States.shared(leaves[t]) if shared else DenseStates(leaves[t]) for t in SIZES}
+        perturbed = perturb(cell, strains, strategy, execution=Execution(dense_share=dense_share))
+        states = {t: states_of(perturbed, Values(leaves[t], deltas[t])) for t in SIZES}
         total, results = torch.zeros((), dtype=torch.float64, device=device), {}
         for number, relation in enumerate(CHAIN):
             weighted = leaves["edge_vector"] if relation[1] == "converts" else None
             new = receive(perturbed, relation, how, states, GATv2Score(leaves["vector"], weighted))
             states[relation[2]] = new
-            results[relation[1]] = new.dense().expand(-1, len(STRAINS), -1)
+            results[relation[1]] = new.whole()
             total = total + (number + 1) * results[relation[1]].square().sum()
         total.backward()
     gradients = {f"gradient of {n}": torch.zeros_like(x) if x.grad is None else x.grad for n, x in leaves.items()}
@@ -64,9 +67,9 @@ def test_a_strategy_equals_one_graph_per_strain(
 ) -> None:
     if strategy not in strategies_on(device):
         pytest.skip(f"this DGL build has no {device} kernels")
-    monkeypatch.setattr(difference, "DENSE_SHARE", dense_share)
-    monkeypatch.setattr(difference_attention, "DENSE_SHARE", dense_share)
-    expected, got = outcome("cpu", "edge_subgraph", how, shared), outcome(device, strategy, how, shared)
+    monkeypatch.setattr(difference, "ATTEND_SHARE", dense_share)
+    expected = outcome("cpu", "edge_subgraph", how, shared)
+    got = outcome(device, strategy, how, shared, dense_share)
     for name, value in expected.items():
         scale = max(1.0, float(value.abs().max()))
         assert float((got[name] - value).abs().max()) <= 1e-10 * scale, name
@@ -74,9 +77,9 @@ def test_a_strategy_equals_one_graph_per_strain(
 
 def test_sets_of_pairs_are_the_same_everywhere(device: str) -> None:
     mask_NB = torch.rand(40, 7, generator=torch.Generator().manual_seed(0)) < 0.2
-    here, there = RowIndex.where(mask_NB), RowIndex.where(mask_NB.to(device))
-    for name in ("keys", "strains", "nodes", "table"):
+    here, there = RowIndex(mask_NB), RowIndex(mask_NB.to(device))
+    for name in ("keys", "strains", "nodes", "starts", "table"):
         assert torch.equal(getattr(there, name).cpu(), getattr(here, name)), name
-    rows = torch.randn(40 + len(here), 3, generator=torch.Generator().manual_seed(1))
-    moved = SharedStates(rows.to(device), there)
-    assert torch.equal(moved.dense().cpu(), SharedStates(rows, here).dense())
+    base, delta = torch.randn(40, 3), torch.randn(len(here), 3)
+    moved = DifferenceStates(base.to(device), delta.to(device), there, 7, Execution())
+    assert torch.equal(moved.whole().cpu(), DifferenceStates(base, delta, here, 7, Execution()).whole())

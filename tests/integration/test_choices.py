@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dglcell.perturbation.states import DENSE_SHARE
 from tests.tiny import Tiny, process_environment
 
 DDP = ("trainer={devices: 2, accelerator: cpu, strategy: ddp, threads: 1, epochs: 1}", "data.batch_size=20")
@@ -96,4 +97,4 @@ def test_choices_that_a_dead_run_left_are_read_by_no_rank(tiny: Tiny, tmp_path: 
         said = [first.communicate()[0].split("\n"), second.communicate()[0].split("\n")]
     assert (first.returncode, second.returncode) == (0, 0)
     assert said[0][-2] == said[1][-2]
-    assert "dense_share=0.9," in said[0][-2]
+    assert f"dense_share={DENSE_SHARE}," in said[0][-2]

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels import rows
-from dglcell.kernels.rows import Pairs, add_rows, add_split, mark, pull, push, sum_strains
-from dglcell.perturbation.row_index import RowIndex
+from dglcell.kernels.rows import Pairs, add_rows, mark, pull, push, sum_strains
 
 EXACT = {"atol": 1e-12, "rtol": 1e-12}
 WIDTHS = st.sampled_from([1, 3, 32, 64, 96])
@@ -33,6 +32,22 @@ def same_threads_afterwards() -> Iterator[None]:
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
+
+
+class Chosen:
+    """The (node, strain) pairs for which a [N, B] mask is true."""
+
+    def __init__(self, mask_NB: Tensor) -> None:
+        self.nodes, self.strains = mask_NB.nonzero().unbind(1)
+        self.pairs = Pairs(self.nodes, self.strains)
+        self.table = torch.full(mask_NB.shape, -1, dtype=torch.int32)
+        self.table[mask_NB] = torch.arange(len(self.nodes), dtype=torch.int32)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self.nodes.tolist(), self.strains.tolist(), strict=True)
 
 
 class Case:
@@ -54,15 +69,15 @@ class Case:
             torch.as_tensor(self.weight) if weighted else None,
         )
         share = float(rng.choice([0.0, 0.3, 1.0]))
-        self.sources = RowIndex(torch.rand(self.B, self.N, generator=self.generator) < share)
-        self.targets = RowIndex(torch.rand(self.B, self.M, generator=self.generator) < 0.6)
+        self.sources = Chosen(torch.rand(self.N, self.B, generator=self.generator) < share)
+        self.targets = Chosen(torch.rand(self.M, self.B, generator=self.generator) < 0.6)
 
     def values(self, *shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.float64, generator=self.generator)
 
     def positions(self, number: int, count: int) -> Tensor:
-        """[B, number] int32 rows below ``count``, some of them negative."""
-        return torch.randint(-2, count, (self.B, number), generator=self.generator, dtype=torch.int32)
+        """[number, B] int32 rows below ``count``, some of them negative."""
+        return torch.randint(-2, count, (number, self.B), generator=self.generator, dtype=torch.int32)
 
     def edges(self, reverse: bool) -> Iterator[tuple[int, int, float]]:
         """Own end, other end and weight of every edge."""
@@ -70,22 +85,18 @@ class Case:
         return zip(ends[0].tolist(), ends[1].tolist(), self.weight.tolist(), strict=True)
 
 
-def pairs(index: RowIndex) -> Pairs:
-    return Pairs(index.nodes, index.strains)
-
-
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), weighted=st.booleans())
 def test_marks_are_at_the_ends_of_edges_and_where_they_were(seed: int, weighted: bool) -> None:
     case = Case(seed, weighted=weighted)
-    mask_BM = torch.rand(case.B, case.M, generator=case.generator) < 0.2
-    expected = mask_BM.clone()
-    for strain, node in zip(case.sources.strains.tolist(), case.sources.nodes.tolist(), strict=True):
+    mask_MB = torch.rand(case.M, case.B, generator=case.generator) < 0.2
+    expected = mask_MB.clone()
+    for node, strain in case.sources:
         for own, other, _ in case.edges(reverse=True):
             if own == node:
-                expected[strain, other] = True
-    mark(case.relation, pairs(case.sources), mask_BM)
-    assert torch.equal(mask_BM, expected)
+                expected[other, strain] = True
+    mark(case.relation, case.sources.pairs, mask_MB)
+    assert torch.equal(mask_MB, expected)
 
 
 @settings(max_examples=60)
@@ -97,12 +108,12 @@ def test_pull_adds_what_is_at_the_other_ends(seed: int, weighted: bool, reverse:
     source = case.values(11, width)
     table, out = case.positions(number, len(source)), case.values(len(index), width)
     expected = out.clone()
-    for i, (node, strain) in enumerate(zip(index.nodes.tolist(), index.strains.tolist(), strict=True)):
+    for i, (node, strain) in enumerate(index):
         for own, other, weight in case.edges(reverse):
-            row = int(table[strain, other])
+            row = int(table[other, strain])
             if own == node and row >= 0:
                 expected[i] += weight * source[row]
-    pull(case.relation, pairs(index), table, source, out, reverse=reverse)
+    pull(case.relation, index.pairs, table, source, out, reverse=reverse)
     torch.testing.assert_close(out, expected, **EXACT)
 
 
@@ -117,22 +128,22 @@ def test_pull_adds_what_is_at_the_other_ends(seed: int, weighted: bool, reverse:
 def test_push_is_the_transpose_of_pull(seed: int, weighted: bool, reverse: bool, share: float, width: int) -> None:
     case = Case(seed, weighted=weighted)
     index = case.targets if reverse else case.sources
-    shape, generator = (case.B, case.N if reverse else case.M), torch.Generator().manual_seed(seed)
-    there = RowIndex(torch.rand(shape, generator=generator) < share)
+    shape, generator = (case.N if reverse else case.M, case.B), torch.Generator().manual_seed(seed)
+    there = Chosen(torch.rand(shape, generator=generator) < share)
     source, out = case.values(len(index) + 1, width), case.values(len(there), width)
     expected = out.clone()
-    for i, (node, strain) in enumerate(zip(index.nodes.tolist(), index.strains.tolist(), strict=True)):
+    for i, (node, strain) in enumerate(index):
         for own, other, weight in case.edges(not reverse):
-            row = int(there.table[strain, other])
-            if own == node and row < len(there):
+            row = int(there.table[other, strain])
+            if own == node and row >= 0:
                 expected[row] += weight * source[i]
     start = out.clone()
-    push(case.relation, pairs(index), there.table, source, out, reverse=reverse)
+    push(case.relation, index.pairs, there.table, source, out, reverse=reverse)
     torch.testing.assert_close(out, expected, **EXACT)
     # ⟨push(x), y⟩ = ⟨x, pull(y)⟩
     y, back = case.values(*out.shape), torch.zeros(len(index), width, dtype=torch.float64)
     if len(there):
-        pull(case.relation, pairs(index), there.positions(missing=-1), y, back, reverse=not reverse)
+        pull(case.relation, index.pairs, there.table, y, back, reverse=not reverse)
     torch.testing.assert_close(((out - start) * y).sum(), (source[:-1] * back).sum(), atol=1e-9, rtol=1e-9)
 
 
@@ -144,9 +155,9 @@ def test_runs_of_eight_edges_with_and_without_missing_rows(weighted: bool) -> No
     ends = torch.arange(E), torch.zeros(E, dtype=torch.int64)
     relation = ResidentRelation(("a", "b", "c"), *ends, E, 1, weight)
     source = torch.randn(E, 32, dtype=torch.float64)
-    table = torch.arange(E, dtype=torch.int32).unsqueeze(0)
-    table[0, [17, 18, 44]] = -1
-    there = (table[0] >= 0).to(torch.float64) * (1 if weight is None else weight)
+    table = torch.arange(E, dtype=torch.int32).unsqueeze(1)
+    table[[17, 18, 44], 0] = -1
+    there = (table[:, 0] >= 0).to(torch.float64) * (1 if weight is None else weight)
     out, zero = torch.zeros(1, 32, dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
     pull(relation, Pairs(zero, zero), table, source, out, reverse=False)
     torch.testing.assert_close(out, there.unsqueeze(0) @ source, **EXACT)
@@ -159,10 +170,10 @@ def test_nothing_happens_without_pairs_or_edges() -> None:
         out = case.values(len(index), 3)
         before = out.clone()
         table = case.positions(case.N, 4)
-        pull(case.relation, who or pairs(index), table, case.values(4, 3), out, reverse=False)
+        pull(case.relation, who or index.pairs, table, case.values(4, 3), out, reverse=False)
         push(
             case.relation,
-            who or pairs(case.sources),
+            who or case.sources.pairs,
             index.table,
             case.values(len(case.sources), 3),
             out,
@@ -178,12 +189,6 @@ def test_rows_are_added_where_they_belong(seed: int, number: int, width: int) ->
     values = torch.randn(number, width, dtype=torch.float64, generator=generator)
     out = torch.randn(5, width, dtype=torch.float64, generator=generator)
     expected = out + torch.nn.functional.one_hot(where, 5).T.to(values.dtype) @ values
-    split = torch.randint(0, 6, (), generator=generator).item()
-    shared, rest = torch.zeros(split, width, dtype=torch.float64), out.clone()
-    add_split(shared, rest, where, values)
-    assert torch.equal(rest[:split], out[:split])
-    rest[:split] += shared
-    torch.testing.assert_close(rest, expected, **EXACT)
     add_rows(out, where, values)
     torch.testing.assert_close(out, expected, **EXACT)
 
@@ -199,14 +204,34 @@ def test_many_rows_are_added_in_every_column(width: int, threads: int) -> None:
     assert torch.equal(out, torch.bincount(where).to(out.dtype).unsqueeze(1).expand(-1, width))
 
 
-def test_rows_are_added_in_the_precision_of_the_result() -> None:
-    for out_dtype, dtype in ((torch.float32, torch.bfloat16), (torch.float32, torch.float64)):
-        out, shared = torch.zeros(2, 3, dtype=out_dtype), torch.zeros(1, 3, dtype=out_dtype)
-        values = torch.full((300, 3), 1.0, dtype=dtype)
-        add_rows(out, torch.ones(300, dtype=torch.int64), values)
-        add_split(shared, out, torch.zeros(300, dtype=torch.int64), values)
-        assert out.tolist() == [[0] * 3, [300] * 3]
-        assert shared.tolist() == [[300] * 3]
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_are_taken_in_the_precision_of_the_result(dtype: torch.dtype, weighted: bool) -> None:
+    """300 ones, of which bfloat16 would lose all beyond 256."""
+    E, zero = 300, torch.zeros(1, dtype=torch.int64)
+    many, one = torch.arange(E), torch.zeros(E, dtype=torch.int64)
+    weight = torch.ones(E) if weighted else None
+    relation = ResidentRelation(("a", "b", "c"), many, one, E, 1, weight)
+    source, single = torch.ones(E, 3, dtype=dtype), torch.ones(1, 1, dtype=torch.int32) - 1
+    outs = [torch.zeros(1, 3) for _ in range(4)]
+    pull(relation, Pairs(zero, zero), many.int().unsqueeze(1), source, outs[0], reverse=False)
+    push(relation, Pairs(many, one), single, source, outs[1], reverse=False)
+    add_rows(outs[2], one, source)
+    sum_strains(many.int().unsqueeze(0), source, outs[3])
+    assert [out.tolist() for out in outs] == [[[E] * 3]] * 4
+
+
+def test_results_in_half_precision_are_refused() -> None:
+    case = Case(2, weighted=False, edges=10)
+    half, table = torch.zeros(9, 3, dtype=torch.bfloat16), case.positions(case.N, 9)
+    for call in (
+        lambda: pull(case.relation, case.targets.pairs, table, half, half, reverse=False),
+        lambda: push(case.relation, case.sources.pairs, table, half, half, reverse=False),
+        lambda: add_rows(half, torch.zeros(9, dtype=torch.int64), half),
+        lambda: sum_strains(table, half, half),
+    ):
+        with pytest.raises(TypeError, match=r"float32 or float64, not torch\.bfloat16"):
+            call()
 
 
 @given(seed=st.integers(0, 2**32 - 1), width=WIDTHS)
@@ -217,8 +242,8 @@ def test_strains_are_summed(seed: int, width: int) -> None:
     expected = out.clone()
     for strain in range(case.B):
         for node in range(case.N):
-            if table[strain, node] >= 0:
-                expected[node] += source[int(table[strain, node])]
+            if table[node, strain] >= 0:
+                expected[node] += source[int(table[node, strain])]
     sum_strains(table, source, out)
     torch.testing.assert_close(out, expected, **EXACT)
 
@@ -229,14 +254,14 @@ def test_results_are_the_same_for_any_number_of_threads(monkeypatch: pytest.Monk
     N, B, E, width = 300, 6, 5000, 64
     ends = torch.randint(0, N, (2, E), generator=generator)
     relation = ResidentRelation(("a", "b", "c"), *ends, N, N, torch.randn(E, generator=generator))
-    index = RowIndex(torch.rand(B, N, generator=generator) < 0.5)
-    every = RowIndex(torch.ones(B, N, dtype=torch.bool))
+    index = Chosen(torch.rand(N, B, generator=generator) < 0.5)
+    every = Chosen(torch.ones(N, B, dtype=torch.bool))
     source = torch.randn(len(every), width, generator=generator)
 
     def results() -> list[Tensor]:
         pulled, pushed = torch.zeros(len(index), width), torch.zeros(len(every), width)
-        pull(relation, pairs(index), every.table, source, pulled, reverse=True)
-        push(relation, pairs(index), every.table, source, pushed, reverse=False)
+        pull(relation, index.pairs, every.table, source, pulled, reverse=True)
+        push(relation, index.pairs, every.table, source, pushed, reverse=False)
         added, summed = torch.zeros(11, width), torch.zeros(N, width)
         where = torch.randint(0, 11, (5000,), generator=torch.Generator().manual_seed(1))
         add_rows(added, where, source[where * 100])

@@ -17,7 +17,7 @@ from dglcell.models.encoder_config import CONVS
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.prediction import count_parameters
 from dglcell.nn.cross_relation import CROSS_RELATION, LEARNED
-from dglcell.perturbation import difference, difference_attention
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import STRATEGIES, perturb
 from tests.models.plain_network import plain_forward
@@ -94,12 +94,13 @@ def randomise(model: HeteroCell) -> HeteroCell:
     return model
 
 
-def outcome(cell: RandomCell, batch: GenotypeBatch, **changes) -> dict[str, torch.Tensor]:
+def outcome(cell: RandomCell, batch: GenotypeBatch, dense_share: float = 0.5, **changes) -> dict[str, torch.Tensor]:
     """Predictions and the gradient of every parameter."""
     torch.manual_seed(0)
     config = small_config(**changes)
     config.validate()
     model = randomise(HeteroCell(cell.resident, config, outputs=2).double())
+    model.choose(Choices("difference", dense_share))
     prediction = model(batch).phenotypes
     prediction.square().sum().backward()
     gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
@@ -114,7 +115,7 @@ def outcome(cell: RandomCell, batch: GenotypeBatch, **changes) -> dict[str, torc
     cell=random_cells(),
     cross_relation_layers=st.integers(2, 3),
     gin_layers=st.integers(1, 3),
-    combination=st.sampled_from(["mean", "gated"]),
+    combination=st.sampled_from(["sum", "mean", "gated"]),
     local_kind=st.sampled_from(["hyper_sagnn", "factorisation", "both"]),
     residual=st.booleans(),
     layers=st.integers(1, 3),
@@ -128,14 +129,32 @@ def test_strategies_agree_forward_and_in_every_gradient(
     expected = outcome(cell, batch, strategy="edge_subgraph", **changes)
     # Gradients that are zero by symmetry carry the rounding of the largest ones.
     scale = max(1.0, *(float(x.abs().max()) for x in expected.values()))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(difference, "DENSE_SHARE", dense_share)
-        patch.setattr(difference_attention, "DENSE_SHARE", dense_share)
-        for strategy in STRATEGIES:
-            got = outcome(cell, batch, strategy=strategy, **changes)
-            for name in expected:
-                error = float((got[name] - expected[name]).abs().max())
-                assert error <= 1e-10 * scale, f"{strategy}: {name} differs by {error}"
+    for strategy in STRATEGIES[1:]:
+        got = outcome(cell, batch, dense_share, strategy=strategy, **changes)
+        for name in expected:
+            error = float((got[name] - expected[name]).abs().max())
+            assert error <= 1e-10 * scale, f"{strategy}: {name} differs by {error}"
+
+
+@pytest.mark.parametrize("conv", CONVS)
+@pytest.mark.parametrize("cross_relation", CROSS_RELATION)
+@settings(max_examples=4)
+@given(data=st.data(), cell=random_cells(), dense_share=st.sampled_from([0.0, 1e9]))
+def test_dropout_draws_the_same_numbers_for_differences_of_all_pairs_and_of_listed_ones(
+    conv: str, cross_relation: str, data, cell: RandomCell, dense_share: float
+) -> None:
+    """The base and all strains lose the same numbers, however rows are stored and however often they are computed."""
+    batch, changes = GenotypeBatch.from_lists(data.draw(genotypes_of(cell))), {"conv": conv, "dropout": 0.3}
+    changes["cross_relation"] = cross_relation
+    expected = outcome(cell, batch, strategy="node_mask", recompute=False, **changes)
+    scale = max(1.0, *(float(x.abs().max()) for x in expected.values()))
+    without = outcome(cell, batch, strategy="node_mask", **{**changes, "dropout": 0.0})
+    assert not torch.equal(expected["prediction"], without["prediction"])
+    for strategy, recompute in (("node_mask", True), ("difference", False), ("difference", True)):
+        got = outcome(cell, batch, dense_share, strategy=strategy, recompute=recompute, **changes)
+        for name in expected:
+            error = float((got[name] - expected[name]).abs().max())
+            assert error <= 1e-10 * scale, f"{strategy}: {name} differs by {error}"
 
 
 @settings(max_examples=25, deadline=None)
@@ -198,7 +217,7 @@ def test_a_deleted_enzyme_reaches_the_genes_through_metabolism() -> None:
     )
     torch.manual_seed(0)
     model = HeteroCell(ResidentCell(graph), small_config(layers=3, pool=["gene"])).double()
-    states = model.encoder(perturb(model.cell, GenotypeBatch.from_lists([[], [0]])))["gene"].dense()
+    states = model.encoder(perturb(model.cell, GenotypeBatch.from_lists([[], [0]])))["gene"].whole()
     assert (states[1, 0] - states[1, 1]).abs().max() > 1e-6
 
 
@@ -277,7 +296,6 @@ def test_every_parameter_gets_a_gradient(conv: str, cross_relation: str) -> None
         ({"local_head": False, "combination": "gated"}, r"needs the local head"),
         ({"pool": []}, r"`model.pool` names no node types"),
         ({"metabolism": False, "pool": ["reaction"]}, r"`model.pool` needs metabolism"),
-        ({"strategy": "difference", "dropout": 0.1}, r"`model.strategy: difference` is not exact with dropout"),
         ({"layers": -1}, r"`model.layers` is too small"),
         ({"cross_relation": "max"}, r"`model.cross_relation` is unknown"),
         ({"cross_relation_norm": "layer"}, r"`model.cross_relation_norm` has no effect .* by their sum"),

@@ -55,11 +55,11 @@ def test_parts_equal_a_plain_network_strain_by_strain(data, cell: RandomCell, **
     expected = [plain_parts(model, cell, strain) for strain in strains]
     for name, part in {"difference": got.embedding, **got.parts}.items():
         np.testing.assert_allclose(part.detach().numpy(), np.stack([e[name] for e in expected]), **TOLERANCE)
-    torch.testing.assert_close(got.phenotypes, 0.5 * (got.parts["global"] + got.parts["local"]))
+    torch.testing.assert_close(got.phenotypes, got.parts["global"] + got.parts["local"])
 
 
 @settings(max_examples=25, deadline=None)
-@given(data=st.data(), cell=random_cells(), combination=st.sampled_from(["mean", "gated"]))
+@given(data=st.data(), cell=random_cells(), combination=st.sampled_from(["sum", "mean", "gated"]))
 def test_neither_order_nor_repetition_nor_batch_mates_matter(data, cell: RandomCell, combination: str) -> None:
     strains = data.draw(genotypes_of(cell))
     model = make(cell.resident, combination=combination)
@@ -90,7 +90,7 @@ def test_a_strain_that_deletes_every_gene_has_a_finite_prediction_and_gradient()
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@pytest.mark.parametrize("combination", ["mean", "gated"])
+@pytest.mark.parametrize("combination", ["sum", "mean", "gated"])
 def test_every_parameter_gets_a_gradient(operator: str, combination: str) -> None:
     if combination == "gated" and operator != "both":
         return
@@ -264,7 +264,8 @@ def test_an_untrained_model_predicts_about_the_mean_whatever_its_embeddings_are(
         assert isinstance(model, SetOperator)
         table = model.encoder.embeddings["gene"].weight
         assert table.std().item() == pytest.approx(sd, rel=0.02)
-        assert predict(model, [[b, b + 1] for b in range(200)]).square().mean().sqrt() < 0.5
+        # Of the sum of two parts; their mean is within 0.5.
+        assert predict(model, [[b, b + 1] for b in range(200)]).square().mean().sqrt() < 1.0
 
 
 def test_only_an_operator_that_pools_gives_an_embedding() -> None:

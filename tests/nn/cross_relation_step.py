@@ -11,16 +11,16 @@ import json
 import time
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dglcell.memory_use import measured_memory
-from dglcell.nn.cross_relation import CrossRelation, combine_relations
-from dglcell.perturbation.states import DenseStates
+from dglcell.nn.cross_relation import CrossRelation
+from dglcell.perturbation.states import DifferenceStates, Execution
 from tests.nn.naive_cross_relation import NAIVE
 
 
 def measure(how: str, form: str, shape: tuple[int, int, int, int], repeats: int) -> dict[str, object]:
-    """Processor time and bytes of a pass over K dense states [N, B, H] that need gradients.
+    """Processor time and bytes of a pass over K states of B strains, all of which differ, that need gradients.
 
     Args:
         how: the combination.
@@ -32,16 +32,19 @@ def measure(how: str, form: str, shape: tuple[int, int, int, int], repeats: int)
     torch.manual_seed(0)
     mixer = CrossRelation(how).mixer(K, H)
     assert mixer is not None
-    states = [torch.randn(N, B, H, requires_grad=True) for _ in range(K)]
+    rows = [torch.randn(N, B, H, requires_grad=True) for _ in range(K)]
     upstream = torch.randn(N, B, H)
 
     def forward() -> Tensor:
         if form == "naive":
-            return NAIVE[how](mixer.mix, [x.view(-1, H) for x in states], "gelu")[0].view(N, B, H)
-        return combine_relations([(None, [DenseStates(x)]) for x in states], how, mixer=mixer).dense()
+            return NAIVE[how](mixer.mix, [x.view(-1, H) for x in rows], "gelu")[0].view(N, B, H)
+        states = [DifferenceStates(x[:, 0].detach(), x, None, B, Execution()) for x in rows]
+        out = states[0].sum([(mixer, states)])
+        assert isinstance(out, DifferenceStates)
+        return out.dense()
 
     def step() -> tuple[float, float]:
-        for x in [*states, *mixer.parameters()]:
+        for x in [*rows, *mixer.parameters()]:
             x.grad = None
         start = time.process_time()
         out = forward()
@@ -49,9 +52,6 @@ def measure(how: str, form: str, shape: tuple[int, int, int, int], repeats: int)
         out.backward(upstream)
         return middle - start, time.process_time() - middle
 
-    if form == "ours":
-        combine_relations([(None, [DenseStates(torch.ones(1, 1, H))])] * K, how, mixer=mixer).dense().sum().backward()
-    nn.Module.zero_grad(mixer)
     with measured_memory("cpu") as peak:
         seconds = [step() for _ in range(repeats)]
     forward_seconds, backward_seconds = min(seconds, key=sum)

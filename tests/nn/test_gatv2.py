@@ -11,7 +11,6 @@ from dglcell.errors import ConfigError
 from dglcell.nn.gatv2 import GATv2Conv
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import STRATEGIES, perturb
-from dglcell.perturbation.states import States
 from tests.random_cells import RandomCell, random_cells
 
 WIDTH, HEADS = 6, 2
@@ -48,8 +47,8 @@ def test_the_wild_type_equals_pytorch_geometric(cell: RandomCell) -> None:
         expected = other((source, destination), edge_index, attributes)
         for strategy in STRATEGIES:
             perturbed = perturb(cell.resident, GenotypeBatch.from_lists([[]]), strategy)
-            received = conv.receive(perturbed, States.shared(source), States.shared(destination))
-            got = conv.update(destination.unsqueeze(1), received.dense())[:, 0]
+            received = conv.receive(perturbed, perturbed.start(source), perturbed.start(destination))
+            got = conv.update(destination.unsqueeze(1), received.whole())[:, 0]
             torch.testing.assert_close(got, expected, atol=1e-10, rtol=1e-10, msg=strategy)
 
 

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
-from dglcell.nn.cross_relation import combine_relations
-from dglcell.nn.hetero_layer import live_relations
+from dglcell.nn.cross_relation import CrossRelation
+from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.nn.mlp import mlp
 from dglcell.nn.registry import NORMS, REFUSED_NORMS, make_activation, make_norm
-from dglcell.perturbation.row_wise import RowWise
-from dglcell.perturbation.state_sums import Addend
-from dglcell.perturbation.states import DenseStates
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import PerturbedCell, perturb
+from dglcell.perturbation.states import States
+from tests.random_cells import RandomCell
 
 PHYSICAL = gene_relation("physical")
 ALL = [PHYSICAL, CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY]
 
 
 class Times(nn.Module):
-    """x times a parameter."""
+    """A convolution that brings nothing and multiplies a node's state."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
         self.factor = nn.Parameter(torch.tensor(factor))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
+        return destination
+
+    def update(self, x: torch.Tensor, received: torch.Tensor) -> torch.Tensor:
         return x * self.factor
 
 
@@ -67,13 +72,13 @@ def test_only_relations_that_reach_what_is_read_are_computed() -> None:
     assert first == ALL
 
 
-def test_mean_and_sum_over_relations() -> None:
-    outputs: list[Addend] = [
-        (RowWise(factor, factor), [DenseStates(torch.full((2, 1, 3), value))])
-        for factor, value in zip((Times(2.0), Times(1.0), Times(-1.0)), (0.5, 2.0, -6.0), strict=True)
-    ]
-    residual = DenseStates(torch.full((2, 1, 3), 100.0))
-    assert (combine_relations(outputs, "sum").dense() == 9).all()
-    assert (combine_relations(outputs, "mean").dense() == 3).all()
-    assert (combine_relations(outputs, "sum", [residual]).dense() == 109).all()
-    assert (combine_relations(outputs, "mean", [residual]).dense() == 103).all()
+@pytest.mark.parametrize(("how", "residual", "factor"), [("sum", 0, 6), ("mean", 0, 2), ("sum", 1, 7), ("mean", 1, 3)])
+def test_mean_and_sum_over_relations(how: str, residual: int, factor: int) -> None:
+    relations = [gene_relation(name) for name in "abc"]
+    cell = RandomCell({"gene": 2}, {r: (np.array([0]), np.array([1])) for r in relations}, {})
+    factors = iter((1.0, 2.0, 3.0))
+    options = {"cross_relation": CrossRelation(how), "norm": "none", "activation": "identity", "dropout": 0.0}
+    layer = HeteroLayer(relations, lambda _: Times(next(factors)), width=3, residual=bool(residual), **options)
+    perturbed = perturb(cell.resident, GenotypeBatch.from_lists([[], [0]]))
+    out = layer.double()(perturbed, {"gene": perturbed.start(torch.full((2, 3), 5.0, dtype=torch.float64))})
+    assert (out["gene"].whole() == 5 * factor).all()

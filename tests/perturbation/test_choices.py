@@ -13,7 +13,7 @@ from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.node_mask import NodeMask
-from dglcell.perturbation.perturb import perturb
+from dglcell.perturbation.perturb import Engine, perturb
 from tests.graph.test_resident import small_cell
 
 PHYSICAL = ("gene", "physical", "gene")
@@ -50,17 +50,17 @@ def test_a_product_follows_the_choice(cell: ResidentCell, monkeypatch: pytest.Mo
 
 def test_auto_is_the_strategy_chosen(cell: ResidentCell) -> None:
     batch = GenotypeBatch.from_lists([[0], []])
-    assert isinstance(perturb(cell, batch, "auto"), Difference)
-    assert isinstance(perturb(cell, batch, "auto", choices=Choices("node_mask")), NodeMask)
-    chosen = perturb(cell, batch, "auto", choices=Choices("difference", dense_share=0.4))
+
+    def engine(strategy: str, choices: Choices | None = None) -> Engine:
+        return perturb(cell, batch, strategy, choices=choices).engine
+
+    assert isinstance(engine("auto"), Difference)
+    assert type(engine("auto", Choices("node_mask"))) is NodeMask
+    chosen = engine("auto", Choices("difference", dense_share=0.4))
     assert isinstance(chosen, Difference)
-    assert chosen.dense_share == 0.4
+    assert chosen.execution.dense_share == 0.4
     assert Choices.default("cuda").strategy == "node_mask"
-
-
-def test_a_pinned_strategy_does_not_follow_the_choice(cell: ResidentCell) -> None:
-    pinned = perturb(cell, GenotypeBatch.from_lists([[0]]), "node_mask", choices=Choices("difference"))
-    assert isinstance(pinned, NodeMask)
+    assert type(engine("node_mask", Choices("difference"))) is NodeMask, "pinned"
 
 
 def test_what_is_no_choice_is_refused() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import given
@@ -30,14 +32,11 @@ def test_padding_keeps_every_gene_in_order(strains: list[list[int]]) -> None:
     ]
 
 
-@given(strains=STRAINS)
-def test_the_wild_type_goes_in_front(strains: list[list[int]]) -> None:
-    batch = GenotypeBatch.from_lists(strains).with_wild_type()
-    genes, present = batch.padded()
-    assert [row[mask].tolist() for row, mask in zip(genes, present, strict=True)] == [
-        [],
-        *(list(dict.fromkeys(s)) for s in strains),
-    ]
+@given(strains=STRAINS, shared=st.lists(st.integers(0, 20), max_size=3, unique=True))
+def test_the_strain_of_shared_deletions_deletes_nothing_else(strains: list[list[int]], shared: list[int]) -> None:
+    batch = dataclasses.replace(GenotypeBatch.from_lists(strains), shared=tuple(shared))
+    base = batch.of_shared()
+    assert (base.genes.tolist(), base.offsets.tolist(), base.max_deletions) == (shared, [0, len(shared)], len(shared))
 
 
 def test_indices_outside_the_cell_are_refused() -> None:

@@ -18,7 +18,6 @@ from dglcell.data.transform import Normaliser
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.vocabulary import NameReport
-from dglcell.kernels import attention, pooled_shares, rows, spmm, update
 from dglcell.losses.bce import BceConfig
 from dglcell.losses.build import make_loss
 from dglcell.losses.distribution_loss import IcConfig, MleDistSupcrConfig
@@ -32,10 +31,10 @@ from dglcell.models.set_operator import SetOperator
 from dglcell.models.set_operator_config import OPERATORS as SET_OPERATORS
 from dglcell.models.set_operator_config import SetOperatorConfig
 from dglcell.nn.mlp import mlp
-from dglcell.perturbation import row_blocks
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
 from dglcell.training.record import EpochLog
 from dglcell.training.task import StrainTask
+from tests.gpu import devices
 from tests.perturbation.no_sync import SyncError, no_sync
 
 CONFIG = {"hidden": 8, "layers": 2, "local_heads": 2, "pool": ["gene", "reaction"], "strategy": "node_mask"}
@@ -43,12 +42,8 @@ CONFIG = {"hidden": 8, "layers": 2, "local_heads": 2, "pool": ["gene", "reaction
 
 @pytest.fixture(autouse=True)
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plain torch and the kernel of a GPU, one share of rows, and attention in blocks: what only a CPU runs is off."""
-    for module in (attention, pooled_shares, rows, update):
-        monkeypatch.setattr(module, "COMPILED_DEVICES", ())
-    for sizes in (row_blocks.SHARES, row_blocks.BLOCK_BYTES):
-        monkeypatch.setitem(sizes, "cpu", sizes["cuda"])
-    monkeypatch.setattr(spmm, "choose_kernel", lambda *arguments, **options: "csr")
+    """Plain torch, the kernel and the blocks of a GPU: what only a CPU runs is off."""
+    devices.as_on_a_gpu(monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -2,82 +2,201 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
 from dglcell.errors import ConfigError, MissingDependencyError
+from dglcell.graph.schema import Relation
+from dglcell.kernels.spmm import KERNELS
+from dglcell.nn.cross_relation import CROSS_RELATION, CrossRelation
+from dglcell.nn.gin import GINConv
+from dglcell.nn.hetero_layer import HeteroLayer
+from dglcell.nn.sage import SAGEConv
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import DGL_STRATEGIES, REDUCES, STRATEGIES, check_strategy_device, perturb
-from dglcell.perturbation.states import DenseStates
+from dglcell.perturbation.states import Execution
+from tests.perturbation.states_of import (
+    DENSE_SHARES,
+    ENGINES,
+    TOLERANCE,
+    Engine,
+    Values,
+    agree,
+    batches_of,
+    gradients,
+    states_of,
+    values_of,
+)
 from tests.random_cells import RandomCell, genotypes_of, random_cells
 
-TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
-WIDTH = 3
+WIDTH = 4
 
 
-def dense_aggregate(cell: RandomCell, relation, strains, x_NBH: np.ndarray, reduce: str) -> np.ndarray:
+def dense_aggregate(cell: RandomCell, relation: Relation, strains: list, x_NBH: Tensor, reduce: str) -> Tensor:
+    """[M, B, H] by the adjacency of every strain's reduced graph."""
     columns = []
     for b, strain in enumerate(strains):
         matrix, degree = cell.adjacency(relation, strain)
-        y = matrix @ x_NBH[:, b]
+        y = matrix @ x_NBH[:, b].detach().numpy()
         columns.append(y / np.maximum(degree, 1)[:, None] if reduce == "mean" else y)
-    return np.stack(columns, axis=1)
+    return torch.as_tensor(np.stack(columns, axis=1))
 
 
-@settings(max_examples=60, deadline=None)
-@given(data=st.data(), cell=random_cells(), reduce=st.sampled_from(REDUCES), shared=st.booleans())
-def test_aggregation_equals_the_reduced_graph(data, cell: RandomCell, reduce: str, shared: bool) -> None:
-    strains = data.draw(genotypes_of(cell))
-    batch = GenotypeBatch.from_lists(strains)
-    rng = np.random.default_rng(0)
+@settings(max_examples=100)
+@given(
+    data=st.data(),
+    cell=random_cells(),
+    reduce=st.sampled_from(REDUCES),
+    engine=ENGINES,
+    dense_share=DENSE_SHARES,
+    kernel=st.sampled_from(["auto", *KERNELS]),
+)
+def test_aggregation_equals_the_reduced_graph(
+    data: Any, cell: RandomCell, reduce: str, engine: Engine, dense_share: float, kernel: str
+) -> None:
+    """Whatever differs before, and with deletions that all strains share; the gradients are the oracle's."""
+    strains, batch = data.draw(batches_of(cell))
+    resident, execution = cell.resident, Execution(dense_share=dense_share)
     for relation in cell.edges:
-        shape = (cell.sizes[relation[0]], 1 if shared else len(strains), WIDTH)
-        x = rng.normal(size=shape)
-        expected = dense_aggregate(cell, relation, strains, np.broadcast_to(x, (shape[0], len(strains), WIDTH)), reduce)
-        upstream = torch.as_tensor(rng.normal(size=expected.shape))
-        gradients = {}
+        values = data.draw(values_of(cell.sizes[relation[0]], len(strains), WIDTH))
+        expected = dense_aggregate(cell, relation, strains, values.whole(len(strains)), reduce)
+        oracle: list[Tensor] | None = None
         for strategy in STRATEGIES:
-            leaf = torch.tensor(x, requires_grad=True)
-            perturbed = perturb(cell.resident, batch, strategy)
-            y = perturbed.aggregate(relation, DenseStates(leaf), reduce).dense()
-            torch.testing.assert_close(y.detach(), torch.as_tensor(expected), **TOLERANCE)
-            (y * upstream).sum().backward() if y.requires_grad else None
-            gradients[strategy] = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        for strategy, gradient in gradients.items():
-            torch.testing.assert_close(gradient, gradients["edge_subgraph"], msg=strategy, **TOLERANCE)
+            with engine():
+                perturbed = perturb(resident, batch, strategy, kernel, execution=execution)
+                y = perturbed.aggregate(relation, states_of(perturbed, values), reduce).whole()
+                agree([y], [expected], strategy)
+                found = gradients(y, values.leaves)
+            oracle = oracle or found  # `edge_subgraph` comes first
+            agree(found, oracle, strategy)
 
 
-@settings(max_examples=60, deadline=None)
+def make_layers(cell: RandomCell, conv: str, how: str, norm: str, residual: bool) -> nn.ModuleList:
+    """Three layers over all relations, GIN (sums) or SAGE (means)."""
+
+    def make_conv(relation: Relation) -> nn.Module:
+        if conv == "sage":
+            return SAGEConv(relation, WIDTH)
+        return GINConv(relation, WIDTH, hidden=5, layers=2, activation="tanh", dropout=0.0)
+
+    return nn.ModuleList(
+        HeteroLayer(
+            list(cell.edges),
+            make_conv,
+            width=WIDTH,
+            cross_relation=CrossRelation(how, heads=2, activation="gelu"),
+            norm=norm,
+            activation="gelu",
+            dropout=0.0,
+            residual=residual,
+        )
+        for _ in range(3)
+    ).double()
+
+
+@pytest.mark.parametrize("how", CROSS_RELATION)
+@settings(max_examples=15)
+@given(
+    data=st.data(),
+    cell=random_cells(),
+    conv=st.sampled_from(["gin", "sage"]),
+    norm=st.sampled_from(["layer", "none"]),
+    residual=st.booleans(),
+    recompute=st.booleans(),
+    engine=ENGINES,
+    dense_share=DENSE_SHARES,
+)
+def test_several_layers_agree_forward_and_in_every_gradient(
+    how: str,
+    data: Any,
+    cell: RandomCell,
+    conv: str,
+    norm: str,
+    residual: bool,
+    recompute: bool,
+    engine: Engine,
+    dense_share: float,
+) -> None:
+    _, batch = data.draw(batches_of(cell))
+    torch.manual_seed(0)
+    resident, layers = cell.resident, make_layers(cell, conv, how, norm, residual)
+    inputs = {t: Values(torch.randn(n, WIDTH, dtype=torch.float64, requires_grad=True)) for t, n in cell.sizes.items()}
+    execution = Execution(recompute=recompute, dense_share=dense_share)
+
+    def results(strategy: str) -> list[Tensor]:
+        perturbed = perturb(resident, batch, strategy, execution=execution)
+        states = {t: states_of(perturbed, values) for t, values in inputs.items()}
+        for layer in layers:
+            states = layer(perturbed, states)
+        whole = torch.cat([states[t].whole() for t in cell.sizes])
+        leaves = [leaf for values in inputs.values() for leaf in values.leaves]
+        return [whole.detach(), *gradients(whole, [*leaves, *layers.parameters()])]
+
+    expected = results("edge_subgraph")
+    with engine():
+        for strategy in ("node_mask", "difference"):
+            agree(results(strategy), expected, strategy)
+
+
+@settings(max_examples=60)
 @given(data=st.data(), cell=random_cells())
-def test_keep_masks_follow_the_definition(data, cell: RandomCell) -> None:
-    strains = data.draw(genotypes_of(cell))
-    keep = perturb(cell.resident, GenotypeBatch.from_lists(strains)).keep
+def test_keep_masks_follow_the_definition(data: Any, cell: RandomCell) -> None:
+    strains, batch = data.draw(batches_of(cell))
+    kept = perturb(cell.resident, batch).kept
+    base = cell.keep(list(batch.shared))
+    for node_type, expected in base.items():
+        np.testing.assert_array_equal(kept[node_type].base_N1[:, 0].numpy(), expected, err_msg=node_type)
     for b, strain in enumerate(strains):
         for node_type, expected in cell.keep(strain).items():
-            np.testing.assert_array_equal(keep[node_type][:, b].numpy(), expected, err_msg=node_type)
+            np.testing.assert_array_equal(kept[node_type].strains_NB[:, b].numpy(), expected, err_msg=node_type)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), cell=random_cells())
-def test_pooling_leaves_out_lost_nodes(data, cell: RandomCell) -> None:
+def test_pooling_leaves_out_lost_nodes(data: Any, cell: RandomCell) -> None:
     strains = data.draw(genotypes_of(cell))
-    keep = perturb(cell.resident, GenotypeBatch.from_lists(strains)).keep["gene"]
-    rng = np.random.default_rng(1)
-    gate, value = rng.normal(size=(*keep.shape, 1)), rng.normal(size=(*keep.shape, WIDTH))
-    pooled = DenseStates(torch.tensor(value)).softmax_pool(DenseStates(torch.tensor(gate)), keep)
-    for b, strain in enumerate(strains):
-        kept = cell.keep(strain)["gene"]
-        share = np.exp(gate[kept, b])
-        expected = (share * value[kept, b]).sum(0) / share.sum() if kept.any() else np.zeros(WIDTH)
-        np.testing.assert_allclose(pooled[b].numpy(), expected, atol=1e-10)
+    batch, number = GenotypeBatch.from_lists(strains), cell.sizes["gene"]
+    value, gate = (data.draw(values_of(number, len(strains), width)) for width in (WIDTH, 1))
+    leaves = [*value.leaves, *gate.leaves]
+    oracle: list[Tensor] | None = None
+    for strategy in STRATEGIES:
+        perturbed = perturb(cell.resident, batch, strategy)
+        pooled = states_of(perturbed, value).pool(states_of(perturbed, gate), perturbed.kept["gene"])
+        whole = torch.cat([pooled.base_1H, pooled.base_1H + pooled.difference_BH])
+        logits, rows = (x.whole(len(strains)).detach().numpy() for x in (gate, value))
+        for b, strain in enumerate(strains):
+            kept = cell.keep(strain)["gene"]
+            share = np.exp(logits[kept, b])
+            expected = (share * rows[kept, b]).sum(0) / share.sum() if kept.any() else np.zeros(WIDTH)
+            np.testing.assert_allclose(whole[b + 1].detach().numpy(), expected, atol=1e-10)
+        share_N1 = torch.softmax(gate.base_NH, 0)
+        torch.testing.assert_close(pooled.base_1H, share_N1.T @ value.base_NH, **TOLERANCE)
+        found = gradients(whole, leaves)
+        oracle = oracle or found
+        agree(found, oracle, strategy)
 
 
 def test_unknown_strategy_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"unknown strategy\n  got:      nodemask\n  expected: .*node_mask"):
         perturb(None, GenotypeBatch.from_lists([[0]]), "nodemask")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_reduction_that_does_not_exist_is_refused(strategy: str) -> None:
+    cell = RandomCell({"gene": 2}, {("gene", "physical", "gene"): (np.array([0]), np.array([1]))}, {})
+    perturbed = perturb(cell.resident, GenotypeBatch.from_lists([[0]]), strategy)
+    states = perturbed.start(torch.ones(2, 1, dtype=torch.float64))
+    with pytest.raises(
+        ConfigError,
+        match=r"messages cannot be reduced so\n  got:      max\n  expected: sum or mean\n  do:       choose one",
+    ):
+        perturbed.aggregate(("gene", "physical", "gene"), states, "max")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine on which DGL has no GPU")

@@ -12,12 +12,11 @@ from dglcell.errors import DataError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
-from dglcell.kernels.attention import GATv2Score
 from dglcell.kernels.spmm import KERNELS
-from dglcell.perturbation.choices import DENSE_SHARE, Choices
+from dglcell.nn.gatv2 import GATv2Score
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
-from dglcell.perturbation.states import States
+from dglcell.perturbation.states import DENSE_SHARE, Execution
 from dglcell.profiling.bench.generate import generated_cell
 from dglcell.profiling.bench.real import real_cell
 
@@ -32,7 +31,7 @@ SUMS += [("difference", kernel, DENSE_SHARE) for kernel in KERNELS] + [("differe
 WAYS = {"sum": SUMS, "mean": SUMS}
 WAYS["attention"] = [(strategy, "auto", DENSE_SHARE) for strategy in ("edge_mask", "node_mask", "difference")]
 WAYS["attention"] += [("difference", "auto", NEVER_DENSE)]
-"""How messages are received → strategy, kernel, and the share of changed rows that makes states dense."""
+"""How messages are received → strategy, kernel, and the share of listed pairs from which all are computed."""
 
 
 @pytest.fixture(scope="module", params=["generated", "public"])
@@ -51,7 +50,7 @@ def strains_of(cell: CellGraph) -> GenotypeBatch:
     assert isinstance(degrees, Tensor)
     hub = int(degrees.argmax())
     others = [gene for gene in range(6) if gene != hub]
-    return GenotypeBatch.from_lists([[hub, *others[:2]], others[2:4], [others[4]]]).with_wild_type()
+    return GenotypeBatch.from_lists([[hub, *others[:2]], others[2:4], [others[4]], []])
 
 
 def outcome(resident: ResidentCell, strains: GenotypeBatch, relation: Relation, how: str, way: tuple) -> list[Tensor]:
@@ -62,15 +61,14 @@ def outcome(resident: ResidentCell, strains: GenotypeBatch, relation: Relation, 
     x_NH = torch.randn(number, WIDTH, generator=generator, dtype=torch.float64).requires_grad_()
     vector = torch.randn(HEADS, WIDTH // HEADS, generator=generator, dtype=torch.float64).requires_grad_()
     upstream = torch.randn(number, strains.num_strains, WIDTH, generator=generator, dtype=torch.float64)
-    choices = Choices(strategy, dense_share)
-    perturbed = perturb(resident, strains, strategy, kernel, choices=choices)
-    states = States.shared(x_NH)
+    perturbed = perturb(resident, strains, strategy, kernel, execution=Execution(dense_share=dense_share))
+    states = perturbed.start(x_NH)
     for _ in range(2):
         if how == "attention":
             states = perturbed.attend(relation, states, states, GATv2Score(vector))
         else:
             states = perturbed.aggregate(relation, states, how)
-    y_NBH = states.dense().expand(-1, strains.num_strains, -1)
+    y_NBH = states.whole()
     (y_NBH * upstream).sum().backward()
     assert x_NH.grad is not None
     return [y_NBH.detach(), x_NH.grad, *([] if vector.grad is None else [vector.grad])]

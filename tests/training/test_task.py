@@ -222,9 +222,10 @@ def test_classes_are_learnt_as_probabilities(binary: Tiny, tmp_path: Path) -> No
         "loss=bce",
         "data.normalise=logistic",
         "trainer.epochs=25",
+        "model.combination=mean",
         "optimizer.lr=0.02",
     ]
-    result = binary.train(tmp_path, *options, "optimizer.lr=0.02")
+    result = binary.train(tmp_path, *options)
     rows = history(result.directory)
     assert rows[0]["train/loss"] == pytest.approx(np.log(2), rel=0.1)
     assert rows[-1]["train/loss"] < 0.8 * rows[0]["train/loss"]

@@ -31,6 +31,8 @@ def methods() -> dict[str, MethodSpec]:
     - ``pyg_spmm``: the same with ``EdgeIndex``, the best that PyG offers: a sparse product on [N, B · H].
     - ``dgl_edge_subgraph``: DGL, every strain's graph by itself.
     - ``edge_mask``, ``node_mask:KERNEL``, ``difference:KERNEL``, and ``auto`` where there is such a strategy.
+    - ``node_mask_compiled`` and ``difference_compiled``, with ``torch.compile`` for layers, and the same with
+      ``_bfloat16``, with differences in half precision.
     - ``dango``: another model, see `Dango`; with ``_dense`` as the project before computed it.
     """
     specs = [
@@ -47,6 +49,11 @@ def methods() -> dict[str, MethodSpec]:
             name = WITHOUT_KERNEL.get(strategy) or ("auto" if strategy == "auto" else f"{strategy}:{kernel}")
             build = partial(build_ours, strategy=strategy, kernel=kernel)
             specs.append(MethodSpec(name, build, strategy=strategy, kernel=kernel))
+    for strategy in ("node_mask", "difference"):
+        for half in (False, True):
+            build = partial(build_ours, strategy=strategy, kernel="auto", compiled=True, half=half)
+            name = f"{strategy}_compiled{'_bfloat16' if half else ''}"
+            specs.append(MethodSpec(name, build, strategy=strategy, kernel="auto", compiled=True))
     specs.append(MethodSpec("dango", build_dango, same_predictions=False))
     specs.append(MethodSpec("dango_dense", partial(build_dango, dense=True), same_predictions=False))
     return {spec.name: spec for spec in specs}

@@ -15,8 +15,8 @@ from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
 from dglcell.nn.pooling import AttentionPooling
+from dglcell.perturbation.deletions import keep_masks
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.knockout import keep_masks
 from dglcell.profiling.bench.methods.method import Method, UnsupportedError
 from dglcell.profiling.bench.methods.pyg_convs import MaskedConv, Replicated, Shared, SharedConv, SpmmConv
 from dglcell.profiling.bench.workload import Workload
@@ -112,7 +112,7 @@ class PygCell(Method):
             return global_part
         genes_BK, present_BK = genotypes.padded()
         local_part = weights.local_head(wild_type.flatten(0, -2)[genes_BK], genes_BK, present_BK)
-        return 0.5 * (global_part + local_part)
+        return weights.combination(global_part, local_part)[0]
 
     def _encode(self, layout: Layout) -> Tensor:
         x = layout.spread(self.weights.encoder.inputs(GENE))

@@ -18,7 +18,6 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.cross_relation import CROSS_RELATION
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.kept_base import KeptBase
 from tests.random_cells import RandomCell, random_cells
 
 
@@ -121,27 +120,28 @@ def test_it_is_given_up_when_weights_change(change: Callable[[HeteroCell], None]
     torch.testing.assert_close(after, model(BATCH).phenotypes.detach(), rtol=1e-12, atol=1e-12)
 
 
-def kept_by(model: HeteroCell) -> KeptBase | None:
-    with torch.inference_mode():
-        return model._wild_type.of(model)
+def kept_by(model: HeteroCell) -> dict[tuple[int, ...], list[int]]:
+    """Where the tensors lie that are kept of each base."""
+    return {genes: [tensor.data_ptr() for tensor in kept] for genes, kept in model._base_cache._lists.items()}
 
 
-def test_it_is_kept_in_evaluation_only() -> None:
-    model = make_model(fixed_cell())
+@pytest.mark.parametrize("strategy", ["difference", "node_mask"])
+def test_it_is_kept_in_evaluation_only(strategy: str) -> None:
+    model = make_model(fixed_cell(), strategy=strategy)
     predict(model, [BATCH])
     kept = kept_by(model)
-    assert kept is not None
-    made = {number: tensor.data_ptr() for number, tensor in kept._tensors.items()}
-    # Inputs of three node types, and products of the relations of two layers.
-    assert len(made) >= 3 + 5
+    # Inputs of three node types, products of the relations of two layers, and updates of their nodes.
+    assert len(kept[()]) >= 3 + 5 + 4
     predict(model, [GenotypeBatch.from_lists([[3], [0, 1]]), BATCH])
-    assert kept_by(model) is kept
-    assert {number: kept._tensors[number].data_ptr() for number in made} == made
-    assert len(kept._tensors) == len(made)
+    assert kept_by(model) == kept
+    model(BATCH)
+    assert kept_by(model) == kept, "gradients are on: nothing is kept, and nothing is given up"
     model.train()
-    assert kept_by(model) is None
-    assert model._wild_type.of(model.eval()) is None, "gradients are on"
-    assert kept_by(model) is not kept
+    assert kept_by(model) == {}
+    predict(model, [BATCH])
+    assert kept_by(model) == {}
+    predict(model.eval(), [BATCH])
+    assert len(kept_by(model)[()]) == len(kept[()])
 
 
 @pytest.mark.parametrize("conv", CONVS)
@@ -171,15 +171,15 @@ def test_what_strains_share_is_kept_until_others_share_something_else() -> None:
     assert model.shares_deletions
     assert not make_model(fixed_cell(), strategy="node_mask").shares_deletions
 
-    def kept_for(*shared: int) -> KeptBase:
+    def kept_for(*shared: int) -> dict[tuple[int, ...], list[int]]:
         lists = [[*shared, gene] for gene in range(4) if gene not in shared]
         predict(model, [dataclasses.replace(GenotypeBatch.from_lists(lists), shared=shared)])
-        kept = kept_by(model)
-        assert kept is not None
-        return kept.of_strain(shared)
+        return kept_by(model)
 
     first = kept_for(0, 1)
-    assert len(first._tensors) > 1
-    assert kept_for(0, 1) is first
-    assert kept_for(0, 2) is not first
-    assert kept_for(0, 1) is not first
+    assert set(first) == {(), (0, 1)}
+    assert len(first[0, 1]) > 1
+    assert kept_for(0, 1) == first
+    second = kept_for(0, 2)
+    assert set(second) == {(), (0, 2)}
+    assert second[()] == first[()]

@@ -1,0 +1,474 @@
+"""Attention along edges with any score, without a tensor as large as edges × strains.
+
+A score is a function ``score(keys, queries, weights) -> logits``. It gets the ends of some edges row by row: keys and
+queries of shape [rows, H], and the fixed weights of the edges of shape [rows], or None where the relation has none. It
+returns [rows, A] logits, one for each of A heads. It is written for tensors, row by row; ``attend_differences`` and
+``attend_pairs`` call it with a ``PerturbedTensor`` in place of each tensor, so that it gives differences of logits
+without subtracting two nearly equal numbers. The values that are averaged are the keys, split into A heads side by
+side.
+
+Edges are taken in blocks: rectangles of nodes with about as many in-edges each. What lies between a block's rows and
+its result is computed anew in the backward pass. Gradients reach keys, queries and all that a score refers to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+from dglcell.graph.rectangles import Rectangle, rectangles
+from dglcell.graph.resident import ResidentRelation
+from dglcell.kernels.rows import add_rows
+from dglcell.perturbation.differences import PerturbedTensor, share_changes
+
+Score = Callable[[Any, Any, Any], Any]
+"""See the module's docstring."""
+
+Keep = tuple[Tensor, Tensor]
+"""[N, C] and [M, C] bool: which sources and which destinations there are; an edge is alive iff both its ends are."""
+
+BLOCK_BYTES = {"cpu": 2**22, "cuda": 2**28}
+"""Size of the largest tensors of a block, by device: in cache on a CPU, few launches on a GPU."""
+
+
+def attend(edges: ResidentRelation, keys_NCH: Tensor, queries_MCH: Tensor, keep: Keep, score: Score) -> Tensor:
+    r"""Attention of destination nodes to the sources of their surviving in-edges, column by column.
+
+    .. math::
+        y_v = \sum_{u} \mathrm{softmax}_u(\mathrm{score}(k_u, q_v, w_{uv}))\; k_u
+
+    Args:
+        edges: from N source to M destination nodes; parallel edges count each.
+        keys_NCH: [N, C, H] keys of the sources.
+        queries_MCH: [M, C, H] queries of the destinations.
+        keep: [N, C] and [M, C] bool.
+        score: see the module's docstring.
+
+    Returns:
+        [M, C, H] in the type of the keys; zero for lost nodes and those without surviving in-edges.
+
+    Raises:
+        RuntimeError: the score's number of heads does not divide H.
+    """
+    dtype = torch.promote_types(torch.promote_types(keys_NCH.dtype, queries_MCH.dtype), torch.float32)
+    keys, queries = _Table(keys_NCH, dtype), _Table(queries_MCH, dtype)
+    nodes, shapes = edges.by_in_degree
+
+    def block(rows: slice, width: int, columns: slice) -> Tensor:
+        node = nodes[rows]
+        edge, present = in_edges(edges, node, width)
+        source = edges.src[edge]
+        alive = _both(keep, source, node, columns) & present.unsqueeze(-1)
+        key = keys.take(source, columns)
+        query = queries.take(node, columns).unsqueeze(1).expand(key.shape)
+        weight = _weights(edges, edge, dtype)
+        if weight is not None:
+            weight = weight.unsqueeze(-1).expand(alive.shape).flatten()
+        logits = score(key.flatten(0, 2), query.flatten(0, 2), weight).unflatten(0, alive.shape)
+        return _weighted(_shares(logits, alive), key)
+
+    pieces = _Pieces(queries_MCH.shape, keys_NCH)
+    for rows, width, columns in cut(shapes, keys_NCH.shape[1], block_rows(keys_NCH)):
+        pieces.add(nodes[rows], columns, _recomputed(block, keys.x, rows, width, columns))
+    return pieces.together()
+
+
+def attend_differences(
+    edges: ResidentRelation,
+    keys: tuple[Tensor, Tensor | None],
+    queries: tuple[Tensor, Tensor | None],
+    base_keep: Keep,
+    keep: Keep,
+    score: Score,
+) -> Tensor:
+    """By how much every strain's attention differs from that of the base, without cancellation.
+
+    Args:
+        edges: from N source to M destination nodes; parallel edges count each.
+        keys: [N, H] the base's keys, and [N, B, H] differences of B strains from them, None for none.
+        queries: [M, H] the base's queries, and [M, B, H] differences, None for none.
+        base_keep: [N, 1] and [M, 1] bool of the base.
+        keep: [N, B] and [M, B] bool of the strains.
+        score: see the module's docstring.
+
+    Returns:
+        [M, B, H] in the type of the keys' differences (else of the queries' differences, else of the base). It is
+        minus the base's attention for nodes that are lost or have no surviving in-edge. Sums are float32 at least.
+
+    Raises:
+        RuntimeError: the score's number of heads does not divide H.
+    """
+    tables = _Tables(keys, queries)
+    nodes, shapes = edges.by_in_degree
+
+    def block(rows: slice, width: int, columns: slice) -> Tensor:
+        node = nodes[rows]
+        edge, present = in_edges(edges, node, width)
+        source = edges.src[edge]
+        alive_base = _both(base_keep, source, node, slice(None)) & present.unsqueeze(-1)
+        alive = _both(keep, source, node, columns) & present.unsqueeze(-1)
+        key_delta = None if tables.key_delta is None else tables.key_delta.take(source, columns)
+        query_delta = None if tables.query_delta is None else tables.query_delta.take(node, columns)
+        weight = _weights(edges, edge, tables.dtype)
+        key, query = tables.key.take(source), tables.query.take(node)
+        return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score)
+
+    pieces = _Pieces((edges.num_dst, keep[1].shape[1], keys[0].shape[1]), tables.like)
+    for rows, width, columns in cut(shapes, keep[1].shape[1], block_rows(keys[0])):
+        pieces.add(nodes[rows], columns, _recomputed(block, tables.key.x, rows, width, columns))
+    return pieces.together()
+
+
+def attend_pairs(
+    edges: ResidentRelation,
+    pairs: tuple[Tensor, Tensor],
+    keys: tuple[Tensor, Tensor | None],
+    table_NB: Tensor,
+    queries: tuple[Tensor, Tensor | None],
+    base_keep: Keep,
+    keep: Keep,
+    score: Score,
+) -> Tensor:
+    """``attend_differences`` for some (destination, strain) pairs only, with differences of keys in a list.
+
+    Args:
+        edges: from N source to M destination nodes; parallel edges count each.
+        pairs: [K] int64 destination nodes and [K] int64 strains.
+        keys: [N, H] the base's keys, and [S, H] differences from them, None for none.
+        table_NB: [N, B] int32 row of the keys' differences for every source and strain; negative for none.
+        queries: [M, H] the base's queries, and [K, H] differences of the pairs, None for none.
+        base_keep: [N, 1] and [M, 1] bool of the base.
+        keep: [N, B] and [M, B] bool of the strains.
+        score: see the module's docstring.
+
+    Returns:
+        [K, H], see ``attend_differences``.
+
+    Raises:
+        RuntimeError: the score's number of heads does not divide H.
+    """
+    nodes, strains = pairs
+    if keys[1] is not None:
+        # Sources without a difference take a row of zeros.
+        keys = keys[0], torch.nn.functional.pad(keys[1], (0, 0, 0, 1))
+    tables = _Tables(keys, queries)
+    degrees, order = torch.sort(edges.in_degrees[nodes], descending=True, stable=True)
+
+    def block(rows: slice, width: int, columns: slice) -> Tensor:
+        place = order[rows]
+        node, strain = nodes[place], strains[place].unsqueeze(1)
+        edge, present = in_edges(edges, node, width)
+        source = edges.src[edge]
+        alive_base = _both(base_keep, source, node, slice(None)) & present.unsqueeze(-1)
+        alive = (keep[0][source, strain] & keep[1][node.unsqueeze(1), strain] & present).unsqueeze(-1)
+        key_delta = query_delta = None
+        if tables.key_delta is not None:
+            row = table_NB[source, strain].long()
+            row = torch.where(row < 0, len(tables.key_delta.x) - 1, row)
+            key_delta = tables.key_delta.take(row).unsqueeze(2)
+        if tables.query_delta is not None:
+            query_delta = tables.query_delta.take(place).unsqueeze(1)
+        weight = _weights(edges, edge, tables.dtype)
+        key, query = tables.key.take(source), tables.query.take(node)
+        return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score)
+
+    pieces = _Pieces((len(nodes), 1, keys[0].shape[1]), tables.like)
+    for rows, width, columns in cut(rectangles(degrees.cpu().numpy()), 1, block_rows(keys[0])):
+        pieces.add(order[rows], columns, _recomputed(block, tables.key.x, rows, width, columns))
+    return pieces.together().squeeze(1)
+
+
+def _difference(
+    keys: tuple[Tensor, Tensor | None],
+    queries: tuple[Tensor, Tensor | None],
+    weight: Tensor | None,
+    alive_base: Tensor,
+    alive: Tensor,
+    score: Score,
+) -> Tensor:
+    """Differences of q nodes with K slots for in-edges each, in b strains.
+
+    Args:
+        keys: [q, K, H] of the base, and [q, K, b, H].
+        queries: [q, H] of the base, and [q, b, H].
+        weight: [q, K] of the edges, or None.
+        alive_base, alive: [q, K, 1] and [q, K, b] bool, false for empty slots.
+        score: see the module's docstring.
+
+    Returns:
+        [q, b, H].
+    """
+    (key, key_delta), (query, query_delta), shape = keys, queries, alive.shape
+    query = query.unsqueeze(1).expand(key.shape)
+    if query_delta is not None:
+        query_delta = query_delta.unsqueeze(1).expand(*shape, -1).flatten(0, 2)
+    logits = score(
+        PerturbedTensor(key.flatten(0, 1), None if key_delta is None else key_delta.flatten(0, 2), shape[2]),
+        PerturbedTensor(query.flatten(0, 1), query_delta, shape[2]),
+        # Perturbed by nothing, so that products with perturbed keys find out which row belongs to which.
+        None if weight is None else PerturbedTensor(weight.flatten(), None, shape[2]),
+    )
+    # A score that looks at neither keys nor queries gives plain logits.
+    base, delta = (logits.base, logits.delta) if isinstance(logits, PerturbedTensor) else (logits, None)
+    base = base.unflatten(0, (*shape[:2], 1))
+    delta = None if delta is None else delta.unflatten(0, shape)
+    out: Tensor = _Averages.apply(base, delta, key, key_delta, alive_base, alive)
+    return out
+
+
+class _Averages(torch.autograd.Function):
+    """Differences of averages of keys, given those of logits: a few passes over memory forward and backward.
+
+    With p the base's shares, p' = p + c a strain's, b the base's keys and δ differences of keys: ``Σ c b + Σ p' δ``.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        delta: Tensor | None,
+        key: Tensor,
+        key_delta: Tensor | None,
+        alive_base: Tensor,
+        alive: Tensor,
+    ) -> Tensor:
+        """Take [q, K, 1, A], [q, K, b, A], [q, K, H], [q, K, b, H], [q, K, 1] and [q, K, b]; give [q, b, H]."""
+        share = _shares(logits, alive_base)
+        # Spread over heads and strains: memory in one piece is several times faster to go through.
+        none = share.new_zeros(1, 1, 1, 1)
+        change = share_changes(share, logits, none if delta is None else delta, -3, alive.unsqueeze(-1))
+        out = torch.einsum("qkba,qkad->qbad", change, _split(key, change)).flatten(2)
+        if key_delta is not None:
+            out += _weighted(share + change, key_delta)
+        ctx.save_for_backward(share, change, key, key_delta)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        share, change, key, key_delta = ctx.saved_tensors
+        grad = _split(grad, share)
+        d_key = torch.einsum("qkba,qbad->qkad", change, grad).flatten(2)
+        # How much the results depend on c, and by which part of that on p, which is a part of p' too.
+        d_change, d_share, d_key_delta = torch.einsum("qkad,qbad->qkba", _split(key, share), grad), None, None
+        new_share = share + change
+        if key_delta is not None:
+            upstream = grad.unsqueeze(1)
+            product = _split(key_delta, share) * upstream
+            d_share = product.sum(-1)
+            d_change += d_share
+            d_key_delta = torch.mul(new_share.unsqueeze(-1), upstream, out=product).flatten(3)
+        # A softmax's gradient is p (g − Σ p g). That of c is the difference of two of them, again without cancellation.
+        rest = d_change - (new_share * d_change).sum(1, keepdim=True)
+        d_delta = new_share * rest
+        moved = (change * d_change).sum(1, keepdim=True).sum(2, keepdim=True)
+        d_logits = (change * rest).sum(2, keepdim=True) - share * moved
+        if d_share is not None:
+            d_share = d_share.sum(2, keepdim=True)
+            d_logits += share * (d_share - (share * d_share).sum(1, keepdim=True))
+        return d_logits, d_delta if ctx.needs_input_grad[1] else None, d_key, d_key_delta, None, None
+
+
+def _shares(logits: Tensor, alive: Tensor) -> Tensor:
+    """[q, K, b, A] softmax over the slots that are alive; zero for the others."""
+    gone = ~alive.unsqueeze(-1)
+    # A finite floor keeps nodes without any edge free of NaN; then all slots have a share, which is taken away.
+    return torch.softmax(logits.masked_fill(gone, torch.finfo(logits.dtype).min), dim=1).masked_fill(gone, 0)
+
+
+def _weighted(share: Tensor, x: Tensor) -> Tensor:
+    """[q, b, H] sums over slots of x [q, K, b, H], each head with shares of its own [q, K, b, A]."""
+    return (share.unsqueeze(-1) * _split(x, share)).sum(1).flatten(2)
+
+
+def _split(x: Tensor, share: Tensor) -> Tensor:
+    """[…, H] as [..., A, H / A], for as many heads as the shares have."""
+    return x.unflatten(-1, (share.shape[-1], -1))
+
+
+class _Sums:
+    """Where a backward pass adds up gradients of a table's rows."""
+
+    def __init__(self, shape: torch.Size, dtype: torch.dtype) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.total: Tensor | None = None
+
+    def add(self, rows: Tensor, columns: slice, grad: Tensor) -> None:
+        if self.total is None:
+            self.total = torch.zeros(self.shape, dtype=self.dtype, device=grad.device)
+        if len(self.shape) == 2 or grad.shape[1] == self.shape[1]:
+            add_rows(self.total.view(len(self.total), -1), rows, grad.reshape(len(rows), -1))
+        else:
+            self.total[:, columns].index_add_(0, rows, grad)
+
+    def take(self) -> Tensor | None:
+        """The sums; the next backward pass begins anew."""
+        total, self.total = self.total, None
+        return total
+
+
+class _Table:
+    """A tensor of which blocks take rows.
+
+    Its gradient is added up block by block in one place: autograd by itself would make a tensor as large as the whole
+    table for every block.
+    """
+
+    def __init__(self, x: Tensor, dtype: torch.dtype) -> None:
+        self._sums = _Sums(x.shape, dtype)
+        self.x: Tensor = _Whole.apply(x, self._sums)
+
+    def take(self, rows: Tensor, columns: slice = slice(None)) -> Tensor:
+        """[*rows.shape, …] rows of some columns, in the type of the sums."""
+        out: Tensor = _Take.apply(self.x, self._sums, rows.flatten(), columns)
+        return out.unflatten(0, rows.shape)
+
+
+class _Whole(torch.autograd.Function):
+    """The table itself. Its backward pass runs after those of all ``_Take``, which pass no gradient on."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, sums: _Sums) -> Tensor:
+        ctx.sums, ctx.dtype = sums, x.dtype
+        ctx.set_materialize_grads(False)
+        return x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, None]:
+        total = ctx.sums.take()
+        return None if total is None else total.to(ctx.dtype), None
+
+
+class _Take(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, sums: _Sums, rows: Tensor, columns: slice) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.sums, ctx.columns = sums, columns
+        return (x if x.dim() == 2 else x[:, columns]).index_select(0, rows).to(sums.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, ...]:
+        ctx.sums.add(ctx.saved_tensors[0], ctx.columns, grad)
+        return None, None, None, None
+
+
+class _Tables:
+    """Keys and queries of the base and their differences, as tables of one precision.
+
+    Attributes:
+        dtype: float32 at least.
+        like: in whose type the result is.
+    """
+
+    def __init__(self, keys: tuple[Tensor, Tensor | None], queries: tuple[Tensor, Tensor | None]) -> None:
+        self.dtype = torch.float32
+        for x in (*keys, *queries):
+            self.dtype = self.dtype if x is None else torch.promote_types(self.dtype, x.dtype)
+        self.like = next(x for x in (keys[1], queries[1], keys[0]) if x is not None)
+        self.key, self.query = _Table(keys[0], self.dtype), _Table(queries[0], self.dtype)
+        self.key_delta = None if keys[1] is None else _Table(keys[1], self.dtype)
+        self.query_delta = None if queries[1] is None else _Table(queries[1], self.dtype)
+
+
+class _Pieces:
+    """A result [m, b, H] put together from blocks; zero where there is none."""
+
+    def __init__(self, shape: tuple[int, ...], like: Tensor) -> None:
+        self._shape, self._like = shape, like
+        self._places: list[tuple[Tensor, slice]] = []
+        self._pieces: list[Tensor] = []
+
+    def add(self, rows: Tensor, columns: slice, piece: Tensor) -> None:
+        self._places.append((rows, columns))
+        self._pieces.append(piece)
+
+    def together(self) -> Tensor:
+        out: Tensor = _Together.apply(self._shape, self._like.detach(), self._places, *self._pieces)
+        return out
+
+
+class _Together(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, shape: tuple[int, ...], like: Tensor, places: list[tuple[Tensor, slice]], *pieces: Tensor
+    ) -> Tensor:
+        ctx.places, ctx.dtypes = places, [piece.dtype for piece in pieces]
+        out = like.new_zeros(shape)
+        for (rows, columns), piece in zip(places, pieces, strict=True):
+            out[:, columns].index_copy_(0, rows, piece.to(out.dtype))
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        parts = zip(ctx.places, ctx.dtypes, strict=True)
+        grads = [grad[:, columns].index_select(0, rows).to(dtype) for (rows, columns), dtype in parts]
+        return None, None, None, *grads
+
+
+def _recomputed(block: Callable[..., Tensor], table: Tensor, *where: Any) -> Tensor:
+    """``block(*where)`` in full precision; keeps nothing for the backward pass, which computes it again.
+
+    Args:
+        block: computes one block.
+        table: any of its inputs; says on which device random numbers are drawn.
+        where: the block.
+    """
+
+    def compute(_: Tensor) -> Tensor:
+        with torch.autocast(table.device.type, enabled=False):
+            return block(*where)
+
+    if not torch.is_grad_enabled():
+        return compute(table)
+    out: Tensor = checkpoint(compute, table, use_reentrant=False)
+    return out
+
+
+def _both(keep: Keep, source: Tensor, node: Tensor, columns: slice) -> Tensor:
+    """[q, K, b] bool: whether both ends of edges are kept."""
+    there = keep[0][:, columns].index_select(0, source.flatten()).unflatten(0, source.shape)
+    return there & keep[1][:, columns].index_select(0, node).unsqueeze(1)
+
+
+def _weights(edges: ResidentRelation, edge: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """[q, K] weights of some edges; None where the relation has none."""
+    return None if edges.weight is None else edges.weight[edge].to(dtype)
+
+
+def in_edges(edges: ResidentRelation, nodes: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """[n, width] in-edges of nodes that have 1 … ``width`` of them (the last one repeated), and which are real."""
+    first, degree = edges.in_starts[nodes].unsqueeze(1), edges.in_degrees[nodes].unsqueeze(1)
+    slots = torch.arange(width, device=nodes.device)
+    return first + torch.minimum(slots, degree - 1), slots < degree
+
+
+def block_rows(x: Tensor) -> int:
+    """How many rows as wide as those of ``x`` a block may have."""
+    row_bytes = x.shape[-1] * torch.promote_types(x.dtype, torch.float32).itemsize
+    return BLOCK_BYTES.get(x.device.type, BLOCK_BYTES["cpu"]) // row_bytes
+
+
+def cut(shapes: list[Rectangle], num_strains: int, limit: int) -> Iterator[tuple[slice, int, slice]]:
+    """Cut rectangles so that rows × width × strains is no more than ``limit``.
+
+    A node with so many in-edges that they are too many even alone is computed a few strains at a time; those of one
+    node in one strain are never cut.
+
+    Yields:
+        Rows, width, strains.
+    """
+    for shape in shapes:
+        strains = min(num_strains, max(1, limit // shape.width))
+        step = max(1, limit // (shape.width * strains))
+        for row in range(shape.first, shape.last, step):
+            rows = slice(row, min(row + step, shape.last))
+            for strain in range(0, num_strains, strains):
+                yield rows, shape.width, slice(strain, min(strain + strains, num_strains))

@@ -1,0 +1,128 @@
+"""How deletions are applied: which nodes a strain keeps, what the others would have sent, and what reaches whom."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import CATALYSES, GENE, REACTION
+from dglcell.kernels.rows import add_rows
+from dglcell.kernels.spmm import spmm
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.row_index import RowIndex
+
+
+def keep_masks(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:
+    """Which nodes every strain keeps.
+
+    A gene is lost exactly if it is deleted. A reaction node stands for one enzyme complex (one AND-term of the rule)
+    in one direction, so it is lost if any of its genes is; a reaction without a rule and every metabolite are kept.
+
+    Returns:
+        node type → [N, B] bool.
+    """
+    num_strains = genotypes.num_strains
+    device = genotypes.genes.device
+    keep = {
+        node_type: torch.ones(number, num_strains, dtype=torch.bool, device=device)
+        for node_type, number in cell.num_nodes.items()
+    }
+    keep[GENE] = keep_genes(cell.num_nodes[GENE], genotypes)
+    if CATALYSES in cell.relations:
+        deleted_NB = (~keep[GENE]).to(torch.float32)
+        keep[REACTION] = spmm(cell[CATALYSES], deleted_NB, weighted=False) < 0.5
+    return keep
+
+
+def keep_genes(num_genes: int, genotypes: GenotypeBatch) -> Tensor:
+    """[N, B] bool: which genes every strain keeps."""
+    keep_NB = torch.ones(num_genes, genotypes.num_strains, dtype=torch.bool, device=genotypes.genes.device)
+    return keep_NB.index_put_((genotypes.genes, genotypes.strains), torch.zeros_like(keep_NB[0, 0]))
+
+
+class Kept:
+    """Which nodes of one type the base and the strains keep.
+
+    Attributes:
+        base_N1: [N, 1] bool; every strain has lost what the base has not.
+        strains_NB: [N, B] bool.
+    """
+
+    def __init__(self, base_N1: Tensor, strains_NB: Tensor) -> None:
+        self.base_N1, self.strains_NB = base_N1, strains_NB
+
+    @cached_property
+    def lost(self) -> RowIndex:
+        """The pairs that the base keeps and the strain does not."""
+        return RowIndex(~self.strains_NB & self.base_N1)
+
+    @cached_property
+    def absent(self) -> RowIndex:
+        """The pairs that the strain does not keep, whether the base does or not."""
+        return RowIndex(~self.strains_NB)
+
+
+def sent(kept: Kept, base_NH: Tensor, delta_NBH: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """[N, B, H] by how much what the nodes send differs from what the base's nodes send.
+
+    A kept node sends its difference; a lost one sends nothing, which differs by −b from the base.
+
+    Args:
+        kept: of the nodes.
+        base_NH: the base's states.
+        delta_NBH: the strains' differences; None where there are none.
+        dtype: of the result.
+    """
+    lost_NBH = -(base_NH * kept.base_N1).to(dtype).unsqueeze(1)
+    delta = lost_NBH.new_zeros(()) if delta_NBH is None else delta_NBH.to(dtype)
+    return torch.where(kept.strains_NB.unsqueeze(-1), delta, lost_NBH)
+
+
+def received(kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
+    """[M, B, H] the same of what nodes receive: nothing where they are lost, which differs by −y from the base.
+
+    Args:
+        kept: of the receiving nodes.
+        base_MH: what the base's nodes receive.
+        sums_MBH: sums of ``sent`` over the in-edges.
+    """
+    return torch.where(kept.strains_NB.unsqueeze(-1), sums_MBH, -base_MH.to(sums_MBH.dtype).unsqueeze(1))
+
+
+def replace_lost(kept: Kept, base_NH: Tensor, delta_NBH: Tensor) -> Tensor:
+    """``sent`` and ``received`` where the lost pairs are listed: the other rows are copied, not compared.
+
+    Args:
+        kept: of the nodes; lost pairs are few.
+        base_NH: the base's states.
+        delta_NBH: differences of all pairs.
+
+    Returns:
+        [N, B, H] with −b in the rows of lost pairs, and zero in those that the base lacks too.
+    """
+    out: Tensor = _ReplaceLost.apply(base_NH * kept.base_N1, delta_NBH, kept.absent)
+    return out
+
+
+class _ReplaceLost(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, base_NH: Tensor, delta_NBH: Tensor, lost: RowIndex) -> Tensor:
+        ctx.lost, ctx.dtype = lost, base_NH.dtype
+        out = delta_NBH.clone(memory_format=torch.contiguous_format)
+        out.flatten(0, 1).index_copy_(0, lost.keys, -base_NH.index_select(0, lost.nodes).to(out.dtype))
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        lost, grad = ctx.lost, grad.contiguous().clone()
+        flat = grad.flatten(0, 1)
+        base = grad.new_zeros(len(grad), grad.shape[-1], dtype=torch.promote_types(ctx.dtype, torch.float32))
+        add_rows(base, lost.nodes, -flat.index_select(0, lost.keys).to(base.dtype))
+        flat.index_fill_(0, lost.keys, 0)
+        return base.to(ctx.dtype), grad, None

@@ -1,0 +1,141 @@
+"""States of any strategy from plain tensors, and what the tests of strategies have in common."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dglcell.kernels import rows
+from dglcell.perturbation import difference
+from dglcell.perturbation import states as states_module
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import PerturbedCell
+from dglcell.perturbation.row_index import RowIndex
+from dglcell.perturbation.states import DifferenceStates, States, WholeStates
+from tests.random_cells import RandomCell, genotypes_of
+
+TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
+
+
+@dataclass
+class Values:
+    """States of all nodes of a type in plain tensors, of which gradients can be taken.
+
+    Attributes:
+        base_NH: of the base.
+        delta_NBH: by how much strains differ from it; None where none does.
+        mask_NB: the pairs that differ, where they are listed; None for all.
+    """
+
+    base_NH: Tensor
+    delta_NBH: Tensor | None = None
+    mask_NB: Tensor | None = None
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        return [self.base_NH] if self.delta_NBH is None else [self.base_NH, self.delta_NBH]
+
+    def whole(self, strains: int) -> Tensor:
+        """[N, B, H]."""
+        base_N1H = self.base_NH.unsqueeze(1)
+        if self.delta_NBH is None:
+            return base_N1H.expand(-1, strains, -1)
+        return base_N1H + (self.delta_NBH if self.mask_NB is None else self.delta_NBH * self.mask_NB.unsqueeze(-1))
+
+    def under(self, start: States) -> States:
+        """As a strategy keeps them, whose states are ``start`` before anything differs."""
+        if self.delta_NBH is None:
+            return start
+        if isinstance(start, WholeStates):
+            whole_NBH = self.whole(start.num_strains)
+            return WholeStates(torch.cat([self.base_NH.unsqueeze(1), whole_NBH], dim=1), start.num_strains)
+        assert isinstance(start, DifferenceStates)
+        if self.mask_NB is None:
+            return start.with_difference(self.base_NH, self.delta_NBH)
+        index = RowIndex(self.mask_NB)
+        return start.with_difference(self.base_NH, self.delta_NBH.flatten(0, 1)[index.keys], index)
+
+
+def states_of(perturbed: PerturbedCell, values: Values) -> States:
+    """The values as the strategy of ``perturbed`` keeps them."""
+    return values.under(perturbed.start(values.base_NH))
+
+
+@st.composite
+def values_of(draw: st.DrawFn, nodes: int, strains: int, width: int) -> Values:
+    """No pair differs, all of them do, or no, some or all pairs are listed."""
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
+
+    how = draw(st.sampled_from(["same", "dense", 0.0, 0.3, 1.0]))
+    if how == "same":
+        return Values(random(nodes, width))
+    mask_NB = None if how == "dense" else torch.rand(nodes, strains, generator=generator) < how
+    return Values(random(nodes, width), random(nodes, strains, width), mask_NB)
+
+
+@st.composite
+def batches_of(draw: st.DrawFn, cell: RandomCell) -> tuple[list[list[int]], GenotypeBatch]:
+    """Strains as lists and as a batch, some of which delete genes in common, so that the base lacks them."""
+    strains = draw(genotypes_of(cell))
+    shared = draw(st.lists(st.integers(0, cell.sizes["gene"] - 1), max_size=2, unique=True))
+    strains = [[*shared, *(gene for gene in strain if gene not in shared)] for strain in strains]
+    return strains, dataclasses.replace(GenotypeBatch.from_lists(strains), shared=tuple(shared))
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Limits that change how results are found, but not the results."""
+
+    push_cost: float
+    attend_share: float
+    rows_in_block: int
+    compiled: bool
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(difference, "PUSH_COST", self.push_cost)
+            patch.setattr(difference, "MARK_COST", self.push_cost)
+            patch.setattr(difference, "ATTEND_SHARE", self.attend_share)
+            patch.setitem(states_module.ROWS_IN_BLOCK, "cpu", self.rows_in_block)
+            if not self.compiled:
+                patch.setattr(rows, "COMPILED_DEVICES", ())
+            yield
+
+
+ENGINES = st.builds(
+    Engine,
+    st.sampled_from([0.0, 2.0, float("inf")]),
+    st.sampled_from([0.0, 0.25, 1e9]),
+    st.sampled_from([7, 4096]),
+    st.booleans(),
+)
+DENSE_SHARES = st.sampled_from([0.0, 0.2, 1e9, 1e9])
+"""From which share of listed pairs on all are computed."""
+
+
+def gradients(y: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
+    """Of a fixed random combination of the results."""
+    if not y.requires_grad:
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    upstream = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(1))
+    return list(torch.autograd.grad(y, leaves, upstream, allow_unused=True, materialize_grads=True))
+
+
+def agree(found: Sequence[Tensor], expected: Sequence[Tensor], where: str = "") -> None:
+    """To 1e-10 of the largest number: gradients that are zero by symmetry carry the rounding of the largest ones."""
+    scale = max([1.0, *(float(x.detach().abs().max()) for x in expected if x.numel())])
+    for number, (x, y) in enumerate(zip(found, expected, strict=True)):
+        assert x.shape == y.shape
+        error = float((x - y).detach().abs().max()) if x.numel() else 0.0
+        assert error <= 1e-10 * scale, f"{where}: number {number} differs by {error}"
