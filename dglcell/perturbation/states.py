@@ -262,7 +262,7 @@ class DifferenceStates(States):
         body = _Body(addends, states, self.execution.compile)
         deltas = [None if state.delta is None else state.dense().flatten(0, 1) for state in states]
         B = self.num_strains
-        nodes = max(1, ROWS_IN_BLOCK[self.base_NH.device.type] // B)
+        nodes = max(1, rows_in_block(self.base_NH.device) // B)
         blocks = zip(_split([s.base_NH for s in states], nodes), _split(deltas, nodes * B), strict=True)
         outs = [self._call(body, B, base, delta) for base, delta in blocks]
         return torch.cat([base for base, _ in outs]), torch.cat([delta for _, delta in outs]).unflatten(0, (-1, B))
@@ -299,7 +299,7 @@ class DifferenceStates(States):
         """Results of ranges of nodes, each with all its pairs."""
         n = len(starts)
         work = starts + torch.arange(n, device=starts.device)
-        cuts = torch.arange(0, number + n, ROWS_IN_BLOCK[starts.device.type], device=starts.device)
+        cuts = torch.arange(0, number + n, rows_in_block(starts.device), device=starts.device)
         first = sorted({*torch.searchsorted(work, cuts).tolist(), 0} - {n})
         nodes = [*first, n]
         pairs = (
@@ -351,6 +351,11 @@ def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None
     p_N1 = torch.softmax(logits_N1.masked_fill(~kept.base_N1, floor), dim=0) * kept.base_N1
     delta = logits_N1.new_zeros(1, 1) if delta_NB is None else delta_NB.to(p_N1.dtype)
     return p_N1, share_changes(p_N1, logits_N1, delta, -2, kept.strains_NB)
+
+
+def rows_in_block(device: torch.device) -> int:
+    """Rows that are computed together on a device; as many as on a GPU where it is neither CPU nor CUDA."""
+    return ROWS_IN_BLOCK["cpu" if device.type == "cpu" else "cuda"]
 
 
 class _Body:
