@@ -90,6 +90,11 @@ class CellEncoder(nn.Module):
             residual=config.residual,
         )
 
+    @property
+    def rows_per_strain(self) -> int:
+        """Rows that a strain has in all relations of all layers."""
+        return sum(self.cell[relation].num_dst for layer in self.plan for relation in layer)
+
     def spread_embeddings(self) -> None:
         """Scale freshly initialised embeddings to the standard deviation of the configuration."""
         with torch.no_grad():

@@ -43,7 +43,7 @@ class EncoderConfig(ModelConfig):
     local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; from 0.01 interactions are learnt slowly
     local_factors: int | None = 64  # factorisation: width of a gene's vector; its state is the vector where null
     local_deviations: bool = False  # factorisation: a free effect and vector per gene beside what the states give
-    recompute: bool = True  # compute layers once more in the backward pass, which takes a fraction of the memory
+    recompute: str = "auto"  # auto | true | false: layers twice, for less memory; auto where a step would keep gigabytes
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -66,9 +66,11 @@ class EncoderConfig(ModelConfig):
             raise ConfigError("`model.embedding_sd` must be positive", got=self.embedding_sd)
         if not 0 <= self.dropout < 1:
             raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
+        self.recompute = str(self.recompute).lower()  # YAML's true is "True" here
         for key, allowed in (
             ("conv", CONVS),
             ("local_kind", LOCAL_KINDS),
+            ("recompute", ("auto", "true", "false")),
         ):
             self.check_choice(key, allowed)
         if self.conv == "gatv2":

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -280,122 +281,171 @@ def _dropout(x: PerturbedTensor, p: float = 0.5, training: bool = True, inplace:
     return _multiply(x, PerturbedTensor(F.dropout(torch.ones_like(x.base), p), None, x.rows))
 
 
-# Activations: g(a + δ) − g(a).
+# Activations and norms: g(a + δ) − g(a), by one function of autograd.
 
 
-def _pointwise(difference: Callable[..., Tensor], function: Callable[..., Tensor]) -> Rule:
+@dataclass(frozen=True)
+class Curve:
+    """A function g of rows that is not linear, and what its difference is made of.
+
+    Attributes:
+        of_base: (a, *parameters) → what differences need of the base, computed once per node.
+        difference: (δ, what ``of_base`` gave, beside the differences, *parameters) → g(a + δ) − g(a). It may change δ.
+        gradient: (gradient of g(x), x, *parameters) → gradient of x.
+    """
+
+    of_base: Callable[..., tuple[Tensor, ...]]
+    difference: Callable[..., Tensor]
+    gradient: Callable[..., Tensor]
+
+
+class _CurveDifference(torch.autograd.Function):
+    """The difference of a ``Curve``.
+
+    With J the derivative of g, the gradient is ``J(a + δ)ᵀ grad`` for δ. For a it is the sum of these over the strains
+    minus ``J(a)ᵀ`` of the sum of grad: one row per node, and right to rounding of either term.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, delta: Tensor, rows: int | Tensor, curve: Curve, parameters: Any) -> Tensor:
+        ctx.save_for_backward(a, delta)
+        ctx.rows, ctx.curve, ctx.parameters = rows, curve, parameters
+        d = _paired(delta.to(torch.promote_types(a.dtype, delta.dtype)), len(a), rows)
+        # The caller's differences stay as they are.
+        d = d.clone() if d.dtype == delta.dtype else d
+        of_base = [_beside(x, rows) for x in curve.of_base(a, *parameters)]
+        out = curve.difference(d, *of_base, *parameters)
+        return (out.flatten(0, 1) if isinstance(rows, int) else out).to(delta.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        (a, delta), rows = ctx.saved_tensors, ctx.rows
+        wide = torch.promote_types(a.dtype, delta.dtype)
+        grad = _paired(grad.to(wide), len(a), rows)
+        x = _beside(a, rows) + _paired(delta, len(a), rows)
+        grad_d = ctx.curve.gradient(grad, x, *ctx.parameters)
+        grad_a = _summed(grad_d, len(a), rows)
+        grad_a = grad_a - ctx.curve.gradient(_summed(grad, len(a), rows), a.to(wide), *ctx.parameters)
+        flat = grad_d.flatten(0, 1) if isinstance(rows, int) else grad_d
+        return grad_a.to(a.dtype), flat.to(delta.dtype), None, None, None
+
+
+def _curve_difference(x: PerturbedTensor, curve: Curve, *parameters: Any) -> Tensor | None:
+    """Of a perturbed tensor, in the type of its differences; None where it has none."""
+    if x.delta is None:
+        return None
+    out: Tensor = _CurveDifference.apply(x.base, x.delta, x.rows, curve, parameters)
+    return out
+
+
+def _paired(delta: Tensor, number: int, rows: int | Tensor) -> Tensor:
+    """Differences in a shape that broadcasts with ``_beside``."""
+    return delta.unflatten(0, (number, rows)) if isinstance(rows, int) else delta
+
+
+def _beside(x: Tensor, rows: int | Tensor) -> Tensor:
+    """What belongs to a row of the base, beside its differences."""
+    return x.unsqueeze(1) if isinstance(rows, int) else x.index_select(0, rows)
+
+
+def _summed(paired: Tensor, number: int, rows: int | Tensor) -> Tensor:
+    """The sum over the differences that belong to each row of the base, added in order."""
+    if isinstance(rows, int):
+        return paired.sum(1)
+    out = paired.new_zeros(number, *paired.shape[1:])
+    width = paired.shape[1:].numel()
+    add_rows(out.view(-1, width), rows, paired.reshape(-1, width))
+    return out
+
+
+def _pointwise(curve: Curve, function: Callable[..., Tensor], *defaults: float) -> Rule:
+    """The rule of a function of single numbers that may have parameters."""
+
     def rule(x: PerturbedTensor, *args: Any, inplace: bool = False, **kwargs: Any) -> PerturbedTensor:
-        base = function(x.base, *args, **kwargs)
-        if x.delta is None:
-            return PerturbedTensor(base, None, x.rows)
-        a, delta = x.pair(x.base, x.delta)
-        return x.with_difference(
-            base, difference(a, delta.to(torch.promote_types(a.dtype, delta.dtype)), *args, **kwargs)
-        )
+        parameters = (*args, *kwargs.values()) or defaults
+        return PerturbedTensor(function(x.base, *args, **kwargs), _curve_difference(x, curve, *parameters), x.rows)
 
     return rule
 
 
-class _LeakyReluDifference(torch.autograd.Function):
-    """In few passes over memory: autograd through ``maximum`` and ``where`` takes three times as many."""
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, d: Tensor, slope: float) -> Tensor:
-        ctx.save_for_backward(a, d)
-        ctx.slope = slope
-        # relu(a + δ) − relu(a), without a sum of nearly equal numbers.
-        out = torch.maximum(d + a.clamp(max=0), -a.relu())
-        return out * (1 - slope) + slope * d
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        a, d = ctx.saved_tensors
-        grad_d = torch.ops.aten.leaky_relu_backward(grad, a + d, ctx.slope, False)
-        before = torch.ops.aten.leaky_relu_backward(grad.sum_to_size(a.shape), a, ctx.slope, False)
-        return grad_d.sum_to_size(a.shape) - before, grad_d, None
+def _alone(a: Tensor, *parameters: float) -> tuple[Tensor, ...]:
+    return (a,)
 
 
-def _relu_difference(a: Tensor, d: Tensor) -> Tensor:
-    return _leaky_relu_difference(a, d, 0.0)
+def _relu_difference(d: Tensor, a: Tensor) -> Tensor:
+    # Without a sum of nearly equal numbers.
+    return torch.maximum(d + a.clamp(max=0), -a.relu())
 
 
-def _leaky_relu_difference(a: Tensor, d: Tensor, negative_slope: float = 0.01) -> Tensor:
-    out: Tensor = _LeakyReluDifference.apply(a, d, negative_slope)
-    return out
+def _leaky_relu_difference(d: Tensor, a: Tensor, slope: float) -> Tensor:
+    return _relu_difference(d, a) * (1 - slope) + slope * d
 
 
-def _tanh_difference(a: Tensor, d: Tensor) -> Tensor:
+def _tanh_difference(d: Tensor, a: Tensor) -> Tensor:
     return d.tanh() * (1 - a.tanh() * (a + d).tanh())
 
 
-def _sigmoid_difference(a: Tensor, d: Tensor) -> Tensor:
-    # σ(a + δ) (1 − σ(a)) (1 − e^−δ); antisymmetric, so that the exponential stays below 1, with a slope at δ = 0.
+def _sigmoid_difference(d: Tensor, a: Tensor) -> Tensor:
+    # σ(a + δ) (1 − σ(a)) (1 − e^−δ); antisymmetric, so that the exponential stays below 1.
     rises = d > 0
     less = torch.expm1(torch.where(rises, -d, d))
     up, down = torch.where(rises, a + d, a), torch.where(rises, a, a + d)
     return torch.where(rises, -less, less) * up.sigmoid() * (-down).sigmoid()
 
 
-def _silu_difference(a: Tensor, d: Tensor) -> Tensor:
-    return d * (a + d).sigmoid() + a * _sigmoid_difference(a, d)
+def _silu_difference(d: Tensor, a: Tensor) -> Tensor:
+    return d * (a + d).sigmoid() + a * _sigmoid_difference(d, a)
 
 
-def _elu_difference(a: Tensor, d: Tensor, alpha: float = 1.0) -> Tensor:
-    up = _relu_difference(a, d)  # of the positive part; the rest is that of the negative part
+def _elu_difference(d: Tensor, a: Tensor, alpha: float) -> Tensor:
+    up = _relu_difference(d, a)  # of the positive part; the rest is that of the negative part
     low, change = a.clamp(max=0), d - up
     return up + alpha * low.exp() * torch.expm1(change)
 
 
-class _GeluDifference(torch.autograd.Function):
-    """g(a + δ) − g(a) of GELU: a Taylor sum for small δ, whose derivatives at the base are shared by all strains.
-
-    g' = Φ + aφ, g'' = φ(2 − a²), g''' = φ a(a² − 4), with Φ and φ of the standard normal distribution. Gradients are
-    g'(a + δ) for δ and g'(a + δ) − g'(a) for a, in the same two forms.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, d: Tensor) -> Tensor:
-        ctx.save_for_backward(a, d)
-        first, second, third, _ = _gelu_derivatives(a)
-        series = d * (first + d * (second / 2 + d * (third / 6)))
-        return torch.where(d.abs() < _taylor_radius(d.dtype), series, F.gelu(a + d) - F.gelu(a))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        a, d = ctx.saved_tensors
-        first, second, third, fourth = _gelu_derivatives(a)
-        series = d * (second + d * (third / 2 + d * (fourth / 6)))
-        x = a + d
-        direct = 0.5 * (1 + torch.erf(x * math.sqrt(0.5))) + x * _density(x) - first
-        slope_change = torch.where(d.abs() < _taylor_radius(d.dtype), series, direct)
-        return (grad * slope_change).sum_to_size(a.shape), grad * (first + slope_change)
-
-
-def _density(x: Tensor) -> Tensor:
-    return torch.exp(-0.5 * x * x) * (0.5 * math.sqrt(2 / math.pi))
-
-
-def _gelu_derivatives(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    density, square = _density(a), a * a
+def _gelu_of_base(a: Tensor) -> tuple[Tensor, ...]:
+    """a, g, g' = Φ + aφ, g'' / 2 = φ (2 − a²) / 2 and g''' / 6 = φ a (a² − 4) / 6 of GELU."""
+    density, square = torch.exp(-0.5 * a * a) * (0.5 * math.sqrt(2 / math.pi)), a * a
     first = 0.5 * (1 + torch.erf(a * math.sqrt(0.5))) + a * density
-    return first, density * (2 - square), density * a * (square - 4), density * (square * (7 - square) - 4)
+    return a, F.gelu(a), first, density * (1 - square / 2), density * a * (square - 4) / 6
 
 
-def _taylor_radius(dtype: torch.dtype) -> float:
-    """Up to which |δ| the Taylor sum is closer than the subtraction of two values."""
-    return 1e-4 if dtype == torch.float64 else 0.03
+def _gelu_difference(d: Tensor, a: Tensor, value: Tensor, first: Tensor, second: Tensor, third: Tensor) -> Tensor:
+    """A Taylor sum as far as it is closer than the subtraction of two values, and from there that subtraction."""
+    near = d.abs() < (1e-4 if d.dtype == torch.float64 else 0.03)
+    series = (d * third).add_(second).mul_(d).add_(first).mul_(d)
+    return torch.where(near, series, F.gelu(d.add_(a)).sub_(value))
 
 
-def _gelu_difference(a: Tensor, d: Tensor, approximate: str = "none") -> Tensor:
+def _gelu(x: PerturbedTensor, approximate: str = "none") -> PerturbedTensor:
     if approximate != "none":
-        return (F.gelu(a.double() + d, approximate=approximate) - F.gelu(a.double(), approximate=approximate)).to(d)
-    out: Tensor = _GeluDifference.apply(a, d)
-    return out
+        return _by_float64(F.gelu, x, approximate=approximate)
+    return PerturbedTensor(F.gelu(x.base), _curve_difference(x, GELU), x.rows)
 
 
-# Norms and softmax.
+def _centred(a: Tensor, eps: float, centre: bool) -> tuple[Tensor, ...]:
+    """c = a − mean(a), or a itself; and 1 / √(mean(c²) + ε)."""
+    c = a - a.mean(-1, keepdim=True) if centre else a
+    return c, ((c * c).mean(-1, keepdim=True) + eps).rsqrt()
+
+
+def _norm_difference(d: Tensor, c: Tensor, r: Tensor, eps: float, centre: bool) -> Tensor:
+    """``(c + e) r' − c r = e r' + c (r' − r)`` with e = δ − mean(δ), or δ itself."""
+    e = d.sub_(d.mean(-1, keepdim=True)) if centre else d
+    change = (e * (2 * c + e)).mean(-1, keepdim=True)
+    r_new = (1 / r.square() + change).clamp(min=eps).rsqrt()
+    return torch.addcmul(e * r_new, c, -change * (r * r_new).square() / (r + r_new))
+
+
+def _norm_gradient(grad: Tensor, x: Tensor, eps: float, centre: bool) -> Tensor:
+    if centre:
+        shape = [x.shape[-1]]
+        _, mean, r = torch.native_layer_norm(x, shape, None, None, eps)
+        out: Tensor = _aten.native_layer_norm_backward(grad, x, shape, mean, r, None, None, [True, False, False])[0]
+        return out
+    r = (x.square().mean(-1, keepdim=True) + eps).rsqrt()
+    return grad * r - x * (r * r * r * (grad * x).mean(-1, keepdim=True))
 
 
 def _layer_norm(
@@ -405,66 +455,36 @@ def _layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> PerturbedTensor:
-    """With c = a − mean(a), e = δ − mean(δ), s² = var(a) + ε: ``w (e / s' − c Δv / (s s' (s + s')))``."""
     base = F.layer_norm(x.base, list(normalized_shape), weight, bias, eps)
-    if x.delta is None:
-        return PerturbedTensor(base, None, x.rows)
-    a, delta = x.pair(x.base, x.delta)
-    delta = delta.to(torch.promote_types(a.dtype, delta.dtype))
-    c, e = a - a.mean(-1, keepdim=True), delta - delta.mean(-1, keepdim=True)
-    return x.with_difference(base, _normed(c, e, weight, eps))
+    return PerturbedTensor(base, _scaled_by(_curve_difference(x, NORM, eps, True), weight), x.rows)
 
 
 def _rms_norm(
     x: PerturbedTensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> PerturbedTensor:
     base = F.rms_norm(x.base, list(normalized_shape), weight, eps)
-    if x.delta is None:
-        return PerturbedTensor(base, None, x.rows)
-    a, delta = x.pair(x.base, x.delta)
-    delta = delta.to(torch.promote_types(a.dtype, delta.dtype))
-    return x.with_difference(base, _normed(a, delta, weight, torch.finfo(a.dtype).eps if eps is None else eps))
+    eps = torch.finfo(x.base.dtype).eps if eps is None else eps
+    return PerturbedTensor(base, _scaled_by(_curve_difference(x, NORM, eps, False), weight), x.rows)
 
 
-def _normed(c: Tensor, e: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    """By how much ``w c / √(mean(c²) + ε)`` differs for c + e."""
-    out: Tensor = _NormDifference.apply(c, e, eps)
-    return out if weight is None else out * weight
+def _scaled_by(delta: Tensor | None, weight: Tensor | None) -> Tensor | None:
+    return delta if weight is None else _scaled(delta, weight)
 
 
-class _NormDifference(torch.autograd.Function):
-    """``(c + e) r' − c r`` with r = 1 / √(mean(c²) + ε) and r' the same of c + e: e r' + c (r' − r).
-
-    The gradient of a normed row x r is ``r g − x r³ mean(g x)``: for e that of c + e, for c the difference of both,
-    in which nothing cancels either.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, c: Tensor, e: Tensor, eps: float) -> Tensor:
-        ctx.save_for_backward(c, e)
-        ctx.eps = eps
-        _, r_new, change = _inverse_norms(c, e, eps)
-        return e * r_new + c * change
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        c, e = ctx.saved_tensors
-        r, r_new, change = _inverse_norms(c, e, ctx.eps)
-        of_base, of_change = (grad * c).mean(-1, keepdim=True), (grad * e).mean(-1, keepdim=True)
-        cube, cubes = r_new * r_new * r_new, change * (r_new * r_new + r_new * r + r * r)
-        pull = cube * (of_base + of_change)
-        grad_e = grad * r_new - (c + e) * pull
-        grad_c = grad * change - e * pull - c * (cube * of_change + cubes * of_base)
-        return grad_c.sum_to_size(c.shape), grad_e.sum_to_size(e.shape), None
+_aten = torch.ops.aten
+NORM = Curve(_centred, _norm_difference, _norm_gradient)
+GELU = Curve(_gelu_of_base, _gelu_difference, _aten.gelu_backward)
+RELU = Curve(_alone, _relu_difference, lambda grad, x: _aten.threshold_backward(grad, x, 0))
+LEAKY_RELU = Curve(
+    _alone, _leaky_relu_difference, lambda grad, x, slope: _aten.leaky_relu_backward(grad, x, slope, False)
+)
+TANH = Curve(_alone, _tanh_difference, lambda grad, x: _aten.tanh_backward(grad, x.tanh()))
+SIGMOID = Curve(_alone, _sigmoid_difference, lambda grad, x: _aten.sigmoid_backward(grad, x.sigmoid()))
+SILU = Curve(_alone, _silu_difference, _aten.silu_backward)
+ELU = Curve(_alone, _elu_difference, lambda grad, x, alpha: _aten.elu_backward(grad, alpha, 1, 1, False, x))
 
 
-def _inverse_norms(c: Tensor, e: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """r, r' and r' − r."""
-    square = (c * c).mean(-1, keepdim=True) + eps
-    change = (e * (2 * c + e)).mean(-1, keepdim=True)
-    r, r_new = square.rsqrt(), (square + change).clamp(min=eps).rsqrt()
-    return r, r_new, -change * (r * r_new).square() / (r + r_new)
+# Softmax.
 
 
 def _softmax(x: PerturbedTensor, dim: int, *args: Any, **kwargs: Any) -> PerturbedTensor:
@@ -547,13 +567,13 @@ RULES: dict[str, Rule] = {
     "linear": _linear,
     "einsum": _einsum,
     "dropout": _dropout,
-    "relu": _pointwise(_relu_difference, F.relu),
-    "leaky_relu": _pointwise(_leaky_relu_difference, F.leaky_relu),
-    "tanh": _pointwise(_tanh_difference, torch.tanh),
-    "sigmoid": _pointwise(_sigmoid_difference, torch.sigmoid),
-    "silu": _pointwise(_silu_difference, F.silu),
-    "elu": _pointwise(_elu_difference, F.elu),
-    "gelu": _pointwise(_gelu_difference, F.gelu),
+    "relu": _pointwise(RELU, F.relu),
+    "leaky_relu": _pointwise(LEAKY_RELU, F.leaky_relu, 0.01),
+    "tanh": _pointwise(TANH, torch.tanh),
+    "sigmoid": _pointwise(SIGMOID, torch.sigmoid),
+    "silu": _pointwise(SILU, F.silu),
+    "elu": _pointwise(ELU, F.elu, 1.0),
+    "gelu": _gelu,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "softmax": _softmax,

@@ -25,9 +25,12 @@ from dglcell.perturbation.row_index import RowIndex, union
 DENSE_SHARE = 0.5
 """Without calibration: listed pairs, as a share of all, from which it is cheaper to compute all."""
 
-ROWS_IN_BLOCK = {"cpu": 1 << 12, "cuda": 1 << 22}
-"""Rows that are computed together, by device: few enough to stay in a core's cache, enough for fast matrix products;
-on a GPU as many as memory allows, so that the number of launches depends on no size."""
+ROWS_IN_BLOCK = {"cpu": 1 << 14, "cuda": 1 << 22}
+"""Rows that are computed together, by device: few enough to stay in a CPU's cache, so many that calls cost little; on
+a GPU as many as memory allows, so that the number of launches depends on no size."""
+
+KEPT_BYTES = 2 << 30
+"""What the layers of a step may keep for the backward pass on a CPU; on a GPU it is a quarter of its memory."""
 
 Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]
 """A function of rows and its arguments; None for one argument as it is."""
@@ -48,6 +51,15 @@ class Execution:
     recompute: bool = True
     compile: bool = False
     dense_share: float = DENSE_SHARE
+
+    @property
+    def bytes_kept(self) -> int:
+        """What a layer without recomputation keeps for the backward pass, about, for each number of a strain's row.
+
+        Plain torch keeps the arguments of a dozen operations; compiled code those that it cannot get by cheaply.
+        """
+        size = (self.dtype or torch.float32).itemsize
+        return size * (4 if self.compile else 12)
 
 
 class Pooled(NamedTuple):
@@ -351,6 +363,11 @@ def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None
     p_N1 = torch.softmax(logits_N1.masked_fill(~kept.base_N1, floor), dim=0) * kept.base_N1
     delta = logits_N1.new_zeros(1, 1) if delta_NB is None else delta_NB.to(p_N1.dtype)
     return p_N1, share_changes(p_N1, logits_N1, delta, -2, kept.strains_NB)
+
+
+def kept_bytes(device: torch.device) -> int:
+    """What the layers of a step may keep on a device for the backward pass without being computed once more."""
+    return torch.cuda.get_device_properties(device).total_memory // 4 if device.type == "cuda" else KEPT_BYTES
 
 
 def rows_in_block(device: torch.device) -> int:

@@ -94,17 +94,12 @@ def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, mo
         found = choose(model.to(device), batch.to(device), file=file)
         model.to("cpu")
         if file is None:
-            rows = prepared.training_strains * config.trainer.epochs * rows_per_strain(model)
+            rows = prepared.training_strains * config.trainer.epochs * model.encoder.rows_per_strain
             settings = config.trainer.precision, model.config.compile
             found = replace(found, choices=settle_execution(found.choices, *settings, device, rows))
         directory.path.mkdir(parents=True, exist_ok=True)
         write_choices(directory.choices, found)
     return read_choices(directory.choices).choices
-
-
-def rows_per_strain(model: HeteroCell) -> int:
-    """Rows that a strain has in all relations of all layers."""
-    return sum(model.cell[relation].num_dst for layer in model.encoder.plan for relation in layer)
 
 
 def fit(

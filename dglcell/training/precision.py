@@ -21,7 +21,7 @@ losses and weights stay in float32."""
 OLD_PRECISIONS = {"bf16-mixed": "bf16", "32": "32-true", "64": "64-true"}
 """Names that files of other programs use, and what stands for them here."""
 
-ROWS_WORTH_COMPILING = 3e8
+ROWS_WORTH_COMPILING = 2e9
 """Rows of a run, strain by strain and relation by relation, from which compiling (a minute or two) is paid back."""
 
 

