@@ -43,7 +43,9 @@ class EncoderConfig(ModelConfig):
     local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; from 0.01 interactions are learnt slowly
     local_factors: int | None = 64  # factorisation: width of a gene's vector; its state is the vector where null
     local_deviations: bool = False  # factorisation: a free effect and vector per gene beside what the states give
-    recompute: str = "auto"  # auto | true | false: layers twice, for less memory; auto where a step would keep gigabytes
+    recompute: str = (
+        "auto"  # auto | true | false: layers twice, for less memory; auto where a step would keep gigabytes
+    )
 
     def validate(self) -> None:
         """Check values and their combinations.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -10,6 +10,9 @@ import torch
 from dglcell.errors import CheckpointError
 from dglcell.graph.resident import ResidentCell
 from dglcell.perturbation.states import DENSE_SHARE, Execution
+
+COMPILED_DENSE_SHARE = 0.25
+"""Listed pairs, as a share of all, from which compiled layers compute all sooner than plain torch computes the list."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,14 @@ class Choices:
         """How rows are computed."""
         dtype = None if self.differences is None else getattr(torch, self.differences)
         return Execution(dtype, recompute, self.compile, self.dense_share)
+
+    def for_layers(self, *, compiled: bool, half: bool) -> Choices:
+        """The same where layers are compiled or not, and differences are in half precision or not.
+
+        Rows of a list run uncompiled, so that lists stop earlier to be worth it where layers are compiled.
+        """
+        share = min(self.dense_share, COMPILED_DENSE_SHARE) if compiled else self.dense_share
+        return replace(self, compile=compiled, differences="bfloat16" if half else None, dense_share=share)
 
     def apply(self, cell: ResidentCell) -> None:
         """Let ``kernel: auto`` of the cell's relations follow these choices."""

@@ -18,6 +18,9 @@ logger = logging.getLogger(__name__)
 RowFunction = Callable[[int | Tensor, Sequence[Tensor], Sequence[Tensor | None]], tuple[Tensor, Tensor | None]]
 """Owners of the rows, bases and differences of the arguments → those of the result; see ``PerturbedTensor``."""
 
+COMPILED_ROWS = 1 << 13
+"""Rows of the smallest block that is compiled: half of a block on a CPU."""
+
 VARIANTS = 64
 """Compiled forms of one function: by device, precision, which arguments differ, and structure of the layer."""
 
@@ -34,8 +37,10 @@ def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction
     def apply(
         rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
     ) -> tuple[Tensor, Tensor | None]:
-        # Rows that are listed differ in number from batch to batch, and are few: they would be compiled in vain.
-        return (run if isinstance(rows, int) else _run)(function, rows, bases, deltas)
+        # Rows that are listed differ in number from batch to batch, and are few: they would be compiled in vain. So
+        # would the last block of a batch and the last batch of an epoch be; and what is not trained on is soon over.
+        whole = isinstance(rows, int) and rows * len(bases[0]) >= COMPILED_ROWS and torch.is_grad_enabled()
+        return (run if whole else _run)(function, rows, bases, deltas)
 
     return apply
 

@@ -290,7 +290,7 @@ class Curve:
 
     Attributes:
         of_base: (a, *parameters) → what differences need of the base, computed once per node.
-        difference: (δ, what ``of_base`` gave, beside the differences, *parameters) → g(a + δ) − g(a). It may change δ.
+        difference: (δ, what ``of_base`` gave, beside the differences, *parameters) → g(a + δ) − g(a).
         gradient: (gradient of g(x), x, *parameters) → gradient of x.
     """
 
@@ -311,8 +311,6 @@ class _CurveDifference(torch.autograd.Function):
         ctx.save_for_backward(a, delta)
         ctx.rows, ctx.curve, ctx.parameters = rows, curve, parameters
         d = _paired(delta.to(torch.promote_types(a.dtype, delta.dtype)), len(a), rows)
-        # The caller's differences stay as they are.
-        d = d.clone() if d.dtype == delta.dtype else d
         of_base = [_beside(x, rows) for x in curve.of_base(a, *parameters)]
         out = curve.difference(d, *of_base, *parameters)
         return (out.flatten(0, 1) if isinstance(rows, int) else out).to(delta.dtype)
@@ -415,7 +413,7 @@ def _gelu_difference(d: Tensor, a: Tensor, value: Tensor, first: Tensor, second:
     """A Taylor sum as far as it is closer than the subtraction of two values, and from there that subtraction."""
     near = d.abs() < (1e-4 if d.dtype == torch.float64 else 0.03)
     series = (d * third).add_(second).mul_(d).add_(first).mul_(d)
-    return torch.where(near, series, F.gelu(d.add_(a)).sub_(value))
+    return torch.where(near, series, F.gelu(d + a).sub_(value))
 
 
 def _gelu(x: PerturbedTensor, approximate: str = "none") -> PerturbedTensor:
@@ -424,28 +422,50 @@ def _gelu(x: PerturbedTensor, approximate: str = "none") -> PerturbedTensor:
     return PerturbedTensor(F.gelu(x.base), _curve_difference(x, GELU), x.rows)
 
 
-def _centred(a: Tensor, eps: float, centre: bool) -> tuple[Tensor, ...]:
-    """c = a − mean(a), or a itself; and 1 / √(mean(c²) + ε)."""
-    c = a - a.mean(-1, keepdim=True) if centre else a
-    return c, ((c * c).mean(-1, keepdim=True) + eps).rsqrt()
+class _NormDifference(torch.autograd.Function):
+    """Of ``c / √(mean(c²) + ε)`` with c = a − mean(a), or a itself: ``e r' + c (r' − r)`` with e the change of c.
+
+    Gradients as in ``_CurveDifference``.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, delta: Tensor, rows: int | Tensor, eps: float, centre: bool) -> Tensor:
+        d = _paired(delta.to(torch.promote_types(a.dtype, delta.dtype)), len(a), rows)
+        mean_a, mean_d = (x.mean(-1, keepdim=True) if centre else x.new_zeros(()) for x in (a, d))
+        r = ((a - mean_a).square().mean(-1, keepdim=True) + eps).rsqrt()
+        c, e = _beside(a - mean_a, rows), d - mean_d
+        r_new, change = _inverse_norms(_beside(r, rows), (e * (2 * c + e)).mean(-1, keepdim=True), eps)
+        ctx.rows, ctx.centre = rows, centre
+        ctx.save_for_backward(a, delta, mean_a, r, mean_d, r_new)
+        out = torch.addcmul(e * r_new, c, change)
+        return (out.flatten(0, 1) if isinstance(rows, int) else out).to(delta.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        (a, delta, mean_a, r, mean_d, r_new), rows = ctx.saved_tensors, ctx.rows
+        wide = torch.promote_types(a.dtype, delta.dtype)
+        grad = _paired(grad.to(wide), len(a), rows)
+        x = _beside(a, rows) + _paired(delta, len(a), rows)
+        mean = _beside(mean_a, rows) + mean_d if ctx.centre else mean_a
+        grad_d = _norm_gradient(grad, x, mean, r_new, ctx.centre)
+        base = _norm_gradient(_summed(grad, len(a), rows), a.to(wide), mean_a, r, ctx.centre)
+        flat = grad_d.flatten(0, 1) if isinstance(rows, int) else grad_d
+        return (_summed(grad_d, len(a), rows) - base).to(a.dtype), flat.to(delta.dtype), None, None, None
 
 
-def _norm_difference(d: Tensor, c: Tensor, r: Tensor, eps: float, centre: bool) -> Tensor:
-    """``(c + e) r' − c r = e r' + c (r' − r)`` with e = δ − mean(δ), or δ itself."""
-    e = d.sub_(d.mean(-1, keepdim=True)) if centre else d
-    change = (e * (2 * c + e)).mean(-1, keepdim=True)
-    r_new = (1 / r.square() + change).clamp(min=eps).rsqrt()
-    return torch.addcmul(e * r_new, c, -change * (r * r_new).square() / (r + r_new))
-
-
-def _norm_gradient(grad: Tensor, x: Tensor, eps: float, centre: bool) -> Tensor:
+def _norm_gradient(grad: Tensor, x: Tensor, mean: Tensor, r: Tensor, centre: bool) -> Tensor:
     if centre:
         shape = [x.shape[-1]]
-        _, mean, r = torch.native_layer_norm(x, shape, None, None, eps)
         out: Tensor = _aten.native_layer_norm_backward(grad, x, shape, mean, r, None, None, [True, False, False])[0]
         return out
-    r = (x.square().mean(-1, keepdim=True) + eps).rsqrt()
     return grad * r - x * (r * r * r * (grad * x).mean(-1, keepdim=True))
+
+
+def _inverse_norms(r: Tensor, change: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """r' = 1 / √(1 / r² + change), at most 1 / √ε, and r' − r."""
+    r_new = (1 / r.square() + change).clamp(min=eps).rsqrt()
+    return r_new, -change * (r * r_new).square() / (r + r_new)
 
 
 def _layer_norm(
@@ -456,7 +476,7 @@ def _layer_norm(
     eps: float = 1e-5,
 ) -> PerturbedTensor:
     base = F.layer_norm(x.base, list(normalized_shape), weight, bias, eps)
-    return PerturbedTensor(base, _scaled_by(_curve_difference(x, NORM, eps, True), weight), x.rows)
+    return PerturbedTensor(base, _norm_difference(x, weight, eps, True), x.rows)
 
 
 def _rms_norm(
@@ -464,15 +484,17 @@ def _rms_norm(
 ) -> PerturbedTensor:
     base = F.rms_norm(x.base, list(normalized_shape), weight, eps)
     eps = torch.finfo(x.base.dtype).eps if eps is None else eps
-    return PerturbedTensor(base, _scaled_by(_curve_difference(x, NORM, eps, False), weight), x.rows)
+    return PerturbedTensor(base, _norm_difference(x, weight, eps, False), x.rows)
 
 
-def _scaled_by(delta: Tensor | None, weight: Tensor | None) -> Tensor | None:
+def _norm_difference(x: PerturbedTensor, weight: Tensor | None, eps: float, centre: bool) -> Tensor | None:
+    if x.delta is None:
+        return None
+    delta: Tensor = _NormDifference.apply(x.base, x.delta, x.rows, eps, centre)
     return delta if weight is None else _scaled(delta, weight)
 
 
 _aten = torch.ops.aten
-NORM = Curve(_centred, _norm_difference, _norm_gradient)
 GELU = Curve(_gelu_of_base, _gelu_difference, _aten.gelu_backward)
 RELU = Curve(_alone, _relu_difference, lambda grad, x: _aten.threshold_backward(grad, x, 0))
 LEAKY_RELU = Curve(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -250,12 +249,30 @@ def test_a_compiled_function_of_rows_gives_the_same(known: bool) -> None:
     torch.manual_seed(0)
     layer = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.LayerNorm(4), nn.Linear(4, 4)).double()
     values = Values(torch.randn(9, 4).double().requires_grad_(), torch.randn(9, 3, 4).double().requires_grad_())
-    with contextlib.ExitStack() as stack:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "COMPILED_ROWS", 1)
         if not known:
-            patch = stack.enter_context(pytest.MonkeyPatch.context())
             patch.setattr(compiled, "compiler_works", lambda: False)
         found = [
             [y.detach(), *gradients(y, [*values.leaves, *layer.parameters()])]
             for y in (start(values, 3, Execution(compile=c)).map(layer).whole() for c in (False, True))
         ]
     agree(found[1], found[0])
+
+
+@pytest.mark.parametrize(("rows", "training"), [(3, True), (2, True), (3, False)])
+def test_only_whole_blocks_of_training_are_compiled(rows: int, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every other size would be compiled anew, for little."""
+    called = []
+
+    def run(*arguments: Any) -> tuple[Tensor, Tensor | None]:
+        called.append(arguments)
+        return compiled._run(*arguments)
+
+    monkeypatch.setattr(compiled, "compiler_works", lambda: True)
+    monkeypatch.setattr(compiled, "_compiled_run", lambda: run)
+    monkeypatch.setattr(compiled, "COMPILED_ROWS", 27)
+    values = Values(torch.randn(9, 4).double(), torch.randn(9, rows, 4).double())
+    with torch.set_grad_enabled(training):
+        start(values, rows, Execution(compile=True)).map(nn.GELU())
+    assert bool(called) == (rows * 9 >= 27 and training)

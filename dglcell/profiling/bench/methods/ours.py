@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from torch import Tensor
 
 from dglcell.kernels.spmm import check_kernel
@@ -50,5 +48,5 @@ def build_ours(
     choices = Choices.default(device)
     if strategy == "auto":
         choices = choose(model, workload.genotypes.to(device)).choices
-    model.choose(replace(choices, compile=compiled, differences="bfloat16" if half else None))
+    model.choose(choices.for_layers(compiled=compiled, half=half))
     return Ours(model)
