@@ -21,6 +21,7 @@ import torch
 from dglcell.files import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.memory import keep_freed_memory
+from dglcell.memory_use import measured_memory
 from dglcell.profiling.bench.generate import generated_cell
 from dglcell.profiling.bench.machine import processor_name
 from dglcell.profiling.bench.methods import choose_methods
@@ -40,6 +41,11 @@ def measure(cell: CellGraph, text: str, rounds: int) -> dict[str, Any]:
     for spec in choose_methods(methods.split(",")):
         steps[spec.name] = training_step(spec.build(workload, "cpu"), workload, setting.dtype)
         steps[spec.name]()  # compiles
+    peaks = {}
+    for name, step in steps.items():
+        with measured_memory("cpu") as peak:
+            step()
+        peaks[name] = peak.bytes
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
         for name, step in steps.items():
@@ -52,6 +58,7 @@ def measure(cell: CellGraph, text: str, rounds: int) -> dict[str, Any]:
         "rounds": rounds,
         "seconds_median": {name: round(statistics.median(s), 4) for name, s in seconds.items()},
         "seconds_best": {name: round(min(s), 4) for name, s in seconds.items()},
+        "peak_bytes": peaks,
         "auto_over_best_pinned": auto_over_pinned(seconds),
     }
 

@@ -310,8 +310,9 @@ class _CurveDifference(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, delta: Tensor, rows: int | Tensor, curve: Curve, parameters: Any) -> Tensor:
         ctx.save_for_backward(a, delta)
         ctx.rows, ctx.curve, ctx.parameters = rows, curve, parameters
-        d = _paired(delta.to(torch.promote_types(a.dtype, delta.dtype)), len(a), rows)
-        of_base = [_beside(x, rows) for x in curve.of_base(a, *parameters)]
+        wide = _wide(a, delta)
+        d = _paired(delta.to(wide), len(a), rows)
+        of_base = [_beside(x, rows) for x in curve.of_base(a.to(wide), *parameters)]
         out = curve.difference(d, *of_base, *parameters)
         return (out.flatten(0, 1) if isinstance(rows, int) else out).to(delta.dtype)
 
@@ -319,9 +320,9 @@ class _CurveDifference(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         (a, delta), rows = ctx.saved_tensors, ctx.rows
-        wide = torch.promote_types(a.dtype, delta.dtype)
+        wide = _wide(a, delta)
         grad = _paired(grad.to(wide), len(a), rows)
-        x = _beside(a, rows) + _paired(delta, len(a), rows)
+        x = _beside(a.to(wide), rows) + _paired(delta, len(a), rows)
         grad_d = ctx.curve.gradient(grad, x, *ctx.parameters)
         grad_a = _summed(grad_d, len(a), rows)
         grad_a = grad_a - ctx.curve.gradient(_summed(grad, len(a), rows), a.to(wide), *ctx.parameters)
@@ -335,6 +336,11 @@ def _curve_difference(x: PerturbedTensor, curve: Curve, *parameters: Any) -> Ten
         return None
     out: Tensor = _CurveDifference.apply(x.base, x.delta, x.rows, curve, parameters)
     return out
+
+
+def _wide(a: Tensor, delta: Tensor) -> torch.dtype:
+    """What a difference is computed in: single precision or better."""
+    return torch.promote_types(torch.promote_types(a.dtype, delta.dtype), torch.float32)
 
 
 def _paired(delta: Tensor, number: int, rows: int | Tensor) -> Tensor:
@@ -430,10 +436,11 @@ class _NormDifference(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, delta: Tensor, rows: int | Tensor, eps: float, centre: bool) -> Tensor:
-        d = _paired(delta.to(torch.promote_types(a.dtype, delta.dtype)), len(a), rows)
-        mean_a, mean_d = (x.mean(-1, keepdim=True) if centre else x.new_zeros(()) for x in (a, d))
-        r = ((a - mean_a).square().mean(-1, keepdim=True) + eps).rsqrt()
-        c, e = _beside(a - mean_a, rows), d - mean_d
+        wide = _wide(a, delta)
+        base, d = a.to(wide), _paired(delta.to(wide), len(a), rows)
+        mean_a, mean_d = (x.mean(-1, keepdim=True) if centre else x.new_zeros(()) for x in (base, d))
+        r = ((base - mean_a).square().mean(-1, keepdim=True) + eps).rsqrt()
+        c, e = _beside(base - mean_a, rows), d - mean_d
         r_new, change = _inverse_norms(_beside(r, rows), (e * (2 * c + e)).mean(-1, keepdim=True), eps)
         ctx.rows, ctx.centre = rows, centre
         ctx.save_for_backward(a, delta, mean_a, r, mean_d, r_new)
@@ -444,9 +451,9 @@ class _NormDifference(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         (a, delta, mean_a, r, mean_d, r_new), rows = ctx.saved_tensors, ctx.rows
-        wide = torch.promote_types(a.dtype, delta.dtype)
+        wide = _wide(a, delta)
         grad = _paired(grad.to(wide), len(a), rows)
-        x = _beside(a, rows) + _paired(delta, len(a), rows)
+        x = _beside(a.to(wide), rows) + _paired(delta, len(a), rows)
         mean = _beside(mean_a, rows) + mean_d if ctx.centre else mean_a
         grad_d = _norm_gradient(grad, x, mean, r_new, ctx.centre)
         base = _norm_gradient(_summed(grad, len(a), rows), a.to(wide), mean_a, r, ctx.centre)

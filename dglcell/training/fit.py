@@ -93,10 +93,10 @@ def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, mo
         file = None if model.config.choices is None else Path(model.config.choices)
         found = choose(model.to(device), batch.to(device), file=file)
         model.to("cpu")
-        if file is None:
-            rows = prepared.training_strains * config.trainer.epochs * model.encoder.rows_per_strain
-            settings = config.trainer.precision, model.config.compile
-            found = replace(found, choices=settle_execution(found.choices, *settings, device, rows))
+        rows = prepared.training_strains * config.trainer.epochs * model.encoder.rows_per_strain
+        settings = config.trainer.precision, model.config.compile
+        settled = settle_execution(found.choices, *settings, device, rows, pinned=file is not None)
+        found = replace(found, choices=settled)
         directory.path.mkdir(parents=True, exist_ok=True)
         write_choices(directory.choices, found)
     return read_choices(directory.choices).choices

@@ -45,7 +45,9 @@ def lightning_precision(name: str) -> str:
     return "64-true" if OLD_PRECISIONS.get(name, name) == "64-true" else "32-true"
 
 
-def settle_execution(choices: Choices, precision: str, compiled: str, device: torch.device, rows: float) -> Choices:
+def settle_execution(
+    choices: Choices, precision: str, compiled: str, device: torch.device, rows: float, *, pinned: bool = False
+) -> Choices:
     """Choices with the precision of differences, and whether layers are compiled.
 
     Args:
@@ -54,15 +56,17 @@ def settle_execution(choices: Choices, precision: str, compiled: str, device: to
         compiled: ``model.compile``: auto, true or false.
         device: where the run computes.
         rows: how many rows, strain by strain and relation by relation, the run computes.
+        pinned: let ``auto`` stand for what ``choices`` say, which are another run's.
     """
     name = OLD_PRECISIONS.get(precision, precision)
     if name != precision:
         log.info(
             "`trainer.precision: %s` stands for `%s` here: only differences are in half precision", precision, name
         )
-    worth = rows >= ROWS_WORTH_COMPILING if compiled == "auto" else compiled == "true"
-    compile_layers = worth and compiler_works()
-    half = name == "bf16" or (name == "auto" and compile_layers and multiplies_bfloat16_fast(device))
+    wanted = choices.compile if pinned else rows >= ROWS_WORTH_COMPILING
+    compile_layers = (wanted if compiled == "auto" else compiled == "true") and compiler_works()
+    fast = choices.differences == "bfloat16" if pinned else compile_layers and multiplies_bfloat16_fast(device)
+    half = fast if name == "auto" else name == "bf16"
     log.info(
         "differences in %s (`trainer.precision: %s`), layers %s (`model.compile: %s`)",
         "bfloat16" if half else "the base's precision",

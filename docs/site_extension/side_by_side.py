@@ -28,19 +28,18 @@ def pages(root: Path) -> dict[str, str]:
 
 
 def turn_table(rows: list[dict[str, Any]]) -> str:
-    """Median seconds of a step by strategy."""
+    """Median seconds of a step and peak memory by method, and how many times as fast as the first one."""
     methods = list(rows[0]["seconds_median"])
-    header = ("", "B", "H", "L", "deleted", *(code(m.removesuffix(":auto")) for m in methods), "auto / best pinned")
-    body = [
-        (
-            row["conv"].upper(),
-            *(row[key] for key in ("batch", "hidden", "layers", "deletions")),
-            *(f"{row['seconds_median'][m]:.2f}" if m in row["seconds_median"] else "" for m in methods),
-            f"{row['auto_over_best_pinned']:.2f}",
-        )
-        for row in rows
-    ]
-    return f"Seconds per step, median of steps taken in turn; `{TURNS}`.\n\n{table(header, body, 'l' + 'r' * 9)}"
+    header = ("", "B", "H", "L", "deleted", *(code(m.removesuffix(":auto")) for m in methods))
+    body = []
+    for row in rows:
+        seconds, peaks = row["seconds_median"], row["peak_bytes"]
+        cells = [
+            f"{seconds[m]:.2f} s ({seconds[methods[0]] / seconds[m]:.2f} ×), {peaks[m] / 1e6:,.0f} MB" for m in methods
+        ]
+        body.append((row["conv"].upper(), *(row[key] for key in ("batch", "hidden", "layers", "deletions")), *cells))
+    title = "Seconds per step, median of steps taken in turn, and peak memory"
+    return f"{title}; `{TURNS}`.\n\n{table(header, body, 'l' + 'r' * (4 + len(methods)))}"
 
 
 def product_table(results: dict[str, Any], path: Path) -> str:

@@ -148,7 +148,9 @@ def test_tables_of_benchmarks_have_every_committed_row() -> None:
     turns = json.loads((ROOT / side_by_side.TURNS).read_text())["rows"]
     assert made["parts/side-by-side.md"].count("\n|") == len(turns) + 2
     for row in turns:
-        assert f"| {row['seconds_median']['auto']:.2f} |" in made["parts/side-by-side.md"]
+        for method, seconds in row["seconds_median"].items():
+            assert f"{seconds:.2f} s" in made["parts/side-by-side.md"]
+            assert f"{row['peak_bytes'][method] / 1e6:,.0f} MB" in made["parts/side-by-side.md"]
     for path in side_by_side.PRODUCTS.values():
         for row in json.loads((ROOT / path).read_text())["products"]:
             shown = side_by_side.milliseconds(row, "forward_seconds")

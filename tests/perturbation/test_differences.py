@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -337,6 +338,19 @@ def test_gradients_are_right_to_rounding_in_single_precision(name: str) -> None:
     largest = max(y.norm() for y in exact)
     for x, y in zip(found, exact, strict=True):
         assert (x.double() - y).norm() <= 1e-3 * y.norm() + 1e-6 * largest
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("name", ["gelu", "silu", "relu", "layer", "rms"])
+def test_a_base_in_half_precision_is_taken_too(name: str, listed: bool) -> None:
+    """As under a user's own ``torch.autocast``; sums are in single precision all the same."""
+    module, rows = MODULES[name][0](), small_changes(1, 0.1).to(torch.bfloat16)
+    rows.rows = torch.arange(256) // 4 if listed else 4
+    _, exact = rows.to(torch.float64).by_subtraction(copy.deepcopy(module).double())
+    _, found = rows.by_rule(module.bfloat16())
+    assert found is not None
+    assert error(found.detach(), exact.detach()) <= 0.02
+    assert all(x.dtype == torch.bfloat16 and x.isfinite().all() for x in gradients([found], rows.leaves))
 
 
 def test_dropout_draws_one_mask_for_the_base_and_all_strains() -> None:

@@ -67,6 +67,18 @@ def test_auto_takes_bfloat16_where_it_is_fast_and_layers_are_compiled(
     assert execution.dtype == (torch.bfloat16 if execution.compile and fast else None)
 
 
+@pytest.mark.parametrize("precision", ["auto", "bf16", "32-true"])
+@pytest.mark.parametrize("compiled", ["auto", "true", "false"])
+@pytest.mark.parametrize("known", [Choices("difference"), Choices("difference", 0.4, {}, "bfloat16", True)])
+def test_choices_of_another_run_are_what_auto_takes_and_nothing_else(
+    known: Choices, compiled: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dglcell.training.precision.compiler_works", lambda: True)
+    found = settle_execution(known, precision, compiled, CPU, 1e12, pinned=True)
+    assert found.compile == (known.compile if compiled == "auto" else compiled == "true")
+    assert found.differences == (known.differences if precision == "auto" else {"bf16": "bfloat16"}.get(precision))
+
+
 def test_choices_of_a_run_come_back_with_their_precision() -> None:
     choices = Choices("difference", 0.4, {}, "bfloat16", True)
     assert Choices.from_dict(choices.to_dict(), "choices.json") == choices
