@@ -288,10 +288,12 @@ def _dropout(x: PerturbedTensor, p: float = 0.5, training: bool = True, inplace:
 class Curve:
     """A function g of rows that is not linear, and what its difference is made of.
 
+    Every function also gets the parameters of g.
+
     Attributes:
-        of_base: (a, *parameters) → what differences need of the base, computed once per node.
-        difference: (δ, what ``of_base`` gave, beside the differences, *parameters) → g(a + δ) − g(a).
-        gradient: (gradient of g(x), x, *parameters) → gradient of x.
+        of_base: a → what differences need of the base, computed once per node.
+        difference: δ, and what ``of_base`` gave beside the differences → g(a + δ) − g(a).
+        gradient: gradient of g(x), and x → gradient of x.
     """
 
     of_base: Callable[..., tuple[Tensor, ...]]
