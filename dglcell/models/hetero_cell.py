@@ -25,7 +25,7 @@ from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
-from dglcell.perturbation.states import Pooled, States, kept_bytes
+from dglcell.perturbation.states import Pooled, States, activation_limit
 
 
 class HeteroCell(StrainModel):
@@ -134,17 +134,16 @@ class HeteroCell(StrainModel):
         """Whether the backward pass computes layers once more instead of keeping what they went through."""
         if self.config.recompute != "auto":
             return self.config.recompute == "true"
-        execution = choices.execution(recompute=False)
         numbers = self.encoder.rows_per_strain * num_strains * self.config.hidden
-        return numbers * execution.bytes_kept > kept_bytes(next(self.parameters()).device)
+        kept = numbers * choices.execution(recompute=False).activation_bytes
+        return kept > activation_limit(next(self.parameters()).device)
 
     def _encode(
         self, genotypes: GenotypeBatch, kept_pass: BasePass | None, edges: EdgePerturbations | None = None
     ) -> tuple[Tensor, States]:
         """[B, D] by how much the pooled states of B strains differ from the base's, and the genes' states."""
         config, choices = self.config, self._choices()
-        recompute = self._recomputes(genotypes.num_strains, choices)
-        execution = choices.execution(recompute=recompute)
+        execution = choices.execution(recompute=self._recomputes(genotypes.num_strains, choices))
         perturbed = perturb(self.cell, genotypes, config.strategy, config.kernel, edges, choices, execution, kept_pass)
         states = self.encoder(perturbed, kept_pass)
         pooled = [self._pool(t, states[t], perturbed.kept[t]) for t in config.pool]

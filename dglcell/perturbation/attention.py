@@ -32,6 +32,9 @@ Score = Callable[[Any, Any, Any], Any]
 Keep = tuple[Tensor, Tensor]
 """[N, C] and [M, C] bool: which sources and which destinations there are; an edge is alive iff both its ends are."""
 
+Block = tuple[slice, int, slice]
+"""Rows, number of slots for in-edges, strains."""
+
 BLOCK_BYTES = {"cpu": 2**22, "cuda": 2**28}
 """Size of the largest tensors of a block, by device: in cache on a CPU, few launches on a GPU."""
 
@@ -59,8 +62,7 @@ def attend(edges: ResidentRelation, keys_NCH: Tensor, queries_MCH: Tensor, keep:
     keys, queries = _Table(keys_NCH, dtype), _Table(queries_MCH, dtype)
     nodes, shapes = edges.by_in_degree
 
-    def block(rows: slice, width: int, columns: slice) -> Tensor:
-        node = nodes[rows]
+    def block(node: Tensor, width: int, columns: slice) -> Tensor:
         edge, present = in_edges(edges, node, width)
         source = edges.src[edge]
         alive = _both(keep, source, node, columns) & present.unsqueeze(-1)
@@ -72,10 +74,8 @@ def attend(edges: ResidentRelation, keys_NCH: Tensor, queries_MCH: Tensor, keep:
         logits = score(key.flatten(0, 2), query.flatten(0, 2), weight).unflatten(0, alive.shape)
         return _weighted(_shares(logits, alive), key)
 
-    pieces = _Pieces(queries_MCH.shape, keys_NCH)
-    for rows, width, columns in cut(shapes, keys_NCH.shape[1], block_rows(keys_NCH)):
-        pieces.add(nodes[rows], columns, _recomputed(block, keys.x, rows, width, columns))
-    return pieces.together()
+    blocks = cut(shapes, keys_NCH.shape[1], block_rows(keys_NCH))
+    return _in_blocks(block, nodes, blocks, keys_NCH.new_zeros(queries_MCH.shape))
 
 
 def attend_differences(
@@ -106,8 +106,7 @@ def attend_differences(
     tables = _Tables(keys, queries)
     nodes, shapes = edges.by_in_degree
 
-    def block(rows: slice, width: int, columns: slice) -> Tensor:
-        node = nodes[rows]
+    def block(node: Tensor, width: int, columns: slice) -> Tensor:
         edge, present = in_edges(edges, node, width)
         source = edges.src[edge]
         alive_base = _both(base_keep, source, node, slice(None)) & present.unsqueeze(-1)
@@ -118,10 +117,8 @@ def attend_differences(
         key, query = tables.key.take(source), tables.query.take(node)
         return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score)
 
-    pieces = _Pieces((edges.num_dst, keep[1].shape[1], keys[0].shape[1]), tables.like)
-    for rows, width, columns in cut(shapes, keep[1].shape[1], block_rows(keys[0])):
-        pieces.add(nodes[rows], columns, _recomputed(block, tables.key.x, rows, width, columns))
-    return pieces.together()
+    blocks = cut(shapes, keep[1].shape[1], block_rows(keys[0]))
+    return _in_blocks(block, nodes, blocks, tables.like.new_zeros(*keep[1].shape, keys[0].shape[1]))
 
 
 def attend_pairs(
@@ -159,8 +156,7 @@ def attend_pairs(
     tables = _Tables(keys, queries)
     degrees, order = torch.sort(edges.in_degrees[nodes], descending=True, stable=True)
 
-    def block(rows: slice, width: int, columns: slice) -> Tensor:
-        place = order[rows]
+    def block(place: Tensor, width: int, columns: slice) -> Tensor:
         node, strain = nodes[place], strains[place].unsqueeze(1)
         edge, present = in_edges(edges, node, width)
         source = edges.src[edge]
@@ -177,10 +173,8 @@ def attend_pairs(
         key, query = tables.key.take(source), tables.query.take(node)
         return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score)
 
-    pieces = _Pieces((len(nodes), 1, keys[0].shape[1]), tables.like)
-    for rows, width, columns in cut(rectangles(degrees.cpu().numpy()), 1, block_rows(keys[0])):
-        pieces.add(order[rows], columns, _recomputed(block, tables.key.x, rows, width, columns))
-    return pieces.together().squeeze(1)
+    blocks = cut(rectangles(degrees.cpu().numpy()), 1, block_rows(keys[0]))
+    return _in_blocks(block, order, blocks, tables.like.new_zeros(len(nodes), 1, keys[0].shape[1])).squeeze(1)
 
 
 def _difference(
@@ -377,32 +371,40 @@ class _Tables:
         self.query_delta = None if queries[1] is None else _Table(queries[1], self.dtype)
 
 
-class _Pieces:
-    """A result [m, b, H] put together from blocks; zero where there is none."""
+def _in_blocks(
+    block: Callable[[Tensor, int, slice], Tensor], order: Tensor, blocks: Iterator[Block], out: Tensor
+) -> Tensor:
+    """A result put together from blocks, each computed in full precision and once more in the backward pass.
 
-    def __init__(self, shape: tuple[int, ...], like: Tensor) -> None:
-        self._shape, self._like = shape, like
-        self._places: list[tuple[Tensor, slice]] = []
-        self._pieces: list[Tensor] = []
+    Args:
+        block: rows of the result, number of slots for in-edges, strains → [rows, strains, H].
+        order: [n] rows of the result, as the blocks count them.
+        blocks: see ``cut``.
+        out: [m, B, H] zeros, which are filled.
+    """
 
-    def add(self, rows: Tensor, columns: slice, piece: Tensor) -> None:
-        self._places.append((rows, columns))
-        self._pieces.append(piece)
+    def compute(rows: Tensor, width: int, columns: slice) -> Tensor:
+        with torch.autocast(out.device.type, enabled=False):
+            return block(rows, width, columns)
 
-    def together(self) -> Tensor:
-        out: Tensor = _Together.apply(self._shape, self._like.detach(), self._places, *self._pieces)
-        return out
+    places, pieces = [], []
+    for rows, width, columns in blocks:
+        places.append((order[rows], columns))
+        if torch.is_grad_enabled():
+            pieces.append(checkpoint(compute, order[rows], width, columns, use_reentrant=False))
+        else:
+            pieces.append(compute(order[rows], width, columns))
+    together: Tensor = _Together.apply(out, places, *pieces)
+    return together
 
 
 class _Together(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, shape: tuple[int, ...], like: Tensor, places: list[tuple[Tensor, slice]], *pieces: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, out: Tensor, places: list[tuple[Tensor, slice]], *pieces: Tensor) -> Tensor:
         ctx.places, ctx.dtypes = places, [piece.dtype for piece in pieces]
-        out = like.new_zeros(shape)
         for (rows, columns), piece in zip(places, pieces, strict=True):
             out[:, columns].index_copy_(0, rows, piece.to(out.dtype))
+        ctx.mark_dirty(out)
         return out
 
     @staticmethod
@@ -410,26 +412,7 @@ class _Together(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         parts = zip(ctx.places, ctx.dtypes, strict=True)
         grads = [grad[:, columns].index_select(0, rows).to(dtype) for (rows, columns), dtype in parts]
-        return None, None, None, *grads
-
-
-def _recomputed(block: Callable[..., Tensor], table: Tensor, *where: Any) -> Tensor:
-    """``block(*where)`` in full precision; keeps nothing for the backward pass, which computes it again.
-
-    Args:
-        block: computes one block.
-        table: any of its inputs; says on which device random numbers are drawn.
-        where: the block.
-    """
-
-    def compute(_: Tensor) -> Tensor:
-        with torch.autocast(table.device.type, enabled=False):
-            return block(*where)
-
-    if not torch.is_grad_enabled():
-        return compute(table)
-    out: Tensor = checkpoint(compute, table, use_reentrant=False)
-    return out
+        return None, None, *grads
 
 
 def _both(keep: Keep, source: Tensor, node: Tensor, columns: slice) -> Tensor:
@@ -456,7 +439,7 @@ def block_rows(x: Tensor) -> int:
     return BLOCK_BYTES.get(x.device.type, BLOCK_BYTES["cpu"]) // row_bytes
 
 
-def cut(shapes: list[Rectangle], num_strains: int, limit: int) -> Iterator[tuple[slice, int, slice]]:
+def cut(shapes: list[Rectangle], num_strains: int, limit: int) -> Iterator[Block]:
     """Cut rectangles so that rows × width × strains is no more than ``limit``.
 
     A node with so many in-edges that they are too many even alone is computed a few strains at a time; those of one

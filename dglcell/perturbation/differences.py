@@ -102,20 +102,47 @@ class PerturbedTensor:
     def spread(self, x: Tensor) -> Tensor:
         """[k, ...] base rows beside the differences that belong to them."""
         if isinstance(self.rows, int):
-            return x.unsqueeze(1).expand(-1, self.rows, *x.shape[1:]).flatten(0, 1)
+            return _flat(x.unsqueeze(1).expand(-1, self.rows, *x.shape[1:]), self.rows)
         return take_rows(x, self.rows)
 
     def pair(self, x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         """Base rows and differences in shapes that broadcast, so that what depends on the base is computed once."""
-        if isinstance(self.rows, int):
-            return x.unsqueeze(1), delta.unflatten(0, (x.shape[0], self.rows))
-        return take_rows(x, self.rows), delta
+        return _beside(x, self.rows), _paired(delta, self.rows)
 
     def with_difference(self, base: Tensor, paired: Tensor) -> PerturbedTensor:
         """The result of a rule, whose difference has the shape that ``pair`` gives."""
         assert self.delta is not None
-        flat = paired.flatten(0, 1) if isinstance(self.rows, int) else paired
-        return PerturbedTensor(base, flat.to(self.delta.dtype), self.rows)
+        return PerturbedTensor(base, _flat(paired, self.rows).to(self.delta.dtype), self.rows)
+
+
+# Base rows and the differences that belong to them. Where every base row has B differences, these are [n, B, ...]
+# beside [n, 1, ...] of the base, which is not copied; listed differences are [k, ...] beside a copy for each.
+
+
+def _beside(x: Tensor, rows: int | Tensor) -> Tensor:
+    """Rows of the base, or what was computed from them, beside ``_paired`` differences."""
+    return x.unsqueeze(1) if isinstance(rows, int) else take_rows(x, rows)
+
+
+def _paired(delta: Tensor, rows: int | Tensor) -> Tensor:
+    """[k, ...] differences in a shape that broadcasts with ``_beside``."""
+    return delta.unflatten(0, (-1, rows)) if isinstance(rows, int) else delta
+
+
+def _flat(paired: Tensor, rows: int | Tensor) -> Tensor:
+    """The inverse of ``_paired``."""
+    return paired.flatten(0, 1) if isinstance(rows, int) else paired
+
+
+def _summed(paired: Tensor, number: int, rows: int | Tensor) -> Tensor:
+    """For each of ``number`` base rows the sum over its differences, in order, in single precision or better."""
+    dtype = torch.promote_types(paired.dtype, torch.float32)
+    if isinstance(rows, int):
+        return paired.sum(1, dtype=dtype)
+    out = paired.new_zeros(number, *paired.shape[1:], dtype=dtype)
+    width = paired.shape[1:].numel()
+    add_rows(out.view(-1, width), rows, paired.reshape(-1, width))
+    return out
 
 
 def take_rows(table: Tensor, index: Tensor) -> Tensor:
@@ -133,45 +160,24 @@ class _TakeRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
         ctx.save_for_backward(index)
-        ctx.shape = table.shape
+        ctx.number = len(table)
         return table.index_select(0, index)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        out = grad.new_zeros(ctx.shape, dtype=torch.promote_types(grad.dtype, torch.float32))
-        width = ctx.shape[1:].numel()
-        add_rows(out.view(-1, width), ctx.saved_tensors[0], grad.reshape(-1, width))
-        return out.to(grad.dtype), None
+        return _summed(grad, ctx.number, ctx.saved_tensors[0]).to(grad.dtype), None
 
 
 # Functions whose difference is the same function of the difference.
 
 
-LINEAR = frozenset(
-    [
-        "sum",
-        "mean",
-        "flatten",
-        "unflatten",
-        "permute",
-        "transpose",
-        "unsqueeze",
-        "squeeze",
-        "split",
-        "chunk",
-        "unbind",
-        "narrow",
-        "select",
-        "index_select",
-        "__getitem__",
-        "contiguous",
-        "neg",
-        "stack",
-        "cat",
-        "concat",
-    ]
-)
+# fmt: off
+LINEAR = frozenset([
+    "sum", "mean", "flatten", "unflatten", "permute", "transpose", "unsqueeze", "squeeze", "split", "chunk", "unbind",
+    "narrow", "select", "index_select", "__getitem__", "contiguous", "neg", "stack", "cat", "concat",
+])
+# fmt: on
 """By name. None of them may mix rows or move the first dimension."""
 
 
@@ -313,23 +319,20 @@ class _CurveDifference(torch.autograd.Function):
         ctx.save_for_backward(a, delta)
         ctx.rows, ctx.curve, ctx.parameters = rows, curve, parameters
         wide = _wide(a, delta)
-        d = _paired(delta.to(wide), len(a), rows)
         of_base = [_beside(x, rows) for x in curve.of_base(a.to(wide), *parameters)]
-        out = curve.difference(d, *of_base, *parameters)
-        return (out.flatten(0, 1) if isinstance(rows, int) else out).to(delta.dtype)
+        out = curve.difference(_paired(delta.to(wide), rows), *of_base, *parameters)
+        return _flat(out, rows).to(delta.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        (a, delta), rows = ctx.saved_tensors, ctx.rows
-        wide = _wide(a, delta)
-        grad = _paired(grad.to(wide), len(a), rows)
-        x = _beside(a.to(wide), rows) + _paired(delta, len(a), rows)
-        grad_d = ctx.curve.gradient(grad, x, *ctx.parameters)
-        grad_a = _summed(grad_d, len(a), rows)
-        grad_a = grad_a - ctx.curve.gradient(_summed(grad, len(a), rows), a.to(wide), *ctx.parameters)
-        flat = grad_d.flatten(0, 1) if isinstance(rows, int) else grad_d
-        return grad_a.to(a.dtype), flat.to(delta.dtype), None, None, None
+        (a, delta), rows, gradient = ctx.saved_tensors, ctx.rows, ctx.curve.gradient
+        base = a.to(_wide(a, delta))
+        grad = _paired(grad.to(base.dtype), rows)
+        grad_d = gradient(grad, _beside(base, rows) + _paired(delta, rows), *ctx.parameters)
+        of_base = gradient(_summed(grad, len(a), rows), base, *ctx.parameters)
+        grad_a = _summed(grad_d, len(a), rows) - of_base
+        return grad_a.to(a.dtype), _flat(grad_d, rows).to(delta.dtype), None, None, None
 
 
 def _curve_difference(x: PerturbedTensor, curve: Curve, *parameters: Any) -> Tensor | None:
@@ -343,26 +346,6 @@ def _curve_difference(x: PerturbedTensor, curve: Curve, *parameters: Any) -> Ten
 def _wide(a: Tensor, delta: Tensor) -> torch.dtype:
     """What a difference is computed in: single precision or better."""
     return torch.promote_types(torch.promote_types(a.dtype, delta.dtype), torch.float32)
-
-
-def _paired(delta: Tensor, number: int, rows: int | Tensor) -> Tensor:
-    """Differences in a shape that broadcasts with ``_beside``."""
-    return delta.unflatten(0, (number, rows)) if isinstance(rows, int) else delta
-
-
-def _beside(x: Tensor, rows: int | Tensor) -> Tensor:
-    """What belongs to a row of the base, beside its differences."""
-    return x.unsqueeze(1) if isinstance(rows, int) else x.index_select(0, rows)
-
-
-def _summed(paired: Tensor, number: int, rows: int | Tensor) -> Tensor:
-    """The sum over the differences that belong to each row of the base, added in order."""
-    if isinstance(rows, int):
-        return paired.sum(1)
-    out = paired.new_zeros(number, *paired.shape[1:])
-    width = paired.shape[1:].numel()
-    add_rows(out.view(-1, width), rows, paired.reshape(-1, width))
-    return out
 
 
 def _pointwise(curve: Curve, function: Callable[..., Tensor], *defaults: float) -> Rule:
@@ -430,51 +413,33 @@ def _gelu(x: PerturbedTensor, approximate: str = "none") -> PerturbedTensor:
     return PerturbedTensor(F.gelu(x.base), _curve_difference(x, GELU), x.rows)
 
 
-class _NormDifference(torch.autograd.Function):
-    """Of ``c / √(mean(c²) + ε)`` with c = a − mean(a), or a itself: ``e r' + c (r' − r)`` with e the change of c.
-
-    Gradients as in ``_CurveDifference``.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, delta: Tensor, rows: int | Tensor, eps: float, centre: bool) -> Tensor:
-        wide = _wide(a, delta)
-        base, d = a.to(wide), _paired(delta.to(wide), len(a), rows)
-        mean_a, mean_d = (x.mean(-1, keepdim=True) if centre else x.new_zeros(()) for x in (base, d))
-        r = ((base - mean_a).square().mean(-1, keepdim=True) + eps).rsqrt()
-        c, e = _beside(base - mean_a, rows), d - mean_d
-        r_new, change = _inverse_norms(_beside(r, rows), (e * (2 * c + e)).mean(-1, keepdim=True), eps)
-        ctx.rows, ctx.centre = rows, centre
-        ctx.save_for_backward(a, delta, mean_a, r, mean_d, r_new)
-        out = torch.addcmul(e * r_new, c, change)
-        return (out.flatten(0, 1) if isinstance(rows, int) else out).to(delta.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        (a, delta, mean_a, r, mean_d, r_new), rows = ctx.saved_tensors, ctx.rows
-        wide = _wide(a, delta)
-        grad = _paired(grad.to(wide), len(a), rows)
-        x = _beside(a.to(wide), rows) + _paired(delta, len(a), rows)
-        mean = _beside(mean_a, rows) + mean_d if ctx.centre else mean_a
-        grad_d = _norm_gradient(grad, x, mean, r_new, ctx.centre)
-        base = _norm_gradient(_summed(grad, len(a), rows), a.to(wide), mean_a, r, ctx.centre)
-        flat = grad_d.flatten(0, 1) if isinstance(rows, int) else grad_d
-        return (_summed(grad_d, len(a), rows) - base).to(a.dtype), flat.to(delta.dtype), None, None, None
+def _norm_of_base(a: Tensor, eps: float, centre: bool) -> tuple[Tensor, ...]:
+    """c = a − mean(a), or a itself, and r = 1 / √(mean(c²) + ε); the norm is c r."""
+    c = a - a.mean(-1, keepdim=True) if centre else a
+    return c, (c.square().mean(-1, keepdim=True) + eps).rsqrt()
 
 
-def _norm_gradient(grad: Tensor, x: Tensor, mean: Tensor, r: Tensor, centre: bool) -> Tensor:
+def _norm_difference(d: Tensor, c: Tensor, r: Tensor, eps: float, centre: bool) -> Tensor:
+    """``e r' + c (r' − r)`` with e the change of c and r' = 1 / √(1 / r² + change), at most 1 / √ε."""
+    e = d - d.mean(-1, keepdim=True) if centre else d
+    change = (e * (2 * c + e)).mean(-1, keepdim=True)
+    r_new = (1 / r.square() + change).clamp(min=eps).rsqrt()
+    return torch.addcmul(e * r_new, c, -change * (r * r_new).square() / (r + r_new))
+
+
+def _norm_gradient(grad: Tensor, x: Tensor, eps: float, centre: bool) -> Tensor:
     if centre:
         shape = [x.shape[-1]]
+        _, mean, r = _aten.native_layer_norm(x, shape, None, None, eps)
         out: Tensor = _aten.native_layer_norm_backward(grad, x, shape, mean, r, None, None, [True, False, False])[0]
         return out
+    r = (x.square().mean(-1, keepdim=True) + eps).rsqrt()
     return grad * r - x * (r * r * r * (grad * x).mean(-1, keepdim=True))
 
 
-def _inverse_norms(r: Tensor, change: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """r' = 1 / √(1 / r² + change), at most 1 / √ε, and r' − r."""
-    r_new = (1 / r.square() + change).clamp(min=eps).rsqrt()
-    return r_new, -change * (r * r_new).square() / (r + r_new)
+def _norm_rule(x: PerturbedTensor, base: Tensor, weight: Tensor | None, eps: float, centre: bool) -> PerturbedTensor:
+    delta = _curve_difference(x, NORM, eps, centre)
+    return PerturbedTensor(base, delta if weight is None else _scaled(delta, weight), x.rows)
 
 
 def _layer_norm(
@@ -485,7 +450,7 @@ def _layer_norm(
     eps: float = 1e-5,
 ) -> PerturbedTensor:
     base = F.layer_norm(x.base, list(normalized_shape), weight, bias, eps)
-    return PerturbedTensor(base, _norm_difference(x, weight, eps, True), x.rows)
+    return _norm_rule(x, base, weight, eps, True)
 
 
 def _rms_norm(
@@ -493,14 +458,7 @@ def _rms_norm(
 ) -> PerturbedTensor:
     base = F.rms_norm(x.base, list(normalized_shape), weight, eps)
     eps = torch.finfo(x.base.dtype).eps if eps is None else eps
-    return PerturbedTensor(base, _norm_difference(x, weight, eps, False), x.rows)
-
-
-def _norm_difference(x: PerturbedTensor, weight: Tensor | None, eps: float, centre: bool) -> Tensor | None:
-    if x.delta is None:
-        return None
-    delta: Tensor = _NormDifference.apply(x.base, x.delta, x.rows, eps, centre)
-    return delta if weight is None else _scaled(delta, weight)
+    return _norm_rule(x, base, weight, eps, False)
 
 
 _aten = torch.ops.aten
@@ -513,6 +471,7 @@ TANH = Curve(_alone, _tanh_difference, lambda grad, x: _aten.tanh_backward(grad,
 SIGMOID = Curve(_alone, _sigmoid_difference, lambda grad, x: _aten.sigmoid_backward(grad, x.sigmoid()))
 SILU = Curve(_alone, _silu_difference, _aten.silu_backward)
 ELU = Curve(_alone, _elu_difference, lambda grad, x, alpha: _aten.elu_backward(grad, alpha, 1, 1, False, x))
+NORM = Curve(_norm_of_base, _norm_difference, _norm_gradient)
 
 
 # Softmax.

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,8 +29,8 @@ ROWS_IN_BLOCK = {"cpu": 1 << 14, "cuda": 1 << 22}
 """Rows that are computed together, by device: few enough to stay in a CPU's cache, so many that calls cost little; on
 a GPU as many as memory allows, so that the number of launches depends on no size."""
 
-KEPT_BYTES = 2 << 30
-"""What the layers of a step may keep for the backward pass on a CPU; on a GPU it is a quarter of its memory."""
+ACTIVATION_LIMIT = 2 << 30
+"""Bytes that the layers of a step may keep for the backward pass on a CPU; on a GPU it is a quarter of its memory."""
 
 Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]
 """A function of rows and its arguments; None for one argument as it is."""
@@ -53,8 +53,8 @@ class Execution:
     dense_share: float = DENSE_SHARE
 
     @property
-    def bytes_kept(self) -> int:
-        """What a layer without recomputation keeps for the backward pass, about, for each number of a strain's row.
+    def activation_bytes(self) -> int:
+        """Bytes that a layer keeps for the backward pass for each number of a strain's row, about.
 
         Plain torch keeps the arguments of a dozen operations; compiled code those that it cannot get by cheaply.
         """
@@ -275,7 +275,7 @@ class DifferenceStates(States):
         deltas = [None if state.delta is None else state.dense().flatten(0, 1) for state in states]
         B = self.num_strains
         nodes = max(1, rows_in_block(self.base_NH.device) // B)
-        blocks = zip(_split([s.base_NH for s in states], nodes), _split(deltas, nodes * B), strict=True)
+        blocks = _blocks([s.base_NH for s in states], nodes, deltas, nodes * B)
         outs = [self._call(body, B, base, delta) for base, delta in blocks]
         return torch.cat([base for base, _ in outs]), torch.cat([delta for _, delta in outs]).unflatten(0, (-1, B))
 
@@ -319,10 +319,8 @@ class DifferenceStates(States):
         )
         node_sizes = [b - a for a, b in pairwise(nodes)]
         pair_sizes = [b - a for a, b in pairwise(pairs)]
-        blocks = zip(
-            nodes, local.split(pair_sizes), _split(bases, node_sizes), _split(deltas, pair_sizes), strict=False
-        )
-        for node, rows, base, delta in blocks:
+        blocks = _blocks(bases, node_sizes, deltas, pair_sizes)
+        for node, rows, (base, delta) in zip(nodes, local.split(pair_sizes), blocks, strict=False):
             yield self._call(body, rows - node, base, delta)
 
     def _call(
@@ -365,9 +363,9 @@ def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None
     return p_N1, share_changes(p_N1, logits_N1, delta, -2, kept.strains_NB)
 
 
-def kept_bytes(device: torch.device) -> int:
-    """What the layers of a step may keep on a device for the backward pass without being computed once more."""
-    return torch.cuda.get_device_properties(device).total_memory // 4 if device.type == "cuda" else KEPT_BYTES
+def activation_limit(device: torch.device) -> int:
+    """Bytes that the layers of a step may keep on a device for the backward pass; more is computed once more."""
+    return torch.cuda.get_device_properties(device).total_memory // 4 if device.type == "cuda" else ACTIVATION_LIMIT
 
 
 def rows_in_block(device: torch.device) -> int:
@@ -419,12 +417,10 @@ def _sum_up(tensors: Sequence[Tensor]) -> Tensor:
     return total
 
 
-Part = TypeVar("Part", Tensor, Tensor | None)
-
-
-def _split(tensors: Sequence[Part], sizes: int | list[int]) -> Iterator[list[Part]]:
-    """Blocks of the tensors along their first dimension."""
-    parts = [None if tensor is None else tensor.split(sizes) for tensor in tensors]
-    number = next(len(part) for part in parts if part is not None)
-    for i in range(number):
-        yield [None if part is None else part[i] for part in parts]  # type: ignore[misc]
+def _blocks(
+    bases: Sequence[Tensor], base_sizes: int | list[int], deltas: Sequence[Tensor | None], delta_sizes: int | list[int]
+) -> Iterator[tuple[tuple[Tensor, ...], list[Tensor | None]]]:
+    """Blocks of the bases, and those of the differences that belong to them."""
+    parts = [None if delta is None else delta.split(delta_sizes) for delta in deltas]
+    for i, block in enumerate(zip(*(base.split(base_sizes) for base in bases), strict=True)):
+        yield block, [None if part is None else part[i] for part in parts]

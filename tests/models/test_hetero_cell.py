@@ -17,6 +17,7 @@ from dglcell.models.encoder_config import CONVS
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.prediction import count_parameters
 from dglcell.nn.cross_relation import CROSS_RELATION, LEARNED
+from dglcell.perturbation import states
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import STRATEGIES, perturb
@@ -155,6 +156,27 @@ def test_dropout_draws_the_same_numbers_for_differences_of_all_pairs_and_of_list
         for name in expected:
             error = float((got[name] - expected[name]).abs().max())
             assert error <= 1e-10 * scale, f"{strategy}: {name} differs by {error}"
+
+
+@pytest.mark.parametrize(("given", "limit", "recomputed"), [("auto", 0, 1), ("auto", 1 << 40, 0), ("true", 1 << 40, 1)])
+def test_layers_are_computed_once_more_where_a_step_would_keep_too_much(
+    given: str, limit: int, recomputed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(states, "ACTIVATION_LIMIT", limit)
+    config = small_config(recompute=given, strategy="node_mask", metabolism=False, pool=["gene"])
+    model = HeteroCell(nine_network_cell(10), config)
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    first = next(m for m in model.encoder.layers[0].modules() if isinstance(m, torch.nn.Linear))
+    first.register_forward_hook(count)
+    loss = model(GenotypeBatch.from_lists([[0], [1, 2]])).phenotypes.sum()
+    calls = 0
+    loss.backward()
+    assert calls == recomputed
 
 
 @settings(max_examples=25, deadline=None)

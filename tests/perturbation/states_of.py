@@ -6,11 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dglcell.kernels import rows
 from dglcell.perturbation import difference
@@ -139,3 +142,19 @@ def agree(found: Sequence[Tensor], expected: Sequence[Tensor], where: str = "") 
         assert x.shape == y.shape
         error = float((x - y).detach().abs().max()) if x.numel() else 0.0
         assert error <= 1e-10 * scale, f"{where}: number {number} differs by {error}"
+
+
+class LargestResult(TorchDispatchMode):
+    """Records the number of elements of the largest tensor that any operator makes (views do not count)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        held = {x.untyped_storage().data_ptr() for x in args if isinstance(x, Tensor)}
+        for x in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(x, Tensor) and x.untyped_storage().data_ptr() not in held:
+                self.largest = max(self.largest, x.untyped_storage().nbytes() // x.element_size(), prod(x.shape))
+        return out

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import Relation
@@ -28,6 +26,7 @@ from tests.perturbation.states_of import (
     DENSE_SHARES,
     ENGINES,
     Engine,
+    LargestResult,
     Values,
     agree,
     batches_of,
@@ -187,22 +186,6 @@ def hub(genes: int, own: int) -> RandomCell:
     source = np.concatenate([np.arange(genes), np.repeat(np.arange(genes), own)])
     destination = np.concatenate([np.zeros(genes, dtype=int), rng.integers(0, genes, genes * own)])
     return RandomCell({"gene": genes}, {PHYSICAL: (source, destination)}, {})
-
-
-class LargestResult(TorchDispatchMode):
-    """Records the number of elements of the largest tensor that any operator makes (views do not count)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        held = {x.untyped_storage().data_ptr() for x in args if isinstance(x, Tensor)}
-        for x in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(x, Tensor) and x.untyped_storage().data_ptr() not in held:
-                self.largest = max(self.largest, x.untyped_storage().nbytes() // x.element_size(), prod(x.shape))
-        return out
 
 
 @pytest.mark.parametrize("strategy", ["node_mask", "difference"])

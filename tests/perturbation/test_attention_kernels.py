@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dglcell.graph.resident import ResidentRelation
 from dglcell.perturbation import attention
 from dglcell.perturbation.attention import Score, attend, attend_differences, attend_pairs
+from tests.perturbation.states_of import LargestResult
 
 HEADS, DEPTH = 2, 3
 WIDTH = HEADS * DEPTH
@@ -329,22 +329,6 @@ def test_gradients_can_be_taken_again_and_of_a_part() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     with torch.no_grad():
         assert torch.equal(attend_differences(*args), y)
-
-
-class LargestResult(TorchDispatchMode):
-    """Records the number of elements of the largest tensor that any operator makes (views do not count)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        held = {x.untyped_storage().data_ptr() for x in args if isinstance(x, Tensor)}
-        for x in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(x, Tensor) and x.untyped_storage().data_ptr() not in held:
-                self.largest = max(self.largest, x.untyped_storage().nbytes() // x.element_size(), prod(x.shape))
-        return out
 
 
 def hub(genes: int, own: int) -> ResidentRelation:

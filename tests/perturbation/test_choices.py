@@ -9,7 +9,7 @@ from dglcell.errors import CheckpointError, ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels import spmm as module
 from dglcell.kernels.spmm import choose_kernel
-from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.choices import COMPILED_DENSE_SHARE, Choices
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.node_mask import NodeMask
@@ -28,6 +28,14 @@ def cell() -> ResidentCell:
 def test_choices_survive_a_round_trip() -> None:
     choices = Choices("difference", 0.7, {"gene/physical/gene": {64: "dgl", 576: "tiled"}})
     assert Choices.from_dict(choices.to_dict(), "here") == choices
+
+
+def test_lists_end_earlier_where_layers_are_compiled() -> None:
+    choices = Choices("difference", 0.7)
+    assert choices.for_layers(compiled=False, half=False).dense_share == 0.7
+    compiled = choices.for_layers(compiled=True, half=True)
+    assert (compiled.dense_share, compiled.compile, compiled.differences) == (COMPILED_DENSE_SHARE, True, "bfloat16")
+    assert Choices("difference", 0.1).for_layers(compiled=True, half=False).dense_share == 0.1
 
 
 def test_the_nearest_number_of_columns_counts(cell: ResidentCell) -> None:

@@ -328,16 +328,17 @@ def test_differences_in_half_precision_are_right_to_two_percent(name: str, size:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_gradients_are_right_to_rounding_in_single_precision(name: str) -> None:
-    """Of the largest of them: what reaches the base is a difference of what reaches strains and what they share."""
+    """What reaches base and weights is a difference of what reaches strains and what they share; the rest is not."""
     make, arguments = MODULES[name]
     torch.manual_seed(0)
     module, rows = make(), small_changes(arguments, 1e-3).to(torch.float32)
     found = gradients([rows.by_rule(module)[1]], [*rows.leaves, *module.parameters()])  # type: ignore[list-item]
     rows = rows.to(torch.float64)
     exact = gradients([rows.by_subtraction(module.double())[1]], [*rows.leaves, *module.parameters()])
-    largest = max(y.norm() for y in exact)
-    for x, y in zip(found, exact, strict=True):
-        assert (x.double() - y).norm() <= 1e-3 * y.norm() + 1e-6 * largest
+    largest, of_deltas = max(y.norm() for y in exact), range(arguments, 2 * arguments)
+    for i, (x, y) in enumerate(zip(found, exact, strict=True)):
+        bound = 1e-6 * y.norm() if i in of_deltas else 1e-3 * y.norm() + 1e-6 * largest
+        assert (x.double() - y).norm() <= bound
 
 
 @pytest.mark.parametrize("listed", [False, True])

@@ -24,6 +24,9 @@ from dglcell.profiling.bench.generate import generated_cell
 FIRST = {"float32": 1e-4, "tf32": 0.01, "bfloat16": 0.02}
 """Largest median error of pooled differences by how the strains' differences are computed."""
 
+GRADIENT = 1e-4
+"""Largest error of the gradient of all weights in float32."""
+
 SECOND = 0.05
 """Largest median error of second differences in float32."""
 
@@ -101,6 +104,25 @@ def test_differences_keep_their_digits(known: tuple[HeteroCell, Pooled], strateg
     first, second = errors(found, exact)
     assert first <= FIRST[precision]
     assert precision != "float32" or second <= SECOND
+
+
+def gradient(model: HeteroCell, strategy: str) -> Tensor:
+    """Of all weights, from the embeddings of some strains that lose a gene or two."""
+    model.choose(Choices(strategy, DENSE_SHARE))
+    genes = random.Random(1).sample(range(model.cell.num_nodes["gene"]), 6)
+    embedding = model(GenotypeBatch.from_lists([genes[:1], genes[1:3], genes[3:5], genes[5:]])).embedding
+    upstream = torch.randn(embedding.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    weights = list(model.encoder.parameters())
+    grads = torch.autograd.grad(embedding, weights, upstream.to(embedding.dtype), materialize_grads=True)
+    return torch.cat([x.flatten().double() for x in grads])
+
+
+@pytest.mark.parametrize("strategy", ["difference", "node_mask"])
+def test_gradients_keep_their_digits(strategy: str) -> None:
+    model = make_model(SMALL / 2).double()
+    exact = gradient(model, strategy)
+    error = (gradient(model.float(), strategy) - exact).norm() / exact.norm()
+    assert error <= GRADIENT
 
 
 @pytest.mark.skipif(not dgl_runs_on("cpu"), reason="strategies of whole states need DGL")
