@@ -19,13 +19,13 @@ from dglcell.files import write_json
 from dglcell.graph.catalogue.string import CHANNELS
 from dglcell.graph.resident import ResidentCell
 from dglcell.losses.build import make_loss
-from dglcell.losses.masked import MaskedConfig
+from dglcell.losses.config import MaskedConfig
 from dglcell.memory import keep_freed_memory
 from dglcell.memory_use import measured_memory
 from dglcell.models.build import make_model
-from dglcell.models.dango_config import DangoConfig
+from dglcell.models.config import DangoConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.prediction import count_parameters
+from dglcell.models.model import count_parameters
 from dglcell.profiling.bench.clock import clock
 from dglcell.profiling.bench.generate import generated_cell
 from dglcell.profiling.bench.workload import random_genotypes

@@ -36,9 +36,8 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.memory import keep_freed_memory
 from dglcell.models.build import make_model
-from dglcell.models.config import HeteroCellConfig
-from dglcell.models.prediction import count_parameters
-from dglcell.models.set_operator_config import SetOperatorConfig
+from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
+from dglcell.models.model import count_parameters
 from dglcell.profiling.bench.generate import generated_cell
 from dglcell.training.checkpoint import Trained
 from dglcell.training.environment import environment

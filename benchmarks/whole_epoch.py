@@ -22,7 +22,7 @@ from dglcell.config_io import load_config
 from dglcell.files import write_json
 from dglcell.graph.catalogue.string import CHANNELS
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.models.dango_config import DangoConfig
+from dglcell.models.config import DangoConfig
 from dglcell.profiling.bench.generate import generated_cell
 from dglcell.profiling.bench.machine import processor_name
 from dglcell.training.directory import RunDirectory

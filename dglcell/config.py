@@ -15,11 +15,9 @@ from dglcell.errors import ConfigError
 from dglcell.graph.cell import CellConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 from dglcell.losses.build import LOSSES
-from dglcell.losses.loss import LossConfig
-from dglcell.losses.masked import MaskedConfig
-from dglcell.models.base_config import ModelConfig
+from dglcell.losses.config import LossConfig, MaskedConfig
 from dglcell.models.build import MODELS
-from dglcell.models.config import HeteroCellConfig
+from dglcell.models.config import HeteroCellConfig, ModelConfig
 from dglcell.training.directory import CHECKPOINTS
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig
 from dglcell.training.precision import check_precision

@@ -10,8 +10,7 @@ from omegaconf import OmegaConf
 
 from dglcell.config import KINDS
 from dglcell.config_io import load_config, to_yaml
-from dglcell.losses.loss import LossConfig
-from dglcell.losses.masked import MaskedConfig
+from dglcell.losses.config import LossConfig, MaskedConfig
 from tests.config_files import refusal, write
 
 CONF = Path(__file__).resolve().parents[1] / "conf"

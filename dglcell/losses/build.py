@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dglcell.losses.bce import BceConfig, BceLoss
-from dglcell.losses.dango import DangoLoss, DangoLossConfig
-from dglcell.losses.distribution_loss import DistributionLoss, IcConfig, MleDistSupcrConfig
-from dglcell.losses.loss import Loss, LossConfig
-from dglcell.losses.masked import ELEMENTS, MaskedConfig, MaskedLoss
-from dglcell.losses.mle_wass_supcr import MleWassSupcrConfig, MleWassSupcrLoss
+from dglcell.losses.config import (
+    BceConfig,
+    DangoLossConfig,
+    IcConfig,
+    LossConfig,
+    MaskedConfig,
+    MleDistSupcrConfig,
+    MleWassSupcrConfig,
+)
+from dglcell.losses.coupled import DistributionLoss, MleWassSupcrLoss
+from dglcell.losses.dango import DangoLoss
+from dglcell.losses.elementwise import ELEMENTS, BceLoss, MaskedLoss
+from dglcell.losses.loss import Loss
 
 
 class LossKind(NamedTuple):

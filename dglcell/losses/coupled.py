@@ -1,23 +1,173 @@
-"""Losses that compare the strains of a batch with each other."""
+"""Losses that compare the strains of a batch, and of earlier batches, with each other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from dglcell.losses.coupled_config import BufferedConfig, CoupledConfig
-from dglcell.losses.loss import Loss, LossTerms
-from dglcell.losses.masked import element_sums
-from dglcell.losses.mean import mean_cost, mean_over_phenotypes
-from dglcell.losses.mse import squared_error
-from dglcell.losses.row_buffer import RowBuffer
-from dglcell.losses.rows import Rows
-from dglcell.losses.schedules import buffer_share, temperature_at
-from dglcell.losses.supcr import supcr
-from dglcell.models.prediction import Prediction
+from dglcell.losses.config import BufferedConfig, CoupledConfig, DistributionConfig, MleWassSupcrConfig
+from dglcell.losses.contrast import buffer_share, supcr, temperature_at
+from dglcell.losses.distribution import distribution_matching, transport_cost
+from dglcell.losses.elementwise import element_sums, squared_error
+from dglcell.losses.loss import (
+    Loss,
+    LossTerms,
+    gather_rows,
+    largest_over_ranks,
+    mean_cost,
+    mean_over_phenotypes,
+    world_size,
+)
+from dglcell.models.model import Prediction
+
+# Strains that are compared with each other.
+
+
+@dataclass(frozen=True)
+class Rows:
+    """N strains: what is predicted, measured, and where they lie.
+
+    Attributes:
+        prediction: [N, T].
+        target: [N, T], NaN where a label is missing or does not take part.
+        embedding: [N, D]; D is 0 where embeddings are not compared.
+    """
+
+    prediction: Tensor
+    target: Tensor
+    embedding: Tensor
+
+    @classmethod
+    def of(cls, prediction: Prediction, target_BT: Tensor, *, embeds: bool) -> Rows:
+        """A batch, in the precision of its labels or better.
+
+        Args:
+            prediction: of B strains.
+            target_BT: NaN where missing.
+            embeds: whether embeddings are compared; a prediction without them is then a mistake.
+        """
+        dtype = torch.promote_types(prediction.phenotypes.dtype, target_BT.dtype)
+        embedding = target_BT.new_empty(len(target_BT), 0) if not embeds else prediction.embedding
+        assert embedding is not None, "refused by the configuration: `LossConfig.needs`"
+        return cls(prediction.phenotypes.to(dtype), target_BT.to(dtype), embedding.to(dtype))
+
+    def detach(self) -> Rows:
+        """The same without gradient."""
+        return Rows(self.prediction.detach(), self.target.detach(), self.embedding.detach())
+
+    def gather(self, capacity: int | None) -> Rows:
+        """The rows of all ranks, with gradient; see ``dglcell.losses.loss``.
+
+        Args:
+            capacity: as many rows as any rank can have; shorter batches are filled up with rows without labels. Where
+                None, the ranks ask each other, for which the host waits.
+        """
+        if world_size() == 1:
+            return self
+        if capacity is None:
+            capacity = largest_over_ranks(len(self.target), self.target.device)
+        assert len(self.target) <= capacity, f"{len(self.target)} strains, where `Loss.batch_size` says {capacity}"
+        lacking = (0, 0, 0, capacity - len(self.target))
+        filled = [F.pad(self.prediction, lacking), F.pad(self.target, lacking, value=torch.nan)]
+        filled.append(F.pad(self.embedding, lacking))
+        widths = [x.shape[1] for x in filled]
+        return Rows(*gather_rows(torch.cat(filled, dim=1)).split(widths, dim=1))
+
+    def __add__(self, other: Rows) -> Rows:
+        return Rows(
+            torch.cat([self.prediction, other.prediction]),
+            torch.cat([self.target, other.target]),
+            torch.cat([self.embedding, other.embedding]),
+        )
+
+    @property
+    def present(self) -> Tensor:
+        """[N, T] which labels take part."""
+        return ~self.target.isnan()
+
+
+# The latest strains of training, for terms that compare more of them than a batch has.
+
+
+COLUMNS = ("prediction", "target", "embedding")
+
+
+class RowBuffer(nn.Module):
+    """Keeps the last ``size`` labelled strains, oldest first, without gradient.
+
+    Its rows are registered buffers: they follow the device and are saved with checkpoints. They are made when the
+    first strains come, whose widths they take; until as many were seen, those in front have no labels. Ranks that add
+    the same rows keep the same.
+
+    Args:
+        size: number of strains.
+
+    Attributes:
+        seen: [] int64, labelled strains added so far.
+    """
+
+    seen: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+        for column in COLUMNS:
+            self.register_buffer(column, None)
+
+    def newest(self, count: Tensor | None, like: Rows) -> Rows:
+        """All that are kept, of which only the last ``count`` ([]; all where None) have labels.
+
+        Args:
+            count: on the device.
+            like: strains of the same widths; before any was added, none of them is given back.
+        """
+        rows = self._rows()
+        if rows is None:
+            return Rows(like.prediction[:0], like.target[:0], like.embedding[:0])
+        if count is None:
+            return rows
+        age_N1 = torch.arange(self.size - 1, -1, -1, device=count.device).unsqueeze(1)
+        return Rows(rows.prediction, rows.target.masked_fill(age_N1 >= count, torch.nan), rows.embedding)
+
+    @torch.no_grad()
+    def add(self, rows: Rows) -> None:
+        """Put strains with at least one label in, in place of the oldest."""
+        rows = rows.detach()
+        self.seen += rows.present.any(1).sum()
+        if self.size == 0:
+            return
+        if self._rows() is None:
+            self._allocate(rows.prediction, rows.target, rows.embedding)
+        together = self.newest(None, like=rows) + rows
+        # Stable: those without labels first, all others by age.
+        order = together.present.any(1).to(torch.uint8).sort(stable=True).indices[-self.size :]
+        for column in COLUMNS:
+            getattr(self, column).copy_(getattr(together, column)[order])
+
+    def _rows(self) -> Rows | None:
+        kept = [getattr(self, column) for column in COLUMNS]
+        return None if kept[0] is None else Rows(*kept)
+
+    def _allocate(self, *examples: Tensor) -> None:
+        for column, example in zip(COLUMNS, examples, strict=True):
+            fill = torch.nan if column == "target" else 0.0
+            self.register_buffer(column, example.new_full((self.size, *example.shape[1:]), fill))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        if prefix + COLUMNS[0] in state_dict:
+            self._allocate(*(state_dict[prefix + column].to(self.seen.device) for column in COLUMNS))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+# Losses that compare the strains of a batch with each other.
+
 
 Distance = Callable[[Tensor, Tensor], Tensor]
 """Predictions [T, N], labels [T, N] (NaN where missing) → [T]."""
@@ -136,3 +286,44 @@ class Compared:
     for_supcr: Rows
     enough: Tensor | None = None
     supcr_factor: float = 1.0
+
+
+# Squared error, distribution matching and supervised contrast: within a batch, or with earlier strains as well.
+
+
+class DistributionLoss(CoupledLoss):
+    """``mse`` + ``distribution`` + ``supcr``; after ICLoss and MleDistSupCR of the torchcell project.
+
+    There the gradient of the distribution matching had the wrong sign, predictions were sorted against labels in the
+    other direction, and the labels' density was taken in steps of 1.0; see ``dglcell.losses.distribution``. What else
+    differs is said in ``CoupledLoss``.
+
+    Args:
+        config: validated; a ``BufferedConfig`` compares earlier strains as well.
+        epochs: of the whole training.
+    """
+
+    def __init__(self, config: DistributionConfig, epochs: int) -> None:
+        super().__init__(config, epochs, partial(distribution_matching, bandwidth=config.bandwidth))
+
+
+# Squared error, Wasserstein distance and supervised contrast with a buffer of earlier strains.
+
+
+class MleWassSupcrLoss(CoupledLoss):
+    """``mse`` + ``wasserstein`` + ``supcr`` with a buffer; after MleWassSupCR of the torchcell project.
+
+    The distance is exact, where that project's was a Sinkhorn divergence with a blur of 0.05, on the same scale. What
+    else differs is said in ``CoupledLoss``.
+
+    Args:
+        config: validated.
+        epochs: of the whole training.
+    """
+
+    def __init__(self, config: MleWassSupcrConfig, epochs: int) -> None:
+        def distance(prediction_TN: Tensor, target_TN: Tensor) -> Tensor:
+            present_TN = ~target_TN.isnan()
+            return transport_cost(prediction_TN, target_TN, present_TN, present_TN, config.p)
+
+        super().__init__(config, epochs, distance)

@@ -1,46 +1,18 @@
-"""What every loss is."""
+"""What every loss is: labels of which some are missing, weights of phenotypes, sums over all ranks."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from dglcell.models.prediction import Prediction
+from dglcell.models.model import Prediction
 
-
-@dataclass
-class LossConfig:
-    """A loss; each kind adds its own keys."""
-
-    name: str = ""  # which loss, a key of `dglcell.losses.build.LOSSES`
-
-    def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
-
-    def needs(self) -> frozenset[str]:
-        """What it reads of predictions beside phenotypes; see ``ModelConfig.gives``."""
-        return frozenset()
-
-    def predicts_logits(self) -> bool:
-        """Whether predictions are logits of labels from 0 to 1, which are then not normalised."""
-        return False
-
-    def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
-        """Refuse labels that it cannot learn, before training.
-
-        Args:
-            labels_ST: in original units, NaN where missing.
-            phenotypes: T names.
-
-        Raises:
-            ConfigError, DataError: naming the key or the phenotype.
-        """
+# What every loss is.
 
 
 @dataclass(frozen=True)
@@ -60,7 +32,7 @@ class Loss(nn.Module):
     """A loss over labels of which some are missing, in normalised units.
 
     With several ranks it is the loss of all their batches together, the same number on each of them, and its gradient
-    is right once DistributedDataParallel has averaged it; see ``dglcell.losses.gather``.
+    is right once DistributedDataParallel has averaged it; see ``dglcell.losses.loss``.
 
     Attributes:
         batch_size: most strains that a rank can have in a training step. Where None, ranks that compare each other's
@@ -78,3 +50,90 @@ class Loss(nn.Module):
             target_BT: [B, T], NaN where missing.
             epoch: from 0.
         """
+
+
+# Sums and rows over all ranks, with gradients.
+#
+# Every rank that trains takes the loss of the *global* batch, the same number on all of them. DistributedDataParallel
+# then averages their gradients; so what a rank's own values receive is multiplied by the number of ranks, and nothing
+# needs to be sent in the backward pass. The result is the gradient that a single process has on the global batch.
+
+
+def world_size() -> int:
+    """Number of processes that train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def sum_over_ranks(values: Tensor) -> Tensor:
+    """The sum of the ranks' ``values``, on every rank; one small all-reduce."""
+    return values if world_size() == 1 else _SumOverRanks.apply(values)
+
+
+def gather_rows(rows_BX: Tensor) -> Tensor:
+    """The ranks' ``rows``, on every rank; as many of each.
+
+    The first of every rank come first, then the second ones: the order in which the ranks were dealt their strains, so
+    that what depends on it (which strains a buffer forgets) is as in a single process.
+    """
+    return rows_BX if world_size() == 1 else _GatherRows.apply(rows_BX)
+
+
+def largest_over_ranks(number: int, device: torch.device) -> int:
+    """The largest of the ranks' numbers. The host waits for it."""
+    if world_size() == 1:
+        return number
+    largest = torch.tensor(number, device=device)
+    dist.all_reduce(largest, dist.ReduceOp.MAX)
+    return int(largest)
+
+
+class _SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.detach().clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0] * world_size()
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows_BX: Tensor) -> Tensor:
+        rows_BX = rows_BX.detach().contiguous()
+        everyone_RBX = rows_BX.new_empty(world_size(), *rows_BX.shape)
+        dist.all_gather(list(everyone_RBX.unbind()), rows_BX)
+        return everyone_RBX.transpose(0, 1).flatten(0, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0][dist.get_rank() :: world_size()] * world_size()
+
+
+# Means over labels of which some are missing, and over phenotypes.
+
+
+def label_sums(cost_BT: Tensor, present_BT: Tensor) -> Tensor:
+    """[2, T] sums and numbers of the costs of the labels that are there. Sums of parts of a batch add up."""
+    return torch.stack([cost_BT.masked_fill(~present_BT, 0.0).sum(0), present_BT.sum(0).to(cost_BT.dtype)])
+
+
+def mean_cost(sums_2T: Tensor, weight_T: Tensor | None) -> Tensor:
+    """Scalar mean of what ``label_sums`` summed; zero where there is no label.
+
+    Without weights every label counts alike. With weights it is the weighted mean over the phenotypes that have
+    labels, each with the mean of its own, however many these are.
+    """
+    total_T, count_T = sums_2T
+    if weight_T is None:
+        return total_T.sum() / count_T.sum().clamp(min=1)
+    return mean_over_phenotypes(total_T / count_T.clamp(min=1), count_T > 0, weight_T)
+
+
+def mean_over_phenotypes(cost_T: Tensor, counts_T: Tensor, weight_T: Tensor | None) -> Tensor:
+    """Scalar mean over the phenotypes that count, weighted where weights are given; zero where none counts."""
+    weight_T = counts_T.to(cost_T.dtype) if weight_T is None else weight_T * counts_T
+    whole = weight_T.sum()
+    return (cost_T * weight_T).sum() / whole.masked_fill(whole == 0, 1.0)

@@ -7,14 +7,11 @@ from typing import NamedTuple
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.base_config import ModelConfig
-from dglcell.models.config import HeteroCellConfig
+from dglcell.models.config import DangoConfig, HeteroCellConfig, ModelConfig, SetOperatorConfig
 from dglcell.models.dango import Dango
-from dglcell.models.dango_config import DangoConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.prediction import StrainModel
+from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
-from dglcell.models.set_operator_config import SetOperatorConfig
 
 
 class ModelKind(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a configuration can say about the heterograph model."""
+"""What an experiment says about its model. No torch is needed to read it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,186 @@ from dataclasses import dataclass, field
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import GENE, NODE_TYPES
-from dglcell.models.encoder_config import EncoderConfig
-from dglcell.nn.combination import COMBINATIONS
+from dglcell.kernels.spmm import KERNELS
+from dglcell.nn.blocks import make_activation, make_norm
+from dglcell.nn.convolutions import check_heads
+from dglcell.nn.cross_relation import CrossRelation
+from dglcell.nn.dango import MEANS, TARGETS
+from dglcell.nn.heads import COMBINATIONS, LOCAL_KINDS
 from dglcell.perturbation.perturb import STRATEGIES
+
+# What the configurations of all models have in common.
+
+
+@dataclass
+class ModelConfig:
+    """A model; each kind adds its own keys."""
+
+    name: str = ""  # which model, a key of `dglcell.models.build.MODELS`
+    kernel: str = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | reference
+    features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features
+
+    def validate(self) -> None:
+        """Check values and their combinations.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        if self.kernel not in ("auto", *KERNELS):
+            raise ConfigError("`model.kernel` is unknown", got=self.kernel, expected=", ".join(("auto", *KERNELS)))
+
+    def gives(self) -> frozenset[str]:
+        """What its predictions hold beside phenotypes: ``embedding``, and the names of auxiliary scalars."""
+        return frozenset()
+
+    def asks(self) -> dict[str, str]:
+        """What the loss must read of ``gives``, as nothing else trains it: name → what to set where it does not."""
+        return {}
+
+    def is_calibrated(self) -> bool:
+        """Whether something is chosen by measuring when a run starts."""
+        return False
+
+    def about(self) -> str:
+        """A few words for the report."""
+        return self.name
+
+    def uses_metabolism(self) -> bool:
+        """Whether it reads reactions and metabolites."""
+        return False
+
+    def needs_relations(self) -> bool:
+        """Whether it cannot do without an edge."""
+        return True
+
+
+# What the configurations of models that encode the cell graph have in common.
+
+
+CONVS = ("gin", "sage", "gatv2")
+
+
+@dataclass
+class EncoderConfig(ModelConfig):
+    """Message passing over the cell graph (``dglcell.models.encoder.CellEncoder``) and a head on deleted genes."""
+
+    hidden: int = 64  # H, width of every state
+    layers: int = 3  # L, rounds of message passing
+    conv: str = "gin"  # gin | sage | gatv2, for every relation
+    gin_layers: int = 2  # Linear layers of a GIN's MLP; with 0 states are only summed up
+    gin_hidden: int | None = None  # width inside a GIN's MLP; H where null
+    conv_heads: int = 4  # heads of gatv2; must divide H
+    cross_relation: str = "sum"  # sum | mean | cross_attention | pairwise_interaction, of the relations into a node
+    cross_relation_heads: int = 4  # heads of cross_attention; must divide H
+    cross_relation_hidden: int | None = None  # width inside the MLPs of pairwise_interaction; H / 2 where null
+    cross_relation_layers: int = 2  # Linear layers of these MLPs, 2 or more
+    cross_relation_norm: str = "none"  # layer | rms | none, after the two that are learnt
+    residual: bool = True  # add the input of every layer to its output
+    norm: str = "layer"  # layer | rms | none, per node
+    activation: str = "gelu"
+    dropout: float = 0.0
+    embedding_sd: float = 0.02  # of the initial embeddings
+    preprocessor_layers: int = 2  # Linear layers between the embeddings and the first round
+    relations: list[str] | None = None  # names of the relations in use; all of the cell graph where null
+    metabolism: bool = True  # use the relations with reactions and metabolites
+    local_kind: str = "hyper_sagnn"  # how deleted genes are scored: hyper_sagnn | factorisation | both
+    local_layers: int = 2  # hyper_sagnn: rounds of attention
+    local_heads: int = 8  # hyper_sagnn: must divide H
+    local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; from 0.01 interactions are learnt slowly
+    local_factors: int | None = 64  # factorisation: width of a gene's vector; its state is the vector where null
+    local_deviations: bool = False  # factorisation: a free effect and vector per gene beside what the states give
+    recompute: str = (
+        "auto"  # auto | true | false: layers twice, for less memory; auto where a step would keep gigabytes
+    )
+
+    def validate(self) -> None:
+        """Check values and their combinations.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        super().validate()
+        for key, minimum in (
+            ("hidden", 1),
+            ("layers", 0),
+            ("gin_layers", 0),
+            ("preprocessor_layers", 0),
+            ("local_layers", 1),
+            ("local_heads", 1),
+        ):
+            if getattr(self, key) < minimum:
+                raise ConfigError(f"`model.{key}` is too small", got=getattr(self, key), expected=f"{minimum} or more")
+        if not self.embedding_sd > 0:
+            raise ConfigError("`model.embedding_sd` must be positive", got=self.embedding_sd)
+        if not 0 <= self.dropout < 1:
+            raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
+        self.recompute = str(self.recompute).lower()  # YAML's true is "True" here
+        for key, allowed in (
+            ("conv", CONVS),
+            ("local_kind", LOCAL_KINDS),
+            ("recompute", ("auto", "true", "false")),
+        ):
+            self.check_choice(key, allowed)
+        if self.conv == "gatv2":
+            check_heads(self.hidden, self.conv_heads)
+        self.combination_of_relations().check(self.hidden)
+        make_norm(self.norm, 1)
+        make_activation(self.activation)
+
+    def gives(self) -> frozenset[str]:
+        """See ``ModelConfig.gives``."""
+        return frozenset({"embedding"})
+
+    def uses_metabolism(self) -> bool:
+        """See ``ModelConfig.uses_metabolism``."""
+        return self.metabolism
+
+    def needs_relations(self) -> bool:
+        """See ``ModelConfig.needs_relations``."""
+        return self.layers > 0
+
+    def combination_of_relations(self) -> CrossRelation:
+        """The keys that say how relations are combined."""
+        return CrossRelation(
+            self.cross_relation,
+            self.cross_relation_heads,
+            self.cross_relation_hidden,
+            self.cross_relation_layers,
+            self.cross_relation_norm,
+            self.activation,
+            self.dropout,
+        )
+
+    def check_choice(self, key: str, allowed: tuple[str, ...]) -> None:
+        """Refuse an unknown value of a key.
+
+        Raises:
+            ConfigError: naming those there are.
+        """
+        if getattr(self, key) not in allowed:
+            raise ConfigError(f"`model.{key}` is unknown", got=getattr(self, key), expected=", ".join(allowed))
+
+    def check_local_head(self) -> None:
+        """Refuse keys of the local head that do not fit each other, where the model has one.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        if self.local_kind != "factorisation":
+            check_heads(self.hidden, self.local_heads, key="model.local_heads")
+        if self.local_factors is not None and self.local_factors < 1:
+            raise ConfigError(
+                "`model.local_factors` is too small", got=self.local_factors, expected="1 or more, or null"
+            )
+        if self.local_deviations and self.local_kind == "hyper_sagnn":
+            raise ConfigError(
+                "`model.local_deviations` needs factorisation",
+                got=f"`model.local_kind: {self.local_kind}`",
+                expected="factorisation or both",
+            )
+
+
+# What a configuration can say about the heterograph model.
 
 
 @dataclass
@@ -66,3 +243,126 @@ class HeteroCellConfig(EncoderConfig):
                 "`model.combination: gated` needs the local head",
                 do="set `model.local_head: true` or `model.combination: none`",
             )
+
+
+# What a configuration can say about the set operator model.
+
+
+OPERATORS = ("local", "cross_attention", "both")
+
+
+@dataclass
+class SetOperatorConfig(EncoderConfig):
+    """The wild type encoded once, and deleted genes acting on it (``dglcell.models.set_operator.SetOperator``)."""
+
+    name: str = "set_operator"
+    operator: str = "local"  # how the deleted genes act: local (on each other) | cross_attention (on all genes) | both
+    operator_heads: int = 4  # cross_attention: must divide H
+    combination: str = "sum"  # both: sum | mean | gated
+
+    def validate(self) -> None:
+        """Check values and their combinations.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        super().validate()
+        self.check_choice("operator", OPERATORS)
+        self.check_choice("combination", COMBINATIONS)
+        if self.operator != "cross_attention":
+            self.check_local_head()
+        if self.operator != "local":
+            check_heads(self.hidden, self.operator_heads, key="model.operator_heads")
+        if self.combination == "gated" and self.operator != "both":
+            raise ConfigError(
+                "`model.combination: gated` needs two predictions",
+                got=f"`model.operator: {self.operator}`",
+                do="set `model.operator: both` or `model.combination: sum`",
+            )
+
+    def gives(self) -> frozenset[str]:
+        """See ``ModelConfig.gives``."""
+        return frozenset() if self.operator == "local" else super().gives()
+
+    def about(self) -> str:
+        """See ``ModelConfig.about``."""
+        return f"{self.name}, {self.operator}"
+
+
+# What a configuration can say about DANGO.
+
+
+SCORERS = ("rezero", "released")
+
+
+@dataclass
+class DangoConfig(ModelConfig):
+    """DANGO (``dglcell.models.dango.Dango``); defaults as in experiment 006 of the torchcell project."""
+
+    name: str = "dango"
+    hidden: int = 64  # H, width of every state
+    activation: str = "relu"
+    embedding_sd: float = 0.1  # of the genes' initial embeddings
+    relations: list[str] | None = None  # names of the networks; all gene–gene relations of the cell graph where null
+    meta_layers: int = 2  # Linear layers that weigh a gene's states in the networks
+    reconstruction: bool = True  # predict every network's adjacency too, for `loss.name: dango`
+    reconstruction_layers: int = 1  # Linear layers of that prediction
+    reconstruction_target: str = "binary"  # binary | weight: edge weights, scaled to 0 … 1
+    reconstruction_mean: str = (
+        "pairs"  # pairs | rows: the mean over all pairs, or over edges and other pairs gene by gene
+    )
+    zero_weights: dict[str, float] = field(default_factory=dict)  # network → weight of pairs that are no edges (λ)
+    scorer: str = "rezero"  # rezero: as the paper says | released: as the authors' code computes
+    attention_layers: int = 2  # rounds of attention among the deleted genes; `released` has one
+    heads: int = 4
+    gain: float = 0.01  # initial share of that attention; `released` starts its feed-forward network from 0
+    dropout: float = 0.0  # inside the scorer
+
+    def validate(self) -> None:
+        """Check values and their combinations.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        super().validate()
+        minima = (
+            ("hidden", 1),
+            ("meta_layers", 1),
+            ("reconstruction_layers", 1),
+            ("attention_layers", 1),
+            ("heads", 1),
+        )
+        for key, minimum in minima:
+            if getattr(self, key) < minimum:
+                raise ConfigError(f"`model.{key}` is too small", got=getattr(self, key), expected=f"{minimum} or more")
+        for key, allowed in (
+            ("reconstruction_target", TARGETS),
+            ("reconstruction_mean", MEANS),
+            ("scorer", SCORERS),
+        ):
+            if getattr(self, key) not in allowed:
+                raise ConfigError(f"`model.{key}` is unknown", got=getattr(self, key), expected=", ".join(allowed))
+        make_activation(self.activation)
+        if self.embedding_sd <= 0:
+            raise ConfigError("`model.embedding_sd` must be positive", got=self.embedding_sd)
+        if not 0 <= self.dropout < 1:
+            raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
+        if self.scorer == "rezero" and self.hidden % self.heads:
+            raise ConfigError(
+                "`model.heads` does not divide `model.hidden`", got=self.heads, expected=f"a divisor of {self.hidden}"
+            )
+        negative = {name: weight for name, weight in self.zero_weights.items() if weight < 0}
+        if negative:
+            raise ConfigError("`model.zero_weights` must not be negative", got=negative, expected="0 or more")
+        if set(self.features) - {GENE}:
+            raise ConfigError(
+                "`model.features`: DANGO has states of genes only", got=", ".join(self.features), expected=GENE
+            )
+
+    def gives(self) -> frozenset[str]:
+        """See ``ModelConfig.gives``."""
+        return frozenset({"reconstruction"} if self.reconstruction else ())
+
+    def asks(self) -> dict[str, str]:
+        """See ``ModelConfig.asks``."""
+        return {"reconstruction": "`loss.name: dango`, or `model.reconstruction: false`"} if self.reconstruction else {}

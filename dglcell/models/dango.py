@@ -1,8 +1,9 @@
-"""DANGO: gene states from several networks of the wild type, and scores of sets of deleted genes."""
+"""DANGO: embeddings from reconstructed networks, and self-attention among the deleted genes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -12,15 +13,60 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
-from dglcell.models.dango_config import DangoConfig
-from dglcell.models.prediction import OnDemand, Prediction, StrainModel
-from dglcell.models.zero_weights import zero_weight
-from dglcell.nn.hyper_sagnn import HyperSAGNN, SetAttention
-from dglcell.nn.meta_embedding import MetaEmbedding
-from dglcell.nn.network_encoder import NetworkEncoder
-from dglcell.nn.reconstruction import AdjacencyTarget, Reconstruction
-from dglcell.nn.released_sagnn import ReleasedSAGNN
+from dglcell.models.config import DangoConfig
+from dglcell.models.model import OnDemand, Prediction, StrainModel
+from dglcell.nn.dango import AdjacencyTarget, MetaEmbedding, NetworkEncoder, Reconstruction, ReleasedSAGNN
+from dglcell.nn.heads import HyperSAGNN, SetAttention
 from dglcell.perturbation.genotype import GenotypeBatch
+
+# How much the pairs that are no edges count when DANGO reconstructs a network: λ, by rule or by configuration.
+
+
+UNCERTAIN, CERTAIN = 0.1, 1.0
+"""More of a network's zeros than this became edges between two versions: its zeros are uncertain."""
+
+CHANNEL_ZERO_WEIGHTS = {
+    "neighborhood": UNCERTAIN,
+    "coexpression": UNCERTAIN,
+    "experimental": UNCERTAIN,
+    "fusion": CERTAIN,
+    "cooccurence": CERTAIN,
+    "database": CERTAIN,
+}
+"""λ by channel of STRING, from its growth between versions 9.1 and 11.0, as the torchcell project found it among the
+genes of both. The code of DANGO's authors takes 1 for ``neighborhood``."""
+
+
+def zero_weight(relation: str, given: Mapping[str, float]) -> float:
+    """λ of one network.
+
+    Args:
+        relation: its name; see ``channel_of``.
+        given: relation → λ from the configuration, which comes first.
+
+    Raises:
+        ConfigError: nothing is given, and the name ends in no channel.
+    """
+    if relation in given:
+        return given[relation]
+    channel = channel_of(relation)
+    if channel is not None:
+        return CHANNEL_ZERO_WEIGHTS[channel]
+    raise ConfigError(
+        f"how much do the pairs that are no edges of '{relation}' count when it is reconstructed?",
+        got=f"a name that ends in no channel of STRING ({', '.join(CHANNEL_ZERO_WEIGHTS)})",
+        expected=f"{UNCERTAIN} for a network that still grows by much, {CERTAIN} for one that hardly does",
+        do=f"set `model.zero_weights: {{{relation}: {CERTAIN}}}`, or leave the network out of `model.relations`",
+    )
+
+
+def channel_of(relation: str) -> str | None:
+    """The channel of STRING that the name of a network is, or ends in after an underscore; None for other names."""
+    found = (c for c in CHANNEL_ZERO_WEIGHTS if relation == c or relation.endswith(f"_{c}"))
+    return next(found, None)
+
+
+# DANGO: gene states from several networks of the wild type, and scores of sets of deleted genes.
 
 
 class KeptStates(NamedTuple):

@@ -10,17 +10,12 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
-from dglcell.models.encoder_config import EncoderConfig
-from dglcell.nn.factorisation import FactorisationMachine
-from dglcell.nn.gatv2 import GATv2Conv
-from dglcell.nn.gin import GINConv
+from dglcell.models.config import EncoderConfig
+from dglcell.nn.blocks import EMBEDDING_SD, make_activation, make_norm
+from dglcell.nn.convolutions import GATv2Conv, GINConv, SAGEConv
+from dglcell.nn.cross_relation import RelationWeights
+from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
-from dglcell.nn.hyper_sagnn import HyperSAGNN
-from dglcell.nn.initial import EMBEDDING_SD
-from dglcell.nn.local_head import LocalHead
-from dglcell.nn.registry import make_activation, make_norm
-from dglcell.nn.relation_mixer import RelationWeights
-from dglcell.nn.sage import SAGEConv
 from dglcell.perturbation.base_cache import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb

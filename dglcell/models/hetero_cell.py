@@ -13,12 +13,10 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import CellEncoder, make_local_head
-from dglcell.models.prediction import Prediction, StrainModel
-from dglcell.nn.combination import Combination
-from dglcell.nn.initial import initialise, start_at_the_mean
-from dglcell.nn.mlp import mlp
-from dglcell.nn.pooling import AttentionPooling
-from dglcell.nn.relation_mixer import RelationWeights
+from dglcell.models.model import Prediction, StrainModel
+from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
+from dglcell.nn.cross_relation import RelationWeights
+from dglcell.nn.heads import AttentionPooling, Combination
 from dglcell.perturbation.base_cache import BaseCache, BasePass
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.deletions import Kept

@@ -1,16 +1,257 @@
-"""Combine what several relations say about the same nodes."""
+"""How the messages of several relations become one state: sums, means and learned combinations."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
-from dglcell.nn.pairwise_interaction import PairwiseInteraction
-from dglcell.nn.registry import make_norm
-from dglcell.nn.relation_attention import RelationAttention
-from dglcell.nn.relation_mixer import RelationMixer
+from dglcell.nn.blocks import make_activation, make_norm
+
+# Learned combinations of the relations that end in a node type.
+
+
+NODES_AT_ONCE = 2048
+"""For how many nodes weights are computed at a time."""
+
+
+@dataclass(frozen=True)
+class RelationWeights:
+    """What a layer's learned combination of relations gives to each of its options.
+
+    Attributes:
+        layer: number of the layer, from 0.
+        node_type: in which the relations end.
+        options: names; of ``cross_attention`` the relations', of ``pairwise_interaction`` also their pairs' and "mean".
+        weights: means over nodes: [options], of ``cross_attention`` [K, K], where row k is how much relation k takes
+            of each. Rows sum to one.
+    """
+
+    layer: int
+    node_type: str
+    options: list[str]
+    weights: Tensor
+
+
+class Mix(Protocol):
+    """What a mixture of K relations offers beside being a module."""
+
+    def options(self, names: list[str]) -> list[str]:
+        """What its weights are called, for relations of these names."""
+
+    def __call__(self, *h: Tensor) -> Tensor:
+        """K rows [N, H] → [N, H]."""
+
+    def weights(self, *h: Tensor) -> Tensor:
+        """[N, options] or [N, K, K]."""
+
+
+class RelationMixer(nn.Module):
+    """A mixture of relations, and the norm after it.
+
+    Args:
+        mix: see ``Mix``.
+        norm: of rows.
+    """
+
+    def __init__(self, mix: nn.Module, norm: nn.Module) -> None:
+        super().__init__()
+        self.mix, self.norm = mix, norm
+
+    def options(self, names: list[str]) -> list[str]:
+        """What the weights are called, for relations of these names."""
+        return cast(Mix, self.mix).options(names)
+
+    def forward(self, *h: Tensor) -> Tensor:
+        """[N, H] the mixture of K rows [N, H] at once."""
+        out: Tensor = self.norm(self.mix(*h))
+        return out
+
+    @torch.no_grad()
+    def mean_weights(self, *h: Tensor) -> Tensor:
+        """[options] or [K, K] what nodes give to the options, on average.
+
+        Args:
+            h: K rows [N, H].
+        """
+        portions = zip(*(rows.split(NODES_AT_ONCE) for rows in h), strict=True)
+        return torch.stack([cast(Mix, self.mix).weights(*rows).sum(0) for rows in portions]).sum(0) / len(h[0])
+
+
+# Mix relations by networks of their pairs, of which every node chooses its own mean.
+
+
+class PairLinear(nn.Module):
+    """A Linear for each of P pairs.
+
+    Args:
+        pairs: P.
+        entry: width of the input.
+        width: of the output.
+
+    Attributes:
+        weight: [P, entry, width].
+        bias: [P, width].
+    """
+
+    def __init__(self, pairs: int, entry: int, width: int) -> None:
+        super().__init__()
+        # Kaiming's, as all Linear layers of the models.
+        self.weight = nn.Parameter(torch.randn(pairs, entry, width) * (2 / entry) ** 0.5)
+        self.bias = nn.Parameter(torch.zeros(pairs, width))
+
+    def forward(self, x_NPE: Tensor) -> Tensor:
+        """[N, P, entry] → [N, P, width]."""
+        return torch.einsum("npe,pew->npw", x_NPE, self.weight) + self.bias
+
+
+class PairwiseInteraction(nn.Module):
+    r"""Pairwise interaction of relations: for every node a weighted mean of K(K+1)/2 + 1 options.
+
+    .. math::
+        o_{ij} = f_{ij}([h_i \Vert h_j]) \;\; (i \le j), \quad o_0 = \tfrac{1}{K}\textstyle\sum_k h_k, \quad
+        h' = \sum_o \operatorname{softmax}_o\big(s(o)\big)\; o
+
+    where every pair has an MLP :math:`f_{ij}` of its own and all options share the scorer :math:`s`. After
+    ``PairwiseGraphAggregation`` of the torchcell project. The options are never stored: an MLP's first layer is
+    :math:`U h_i + V h_j`, its last layer :math:`A` and the scorer's first :math:`W` are one matrix :math:`W A`, and the
+    sum is one product of the weighted hidden layers of all pairs.
+
+    Args:
+        relations: K.
+        width: H.
+        hidden: b, width inside the pairs' MLPs and the scorer.
+        layers: number of Linear layers of a pair's MLP, 2 or more.
+        activation, dropout: between layers.
+
+    Shapes:
+        K rows [N, H] → [N, H].
+    """
+
+    by_second: Tensor
+    back: Tensor
+
+    def __init__(
+        self, relations: int, width: int, *, hidden: int, layers: int, activation: str, dropout: float
+    ) -> None:
+        super().__init__()
+        self.relations, self.width, self.hidden = relations, width, hidden
+        pairs = relations * (relations + 1) // 2
+        self.first = PairLinear(pairs, 2 * width, hidden)
+        self.middle = nn.ModuleList(PairLinear(pairs, hidden, hidden) for _ in range(layers - 2))
+        self.last = PairLinear(pairs, hidden, width)
+        self.score_first, self.score_last = nn.Linear(width, hidden), nn.Linear(hidden, 1)
+        self.activation, self.dropout = make_activation(activation), nn.Dropout(dropout)
+        # Pairs are ordered by the first relation; here, by the second.
+        rows, columns = torch.triu_indices(relations, relations)
+        by_second = torch.argsort(columns * relations + rows)
+        self.register_buffer("by_second", by_second, persistent=False)
+        self.register_buffer("back", torch.argsort(by_second), persistent=False)
+
+    @staticmethod
+    def options(names: list[str]) -> list[str]:
+        """What the options of relations are called, in order."""
+        pairs = [(a, b) for i, a in enumerate(names) for b in names[i:]]
+        return [a if a == b else f"{a} × {b}" for a, b in pairs] + ["mean"]
+
+    def forward(self, *h: Tensor) -> Tensor:
+        """[N, H] the mixture."""
+        a_NPB, mean_NH = self._last_hidden(h), torch.stack(h, 1).mean(1)
+        share_NO = self._shares(a_NPB, mean_NH)
+        share_NP, share_N1 = share_NO[:, :-1], share_NO[:, -1:]
+        weighted_NC = (a_NPB * share_NP.unsqueeze(-1)).flatten(1)
+        return weighted_NC @ self.last.weight.flatten(0, 1) + share_NP @ self.last.bias + share_N1 * mean_NH
+
+    def weights(self, *h: Tensor) -> Tensor:
+        """[N, options] what every node gives to each option."""
+        return self._shares(self._last_hidden(h), torch.stack(h, 1).mean(1))
+
+    def _last_hidden(self, h: tuple[Tensor, ...]) -> Tensor:
+        """[N, P, b] the input of all pairs' last layers."""
+        counts = list(range(1, self.relations + 1))
+        of_second = self.first.weight.index_select(0, self.by_second)[:, self.width :]
+        x = self._products(h, self.first.weight[:, : self.width], counts[::-1])
+        x = x + self._products(h, of_second, counts).index_select(1, self.back) + self.first.bias
+        x = self.dropout(self.activation(x))
+        for layer in self.middle:
+            x = self.dropout(self.activation(layer(x)))
+        return x
+
+    def _products(self, h: tuple[Tensor, ...], weight_PHB: Tensor, counts: list[int]) -> Tensor:
+        """[N, P, b] for every relation one product, with the weights of ``counts`` pairs side by side."""
+        parts = [x_NH @ w.transpose(0, 1).flatten(1) for x_NH, w in zip(h, weight_PHB.split(counts), strict=True)]
+        return torch.cat(parts, 1).unflatten(1, (-1, self.hidden))
+
+    def _shares(self, a_NPB: Tensor, mean_NH: Tensor) -> Tensor:
+        """[N, options] softmax of the scores."""
+        bias_PB, weight_PBB = self.score_first(self.last.bias), self.last.weight @ self.score_first.weight.T
+        of_pairs_NPB = torch.einsum("npb,pbc->npc", a_NPB, weight_PBB) + bias_PB
+        hidden_NOB = torch.cat([of_pairs_NPB, self.score_first(mean_NH).unsqueeze(1)], 1)
+        logits_NO = self.score_last(self.activation(hidden_NOB)).squeeze(-1)
+        return torch.softmax(logits_NO, 1)
+
+
+# Mix relations by self-attention among them, for every node.
+
+
+class RelationAttention(nn.Module):
+    r"""Self-attention over the K relations that end in a node, then their mean.
+
+    .. math::
+        x_k = h_k + e_k, \quad
+        h' = \tfrac{1}{K} \sum_k W_o \Big[ \sum_l \operatorname{softmax}_l\big(q_k^\top k_l / \sqrt{d}\big)\, v_l \Big]
+        + b_o
+
+    with heads side by side (Vaswani et al. 2017, *Attention is all you need*, eq. 1) and a learned embedding
+    :math:`e_k` of every relation. After ``SelfAttentionGraphAggregation`` of the torchcell project. As means and linear
+    maps commute, shares are averaged over k before values are summed.
+
+    Args:
+        relations: K.
+        width: H.
+        heads: must divide H.
+
+    Shapes:
+        K rows [N, H] → [N, H].
+    """
+
+    def __init__(self, relations: int, width: int, heads: int) -> None:
+        super().__init__()
+        self.relations, self.width, self.heads = relations, width, heads
+        self.embedding = nn.Parameter(0.02 * torch.randn(relations, width))
+        self.project = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    @staticmethod
+    def options(names: list[str]) -> list[str]:
+        """What rows and columns of ``weights`` are called."""
+        return names
+
+    def forward(self, *h: Tensor) -> Tensor:
+        """[N, H] the mixture."""
+        share_NAKL, value_NAKD = self._attention(h)
+        mixed_NA1D = share_NAKL.mean(2, keepdim=True) @ value_NAKD
+        out: Tensor = self.out(mixed_NA1D.flatten(1))
+        return out
+
+    def weights(self, *h: Tensor) -> Tensor:
+        """[N, K, K] how much of each relation (columns) goes to each (rows), the mean over heads."""
+        return self._attention(h)[0].mean(1)
+
+    def _attention(self, h: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """[N, heads, K, K] shares and [N, heads, K, d] values."""
+        x_NKH = torch.stack(h, 1) + self.embedding
+        projected = self.project(x_NKH).unflatten(-1, (3, self.heads, -1))
+        query, key, value = (part.transpose(1, 2) for part in projected.unbind(2))
+        logits = (query @ key.transpose(-1, -2)) * query.shape[-1] ** -0.5
+        return torch.softmax(logits, dim=-1), value
+
+
+# Combine what several relations say about the same nodes.
+
 
 CROSS_RELATION = ("sum", "mean", "cross_attention", "pairwise_interaction")
 LEARNED = CROSS_RELATION[2:]

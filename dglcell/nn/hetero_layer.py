@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.graph.schema import Relation
-from dglcell.nn.cross_relation import CrossRelation
-from dglcell.nn.registry import make_activation, make_norm
-from dglcell.nn.relation_mixer import RelationMixer, RelationWeights
+from dglcell.nn.blocks import make_activation, make_norm
+from dglcell.nn.cross_relation import CrossRelation, RelationMixer, RelationWeights
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
 

@@ -17,7 +17,7 @@ from dglcell.config import AUTO, Config
 from dglcell.errors import ConfigError
 from dglcell.memory_use import Peak, measured_memory
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.prediction import count_parameters
+from dglcell.models.model import count_parameters
 from dglcell.profiling.batches import RepeatedData
 from dglcell.profiling.bench.machine import processor_name
 from dglcell.profiling.clocks import clock_of

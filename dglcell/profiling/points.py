@@ -16,18 +16,12 @@ from torch import nn
 from dglcell.losses.loss import Loss
 from dglcell.models import hetero_cell, set_operator
 from dglcell.models.encoder import CellEncoder
-from dglcell.models.prediction import StrainModel
-from dglcell.nn import network_encoder
-from dglcell.nn.combination import Combination
-from dglcell.nn.deletion_attention import DeletionAttention
+from dglcell.models.model import StrainModel
+from dglcell.models.set_operator import DeletionAttention
+from dglcell.nn import dango as network_encoder
+from dglcell.nn.dango import MetaEmbedding, NetworkEncoder, Reconstruction, ReleasedSAGNN
+from dglcell.nn.heads import AttentionPooling, Combination, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import Conv, RelationConv
-from dglcell.nn.hyper_sagnn import HyperSAGNN
-from dglcell.nn.local_head import LocalHead
-from dglcell.nn.meta_embedding import MetaEmbedding
-from dglcell.nn.network_encoder import NetworkEncoder
-from dglcell.nn.pooling import AttentionPooling
-from dglcell.nn.reconstruction import Reconstruction
-from dglcell.nn.released_sagnn import ReleasedSAGNN
 from dglcell.profiling.spans import Recorder
 
 MODULES: tuple[tuple[type[nn.Module], str], ...] = (

@@ -19,7 +19,7 @@ from dglcell.errors import CheckpointError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.build import make_model
-from dglcell.models.prediction import StrainModel
+from dglcell.models.model import StrainModel
 from dglcell.training.directory import RunDirectory
 
 SCHEMA_VERSION = 2

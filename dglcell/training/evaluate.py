@@ -20,7 +20,7 @@ from dglcell.data.sampler import EpochBatches
 from dglcell.data.transform import Normaliser
 from dglcell.files import atomic_file
 from dglcell.kernels.spmm import check_kernel
-from dglcell.models.prediction import Prediction, StrainModel
+from dglcell.models.model import Prediction, StrainModel
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.metrics import ResultRow, regression_metrics
 from dglcell.training.prepare import Prepared

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dglcell.config import Config
 from dglcell.files import atomic_file, write_json
-from dglcell.nn.relation_mixer import RelationWeights
+from dglcell.nn.cross_relation import RelationWeights
 from dglcell.plots.density import sample
 from dglcell.report.run_page import write_report
 from dglcell.training.checkpoint import Trained, load_trained

@@ -11,7 +11,7 @@ import torch
 from dglcell.config import AUTO, Config
 from dglcell.config_io import to_yaml
 from dglcell.files import atomic_file, write_json
-from dglcell.models.prediction import count_parameters
+from dglcell.models.model import count_parameters
 from dglcell.plots.style import check_plotting
 from dglcell.training.allocation import check_allocation
 from dglcell.training.batch_size import find_batch_size

@@ -17,7 +17,7 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.prediction import Prediction, StrainModel
+from dglcell.models.model import Prediction, StrainModel
 from dglcell.training.gather import gather_rows
 from dglcell.training.metrics import regression_metrics
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler

@@ -13,8 +13,7 @@ from dglcell.config import Config
 from dglcell.config_io import load_config
 from dglcell.data.store_build import build_store
 from dglcell.data.table import Provenance, StrainTable
-from dglcell.models.dango_config import DangoConfig
-from dglcell.models.encoder_config import EncoderConfig
+from dglcell.models.config import DangoConfig, EncoderConfig
 from dglcell.training.run import train
 from tests.raw_files import GENES, tiny_overrides, write_raw_folder
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from dglcell.kernels import pair_error
-from dglcell.losses.dango import DangoLoss, DangoLossConfig
+from dglcell.losses.config import DangoLossConfig
+from dglcell.losses.dango import DangoLoss
+from dglcell.models.config import DangoConfig
 from dglcell.models.dango import Dango
-from dglcell.models.dango_config import DangoConfig
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.gpu.cells import STRAINS
 from tests.gpu.devices import ExplicitDevices

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.encoder_config import CONVS
+from dglcell.models.config import CONVS, OPERATORS, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.prediction import StrainModel
+from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
-from dglcell.models.set_operator_config import OPERATORS, SetOperatorConfig
 from dglcell.nn.cross_relation import LEARNED
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.optimizers import OptimizerConfig, make_optimizer

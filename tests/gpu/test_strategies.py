@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.nn.gatv2 import GATv2Score
+from dglcell.nn.convolutions import GATv2Score
 from dglcell.perturbation import difference
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import STRATEGIES, PerturbedCell, perturb

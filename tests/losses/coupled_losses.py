@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dglcell.losses.build import LOSSES, make_loss
 from dglcell.losses.loss import Loss
-from dglcell.models.prediction import Prediction
+from dglcell.models.model import Prediction
 
 COUPLED = ("ic", "mle_dist_supcr", "mle_wass_supcr")
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from dglcell.errors import DataError
-from dglcell.losses.bce import BceConfig
 from dglcell.losses.build import make_loss
-from dglcell.models.prediction import Prediction
+from dglcell.losses.config import BceConfig
+from dglcell.models.model import Prediction
 
 
 def test_it_is_its_definition_over_the_labels_that_are_there() -> None:

@@ -10,12 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.losses.distribution import distribution_matching
+from dglcell.losses.contrast import buffer_share, supcr
+from dglcell.losses.distribution import distribution_matching, transport_cost
 from dglcell.losses.loss import Loss
-from dglcell.losses.schedules import buffer_share
-from dglcell.losses.supcr import supcr
-from dglcell.losses.wasserstein import transport_cost
-from dglcell.models.prediction import Prediction
+from dglcell.models.model import Prediction
 from tests.losses.coupled_losses import COUPLED, batch, make
 
 Term = Callable[[Tensor, Tensor], Tensor]

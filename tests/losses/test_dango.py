@@ -9,8 +9,9 @@ import torch
 
 from dglcell.errors import ConfigError
 from dglcell.losses.build import make_loss
-from dglcell.losses.dango import DangoLoss, DangoLossConfig
-from dglcell.models.prediction import OnDemand, Prediction
+from dglcell.losses.config import DangoLossConfig
+from dglcell.losses.dango import DangoLoss
+from dglcell.models.model import OnDemand, Prediction
 
 ALPHAS = {
     "pre_then_post": {0: 1, 3: 1, 4: 0, 100: 0},

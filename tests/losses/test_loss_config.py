@@ -10,9 +10,8 @@ import torch
 
 from dglcell.config_io import load_config, to_yaml
 from dglcell.errors import ConfigError
-from dglcell.losses.masked import MaskedConfig
-from dglcell.losses.mle_wass_supcr import MleWassSupcrConfig
-from dglcell.models.base_config import ModelConfig
+from dglcell.losses.config import MaskedConfig, MleWassSupcrConfig
+from dglcell.models.config import ModelConfig
 from tests.config_files import refusal, write
 
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.losses.build import make_loss
-from dglcell.losses.masked import ELEMENTS, MaskedConfig
-from dglcell.models.prediction import Prediction
+from dglcell.losses.config import MaskedConfig
+from dglcell.losses.elementwise import ELEMENTS
+from dglcell.models.model import Prediction
 
 DEFINITIONS = {
     "mse": lambda e: e * e,

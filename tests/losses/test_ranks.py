@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from dglcell.losses.build import LOSSES, make_loss
-from dglcell.losses.gather import largest_over_ranks, sum_over_ranks
-from dglcell.losses.loss import Loss
-from dglcell.models.prediction import Prediction
+from dglcell.losses.loss import Loss, largest_over_ranks, sum_over_ranks
+from dglcell.models.model import Prediction
 from dglcell.training.group import leave_group
 from tests.losses.coupled_losses import make
 

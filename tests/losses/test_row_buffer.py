@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.losses.row_buffer import RowBuffer
-from dglcell.losses.rows import Rows
+from dglcell.losses.coupled import RowBuffer, Rows
 
 
 def make_rows(first: int, labels: list[list[float]], requires_grad: bool = False) -> Rows:

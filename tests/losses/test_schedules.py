@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dglcell.losses.schedules import buffer_share, temperature_at
+from dglcell.losses.contrast import buffer_share, temperature_at
 
 
 def test_temperatures_fall_exponentially_by_half_a_wave_or_not_at_all() -> None:

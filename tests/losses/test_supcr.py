@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dglcell.losses.supcr import supcr
+from dglcell.losses.contrast import supcr
 
 
 def by_definition(embedding: Tensor, labels: Tensor, temperature: float) -> Tensor:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import wasserstein_distance
 
-from dglcell.losses.wasserstein import transport_cost
+from dglcell.losses.distribution import transport_cost
 
 VALUES = st.lists(st.sampled_from([-2.0, -0.5, 0.0, 0.25, 1.0, 1.5, 40.0]) | st.floats(-9, 9), min_size=1, max_size=8)
 

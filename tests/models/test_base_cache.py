@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dglcell.models.config import HeteroCellConfig
-from dglcell.models.encoder_config import CONVS
+from dglcell.models.config import CONVS, HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.cross_relation import CROSS_RELATION
 from dglcell.perturbation.choices import Choices

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels import pair_error, spmm
-from dglcell.losses.dango import DangoLoss, DangoLossConfig
+from dglcell.losses.config import DangoLossConfig
+from dglcell.losses.dango import DangoLoss
+from dglcell.models.config import DangoConfig
 from dglcell.models.dango import Dango
-from dglcell.models.dango_config import DangoConfig
-from dglcell.models.prediction import count_parameters
+from dglcell.models.model import count_parameters
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.models.plain_dango import Edge, PlainDango, random_networks
 from tests.perturbation.no_sync import no_sync

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
-from dglcell.models.config import HeteroCellConfig
-from dglcell.models.encoder_config import CONVS
+from dglcell.models.config import CONVS, HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.prediction import count_parameters
+from dglcell.models.model import count_parameters
 from dglcell.nn.cross_relation import CROSS_RELATION, LEARNED
 from dglcell.perturbation import states
 from dglcell.perturbation.choices import Choices

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from dglcell.errors import ConfigError
 from dglcell.models.build import make_model
+from dglcell.models.config import OPERATORS, SetOperatorConfig
 from dglcell.models.set_operator import SetOperator
-from dglcell.models.set_operator_config import OPERATORS, SetOperatorConfig
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.models.plain_set_operator import plain_parts
 from tests.models.test_hetero_cell import nine_network_cell, randomise

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dglcell.errors import ConfigError
-from dglcell.models.zero_weights import zero_weight, zero_weight_from_growth
-from tests.graph.test_growth import cell_of
+from dglcell.models.dango import zero_weight
 
 BY_CHANNEL = {
     "neighborhood": 0.1,
@@ -38,12 +37,3 @@ def test_other_names_are_refused_with_what_to_set(name: str) -> None:
     lines = str(error.value).splitlines()
     assert lines[0] == f"how much do the pairs that are no edges of '{name}' count when it is reconstructed?"
     assert lines[-1].startswith(f"  do:       set `model.zero_weights: {{{name}: 1.0}}`")
-
-
-@pytest.mark.parametrize(("edges", "expected"), [(1, 1.0), (2, 0.1)])
-def test_more_than_one_zero_in_a_hundred_gone_makes_zeros_uncertain(edges: int, expected: float) -> None:
-    """15 genes have 105 pairs; of one that was joined, 104 zeros are left, one of which is 0.96 %."""
-    genes = [f"g{i:02d}" for i in range(15)]
-    old = cell_of(genes, {"net": [(0, 1)]}), "net"
-    new = cell_of(genes, {"net": [(0, 1), *[(0, 2 + i) for i in range(edges)]]}), "net"
-    assert zero_weight_from_growth(old, new, "all") == expected

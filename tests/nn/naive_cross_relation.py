@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from dglcell.nn.pairwise_interaction import PairwiseInteraction
-from dglcell.nn.relation_attention import RelationAttention
+from dglcell.nn.cross_relation import PairwiseInteraction, RelationAttention
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": nn.functional.gelu,

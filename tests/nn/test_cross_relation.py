@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
-from dglcell.nn.cross_relation import CrossRelation
-from dglcell.nn.relation_mixer import NODES_AT_ONCE, RelationMixer
+from dglcell.nn.cross_relation import NODES_AT_ONCE, CrossRelation, RelationMixer
 from dglcell.perturbation.differences import PerturbedTensor
 from tests.nn.naive_cross_relation import ACTIVATIONS, NAIVE
 from tests.perturbation.states_of import agree, gradients

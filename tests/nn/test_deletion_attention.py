@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dglcell.kernels import pooled_shares
-from dglcell.nn.deletion_attention import DeletionAttention
+from dglcell.models.set_operator import DeletionAttention
 from dglcell.perturbation.genotype import GenotypeBatch
 
 WIDTH, HEADS = 6, 2

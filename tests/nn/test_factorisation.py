@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.nn.factorisation import FactorisationMachine
+from dglcell.nn.heads import FactorisationMachine
 
 WIDTH, FACTORS, GENES = 5, 3, 7
 

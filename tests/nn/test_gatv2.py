@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError
-from dglcell.nn.gatv2 import GATv2Conv
+from dglcell.nn.convolutions import GATv2Conv
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import STRATEGIES, perturb
 from tests.random_cells import RandomCell, random_cells

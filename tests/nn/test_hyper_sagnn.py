@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.nn.hyper_sagnn import HyperSAGNN, SetAttention
+from dglcell.nn.heads import HyperSAGNN, SetAttention
 
 WIDTH, HEADS = 6, 2
 

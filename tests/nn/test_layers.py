@@ -9,10 +9,9 @@ from torch import nn
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
+from dglcell.nn.blocks import NORMS, REFUSED_NORMS, make_activation, make_norm, mlp
 from dglcell.nn.cross_relation import CrossRelation
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
-from dglcell.nn.mlp import mlp
-from dglcell.nn.registry import NORMS, REFUSED_NORMS, make_activation, make_norm
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import States

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import Relation
-from dglcell.nn.gatv2 import GATv2Score
+from dglcell.nn.convolutions import GATv2Score
 from dglcell.perturbation import attention
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch

@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from dglcell.nn.blocks import ACTIVATIONS, NORMS, make_activation, make_norm, mlp
+from dglcell.nn.convolutions import GINConv
 from dglcell.nn.cross_relation import CrossRelation
-from dglcell.nn.gin import GINConv
-from dglcell.nn.mlp import mlp
-from dglcell.nn.registry import ACTIVATIONS, NORMS, make_activation, make_norm
 from dglcell.perturbation.differences import LINEAR, RULES, PerturbedTensor, share_changes
 
 WIDTH = 4

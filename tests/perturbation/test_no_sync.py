@@ -18,19 +18,14 @@ from dglcell.data.transform import Normaliser
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.vocabulary import NameReport
-from dglcell.losses.bce import BceConfig
 from dglcell.losses.build import make_loss
-from dglcell.losses.distribution_loss import IcConfig, MleDistSupcrConfig
-from dglcell.losses.loss import LossConfig
-from dglcell.losses.masked import MaskedConfig
-from dglcell.losses.mle_wass_supcr import MleWassSupcrConfig
-from dglcell.models.config import HeteroCellConfig
+from dglcell.losses.config import BceConfig, IcConfig, LossConfig, MaskedConfig, MleDistSupcrConfig, MleWassSupcrConfig
+from dglcell.models.config import OPERATORS as SET_OPERATORS
+from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.prediction import StrainModel
+from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
-from dglcell.models.set_operator_config import OPERATORS as SET_OPERATORS
-from dglcell.models.set_operator_config import SetOperatorConfig
-from dglcell.nn.mlp import mlp
+from dglcell.nn.blocks import mlp
 from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
 from dglcell.training.record import EpochLog
 from dglcell.training.task import StrainTask

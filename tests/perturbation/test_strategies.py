@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import KERNELS
+from dglcell.nn.convolutions import GINConv, SAGEConv
 from dglcell.nn.cross_relation import CROSS_RELATION, CrossRelation
-from dglcell.nn.gin import GINConv
 from dglcell.nn.hetero_layer import HeteroLayer
-from dglcell.nn.sage import SAGEConv
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import DGL_STRATEGIES, REDUCES, STRATEGIES, check_strategy_device, perturb
 from dglcell.perturbation.states import Execution

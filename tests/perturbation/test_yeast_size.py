@@ -13,7 +13,7 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels.spmm import KERNELS
-from dglcell.nn.gatv2 import GATv2Score
+from dglcell.nn.convolutions import GATv2Score
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.states import DENSE_SHARE, Execution

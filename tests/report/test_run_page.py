@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dglcell.cli import main
-from dglcell.nn.relation_mixer import RelationWeights
+from dglcell.nn.cross_relation import RelationWeights
 from dglcell.plots import Embedding
 from dglcell.plots.embedding import principal_map
 from dglcell.report.html import write_page

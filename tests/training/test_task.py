@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.errors import ConfigError, DataError
-from dglcell.losses.masked import ELEMENTS
+from dglcell.losses.elementwise import ELEMENTS
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.directory import RunDirectory

@@ -90,7 +90,7 @@ def test_a_wrong_gradient_is_caught_and_named() -> None:
 
 def test_epsilon_and_norms_are_not_what_a_new_model_has(monkeypatch: pytest.MonkeyPatch) -> None:
     # A method that leaves epsilon out would agree while epsilon is zero.
-    from dglcell.nn.gin import GINConv
+    from dglcell.nn.convolutions import GINConv
 
     workload = small_workload()
     seen = []

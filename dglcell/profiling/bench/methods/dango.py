@@ -8,12 +8,12 @@ from torch import Tensor
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation, gene_relation
-from dglcell.losses.dango import DangoLoss, DangoLossConfig
-from dglcell.losses.log_cosh import log_cosh
-from dglcell.models.dango import Dango
-from dglcell.models.dango_config import DangoConfig
-from dglcell.models.zero_weights import CHANNEL_ZERO_WEIGHTS, UNCERTAIN, channel_of, zero_weight
-from dglcell.nn.reconstruction import Reconstruction
+from dglcell.losses.config import DangoLossConfig
+from dglcell.losses.dango import DangoLoss
+from dglcell.losses.elementwise import log_cosh
+from dglcell.models.config import DangoConfig
+from dglcell.models.dango import CHANNEL_ZERO_WEIGHTS, UNCERTAIN, Dango, channel_of, zero_weight
+from dglcell.nn.dango import Reconstruction
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.profiling.bench.methods.method import Method, UnsupportedError
 from dglcell.profiling.bench.workload import Workload

@@ -13,8 +13,8 @@ from torch_geometric.nn.aggr import AttentionalAggregation
 from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
+from dglcell.nn.heads import AttentionPooling
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
-from dglcell.nn.pooling import AttentionPooling
 from dglcell.perturbation.deletions import keep_masks
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.profiling.bench.methods.method import Method, UnsupportedError

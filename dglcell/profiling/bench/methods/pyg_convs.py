@@ -15,8 +15,7 @@ from torch_geometric.nn import MessagePassing
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
-from dglcell.nn.gin import GINConv
-from dglcell.nn.sage import SAGEConv
+from dglcell.nn.convolutions import GINConv, SAGEConv
 
 
 class Update(nn.Module):

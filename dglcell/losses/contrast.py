@@ -1,4 +1,4 @@
-"""Supervised contrastive regression: embeddings are ordered as labels are."""
+"""Supervised contrast, and what of it changes over the epochs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+# Supervised contrastive regression: embeddings are ordered as labels are.
 
 
 def supcr(embedding_ND: Tensor, target_TN: Tensor, temperature: float) -> Tensor:
@@ -54,3 +56,44 @@ def _normalised(rows_ND: Tensor) -> Tensor:
     """Rows of length one; zeros stay zeros, with zero gradient."""
     length_N1 = torch.linalg.vector_norm(rows_ND, dim=-1, keepdim=True)
     return rows_ND / length_N1.masked_fill(length_N1 == 0, math.inf)
+
+
+# What changes over the epochs: the temperature of the contrast, and how much buffered strains count.
+
+
+def temperature_at(epoch: int, epochs: int, start: float, end: float, schedule: str) -> float:
+    r"""τ of an epoch, falling from ``start`` towards ``end``, which it would reach in epoch ``epochs``.
+
+    Args:
+        epoch: from 0.
+        epochs: of the whole training.
+        start, end: τ₀ and τ₁.
+        schedule: ``none`` keeps τ₀; ``exponential``: :math:`\tau_0 (\tau_1/\tau_0)^{e/E}`; ``cosine``: half a wave.
+    """
+    share = min(epoch / epochs, 1.0)
+    if schedule == "exponential":
+        return start * (end / start) ** share
+    if schedule == "cosine":
+        return end + (start - end) * (1 + math.cos(math.pi * share)) / 2
+    return start
+
+
+def buffer_share(epoch: int, epochs: int, warmup: int | None, stable: int | None) -> float:
+    r"""w, the share of buffered strains among those compared: little while predictions still change quickly.
+
+    From 0.1 to 0.3 in a straight line during the warm-up, then :math:`0.3 + 0.6\,\sigma(10 (p - \tfrac12))` with p
+    from 0 to 1, then 0.9.
+
+    Args:
+        epoch: from 0.
+        epochs: of the whole training.
+        warmup: epochs of the straight line; a tenth of all where None.
+        stable: the first epoch with 0.9; at half of all where None, but not before the end of the warm-up.
+    """
+    begin = 0.1 * epochs if warmup is None else warmup
+    end = max(0.5 * epochs, begin) if stable is None else stable
+    if epoch < begin:
+        return 0.1 + 0.2 * epoch / begin
+    if epoch < end:
+        return 0.3 + 0.6 / (1 + math.exp(-10 * ((epoch - begin) / (end - begin) - 0.5)))
+    return 0.9

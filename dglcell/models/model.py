@@ -1,4 +1,4 @@
-"""What every model is and what it predicts."""
+"""What every model of strains is, and what it returns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.base_config import ModelConfig
-from dglcell.nn.relation_mixer import RelationWeights
+from dglcell.models.config import ModelConfig
+from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 
 

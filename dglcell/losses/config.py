@@ -1,0 +1,303 @@
+"""New."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dglcell.errors import ConfigError, DataError
+
+
+@dataclass
+class LossConfig:
+    """A loss; each kind adds its own keys."""
+
+    name: str = ""  # which loss, a key of `dglcell.losses.build.LOSSES`
+
+    def validate(self) -> None:
+        """Check values and their combinations.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+
+    def needs(self) -> frozenset[str]:
+        """What it reads of predictions beside phenotypes; see ``ModelConfig.gives``."""
+        return frozenset()
+
+    def predicts_logits(self) -> bool:
+        """Whether predictions are logits of labels from 0 to 1, which are then not normalised."""
+        return False
+
+    def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
+        """Refuse labels that it cannot learn, before training.
+
+        Args:
+            labels_ST: in original units, NaN where missing.
+            phenotypes: T names.
+
+        Raises:
+            ConfigError, DataError: naming the key or the phenotype.
+        """
+
+
+@dataclass
+class WeightedConfig(LossConfig):
+    """A loss over phenotypes that need not count alike."""
+
+    phenotype_weights: list[float] | None = None  # one per phenotype; every label counts alike where null
+
+    def validate(self) -> None:
+        """Check values and their combinations.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        super().validate()
+        weights = self.phenotype_weights
+        if weights is not None and not (all(0 <= w < math.inf for w in weights) and sum(weights) > 0):
+            raise ConfigError(
+                "`loss.phenotype_weights` are no weights", got=weights, expected="0 or more each, not all of them 0"
+            )
+
+    def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
+        """See ``LossConfig.check_labels``."""
+        super().check_labels(labels_ST, phenotypes)
+        if self.phenotype_weights is not None and len(self.phenotype_weights) != len(phenotypes):
+            raise ConfigError(
+                "`loss.phenotype_weights` do not fit the phenotypes",
+                got=self.phenotype_weights,
+                expected=f"{len(phenotypes)}: one each for {', '.join(phenotypes)}",
+            )
+
+    def weight_T(self) -> Tensor | None:
+        """[T] the weights as a tensor."""
+        return None if self.phenotype_weights is None else torch.tensor(self.phenotype_weights)
+
+
+@dataclass
+class MaskedConfig(WeightedConfig):
+    """An element-wise loss."""
+
+    name: str = "mse"  # mse | huber | log_cosh
+
+
+@dataclass
+class BceConfig(WeightedConfig):
+    """Binary cross-entropy; the model predicts logits, labels are 0 to 1 and are not normalised."""
+
+    name: str = "bce"
+
+    def predicts_logits(self) -> bool:
+        """See ``LossConfig.predicts_logits``."""
+        return True
+
+    def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
+        """See ``LossConfig.check_labels``."""
+        super().check_labels(labels_ST, phenotypes)
+        for name, labels_S in zip(phenotypes, labels_ST.unbind(1), strict=True):
+            labels_S = labels_S[~labels_S.isnan()]
+            if len(labels_S) and not (labels_S.min() >= 0 and labels_S.max() <= 1):
+                raise DataError(
+                    f"`loss.name: bce`: labels of phenotype '{name}' are no probabilities",
+                    got=f"{float(labels_S.min()):.4g} … {float(labels_S.max()):.4g}",
+                    expected="0 … 1",
+                    do="leave it out of `data.phenotypes`, or choose a loss for numbers, e.g. `loss.name: mse`",
+                )
+
+
+TEMPERATURE_SCHEDULES = ("none", "exponential", "cosine")
+
+
+@dataclass
+class CoupledConfig(WeightedConfig, ABC):
+    """Squared error, a distance between distributions, and supervised contrast of embeddings.
+
+    A term of weight 0 is left out, and is not recorded.
+    """
+
+    mse: float = 1.0  # weight of the squared error
+    supcr: float = 0.001  # weight of the supervised contrast; needs a model with embeddings
+    temperature: float = 0.1  # of the contrast, in the first epoch
+    temperature_final: float = 0.1  # where a schedule leads
+    temperature_schedule: str = "none"  # none | exponential | cosine, from one to the other over all epochs
+
+    def validate(self) -> None:
+        """Check values and their combinations.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        super().validate()
+        for key in ("mse", self.distance_key, "supcr"):
+            if not 0 <= getattr(self, key) < math.inf:
+                raise ConfigError(f"`loss.{key}` is no weight", got=getattr(self, key), expected="0 or more")
+        if self.mse == 0 and getattr(self, self.distance_key) == 0:
+            raise ConfigError(
+                "`loss` leaves the predictions without any term",
+                got=f"`loss.mse: 0`, `loss.{self.distance_key}: 0`",
+                do="give one of them a weight; `loss.supcr` trains embeddings only",
+            )
+        for key in ("temperature", "temperature_final"):
+            if not 0 < getattr(self, key) < math.inf:
+                raise ConfigError(f"`loss.{key}` must be positive", got=getattr(self, key))
+        if self.temperature_schedule not in TEMPERATURE_SCHEDULES:
+            raise ConfigError(
+                "`loss.temperature_schedule` is unknown",
+                got=self.temperature_schedule,
+                expected=", ".join(TEMPERATURE_SCHEDULES),
+            )
+
+    def needs(self) -> frozenset[str]:
+        """See ``LossConfig.needs``."""
+        return frozenset({"embedding"} if self.supcr > 0 else ())
+
+    @property
+    @abstractmethod
+    def distance_key(self) -> str:
+        """Key of the weight of the distance between distributions."""
+
+
+@dataclass
+class BufferedConfig(CoupledConfig):
+    """The same over more strains than a batch has."""
+
+    buffer_size: int = 256  # strains of earlier batches that are compared as well, without gradient; 0 for none
+    min_samples: int | None = None  # compare once so many strains were seen in training; buffer_size where null
+    adaptive: bool = True  # few buffered strains in early epochs, more later; the whole buffer always where false
+    adaptive_warmup: int | None = None  # epochs of the slow start; a tenth of all where null
+    adaptive_stable: int | None = None  # epoch from which on it stays; half of all where null
+
+    def validate(self) -> None:
+        """Check values and their combinations.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        super().validate()
+        for key in ("buffer_size", "min_samples", "adaptive_warmup", "adaptive_stable"):
+            number = getattr(self, key)
+            if number is not None and number < 0:
+                raise ConfigError(f"`loss.{key}` is too small", got=number, expected="0 or more")
+        if self.min_samples is not None and self.min_samples > self.buffer_size:
+            raise ConfigError(
+                "`loss.min_samples` waits for more strains than are kept",
+                got=self.min_samples,
+                expected=f"at most `loss.buffer_size: {self.buffer_size}`",
+            )
+        warmup, stable = self.adaptive_warmup, self.adaptive_stable
+        if warmup is not None and stable is not None and stable < warmup:
+            raise ConfigError(
+                "`loss.adaptive_stable` comes before the end of `loss.adaptive_warmup`",
+                got=stable,
+                expected=f"{warmup} or more",
+            )
+
+    @property
+    def enough(self) -> int:
+        """`min_samples`, or what it follows."""
+        return self.buffer_size if self.min_samples is None else self.min_samples
+
+
+@dataclass
+class DistributionConfig(CoupledConfig):
+    """A ``CoupledConfig`` whose distance is the distribution matching."""
+
+    distribution: float = 0.1  # weight of the distribution matching
+    bandwidth: float = 0.5  # of the labels' density, in their standard deviations
+
+    def validate(self) -> None:
+        """See ``CoupledConfig.validate``."""
+        super().validate()
+        if not 0 < self.bandwidth < math.inf:
+            raise ConfigError("`loss.bandwidth` must be positive", got=self.bandwidth, expected="e.g. 0.5")
+
+    @property
+    def distance_key(self) -> str:
+        """See ``CoupledConfig.distance_key``."""
+        return "distribution"
+
+
+@dataclass
+class IcConfig(DistributionConfig):
+    """Squared error + distribution matching + SupCR, within a batch."""
+
+    name: str = "ic"
+
+
+@dataclass
+class MleDistSupcrConfig(DistributionConfig, BufferedConfig):
+    """Squared error + distribution matching + SupCR, the latter two over a buffer as well."""
+
+    name: str = "mle_dist_supcr"
+    min_samples: int | None = 64
+
+
+ORDERS = (1, 2)
+
+
+@dataclass
+class MleWassSupcrConfig(BufferedConfig):
+    """Squared error + Wasserstein distance + SupCR, the latter two over a buffer as well."""
+
+    name: str = "mle_wass_supcr"
+    supcr: float = 0.0
+    temperature: float = 1.0
+    temperature_schedule: str = "exponential"
+    wasserstein: float = 0.1  # weight of the distance
+    p: int = 2  # its order: 1, or 2 for half the squared distance
+
+    def validate(self) -> None:
+        """See ``BufferedConfig.validate``."""
+        super().validate()
+        if self.p not in ORDERS:
+            raise ConfigError("`loss.p` is no order of the distance", got=self.p, expected="1 or 2")
+
+    @property
+    def distance_key(self) -> str:
+        """See ``CoupledConfig.distance_key``."""
+        return "wasserstein"
+
+
+FINAL_ALPHA = {"pre_then_post": 0.0, "linear_until_uniform": 0.5, "linear_until_flipped": 0.0}
+"""Schedule → weight of the reconstruction from the transition on."""
+
+
+@dataclass
+class DangoLossConfig(LossConfig):
+    """Reconstruction and interaction, weighted by epoch; defaults as in experiment 006 of the torchcell project."""
+
+    name: str = "dango"
+    schedule: str = "linear_until_uniform"  # pre_then_post | linear_until_uniform | linear_until_flipped
+    transition_epoch: int = 10  # T, from which on the weights stay as they are
+    final_alpha: float | None = (
+        None  # weight of the reconstruction from then on; the schedule's own (0, 0.5, 0) where null
+    )
+
+    def validate(self) -> None:
+        """Check values.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        if self.schedule not in FINAL_ALPHA:
+            raise ConfigError("`loss.schedule` is unknown", got=self.schedule, expected=", ".join(FINAL_ALPHA))
+        if self.transition_epoch < 0:
+            raise ConfigError("`loss.transition_epoch` is negative", got=self.transition_epoch, expected="0 or more")
+        if self.final_alpha is not None and not 0 <= self.final_alpha <= 1:
+            raise ConfigError("`loss.final_alpha` is no share", got=self.final_alpha, expected="0 to 1, or null")
+
+    def needs(self) -> frozenset[str]:
+        """See ``LossConfig.needs``."""
+        return frozenset({"reconstruction"})
+
+    def alpha(self, epoch: int) -> float:
+        """Weight of the reconstruction in an epoch, counted from 0."""
+        final = FINAL_ALPHA[self.schedule] if self.final_alpha is None else self.final_alpha
+        if epoch >= self.transition_epoch:
+            return final
+        return 1.0 if self.schedule == "pre_then_post" else 1.0 - (1.0 - final) * epoch / self.transition_epoch

@@ -1,0 +1,114 @@
+"""Losses label by label: squared error, Huber, log-cosh, binary cross-entropy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dglcell.losses.config import BceConfig, MaskedConfig
+from dglcell.losses.loss import Loss, LossTerms, label_sums, mean_cost, sum_over_ranks
+from dglcell.models.model import Prediction
+
+# Squared error.
+
+
+def squared_error(error: Tensor) -> Tensor:
+    """``error²``, element by element."""
+    return error.square()
+
+
+# Huber loss.
+
+
+def huber(error: Tensor) -> Tensor:
+    """``error² / 2`` within one unit of the normalised label, ``|error| − 1/2`` beyond; element by element.
+
+    Huber 1964, *Robust estimation of a location parameter*.
+    """
+    magnitude = error.abs()
+    return torch.where(magnitude <= 1, 0.5 * error.square(), magnitude - 0.5)
+
+
+# Log-cosh loss.
+
+
+def log_cosh(error: Tensor) -> Tensor:
+    """``log cosh(error)``, element by element, as ``|e| + softplus(−2|e|) − log 2``.
+
+    The direct form overflows in float32 beyond an error of about 89.
+    """
+    magnitude = error.abs()
+    return magnitude + F.softplus(-2 * magnitude) - math.log(2)
+
+
+# Losses label by label, over labels of which some are missing.
+
+
+ELEMENTS: dict[str, Callable[[Tensor], Tensor]] = {"mse": squared_error, "huber": huber, "log_cosh": log_cosh}
+
+
+class MaskedLoss(Loss):
+    """Mean of an element-wise loss over the labels that are there, of all ranks; see ``dglcell.losses.loss``.
+
+    Args:
+        config: names a key of ``ELEMENTS``.
+        epochs: of the whole training.
+    """
+
+    weight_T: Tensor | None
+
+    def __init__(self, config: MaskedConfig, epochs: int) -> None:
+        super().__init__()
+        self.element = ELEMENTS[config.name]
+        self.register_buffer("weight_T", config.weight_T(), persistent=False)
+
+    def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
+        """NaN targets are missing. A batch without any label gives zero, with zero gradient."""
+        return LossTerms(masked_mean(self.element, prediction.phenotypes, target_BT, self.weight_T))
+
+
+def masked_mean(
+    element: Callable[[Tensor], Tensor], prediction_BT: Tensor, target_BT: Tensor, weight_T: Tensor | None = None
+) -> Tensor:
+    """Mean of ``element(prediction − target)`` over the labels that are there, of all ranks; zero where there is none.
+
+    One all-reduce of 2 T numbers: a mean of the ranks' own means would count a label the more, the fewer its rank has.
+    """
+    return mean_cost(sum_over_ranks(element_sums(element, prediction_BT, target_BT)), weight_T)
+
+
+def element_sums(element: Callable[[Tensor], Tensor], prediction_BT: Tensor, target_BT: Tensor) -> Tensor:
+    """[2, T] sums and numbers of ``element(prediction − target)`` over the labels that are there, of this rank."""
+    present_BT = ~target_BT.isnan()
+    return label_sums(element((prediction_BT - target_BT).masked_fill(~present_BT, 0.0)), present_BT)
+
+
+# Binary cross-entropy, for phenotypes that are there or not.
+
+
+class BceLoss(Loss):
+    """Mean of ``−y log σ(x) − (1 − y) log(1 − σ(x))`` over the labels that are there, of all ranks.
+
+    Args:
+        config: validated.
+        epochs: of the whole training.
+    """
+
+    weight_T: Tensor | None
+
+    def __init__(self, config: BceConfig, epochs: int) -> None:
+        super().__init__()
+        self.register_buffer("weight_T", config.weight_T(), persistent=False)
+
+    def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
+        """NaN targets are missing. A batch without any label gives zero, with zero gradient."""
+        present_BT = ~target_BT.isnan()
+        label_BT = target_BT.masked_fill(~present_BT, 0.0)
+        cost_BT = F.binary_cross_entropy_with_logits(
+            prediction.phenotypes.to(label_BT.dtype), label_BT, reduction="none"
+        )
+        return LossTerms(mean_cost(sum_over_ranks(label_sums(cost_BT, present_BT)), self.weight_T))

@@ -1,0 +1,108 @@
+"""What layers are made of: activations, norms, perceptrons, initial weights."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from dglcell.errors import ConfigError
+
+# Activations and norms by the names used in configurations.
+
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "elu": nn.ELU,
+    "tanh": nn.Tanh,
+    "identity": nn.Identity,
+}
+
+# Norms act on one row at a time: a norm over nodes or strains would let deleted genes and batch mates change a
+# strain's prediction.
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "layer": nn.LayerNorm,
+    "rms": nn.RMSNorm,
+    "none": lambda width: nn.Identity(),
+}
+
+REFUSED_NORMS = ("batch", "graph", "instance", "pair", "mean_subtraction")
+
+
+def make_activation(name: str) -> nn.Module:
+    """A new activation module.
+
+    Raises:
+        ConfigError: unknown name.
+    """
+    if name not in ACTIVATIONS:
+        raise ConfigError("unknown activation", got=name, expected=", ".join(ACTIVATIONS), do="set `model.activation`")
+    return ACTIVATIONS[name]()
+
+
+def make_norm(name: str, width: int) -> nn.Module:
+    """A new norm over the last dimension.
+
+    Raises:
+        ConfigError: unknown name, or a norm that mixes nodes or strains.
+    """
+    if name in REFUSED_NORMS:
+        raise ConfigError(
+            f"norm '{name}' takes statistics over nodes or strains: deleted genes and batch mates would change a "
+            "strain's prediction",
+            expected=", ".join(NORMS),
+            do="set `model.norm: layer`",
+        )
+    if name not in NORMS:
+        raise ConfigError("unknown norm", got=name, expected=", ".join(NORMS), do="set `model.norm`")
+    return NORMS[name](width)
+
+
+# A plain multilayer perceptron on the last dimension.
+
+
+def mlp(widths: list[int], activation: str, dropout: float = 0.0) -> nn.Sequential:
+    """``Linear → activation → dropout`` between the widths, ending in a bare Linear.
+
+    Args:
+        widths: of the input, every hidden layer and the output; at least two.
+        activation: see ``ACTIVATIONS``.
+        dropout: probability; no module is made for 0.
+    """
+    layers: list[nn.Module] = []
+    for i, (width_in, width_out) in enumerate(itertools.pairwise(widths)):
+        if i > 0:
+            layers.append(make_activation(activation))
+            if dropout > 0:
+                layers.append(nn.Dropout(dropout))
+        layers.append(nn.Linear(width_in, width_out))
+    return nn.Sequential(*layers)
+
+
+# Initial weights.
+
+
+HEAD_GAIN = 0.01
+"""Initial scale of the output layers' weights, relative to Kaiming's."""
+EMBEDDING_SD = 0.02
+
+
+def initialise(module: nn.Module) -> None:
+    """Kaiming for Linear layers, zeros for their biases, N(0, EMBEDDING_SD²) for embeddings."""
+    if isinstance(module, nn.Linear):
+        nn.init.kaiming_normal_(module.weight, mode="fan_in", nonlinearity="relu")
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=EMBEDDING_SD)
+
+
+def start_at_the_mean(output: nn.Module) -> None:
+    """Scale the last Linear layer of a head down: an untrained model predicts about the training mean, 0."""
+    assert isinstance(output, nn.Linear)
+    with torch.no_grad():
+        output.weight.mul_(HEAD_GAIN)

@@ -1,0 +1,256 @@
+"""The parts of DANGO: network encoders, reconstruction, meta-embedding and its attention."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from dglcell.errors import ConfigError
+from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.schema import Relation
+from dglcell.kernels.pair_error import pair_error
+from dglcell.kernels.spmm import spmm
+from dglcell.nn.blocks import make_activation, mlp
+from dglcell.nn.convolutions import SAGEConv
+
+# One state per gene from those that several networks give it.
+
+
+class MetaEmbedding(nn.Module):
+    r"""Weighted mean over networks, with weights from the states themselves (Zhang et al. 2020, *DANGO*).
+
+    .. math:: E_i = \sum_k \operatorname{softmax}_k\big(f(E_i^{(k)})\big)\, E_i^{(k)}
+
+    Args:
+        width: H.
+        layers: Linear layers of f: 2 (H → H/2 → 1, as published), or 1.
+        activation: between them.
+
+    Shapes:
+        states [N, K, H] of K networks → [N, H].
+    """
+
+    def __init__(self, width: int, layers: int, activation: str) -> None:
+        super().__init__()
+        self.weight = mlp([width, *[max(1, width // 2)] * (layers - 1), 1], activation)
+        for module in self.weight:
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight, gain=math.sqrt(2))
+                nn.init.zeros_(module.bias)
+
+    def forward(self, x_NKH: Tensor) -> Tensor:
+        """Gene states."""
+        share_NK1 = torch.softmax(self.weight(x_NKH), dim=1)
+        return (share_NK1 * x_NKH).sum(1)
+
+
+# Rounds of GraphSAGE on the wild type of one network.
+
+
+class NetworkEncoder(nn.Module):
+    """States of the wild type's genes after some rounds of ``SAGEConv`` and activation on one network.
+
+    There is one state per gene, whatever the batch: no strain's graph is looked at. Fixed edge weights are not used.
+
+    Args:
+        relation: the network.
+        width: H.
+        activation: after every round, the last too.
+        rounds: of message passing.
+
+    Shapes:
+        [N, H] → [N, H].
+    """
+
+    def __init__(self, relation: Relation, width: int, activation: str, rounds: int = 2) -> None:
+        super().__init__()
+        self.rounds = nn.ModuleList(SAGEConv(relation, width) for _ in range(rounds))
+        self.activation = make_activation(activation)
+
+    def forward(self, edges: ResidentRelation, x_NH: Tensor, kernel: str = "auto") -> Tensor:
+        """New states; the mean over no in-edge is 0."""
+        degree_N1 = edges.in_degrees.clamp(min=1).unsqueeze(1)
+        for conv in self.rounds:
+            assert isinstance(conv, SAGEConv)
+            mean_NH = spmm(edges, x_NH, weighted=False, kernel=kernel) / degree_N1
+            x_NH = self.activation(conv.update(x_NH, mean_NH))
+        return x_NH
+
+
+# Predict a network's adjacency from the states of its genes.
+
+
+TARGETS = ("binary", "weight")
+MEANS = ("pairs", "rows")
+
+
+class AdjacencyTarget(nn.Module):
+    """What a reconstruction is compared with: the entries of a network's adjacency and how much each counts.
+
+    The row of a gene holds its out-edges, as the cell graph stores them (self-loops too).
+
+    Args:
+        edges: the network, N genes.
+        zero_weight: λ of the pairs that are no edges.
+        target: ``binary``: edges are ones; ``weight``: the edges' weights, shifted and scaled to 0 … 1, so that the
+            smallest counts as no edge; of parallel edges the largest.
+        mean: ``pairs``: over all N² pairs; ``rows``: the mean over a gene's edges and that over its other pairs, each
+            averaged over genes.
+
+    Raises:
+        ConfigError: ``weight``, but the network has no weights.
+    """
+
+    edge_weight: Tensor
+    zero_weight: Tensor
+
+    def __init__(
+        self, edges: ResidentRelation, zero_weight: float, target: str = "binary", mean: str = "pairs"
+    ) -> None:
+        super().__init__()
+        self.weighted = target == "weight"
+        self.edges = _entries(edges, weighted=self.weighted)
+        N = edges.num_src
+        degree_N = self.edges.out_degrees.double()
+        if mean == "pairs":
+            of_edges, of_zeros = torch.full_like(degree_N, N**-2), torch.full_like(degree_N, N**-2)
+        else:
+            of_edges, of_zeros = 1 / (N * degree_N.clamp(min=1)), 1 / (N * (N - degree_N).clamp(min=1))
+        # In double precision, so that the double of a model is exact.
+        self.register_buffer("edge_weight", of_edges, persistent=False)
+        self.register_buffer("zero_weight", zero_weight * of_zeros, persistent=False)
+
+
+def _entries(edges: ResidentRelation, *, weighted: bool) -> ResidentRelation:
+    """Every pair once: the relation itself where that is so and no weight is needed; else a new one, weights scaled."""
+    keys, order = edges.edges_by_pair
+    first = torch.ones_like(keys, dtype=torch.bool)
+    first[1:] = keys[1:] != keys[:-1]
+    if not weighted and bool(first.all()):
+        return edges
+    kept = order[first]
+    src, dst, weight = edges.src[kept], edges.dst[kept], None
+    if weighted:
+        weight = _scaled(_largest(_weights(edges)[order], first))
+        entry = weight != 0
+        src, dst, weight = src[entry], dst[entry], weight[entry]
+    return ResidentRelation(edges.relation, src, dst, edges.num_src, edges.num_dst, weight)
+
+
+def _weights(edges: ResidentRelation) -> Tensor:
+    if edges.weight is None:
+        raise ConfigError(
+            f"`model.reconstruction_target: weight`, but relation '{edges.relation[1]}' has no weights",
+            do="set `use_weights: true` for it in `cell.networks`, or `model.reconstruction_target: binary`",
+        )
+    return edges.weight
+
+
+def _largest(weight_E: Tensor, first_E: Tensor) -> Tensor:
+    """The largest of each run of values; runs begin where ``first``."""
+    run_E = first_E.cumsum(0) - 1
+    return weight_E.new_empty(int(first_E.sum())).scatter_reduce(0, run_E, weight_E, "amax", include_self=False)
+
+
+def _scaled(weight_E: Tensor) -> Tensor:
+    """Shifted and scaled to 0 … 1; ones where all are equal."""
+    if len(weight_E) == 0 or bool((weight_E == weight_E[0]).all()):
+        return torch.ones_like(weight_E)
+    low, high = weight_E.aminmax()
+    return (weight_E - low) / (high - low)
+
+
+class Reconstruction(nn.Module):
+    r"""The rows of a network's adjacency from the states of its genes, and how wrong they are.
+
+    .. math:: \hat A = f(E)\, W^\top + 1 b^\top, \qquad
+        \frac{1}{N^2}\Big[\sum_{A \neq 0} (\hat A - A)^2 + \lambda \sum_{A = 0} \hat A^2\Big]
+
+    (Zhang et al. 2020, *DANGO*). No matrix of N × N is ever made; see ``dglcell.kernels.pair_error``.
+
+    Args:
+        width: H.
+        num_genes: N.
+        layers: Linear layers: 1 (as above, f the identity), or more (H → H, activation) before.
+        activation: between them.
+        sd: of the initial weights W; b starts at 0.
+
+    Shapes:
+        [N, H] → scalar.
+    """
+
+    def __init__(self, width: int, num_genes: int, layers: int = 1, activation: str = "relu", sd: float = 0.1) -> None:
+        super().__init__()
+        hidden = [(nn.Linear(width, width), make_activation(activation)) for _ in range(layers - 1)]
+        self.hidden = nn.Sequential(*(module for pair in hidden for module in pair))
+        self.out = nn.Linear(width, num_genes)
+        nn.init.normal_(self.out.weight, std=sd)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, x_NH: Tensor, target: AdjacencyTarget) -> Tensor:
+        """The weighted error over all pairs."""
+        weights = target.edge_weight, target.zero_weight
+        hidden_NH, out = self.hidden(x_NH), self.out
+        return pair_error(target.edges, hidden_NH, out.weight, out.bias, weights, weighted=target.weighted)
+
+
+# Scoring of gene sets as in the code that DANGO's authors released.
+
+
+class ReleasedSAGNN(nn.Module):
+    """Score a set of genes after one round of attention among all of them, each to itself too.
+
+    What the released code computes (github.com/ma-compbio/DANGO, ``Hyper_SAGNN`` in ``Modules.py``), which is not what
+    the paper says (``HyperSAGNN``): its switch for leaving out a gene's attention to itself and for comparing static
+    with dynamic states is never on, so the score is read from the dynamic states alone. Heads are as wide as states,
+    layer norms come first, and a set's score is a sum.
+
+    Args:
+        width: H.
+        outputs: T scores per set.
+        heads: A.
+        activation: inside the feed-forward network.
+        dropout: after attention, inside the feed-forward network and before the score.
+
+    Shapes:
+        genes' states [B, K, H], present [B, K] → [B, T]; zero for an empty set.
+    """
+
+    def __init__(self, width: int, outputs: int, *, heads: int, activation: str, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3))
+        self.projections = nn.ModuleList(nn.Linear(width, heads * width, bias=False) for _ in range(3))
+        for projection in self.projections:
+            assert isinstance(projection, nn.Linear)
+            nn.init.normal_(projection.weight, std=width**-0.5)
+        self.mix = nn.Linear(heads * width, width, bias=False)
+        self.feed_forward = nn.Sequential(
+            nn.LayerNorm(width),
+            nn.Linear(width, width),
+            make_activation(activation),
+            nn.Dropout(dropout),
+            nn.Linear(width, width),
+        )
+        self.beta = nn.Parameter(torch.zeros(1))
+        self.norm = nn.LayerNorm(width)
+        self.score = nn.Linear(width, outputs)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x_BKH: Tensor, present_BK: Tensor) -> Tensor:
+        """[B, T] scores."""
+        B, K, H = x_BKH.shape
+        query, key, value = (
+            project(norm(x_BKH)).view(B, K, self.heads, H).transpose(1, 2)
+            for project, norm in zip(self.projections, self.norms, strict=True)
+        )
+        # A finite floor keeps empty sets free of NaN; their rows count for nothing.
+        logits = (query @ key.transpose(-1, -2)) * H**-0.5
+        share = torch.softmax(logits.masked_fill(~present_BK[:, None, None], torch.finfo(logits.dtype).min), dim=-1)
+        dynamic = self.dropout(self.mix((share @ value).transpose(1, 2).reshape(B, K, -1)))
+        dynamic = dynamic + self.beta * self.feed_forward(dynamic)
+        score_BKT = self.score(self.dropout(self.norm(dynamic)))
+        out: Tensor = (score_BKT * present_BK.unsqueeze(-1)).sum(1)
+        return out

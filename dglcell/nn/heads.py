@@ -1,0 +1,259 @@
+"""From states to phenotypes: pooling, heads on the deleted genes, and how heads are combined."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dglcell.nn.blocks import HEAD_GAIN, make_activation, mlp, start_at_the_mean
+from dglcell.perturbation.deletions import Kept
+from dglcell.perturbation.states import Pooled, States
+
+# Attention pooling over the kept nodes of every strain.
+
+
+class AttentionPooling(nn.Module):
+    r"""Gated attention pooling (Li et al. 2016, *Gated graph sequence neural networks*, eq. 7, with a softmax gate).
+
+    .. math:: z_b = \sum_{v \text{ kept in } b} \operatorname{softmax}_v\big(g(h_{vb})\big)\; f(h_{vb})
+
+    Args:
+        width: H.
+        activation: inside gate and value networks.
+        dropout: inside gate and value networks.
+
+    Shapes:
+        states [N, B, H] → [1, H] of the base and [B, H], by how much the strains differ from it.
+    """
+
+    def __init__(self, width: int, activation: str, dropout: float) -> None:
+        super().__init__()
+        self.gate = mlp([width, width // 2, 1], activation, dropout)
+        self.value = nn.Linear(width, width)
+
+    def forward(self, states: States, kept: Kept) -> Pooled:
+        """Pooled states; zero for a strain that keeps no node of this type."""
+        pooled = states.pool(states.map(self.gate), kept)
+        # A weighted mean of linear maps is the linear map of the weighted mean: B rows instead of N · B.
+        value_1H = torch.where(kept.base_N1.any(), self.value(pooled.base_1H), 0.0)
+        has_nodes_B1 = kept.strains_NB.any(0).unsqueeze(1)
+        difference_BH = F.linear(pooled.difference_BH, self.value.weight)
+        return Pooled(value_1H, torch.where(has_nodes_B1, difference_BH, -value_1H))
+
+
+# Self-attention among the deleted genes of a strain.
+
+
+class SetAttention(nn.Module):
+    """Multi-head attention of every gene to the *other* genes of its strain, with a ReZero residual.
+
+    ``d ← d + β · out(attention(d))`` (Bachlechner et al. 2021, *ReZero is all you need*); a gene without partners
+    stays as it is.
+
+    Args:
+        width: H.
+        heads: must divide H.
+        gain: initial β.
+
+    Shapes:
+        [B, K, H], present [B, K] → [B, K, H].
+    """
+
+    def __init__(self, width: int, heads: int, gain: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.project = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.beta = nn.Parameter(torch.full((1,), gain))
+
+    def forward(self, x_BKH: Tensor, present_BK: Tensor) -> Tensor:
+        """One round of attention."""
+        B, K, H = x_BKH.shape
+        query, key, value = self.project(x_BKH).view(B, K, 3, self.heads, H // self.heads).permute(2, 0, 3, 1, 4)
+        others_KK = ~torch.eye(K, dtype=torch.bool, device=x_BKH.device)
+        partner_BKK = present_BK.unsqueeze(1) & present_BK.unsqueeze(2) & others_KK
+        # A finite floor keeps rows without partners free of NaN; the product below sets them to zero.
+        logits = (query @ key.transpose(-1, -2)) * (H // self.heads) ** -0.5
+        floor = torch.finfo(logits.dtype).min
+        share = torch.softmax(logits.masked_fill(~partner_BKK.unsqueeze(1), floor), dim=-1)
+        mixed_BKH = ((share * partner_BKK.unsqueeze(1)) @ value).transpose(1, 2).reshape(B, K, H)
+        has_partner_BK1 = partner_BKK.any(-1, keepdim=True)
+        return x_BKH + self.beta * self.out(mixed_BKH) * has_partner_BK1
+
+
+class HyperSAGNN(nn.Module):
+    r"""Score a set of genes by how far each moves when it sees the others.
+
+    Zhang, Zou & Ma 2020, *Hyper-SAGNN*: with static embeddings :math:`s_i = \sigma(W x_i)` and dynamic ones
+    :math:`d_i` (attention within the set), the score of the set is the mean over its genes of
+    :math:`w^\top (d_i - s_i)^2 + c`.
+
+    Args:
+        width: H.
+        outputs: T scores per set.
+        layers: rounds of attention.
+        heads: must divide H.
+        gain: initial share of the attention; the genes' interaction is learnt through it.
+        activation: of the static embedding.
+        dropout: on the input.
+
+    Shapes:
+        genes' states [B, K, H], present [B, K] → [B, T]; zero for an empty set.
+    """
+
+    def __init__(
+        self, width: int, outputs: int, *, layers: int, heads: int, gain: float, activation: str, dropout: float
+    ) -> None:
+        super().__init__()
+        self.static = nn.Sequential(nn.Linear(width, width), make_activation(activation))
+        self.attention = nn.ModuleList(SetAttention(width, heads, gain) for _ in range(layers))
+        self.score = nn.Linear(width, outputs)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x_BKH: Tensor, present_BK: Tensor) -> Tensor:
+        """[B, T] scores."""
+        x_BKH = self.dropout(x_BKH)
+        dynamic = x_BKH
+        for attention in self.attention:
+            dynamic = attention(dynamic, present_BK)
+        score_BKT = self.score((dynamic - self.static(x_BKH)).square()) * present_BK.unsqueeze(-1)
+        return score_BKT.sum(1) / present_BK.sum(1, keepdim=True).clamp(min=1)
+
+
+# Factorisation machine over the deleted genes of a strain.
+
+
+class FactorisationMachine(nn.Module):
+    r"""Score a set of genes by the sum of their effects and of the products of their vectors.
+
+    .. math:: s = \sum_i (w^\top x_i + c) + \sum_{i \lt j} \sum_f a_f v_{if} v_{jf}, \quad v_i = V x_i
+
+    Rendle 2010, *Factorization Machines*, eq. 1, with the inner sum over pairs computed by his lemma 3.1 as
+    :math:`\tfrac12 \big((\sum_i v_{if})^2 - \sum_i v_{if}^2\big)`; the weights :math:`a_f` let products count against
+    each other, so that the matrix of pairwise scores need not be positive definite.
+
+    With ``genes``, every gene has an effect and a vector of its own beside :math:`w^\top x_i` and :math:`V x_i`. They
+    start at zero: what the states say about a gene that is never trained on is not disturbed, and weight decay takes
+    back whatever the states can say as well.
+
+    Args:
+        width: H.
+        outputs: T scores per set.
+        factors: width F of the vectors; None where the states themselves are the vectors (V = 1).
+        dropout: on the states.
+        genes: number of genes with a deviation of their own; None for none.
+
+    Shapes:
+        genes' states [B, K, H], their indices [B, K], present [B, K] → [B, T]; zero for an empty set.
+    """
+
+    def __init__(
+        self, width: int, outputs: int, *, factors: int | None, dropout: float, genes: int | None = None
+    ) -> None:
+        super().__init__()
+        free, factors = factors is not None, factors or width
+        self.effect = nn.Linear(width, outputs)
+        self.vector = nn.Linear(width, factors, bias=False) if free else None
+        self.score = nn.Linear(factors, outputs, bias=False)
+        self.dropout = nn.Dropout(dropout)
+        self.own_effects = None if genes is None else nn.Parameter(torch.zeros(genes, outputs))
+        self.own_vectors = None if genes is None else nn.Parameter(torch.zeros(genes, factors))
+
+    def start_at_the_mean(self) -> None:
+        """Scale initial weights down: an untrained model predicts about the training mean, 0.
+
+        Effects by the gain; vectors by its root, because scores are products of two. Were the products' weights scaled
+        down instead, the vectors' gradients would be, and weight decay would win against them.
+        """
+        with torch.no_grad():
+            self.effect.weight.mul_(HEAD_GAIN)
+            if self.vector is not None:
+                self.vector.weight.mul_(HEAD_GAIN**0.5)
+
+    def forward(self, x_BKH: Tensor, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
+        """[B, T] scores."""
+        x_BKH = self.dropout(x_BKH)
+        effect_BKT = self.effect(x_BKH)
+        vector_BKF = x_BKH if self.vector is None else self.vector(x_BKH)
+        if self.own_effects is not None and self.own_vectors is not None:
+            effect_BKT = effect_BKT + F.embedding(genes_BK, self.own_effects)
+            vector_BKF = vector_BKF + F.embedding(genes_BK, self.own_vectors)
+        there_BK1 = present_BK.unsqueeze(-1)
+        vector_BKF = vector_BKF * there_BK1
+        products_BF = 0.5 * (vector_BKF.sum(1).square() - vector_BKF.square().sum(1))
+        out: Tensor = (effect_BKT * there_BK1).sum(1) + self.score(products_BF)
+        return out
+
+
+# Scores of the deleted genes of a strain from their wild-type states.
+
+
+LOCAL_KINDS = ("hyper_sagnn", "factorisation", "both")
+
+
+class LocalHead(nn.Module):
+    """Self-attention among the deleted genes, products of their vectors, or the sum of both scores.
+
+    Args:
+        attention: or None.
+        factorisation: or None.
+
+    Shapes:
+        genes' states [B, K, H], their indices [B, K], present [B, K] → [B, T]; zero for an empty set.
+    """
+
+    def __init__(self, attention: HyperSAGNN | None, factorisation: FactorisationMachine | None) -> None:
+        super().__init__()
+        self.attention, self.factorisation = attention, factorisation
+
+    def start_at_the_mean(self) -> None:
+        """Scale initial weights down: an untrained model predicts about the training mean, 0."""
+        if self.attention is not None:
+            start_at_the_mean(self.attention.score)
+        if self.factorisation is not None:
+            self.factorisation.start_at_the_mean()
+
+    def forward(self, x_BKH: Tensor, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
+        """[B, T] scores."""
+        scores = [] if self.attention is None else [self.attention(x_BKH, present_BK)]
+        if self.factorisation is not None:
+            scores.append(self.factorisation(x_BKH, genes_BK, present_BK))
+        out: Tensor = sum(scores[1:], scores[0])
+        return out
+
+
+# One prediction from two.
+
+
+COMBINATIONS = ("sum", "mean", "gated")
+
+
+class Combination(nn.Module):
+    """The sum of two predictions, their mean, or their sum with weights that depend on both.
+
+    A mean halves what either has learnt alone: on pairs of known genes this cost 0.03 of Pearson's r in a trial.
+
+    Args:
+        outputs: T.
+        how: one of ``COMBINATIONS``.
+        width: inside the gate.
+        activation, dropout: inside the gate.
+
+    Shapes:
+        [B, T], [B, T] → [B, T] and the weights [B, T, 2], or None where none are learnt.
+    """
+
+    def __init__(self, outputs: int, *, how: str, width: int, activation: str, dropout: float) -> None:
+        super().__init__()
+        self.outputs, self.how = outputs, how
+        self.gate = mlp([2 * outputs, width, 2 * outputs], activation, dropout) if how == "gated" else None
+
+    def forward(self, first_BT: Tensor, second_BT: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Prediction and weights."""
+        if self.gate is None:
+            total_BT = first_BT + second_BT
+            return (0.5 * total_BT if self.how == "mean" else total_BT), None
+        logits = self.gate(torch.cat([first_BT, second_BT], dim=-1))
+        gates_BT2 = torch.softmax(logits.view(-1, self.outputs, 2), dim=-1)
+        return (gates_BT2 * torch.stack([first_BT, second_BT], dim=-1)).sum(-1), gates_BT2
