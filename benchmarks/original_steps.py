@@ -26,11 +26,11 @@ from dglcell.models.build import make_model
 from dglcell.models.config import DangoConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import count_parameters
+from dglcell.optimizers import make_optimizer
 from dglcell.profiling.bench.clock import clock
 from dglcell.profiling.bench.generate import generated_cell
 from dglcell.profiling.bench.workload import random_genotypes
-from dglcell.training.calibrate import choose
-from dglcell.training.optimizers import make_optimizer
+from dglcell.training.autotune import choose
 
 CONF = Path(__file__).resolve().parents[1] / "conf" / "006-kuzmin-tmi"
 TRAINED = 265_850

@@ -43,7 +43,7 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.choices import DENSE_SHARE, Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.profiling.bench.generate import generated_cell
-from dglcell.training.environment import environment
+from dglcell.run_directory import environment
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 STRATEGIES = ("difference", "node_mask")

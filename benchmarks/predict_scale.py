@@ -28,8 +28,7 @@ import torch
 from dglcell.config import Config
 from dglcell.config_io import load_config
 from dglcell.data.transform import Normaliser
-from dglcell.designs.combinations import Design
-from dglcell.designs.predict import WORTH_SHARING, predict_design
+from dglcell.designs import Design
 from dglcell.files import write_json
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -38,9 +37,10 @@ from dglcell.memory import keep_freed_memory
 from dglcell.models.build import make_model
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import count_parameters
+from dglcell.predict import WORTH_SHARING, predict_design
 from dglcell.profiling.bench.generate import generated_cell
+from dglcell.run_directory import environment
 from dglcell.training.checkpoint import Trained
-from dglcell.training.environment import environment
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 BUDGET = 20.0

@@ -28,7 +28,7 @@ from dglcell.profiling.bench.methods import choose_methods
 from dglcell.profiling.bench.methods.method import training_step
 from dglcell.profiling.bench.setting import Setting
 from dglcell.profiling.bench.workload import random_workload
-from dglcell.training.environment import environment
+from dglcell.run_directory import environment
 
 
 def measure(cell: CellGraph, text: str, rounds: int) -> dict[str, Any]:

@@ -25,8 +25,7 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.models.config import DangoConfig
 from dglcell.profiling.bench.generate import generated_cell
 from dglcell.profiling.bench.machine import processor_name
-from dglcell.training.directory import RunDirectory
-from dglcell.training.environment import environment
+from dglcell.run_directory import RunDirectory, environment
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 STRAINS = 332_313

@@ -14,7 +14,7 @@ import cobra
 
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
 from dglcell.graph.catalogue.string import CHANNELS
-from dglcell.graph.cell_config import CellConfig
+from dglcell.graph.config import CellConfig
 
 GENES = (
     "Q0045", "YAL001C", "YAL002W", "YAL003W", "YAR002C-A", "YBL001C", "YBR001C", "YCL001W", "YDL227C", "YER001W",

@@ -23,7 +23,7 @@ from dglcell.baselines import (
     left_out_null_models,
 )
 from dglcell.errors import ConfigError, DataError
-from dglcell.training.metrics import regression_metrics
+from dglcell.metrics import regression_metrics
 
 
 def strains_of(genotypes: list[list[int]], num_genes: int) -> Strains:

@@ -17,7 +17,7 @@ import torch
 import dglcell
 from dglcell.cli import main
 from dglcell.config_io import load_config
-from dglcell.training.directory import RunDirectory
+from dglcell.run_directory import RunDirectory
 from tests.tiny import Tiny, process_environment
 from tests.tiny import dglcell as run_process
 

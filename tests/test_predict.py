@@ -11,8 +11,8 @@ import pytest
 from dglcell.cli import main
 from dglcell.errors import GenotypeError
 from dglcell.predict import read_genotypes
+from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.directory import RunDirectory
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any
 
 from dglcell.config import Config
 from dglcell.config_io import load_config
-from dglcell.training.directory import RunDirectory
+from dglcell.run_directory import RunDirectory
 from dglcell.training.run import RunResult, train
 
 TINY = """\

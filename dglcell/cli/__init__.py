@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dglcell.cli.parser import make_parser
 from dglcell.errors import DglcellError, StoppedError
 from dglcell.memory import keep_freed_memory
-from dglcell.training.ranks import is_rank_zero
+from dglcell.training.signals import is_rank_zero
 
 FILE_TROUBLE = {
     getattr(errno, name) for name in ("EACCES", "EPERM", "ENOENT", "EISDIR", "ENOTDIR", "EEXIST", "EROFS", "ENOSPC")

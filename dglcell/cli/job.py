@@ -71,9 +71,8 @@ def experiments(path: Path) -> list[Path]:
 
 def make_job(options: argparse.Namespace, file: Path) -> Job:
     """Read an experiment; every member of the array is valid."""
-    from dglcell.cluster.job import render
-    from dglcell.cluster.sweep import Sweep
     from dglcell.config_io import load_config
+    from dglcell.slurm import Sweep, render
 
     raw = [f"paths.raw={options.raw}"] if options.raw else []
     overrides = [*options.overrides, *raw]
@@ -118,7 +117,7 @@ def check(options: argparse.Namespace) -> None:
 
 def submit(options: argparse.Namespace) -> None:
     """``dglcell job submit``: nothing is submitted unless SLURM would take everything."""
-    from dglcell.cluster.scheduler import submit_script
+    from dglcell.slurm import submit_script
 
     for job in _check(options):
         number = submit_script(job.script, Path.cwd(), job.config.slurm.logs)
@@ -132,8 +131,7 @@ def _check(options: argparse.Namespace) -> list[Job]:
     Raises:
         DglcellError: one of several would be refused; all of them are said.
     """
-    from dglcell.cluster.job import resources
-    from dglcell.cluster.scheduler import try_script
+    from dglcell.slurm import resources, try_script
 
     jobs, refused, files = [], 0, experiments(options.config)
     for file in files:
@@ -166,8 +164,7 @@ def _mention_store(job: Job) -> None:
 
 def status(options: argparse.Namespace) -> None:
     """``dglcell job status``."""
-    from dglcell.cluster.job import job_name
-    from dglcell.cluster.scheduler import queue
+    from dglcell.slurm import job_name, queue
 
     jobs = queue(job_name(load(options)) if options.config else None)
     for job in jobs:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell import __version__
-from dglcell.cli import graph_files, job, predict, profile, sync, verbs
+from dglcell.cli import job, predict, verbs
 from dglcell.cli.arguments import add_raw
 from dglcell.cli.bench_options import BENCH_EPILOG, BENCH_HELP, add_bench_options
 
@@ -48,7 +48,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_graph(group)
     _add_config(group)
     _add_job(group)
-    sync.add_options(_verb(group, "sync", sync.sync, sync.HELP, sync.EPILOG))
+    verbs.add_sync(_verb(group, "sync", verbs.sync, verbs.SYNC_HELP, verbs.SYNC_EPILOG))
     _add_bench(group)
     _add_profile(group)
     _verb(group, "doctor", verbs.doctor, "say what works on this machine: versions, devices, kernels")
@@ -151,9 +151,9 @@ def _add_data(group: Group) -> None:
 
 def _add_graph(group: Group) -> None:
     graph = _group(group, "graph", "inspect cell graphs and what they are made of")
-    listing = _verb(graph, "list", graph_files.graph_list, "list networks, gene sets and models of the catalogue")
+    listing = _verb(graph, "list", verbs.graph_list, "list networks, gene sets and models of the catalogue")
     add_raw(listing)
-    fetch = _verb(graph, "fetch", graph_files.graph_fetch, graph_files.FETCH_HELP, graph_files.FETCH_EPILOG)
+    fetch = _verb(graph, "fetch", verbs.graph_fetch, verbs.FETCH_HELP, verbs.FETCH_EPILOG)
     _add_configuration(fetch)
     fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
     parser = _verb(graph, "describe", verbs.graph_describe, "describe the cell graph of an experiment or a run")
@@ -193,7 +193,7 @@ def _add_bench(group: Group) -> None:
 
 
 def _add_profile(group: Group) -> None:
-    parser = _verb(group, "profile", profile.profile, profile.PROFILE_HELP, profile.PROFILE_EPILOG)
+    parser = _verb(group, "profile", verbs.profile, verbs.PROFILE_HELP, verbs.PROFILE_EPILOG)
     _add_configuration(parser)
-    profile.add_profile(parser)
-    profile.add_compare(_verb(group, "compare", profile.compare, profile.COMPARE_HELP, profile.COMPARE_EPILOG))
+    verbs.add_profile(parser)
+    verbs.add_compare(_verb(group, "compare", verbs.compare, verbs.COMPARE_HELP, verbs.COMPARE_EPILOG))

@@ -54,9 +54,9 @@ def predict(options: argparse.Namespace) -> None:
     """
     check(options)
     from dglcell.parquet import check_output
+    from dglcell.run_directory import RunDirectory
     from dglcell.training.checkpoint import load_trained
-    from dglcell.training.device import check_device
-    from dglcell.training.directory import RunDirectory
+    from dglcell.training.distributed import check_device
 
     check_output(options.output)
     check_device(options.device)
@@ -99,8 +99,8 @@ def _predict_table(options: argparse.Namespace, trained: Trained) -> None:
 def _predict_design(options: argparse.Namespace, trained: Trained) -> None:
     from functools import partial
 
-    from dglcell.designs.combinations import Design, read_genes
-    from dglcell.designs.predict import predict_design
+    from dglcell.designs import Design, read_genes
+    from dglcell.predict import predict_design
 
     known = trained.cell.genes
     genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)

@@ -1,17 +1,165 @@
-"""What every verb does: call the package, print what comes back.
-
-Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at once.
-"""
+"""What every verb does: call the package, print what comes back."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import textwrap
+from pathlib import Path
 
-from dglcell.cli.arguments import load
+from dglcell.cli.arguments import load, natural, positive
 from dglcell.errors import ConfigError
-from dglcell.training.stop_signals import StopSignals
+from dglcell.training.signals import StopSignals
+
+# ``dglcell graph list`` and ``dglcell graph fetch``: the catalogue of networks, and its files.
+
+
+FETCH_HELP = "download the networks, gene set and metabolic model that an experiment's cell graph needs"
+FETCH_EPILOG = """\
+Files of the catalogue go to the raw folder (--raw, paths.raw or $DGLCELL_RAW); what is there is checked and kept. A
+file whose publisher states no hash is trusted when it is first fetched, and has to stay the same afterwards. With
+--addresses nothing is downloaded: take the printed addresses to a machine that has internet access."""
+
+
+def graph_list(options: argparse.Namespace) -> None:
+    """``dglcell graph list``."""
+    from dglcell.graph.fetch import format_catalogue
+
+    print(format_catalogue(options.raw), end="")
+
+
+def graph_fetch(options: argparse.Namespace) -> None:
+    """``dglcell graph fetch``."""
+    from dglcell.files import raw_folder
+    from dglcell.graph.fetch import cell_files, fetch_file, format_addresses, format_fetched
+
+    config = load(options)
+    files = cell_files(config.cell)
+    if not files:
+        print(f"{options.config}: the cell graph needs no file of the catalogue")
+    elif options.addresses:
+        print(format_addresses(files))
+    else:
+        folder = raw_folder(config.paths.raw)
+        if folder is None:
+            raise ConfigError(
+                "where should the files go?",
+                expected="a raw folder",
+                do="pass `--raw DIR`, set `paths.raw`, or set DGLCELL_RAW",
+            )
+        for file in files:
+            print(format_fetched(fetch_file(file, folder)), flush=True)
+
+
+# ``dglcell profile`` and ``dglcell compare``: where the time of training steps goes.
+
+
+PROFILE_HELP = "say where the time of an experiment's training steps goes"
+
+PROFILE_EPILOG = """\
+Steps are run as `train` runs them, from fresh weights; nothing of the experiment's runs is read or changed. Times are
+exclusive: a part's own time is without what is told apart in it, so that all parts sum up to the step. On a GPU they
+are those of its queue. Written are profile.json, and trace.json.gz for https://ui.perfetto.dev or chrome://tracing.
+
+  dglcell profile conf/quickstart.yaml
+  dglcell profile conf/quickstart.yaml model.strategy=node_mask --output masks
+  dglcell compare runs/quickstart/profile masks
+"""
+
+COMPARE_HELP = "show two profiles side by side"
+
+COMPARE_EPILOG = "Profiles of different modes, devices, numbers of processes or batch sizes are refused."
+
+
+def add_profile(parser: argparse.ArgumentParser) -> None:
+    """What is run, and how much of it."""
+    how = parser.add_argument_group("how")
+    how.add_argument(
+        "--mode",
+        choices=("full", "backward", "forward", "data"),
+        default="full",
+        help="data: batches alone; forward: and loss; backward: and gradients; full: whole steps (default: full)",
+    )
+    how.add_argument("--steps", type=positive, default=20, metavar="N", help="timed steps (default: 20)")
+    how.add_argument("--warm-up", type=natural, default=5, metavar="N", help="steps before them (default: 5)")
+    how.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        metavar="DIR",
+        help="folder to write to; a profile there is replaced (default: RUNS/EXPERIMENT/profile)",
+    )
+
+
+def add_compare(parser: argparse.ArgumentParser) -> None:
+    """Two profiles."""
+    parser.add_argument("first", type=Path, metavar="A", help="profile.json or its folder")
+    parser.add_argument("second", type=Path, metavar="B", help="another; ratios are B/A")
+
+
+def profile(options: argparse.Namespace) -> None:
+    """``dglcell profile``."""
+    config = load(options)
+    from dglcell.profiling.loop import Schedule
+    from dglcell.profiling.measure import profile as run
+    from dglcell.profiling.profile import PROFILE, TRACE
+    from dglcell.profiling.report import format_profile
+
+    folder = options.output or config.run_directory.parent / "profile"
+    found = run(config, Schedule(options.warm_up, options.steps), options.mode, folder, options.command)
+    if found is not None:
+        print(f"{format_profile(found)}\n\nprofile  {folder / PROFILE}\ntrace    {folder / TRACE}")
+
+
+def compare(options: argparse.Namespace) -> None:
+    """``dglcell compare``."""
+    from dglcell.profiling.compare import compare as run
+
+    print(run(options.first, options.second))
+
+
+# ``dglcell sync``: from runs on a cluster without network to W&B.
+
+
+SYNC_HELP = "upload what runs with `tracking.wandb: offline` wrote for W&B"
+SYNC_EPILOG = """\
+Every file is uploaded once, under the run id that is kept in the run directory: a run that was continued stays one run,
+and only its new part is uploaded. A run whose file has no end, because it still trains or was killed, is left alone
+unless --force is given. Needs a network and `wandb login`; exits with 1 where W&B did not take everything."""
+
+
+def add_sync(parser: argparse.ArgumentParser) -> None:
+    """Which runs, and how."""
+    parser.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        default=[Path("runs")],
+        metavar="RUN",
+        help="run directory, or a folder of runs (default: runs)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be uploaded")
+    parser.add_argument("--force", action="store_true", help="also upload runs that may still be training")
+
+
+def sync(options: argparse.Namespace) -> None:
+    """``dglcell sync``."""
+    from dglcell.training.tracking import plan_sync, upload
+
+    plan = plan_sync(options.folders, force=options.force)
+    for run in plan.training:
+        print(f"{run}: still training, or killed: left alone; --force uploads it")
+    for file in plan.files:
+        print(f"{file.run}: {file.path.parent.name}", flush=True)
+    if not options.dry_run:
+        upload(plan.files)
+    verb = "would be uploaded" if options.dry_run else "uploaded"
+    print(f"{len(plan.files)} files {verb}, {plan.uploaded} were before")
+
+
+# What every verb does: call the package, print what comes back.
+#
+# Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at once.
 
 
 def train(options: argparse.Namespace) -> None:
@@ -19,7 +167,7 @@ def train(options: argparse.Namespace) -> None:
     config = load(options)
     # A signal may come as early as now: imports alone take seconds.
     with StopSignals(config.slurm.requeue) as signals:
-        from dglcell.training.results_table import format_results_table
+        from dglcell.metrics import format_results_table
         from dglcell.training.run import train as run
 
         result = run(config, options.command, signals)
@@ -34,8 +182,8 @@ def train(options: argparse.Namespace) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """``dglcell evaluate``."""
-    from dglcell.training.report import evaluate_run
-    from dglcell.training.results_table import format_results_table
+    from dglcell.metrics import format_results_table
+    from dglcell.training.evaluate import evaluate_run
 
     rows = evaluate_run(options.run_directory, options.checkpoint)
     print(format_results_table(rows, color=sys.stdout.isatty()))
@@ -43,7 +191,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def report(options: argparse.Namespace) -> None:
     """``dglcell report``."""
-    from dglcell.report.comparison_page import write_comparison
+    from dglcell.report.comparison import write_comparison
     from dglcell.report.run_page import write_report
 
     paths = options.run_directories
@@ -118,7 +266,7 @@ def graph_describe(options: argparse.Namespace) -> None:
     from dglcell.graph.cell import build_cell
     from dglcell.graph.cell_graph import CellGraph
     from dglcell.graph.describe import describe
-    from dglcell.training.directory import RunDirectory
+    from dglcell.run_directory import RunDirectory
 
     if options.config.is_dir():
         if options.overrides:

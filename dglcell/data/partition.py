@@ -1,8 +1,4 @@
-"""How strains are divided into parts: at random, or by query pair.
-
-Nothing here draws random numbers. Whatever is shuffled is sorted by a hash of the seed and of gene names, so that
-a split does not depend on the order of strains or names, nor on the version of numpy.
-"""
+"""How strains are divided into parts: at random, by query pair, or by genes."""
 
 from __future__ import annotations
 
@@ -16,6 +12,13 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from dglcell.data.table import StrainTable
+from dglcell.errors import DataError
+
+# How strains are divided into parts: at random, or by query pair.
+#
+# Nothing here draws random numbers. Whatever is shuffled is sorted by a hash of the seed and of gene names, so that
+# a split does not depend on the order of strains or names, nor on the version of numpy.
+
 
 PARTS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST, UNUSED = 0, 1, 2, 255
@@ -187,3 +190,219 @@ def _join_pairs(pairs: Keys, sets: Keys) -> Keys:
     smallest = np.full(count, np.iinfo(np.uint64).max, np.uint64)
     np.minimum.at(smallest, component, keys)
     return smallest[component][pair]
+
+
+# A random split that meets its shares in every number of deletions and for every phenotype.
+
+
+def stratified_parts(table: StrainTable, bins: Bins, seed: int) -> Parts:
+    """Divide at random, in the shares of ``bins`` among strains of each number of deletions and with each phenotype.
+
+    Strains with the same number of deletions and the same measured phenotypes form a stratum, which is divided as
+    its shares say but for fewer than one strain a part. Strains that this rounding leaves over go one by one to
+    the part that is furthest below its target, relative to the target, for their number of deletions and their
+    phenotypes. This is what torchcell's ``CellDataModule`` (seed 42) aims at with an independent cut of each key;
+    its own draws are read from its files (`split_file`).
+
+    Strains with the same gene set share a part, and count as one that has all their phenotypes.
+
+    Args:
+        table: the strains.
+        bins: what they are dealt into.
+        seed: of the shuffle.
+    """
+    order = shuffled(gene_set_keys(table), seed)
+    _, first, group = np.unique(order, return_index=True, return_inverse=True)
+    keys, stratum_of = _strata(table, first, group)
+    quotas = _quotas(np.bincount(stratum_of, minlength=keys.shape[1]), keys, bins.shares)
+    # Groups are numbered in the order of the shuffle, which a stable sort keeps within each stratum.
+    turn = np.argsort(stratum_of, kind="stable")
+    dealt = np.empty(len(first), np.int64)
+    dealt[turn] = np.repeat(np.tile(np.arange(len(bins.shares)), len(quotas)), quotas.ravel())
+    return bins.parts_of(dealt[group])
+
+
+def _strata(
+    table: StrainTable, first: NDArray[np.int64], group: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which keys a stratum has, [K, M], and the stratum of each group.
+
+    A key is a number of deletions or a phenotype.
+    """
+    stratum = table.num_deletions[first]
+    columns = [stratum == number for number in np.unique(stratum)]
+    for labels in table.phenotypes.values():
+        measured = np.zeros(len(first), bool)
+        measured[group[~np.isnan(labels)]] = True
+        columns.append(measured)
+        stratum = np.unique(2 * stratum + measured, return_inverse=True)[1]
+    _, example, stratum = np.unique(stratum, return_index=True, return_inverse=True)
+    return np.array([column[example] for column in columns if column.any()]), stratum
+
+
+def _quotas(sizes: NDArray[np.int64], keys: NDArray[np.bool_], shares: Sequence[float]) -> NDArray[np.int64]:
+    """[M, n] groups of each stratum in each bin.
+
+    Args:
+        sizes: [M] groups of each stratum.
+        keys: [K, M] which keys a stratum has.
+        shares: [n] of the bins.
+    """
+    exact = sizes[:, None] * np.array(shares)
+    quotas = np.floor(exact + 1e-9).astype(np.int64)
+    targets = (keys @ sizes)[:, None] * np.array(shares)
+    for stratum in np.flatnonzero(quotas.sum(1) < sizes):
+        relative = ((keys @ quotas - targets) / targets)[keys[:, stratum]].sum(0)
+        # One at most to a bin, and none to one that has its exact share: each stays within one of it.
+        relative[exact[stratum] - quotas[stratum] < 1e-9] = np.inf
+        left = sizes[stratum] - quotas[stratum].sum()
+        quotas[stratum, np.argsort(relative, kind="stable")[:left]] += 1
+    return quotas
+
+
+# How strains are divided by genes, so that genes of the test part are new to the model.
+#
+# Genes are shuffled as in `partition`: by a hash of the seed and of their names.
+
+
+def gene_disjoint_parts(table: StrainTable, fractions: Sequence[float], seed: int, rule: str) -> Parts:
+    """Divide the genes, and the strains by their genes.
+
+    Rule ``any``: a strain with a test gene is test, else one with a validation gene is validation. No test gene
+    occurs outside the test part, no validation gene in training. The fractions are of strains; genes that alone
+    would overfill a part are training genes.
+
+    Rule ``all``: a strain is in the part of its genes if they all belong to one part, else in none (``UNUSED``).
+    The fractions are of genes.
+
+    Strains without deletions are training.
+    """
+    frequency = np.bincount(table.genes, minlength=len(table.names))
+    too_frequent = (frequency > min(fractions) * len(table)) & (rule == "any")
+    rank = _ranks(table, seed, too_frequent)
+    perturbed, starts = _perturbed(table)
+    if not len(starts):
+        return np.full(len(table), TRAIN, np.uint8)
+    lowest = np.minimum.reduceat(rank[table.genes], starts)
+    highest = np.maximum.reduceat(rank[table.genes], starts)
+    if rule == "any":
+        reached = np.cumsum(np.bincount(lowest, minlength=len(rank)))
+        test_end = _nearest(reached, fractions[TEST] * len(table))
+        validation_end = _nearest(reached, (fractions[TEST] + fractions[VALIDATION]) * len(table))
+        highest = lowest
+    else:
+        genes = int((frequency > 0).sum())
+        test_end = round(fractions[TEST] * genes)
+        validation_end = round((fractions[TEST] + fractions[VALIDATION]) * genes)
+    parts = np.full(len(table), TRAIN, np.uint8)
+    parts[perturbed] = np.select(
+        [highest < test_end, (lowest >= test_end) & (highest < validation_end), lowest >= validation_end],
+        [np.uint8(TEST), np.uint8(VALIDATION), np.uint8(TRAIN)],
+        np.uint8(UNUSED),
+    )
+    return parts
+
+
+def gene_fold_parts(table: StrainTable, folds: int, fold: int, seed: int, rule: str) -> Parts:
+    """Divide the genes into folds of equal size, and the strains by their genes; what `gene_disjoint_parts` promises.
+
+    The genes of ``fold`` are test genes, those of the next fold validation genes, the others training genes.
+
+    Rule ``any``: every strain is tested in the fold of one of its genes, chosen by a hash, so that each is in
+    exactly one test part. It is ``UNUSED`` where another of its genes is a test gene, or, outside the validation
+    part, a validation gene: of pairs in five folds about 36 % train.
+
+    Rule ``all``: a strain is in the part of its genes if they all belong to one part, else ``UNUSED``. It is tested
+    in one fold if its genes share one, else never.
+
+    Strains without deletions are training.
+    """
+    genes = max(1, int((np.bincount(table.genes, minlength=len(table.names)) > 0).sum()))
+    rank = _ranks(table, seed, np.zeros(len(table.names), bool))
+    fold_of_gene = np.minimum(rank * folds // genes, folds - 1)
+    part_of_gene = Bins.of_folds(folds, fold).parts_of(fold_of_gene)
+    perturbed, starts = _perturbed(table)
+    parts = np.full(len(table), TRAIN, np.uint8)
+    if not len(starts):
+        return parts
+    part = part_of_gene[table.genes]
+    # In the order of the parts' numbers a strain may be used in none below that of its highest gene.
+    highest = np.maximum.reduceat(part, starts)
+    own = part_of_gene[_home_genes(table, seed)] if rule == "any" else np.minimum.reduceat(part, starts)
+    parts[perturbed] = np.where(own == highest, own, np.uint8(UNUSED))
+    return parts
+
+
+def held_out_gene_parts(
+    table: StrainTable, bins: Bins, seed: int, test_genes: int, rule: str, by_deletions: bool
+) -> Parts:
+    """The gene splits of DANGO (Zhang et al. 2020, bioRxiv 2020.11.26.400739; ``main.py`` of its repository).
+
+    ``test_genes`` of the genes that some strain deletes are drawn, each as likely as any other.
+
+    Rule ``any``, gene split 1: a strain with at least one of them is test.
+
+    Rule ``all``, gene split 2: a strain of these genes alone is test; one with both kinds of genes is ``UNUSED``.
+
+    All other strains are divided at random into training and validation, so that a validation gene is not new to the
+    model, unlike in `gene_disjoint_parts`. DANGO draws 40 genes for split 1 and 400 for split 2, and gives four
+    fifths of the other strains to training. Its draw depends on a generator's state and on the numbers of its genes;
+    it is not repeated here.
+
+    Args:
+        table: the strains.
+        bins: training and validation alone, for the strains without a test gene.
+        seed: of the draw and of the shuffle.
+        test_genes: how many.
+        rule: ``any`` or ``all``.
+        by_deletions: meet the shares of ``bins`` among the strains of each number of deletions.
+
+    Raises:
+        DataError: no gene would be left for training.
+    """
+    genes = int((np.bincount(table.genes, minlength=len(table.names)) > 0).sum())
+    if test_genes >= genes:
+        raise DataError(
+            "the gene split leaves no gene for training",
+            got=f"{test_genes:,} test genes of {genes:,} that are deleted in some strain",
+            do="lower `split.test_genes`",
+        )
+    is_test = _ranks(table, seed, np.zeros(len(table.names), bool)) < test_genes
+    hits = np.diff(np.concatenate([[0], np.cumsum(is_test[table.genes])])[table.offsets])
+    parts = np.full(len(table), UNUSED, np.uint8)
+    parts[(hits > 0) & ((hits == table.num_deletions) | (rule == "any"))] = TEST
+    rest = hits == 0
+    level = table.num_deletions[rest] if by_deletions else np.zeros(int(rest.sum()), np.int64)
+    parts[rest] = bins.parts_of(fill_levels(shuffled(gene_set_keys(table)[rest], seed), level, bins.shares))
+    return parts
+
+
+def _ranks(table: StrainTable, seed: int, late: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """[N] place of each gene in the shuffle; those of ``late`` after the others.
+
+    Genes that occur nowhere come last, where they cannot use up a part.
+    """
+    absent = np.bincount(table.genes, minlength=len(table.names)) == 0
+    turn = np.lexsort((shuffled(gene_keys(table.names), seed), late, absent))
+    rank = np.empty(len(turn), np.int64)
+    rank[turn] = np.arange(len(turn))
+    return rank
+
+
+def _perturbed(table: StrainTable) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """[S] the strains with deletions, and where the genes of each of these begin."""
+    perturbed = table.num_deletions > 0
+    return perturbed, table.offsets[:-1][perturbed]
+
+
+def _home_genes(table: StrainTable, seed: int) -> NDArray[np.int32]:
+    """One gene of each strain that has any, chosen by a hash of the gene and of the whole gene set."""
+    strain = np.repeat(np.arange(len(table)), table.num_deletions)
+    order = shuffled(gene_keys(table.names)[table.genes] ^ gene_set_keys(table)[strain], seed)
+    # Sorted by strain, the genes of each begin where they did.
+    return table.genes[np.lexsort((order, strain))[_perturbed(table)[1]]]
+
+
+def _nearest(reached: NDArray[np.int64], target: float) -> int:
+    """How many genes to take so that the strains they reach come nearest to ``target``."""
+    return int(np.argmin(np.abs(np.concatenate([[0], reached]) - target)))

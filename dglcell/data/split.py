@@ -6,8 +6,8 @@ import dataclasses
 import hashlib
 import json
 import zipfile
-from collections.abc import Sized
-from dataclasses import dataclass
+from collections.abc import Sequence, Sized
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,236 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.gene_partition import gene_disjoint_parts, gene_fold_parts, held_out_gene_parts
-from dglcell.data.partition import PARTS, UNUSED, Bins, Parts, pair_disjoint_parts, random_parts
-from dglcell.data.split_config import GENE_SPLITS, SplitConfig
-from dglcell.data.split_file import read_index_file
-from dglcell.data.stratify import stratified_parts
-from dglcell.data.subset import subset_genes, subset_parts
+from dglcell.data.config import GENE_SPLITS, METABOLIC, SplitConfig, SubsetConfig
+from dglcell.data.partition import (
+    PARTS,
+    UNUSED,
+    Bins,
+    Parts,
+    gene_disjoint_parts,
+    gene_fold_parts,
+    gene_set_keys,
+    held_out_gene_parts,
+    pair_disjoint_parts,
+    random_parts,
+    shuffled,
+    stratified_parts,
+)
 from dglcell.data.table import StrainTable
-from dglcell.errors import DataError
-from dglcell.files import atomic_file, canonical_hash, sha256_file
+from dglcell.errors import DataError, listing
+from dglcell.files import atomic_file, canonical_hash, find_raw, sha256_file
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import CATALYSES
+from dglcell.graph.vocabulary import read_gene_list
+
+# Splits that another program wrote: JSON lists of strain numbers.
+
+
+NAMES = (("train",), ("val", "validation"), ("test",))
+EXPECTED = '{"train": [0, 1, …], "val": […], "test": […]}'
+
+
+def read_index_file(path: Path, strains: int, unlisted: str) -> Parts:
+    """The parts of a JSON file such as torchcell's ``index_seed_42.json``.
+
+    A number is that of a strain in the store, counted from 0. The file fits a store only if its strains stand in the
+    order of the data set that the file was written for; of that a file without names is no proof.
+
+    Args:
+        path: the file, with the keys ``train``, ``val`` (or ``validation``) and ``test``.
+        strains: S, of the store.
+        unlisted: strains that the file does not list: ``refuse`` it, or leave them ``unused``.
+
+    Returns:
+        [S] parts.
+
+    Raises:
+        DataError: the file is not of this form, lists a strain twice or one that is not there, or lists too few.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise DataError(f"split '{path}' is no JSON", got=error, expected=EXPECTED) from None
+    parts = np.full(strains, UNUSED, np.uint8)
+    for part, names in enumerate(NAMES):
+        numbers = _numbers(content, names, path)
+        outside = numbers[(numbers < 0) | (numbers >= strains)]
+        if len(outside):
+            raise DataError(
+                f"split '{path}': strains of `{names[0]}` that the store does not have",
+                got=listing(outside.tolist(), 5),
+                expected=f"0 … {strains - 1:,}",
+                do="use the store that the file was written for",
+            )
+        times = np.bincount(numbers, minlength=strains)
+        twice = np.flatnonzero((times > 1) | ((times > 0) & (parts != UNUSED)))
+        if len(twice):
+            raise DataError(
+                f"split '{path}' lists strains more than once",
+                got=listing(twice.tolist(), 5),
+                expected=f"each strain in one of {', '.join(PARTS)}",
+            )
+        parts[numbers] = part
+    missing = np.flatnonzero(parts == UNUSED)
+    if len(missing) and unlisted == "refuse":
+        raise DataError(
+            f"split '{path}' does not list every strain of the store",
+            got=f"{strains - len(missing):,} of {strains:,}; not {listing(missing.tolist(), 5)}",
+            do="use the store that the file was written for; if it is a subset, set `split.unlisted: unused`",
+        )
+    return parts
+
+
+def _numbers(content: Any, names: tuple[str, ...], path: Path) -> NDArray[np.int64]:
+    """The strain numbers under one of ``names``."""
+    found = [name for name in names if isinstance(content, dict) and name in content]
+    if len(found) != 1:
+        raise DataError(
+            f"split '{path}' has no `{names[0]}`, or two",
+            got="keys " + ", ".join(content) if isinstance(content, dict) else type(content).__name__,
+            expected=EXPECTED,
+        )
+    numbers = content[found[0]]
+    if not isinstance(numbers, list) or not all(type(n) is int and abs(n) < 1 << 62 for n in numbers):
+        raise DataError(
+            f"split '{path}': `{found[0]}` is no list of strain numbers",
+            expected=EXPECTED,
+            do="give the file index_seed_….json, not index_details_seed_….json",
+        )
+    return np.array(numbers, np.int64)
+
+
+# A smaller split: fewer strains, the same proportions of the parts.
+
+
+def subset_genes(
+    subset: SubsetConfig, table: StrainTable, raw: str | None = None, cell: CellGraph | None = None
+) -> tuple[NDArray[np.bool_] | None, dict[str, Any]]:
+    """[N] which genes are listed (None without a list), and the record of it.
+
+    The metabolic genes are those of the cell graph's GPR rules.
+
+    Raises:
+        DataError: the list is not found or has no gene of the store, or the cell graph has no metabolic genes.
+        GraphError: the list is damaged or empty.
+    """
+    if subset.genes is None:
+        return None, asdict(subset)
+    if subset.genes == METABOLIC:
+        listed, where, digest = metabolic_genes(cell), "the metabolic genes of the cell graph", None
+    else:
+        path = find_raw(subset.genes, raw)
+        listed, where, digest = frozenset(read_gene_list(path).names), f"gene list '{path}'", sha256_file(path)
+    genes = np.array([name in listed for name in table.names])
+    if not genes.any():
+        raise DataError(
+            f"{where}: no gene of the store is among them",
+            got=f"{len(listed):,} names",
+            expected=f"names such as {', '.join(table.names[:3])}",
+            do="list systematic names, one a line",
+        )
+    record = {
+        **asdict(subset),
+        "genes": subset.genes if digest is None else path.name,
+        "genes_sha256": digest or canonical_hash(sorted(listed)),
+        "genes_listed": len(listed),
+        "genes_known": int(genes.sum()),
+    }
+    return genes, record
+
+
+def metabolic_genes(cell: CellGraph | None) -> frozenset[str]:
+    """Names of the genes that catalyse a reaction of the cell graph.
+
+    Raises:
+        DataError: there are none.
+    """
+    if cell is None or CATALYSES not in cell.relations:
+        raise DataError(
+            f"`split.subset.genes: {METABOLIC}`: the cell graph has no metabolic genes",
+            do="set `cell.model` and `cell.metabolism: true`, or name a file of genes",
+        )
+    return frozenset(cell.genes.names[gene] for gene in np.unique(cell.edges(CATALYSES).src))
+
+
+def subset_parts(
+    parts: Parts,
+    table: StrainTable,
+    size: int,
+    seed: int,
+    genes: NDArray[np.bool_] | None = None,
+    take: str = "singles_first",
+) -> Parts:
+    """Keep ``size`` strains of a split; the others become unused.
+
+    Each part keeps its share of the strains there are to choose from; which ones is random in ``seed``.
+
+    Args:
+        parts: [S] the whole split.
+        table: the strains.
+        size: strains to keep in all parts together.
+        seed: of the choice.
+        genes: [N] keep only strains that delete one of these, where given.
+        take: ``singles_first``: within a part, strains with at most one deletion are taken first, then the others
+            evenly over their numbers of deletions, as by torchcell's ``PerturbationSubsetDataModule``.
+            ``proportional``: whatever their number of deletions.
+
+    Raises:
+        DataError: there are fewer than ``size`` strains to choose from.
+    """
+    eligible = parts != UNUSED
+    if genes is not None:
+        eligible &= _deletes_any(table, genes)
+    if eligible.sum() < size:
+        raise DataError(
+            "the subset is larger than what it is taken from",
+            got=f"size {size:,}",
+            expected=f"at most {int(eligible.sum()):,} strains" + ("" if genes is None else " with a listed gene"),
+            do="lower the size of the subset, or list more genes",
+        )
+    order = shuffled(gene_set_keys(table), seed)
+    members = [np.flatnonzero(eligible & (parts == part)) for part in range(len(PARTS))]
+    kept = np.full_like(parts, UNUSED)
+    for strains, quota in zip(members, _proportional([len(m) for m in members], size), strict=True):
+        level = table.num_deletions[strains] * (take == "singles_first")
+        for number, count in _takes(level, quota):
+            same = strains[level == number]
+            chosen = same[np.argsort(order[same], kind="stable")[:count]]
+            kept[chosen] = parts[chosen]
+    return kept
+
+
+def _deletes_any(table: StrainTable, genes: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """[S] whether a strain deletes one of ``genes``."""
+    hits = np.concatenate([[0], np.cumsum(genes[table.genes])])
+    return hits[table.offsets[1:]] > hits[table.offsets[:-1]]
+
+
+def _proportional(sizes: Sequence[int], total: int) -> list[int]:
+    """Divide ``total`` in proportion to ``sizes`` (largest remainders)."""
+    exact = np.asarray(sizes) * total / sum(sizes)
+    shares = np.floor(exact).astype(np.int64)
+    shares[np.argsort(shares - exact, kind="stable")[: total - shares.sum()]] += 1
+    return shares.tolist()
+
+
+def _takes(deletions: NDArray[np.int64], quota: int) -> list[tuple[int, int]]:
+    """(number of deletions, strains to take with it): at most one deletion first, then evenly over the rest."""
+    numbers, available = np.unique(deletions, return_counts=True)
+    takes = []
+    few = numbers <= 1
+    for number, count in zip(numbers[few].tolist(), available[few].tolist(), strict=True):
+        takes.append((number, min(count, quota)))
+        quota -= takes[-1][1]
+    # From the scarcest on, each takes an even share of what is left, so that its shortfall goes to the others.
+    many = sorted(zip(available[~few].tolist(), numbers[~few].tolist(), strict=True))
+    for turn, (count, number) in enumerate(many):
+        takes.append((number, min(count, quota // (len(many) - turn))))
+        quota -= takes[-1][1]
+    return takes
+
+
+# Splits: which strains train, which choose the model, which test it; a file with a hash.
 
 
 @dataclass(frozen=True, eq=False)

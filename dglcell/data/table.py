@@ -10,6 +10,14 @@ from numpy.typing import NDArray
 
 from dglcell.errors import DataError
 
+# Kinds of labels.
+
+
+REGRESSION, CLASSIFICATION = "regression", "classification"
+
+
+# The strain table: what every source produces and every store is built from.
+
 
 @dataclass(frozen=True)
 class Provenance:

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import listing
-from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.edges import Edges
+from dglcell.graph.cell_graph import CellGraph, Edges
+from dglcell.graph.fetch import WIDTH, source_lines
 from dglcell.graph.schema import CATALYSES, Relation
-from dglcell.graph.sources_report import WIDTH, source_lines
 from dglcell.graph.vocabulary import Vocabulary
 
 LISTED = 40

@@ -1,17 +1,47 @@
-"""Node vocabularies: sorted unique names, and the mapping of names in files onto them."""
+"""Names of nodes: vocabularies, lists of names, their aliases, and the genes of a genome."""
 
 from __future__ import annotations
 
+import csv
 import difflib
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import ConfigError, GraphError, listing
+from dglcell.files import DAMAGE, open_text
+
+# Lines of published text files.
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines that are not blank, with their numbers from 1, without their ends; plain or ``.gz``.
+
+    Raises:
+        GraphError: the file is damaged.
+    """
+    try:
+        with open_text(path) as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, line.rstrip("\r\n")
+    except DAMAGE as error:
+        raise GraphError(
+            f"'{path.name}' cannot be read to its end",
+            got=str(error),
+            expected="a text file, plain or .gz",
+            do="copy or download the file again",
+        ) from error
+
+
+# Node vocabularies: sorted unique names, and the mapping of names in files onto them.
+
 
 UNKNOWN_POLICIES = ("refuse", "drop")
 
@@ -147,3 +177,161 @@ def enforce_name_policy(report: NameReport, policy: str, *, where: str, key: str
         expected=f"all {report.total:,} names known",
         do=f"mend the names, give an alias table, or set `{key}: drop` to leave these rows out",
     )
+
+
+# Lists of gene names and tables of their aliases, as text files.
+
+
+SYSTEMATIC_COLUMNS = ("systematic", "orf")
+"""Header of the column of systematic names in an alias table, in any case."""
+
+
+def read_gene_list(path: Path) -> Vocabulary:
+    """Genes from a text file, plain or ``.gz``: one name per line; blank lines and lines from ``#`` are skipped.
+
+    Raises:
+        GraphError: the file is damaged, holds no name, or has several words in a line.
+    """
+    names = []
+    for number, line in list(numbered_lines(path)):  # a file that is cut off is no list
+        words = line.split("#")[0].split()
+        if len(words) > 1:
+            raise GraphError(
+                f"gene list '{path.name}', line {number}: more than one name",
+                got=f"'{line}'",
+                expected="one name per line",
+                do="keep only the column of systematic names",
+            )
+        names += words
+    if not names:
+        raise GraphError(f"gene list '{path.name}' holds no names", expected="one name per line")
+    return Vocabulary.of(names)
+
+
+def read_aliases(path: Path) -> AliasTable:
+    """Aliases from a tab- or comma-separated table with a header, plain or ``.gz``.
+
+    The column called ``systematic`` or ``orf`` (any case) holds systematic names; whatever the other columns
+    hold is an alias of the gene in that row, e.g. strain, common and allele names.
+
+    Raises:
+        GraphError: the file is damaged, or has no such column or no other one.
+    """
+    lines = [line for _, line in numbered_lines(path)]
+    rows = csv.reader(lines, delimiter="\t" if lines and "\t" in lines[0] else ",")
+    header = [column.strip() for column in next(rows, [])]
+    systematic = [i for i, column in enumerate(header) if column.lower() in SYSTEMATIC_COLUMNS]
+    if len(systematic) != 1 or len(header) < 2:
+        raise GraphError(
+            f"alias table '{path.name}': which column holds the systematic names?",
+            got=listing(header) or "an empty file",
+            expected=f"a header with one column '{SYSTEMATIC_COLUMNS[0]}' or '{SYSTEMATIC_COLUMNS[1]}' and others",
+            do="add or rename the header",
+        )
+    targets: dict[str, set[str]] = {}
+    for row in rows:
+        gene = row[systematic[0]].strip() if len(row) > systematic[0] else ""
+        for alias in {cell.strip() for cell in row} - {gene, ""}:
+            if gene:
+                targets.setdefault(alias, set()).add(gene)
+    return AliasTable({alias: tuple(sorted(genes)) for alias, genes in targets.items()})
+
+
+# Genes of a genome with their other names, as the Saccharomyces Genome Database publishes them.
+
+
+ORF, GFF_GENE = "ORF", "gene"
+FEATURE_COLUMNS = 16
+
+
+@dataclass(frozen=True)
+class GeneSet:
+    """Genes and their other names.
+
+    Attributes:
+        genes: systematic names.
+        aliases: standard names, their protein forms (``Gcn4p``) and aliases. A standard name stands for its gene,
+            even where others have it among their aliases.
+    """
+
+    genes: Vocabulary
+    aliases: AliasTable
+
+
+@dataclass(frozen=True)
+class _Gene:
+    systematic: str
+    standard: str
+    aliases: tuple[str, ...]
+
+
+def read_sgd_features(path: Path) -> GeneSet:
+    """The open reading frames of ``SGD_features.tab``: tab-separated, no header, 16 columns.
+
+    Column 2 is the feature type (`ORF` here, with every qualifier: verified, uncharacterized, dubious), column 4 the
+    systematic name, column 5 the standard name, column 6 aliases separated by ``|``. Rows of parts of features (CDS,
+    introns) have no name of their own. (Columns as SGD's README and yeastgenome/SGDBackend-Nex2,
+    generate_sgd_features.py, give them.)
+
+    Raises:
+        GraphError: the file is damaged, has other columns, or holds no open reading frame.
+    """
+    genes = []
+    for number, line in numbered_lines(path):
+        fields = line.split("\t")
+        if len(fields) != FEATURE_COLUMNS:
+            raise GraphError(
+                f"'{path.name}', line {number}: not a row of SGD_features.tab",
+                got=f"{len(fields)} columns",
+                expected=f"{FEATURE_COLUMNS} columns, separated by tabs",
+                do="copy or download the file again",
+            )
+        if fields[1] == ORF and fields[3]:
+            genes.append(_Gene(fields[3], fields[4], tuple(filter(None, fields[5].split("|")))))
+    return _gene_set(genes, path)
+
+
+def read_gff(path: Path) -> GeneSet:
+    """The features of type ``gene`` of SGD's GFF3: ``ID`` is the systematic name, ``gene`` the standard name.
+
+    SGD writes protein-coding genes as ``gene``; those of RNAs, of transposons and pseudogenes have types of their own.
+    ``Alias`` lists the standard name and others. Reading ends where the sequences begin.
+
+    Raises:
+        GraphError: the file is damaged, a gene has no ID, or there is no gene.
+    """
+    genes = []
+    for number, line in numbered_lines(path):
+        if line.startswith("##FASTA"):
+            break
+        fields = line.split("\t")
+        if line.startswith("#") or len(fields) != 9 or fields[2] != GFF_GENE:
+            continue
+        attributes = dict(pair.partition("=")[::2] for pair in fields[8].split(";"))
+        if not attributes.get("ID"):
+            raise GraphError(f"'{path.name}', line {number}: a gene without ID", expected="GFF3 as SGD writes it")
+        aliases = tuple(unquote(alias) for alias in attributes.get("Alias", "").split(",") if alias)
+        genes.append(_Gene(unquote(attributes["ID"]), unquote(attributes.get("gene", "")), aliases))
+    return _gene_set(genes, path)
+
+
+def _gene_set(genes: list[_Gene], path: Path) -> GeneSet:
+    if not genes:
+        raise GraphError(
+            f"'{path.name}' holds no genes", expected="protein-coding genes as SGD lists them", do="check the file"
+        )
+    standard = _targets((name, gene) for gene in genes for name in _standard_forms(gene.standard))
+    others = _targets((name, gene) for gene in genes for name in gene.aliases)
+    return GeneSet(Vocabulary.of(gene.systematic for gene in genes), AliasTable({**others, **standard}))
+
+
+def _standard_forms(name: str) -> tuple[str, ...]:
+    """A gene's name, and its protein's in either form: GCN4, Gcn4, Gcn4p."""
+    return (name, name.capitalize(), f"{name.capitalize()}p") if name else ()
+
+
+def _targets(pairs: Iterable[tuple[str, _Gene]]) -> dict[str, tuple[str, ...]]:
+    targets: dict[str, set[str]] = {}
+    for name, gene in pairs:
+        targets.setdefault(name, set()).add(gene.systematic)
+    return {name: tuple(sorted(genes)) for name, genes in targets.items()}

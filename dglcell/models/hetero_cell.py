@@ -17,10 +17,10 @@ from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import AttentionPooling, Combination
-from dglcell.perturbation.base_cache import BaseCache, BasePass
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
+from dglcell.perturbation.execution import BaseCache, BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.states import Pooled, States, activation_limit

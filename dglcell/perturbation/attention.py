@@ -21,8 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from dglcell.graph.rectangles import Rectangle, rectangles
-from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.resident import Rectangle, ResidentRelation, rectangles
 from dglcell.kernels.rows import add_rows
 from dglcell.perturbation.differences import PerturbedTensor, share_changes
 

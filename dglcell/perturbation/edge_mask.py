@@ -10,8 +10,13 @@ from torch import Tensor
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.perturbation.attention import Score
-from dglcell.perturbation.edge_corrections import CORRECTED_SHARE, corrected_aggregate
-from dglcell.perturbation.edge_perturbation import EdgeChanges, EdgePerturbations, check_weights_matter
+from dglcell.perturbation.edge_perturbation import (
+    CORRECTED_SHARE,
+    EdgeChanges,
+    EdgePerturbations,
+    check_weights_matter,
+    corrected_aggregate,
+)
 from dglcell.perturbation.states import States, WholeStates
 
 

@@ -9,8 +9,8 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.attention import Score, attend, attend_differences
-from dglcell.perturbation.base_cache import BasePass
 from dglcell.perturbation.deletions import Kept, received, sent
+from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.states import DifferenceStates, Execution, States
 
 

@@ -13,13 +13,13 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.perturbation.attention import Score
-from dglcell.perturbation.base_cache import BasePass
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.deletions import Kept, keep_masks
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.edge_mask import EdgeMask
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.edge_subgraph import EdgeSubgraph
+from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.states import Execution, States

@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from dglcell.perturbation.base_cache import BasePass
-from dglcell.perturbation.compiled import RowFunction, row_function
 from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.differences import PerturbedTensor, share_changes, take_rows
+from dglcell.perturbation.execution import BasePass, RowFunction, row_function
 from dglcell.perturbation.row_index import RowIndex, union
 
 DENSE_SHARE = 0.5

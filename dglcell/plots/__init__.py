@@ -1,11 +1,8 @@
 """Pictures of results; needs the extra ``plot``."""
 
-from dglcell.plots.data import Embedding, Predictions, ReportData, Subject
-from dglcell.plots.epoch import epoch_picture
-from dglcell.plots.history import History
-from dglcell.plots.overview import overview
-from dglcell.plots.panel import Panel, write_panel
-from dglcell.plots.run_panels import run_panels
+from dglcell.plots.data import Embedding, History, Predictions, ReportData, Subject
+from dglcell.plots.pictures import epoch_picture, overview, run_panels
+from dglcell.plots.style import Panel, write_panel
 
 __all__ = [
     "Embedding",

@@ -1,28 +1,144 @@
-"""Runs of several experiments side by side."""
+"""Models side by side: with null models, and of several experiments."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 
-from dglcell.plots.panel import HEIGHT, WIDTH, Panel, Table
-from dglcell.plots.scores import Score
-from dglcell.plots.style import DASHES, GREY, LIGHT, SERIES, draw_nothing, heading, shorten
+from dglcell.data.table import CLASSIFICATION, REGRESSION
+from dglcell.metrics import ResultRow
+from dglcell.plots.style import (
+    BLUE,
+    DASHES,
+    GREY,
+    HEIGHT,
+    INK,
+    LIGHT,
+    SERIES,
+    WIDTH,
+    Panel,
+    Table,
+    draw_nothing,
+    heading,
+    number,
+    shorten,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+# By which metric models are compared.
+
+
+class Score(NamedTuple):
+    """A metric of which more is better.
+
+    Attributes:
+        metric: its key.
+        name: as axes show it.
+        title: short.
+    """
+
+    metric: str
+    name: str
+    title: str
+
+
+SCORES = {
+    REGRESSION: Score("pearson", "Pearson correlation", "Pearson"),
+    CLASSIFICATION: Score("average_precision", "Average precision", "average precision"),
+}
+"""Kind of labels → metric by which models are compared."""
+
+
+def curve_key(phenotype: str, kind: str) -> str:
+    """Key of a phenotype's validation score in the record."""
+    return f"validation/{phenotype}/{SCORES[kind].metric}"
+
+
+# The model against the null models.
+
+
+MODEL_NAME_LENGTH = 38
+
+
+def models_panel(rows: Sequence[ResultRow], phenotype: str) -> Panel:
+    """The panel."""
+    shown = [row for row in rows if row.phenotype == phenotype]
+    n = max((int(row.metrics.get("n", 0)) for row in shown if row.part == "test"), default=0)
+    metric, name, _ = SCORES[shown[0].kind if shown else REGRESSION]
+    caption = (
+        f"{name} of predicted {phenotype} on the test part (bars, n = {n:,}) and the validation part (diamonds). Grey: "
+        "null models, which know no network."
+    )
+    if metric == "pearson":
+        caption += " Undefined where a model predicts the same for all strains."
+    table = [(r.model, r.part, r.metrics.get(metric, math.nan), int(r.metrics.get("n", 0))) for r in shown]
+    return Panel(
+        f"{quote(phenotype, safe='')}-models",
+        "Model against null models",
+        caption,
+        Table(("model", "part", metric, "n"), table),
+        lambda axes: draw_models(axes, rows, phenotype),
+    )
+
+
+def draw_models(axes: Axes, rows: Sequence[ResultRow], phenotype: str) -> None:
+    """Scores of the model and the null models: test as bars, validation as diamonds."""
+    title = "Model against null models"
+    scores: dict[str, dict[str, float]] = {}
+    nulls = {row.model for row in rows if row.is_null}
+    shown = [row for row in rows if row.phenotype == phenotype]
+    metric, name_of_metric, _ = SCORES[shown[0].kind if shown else REGRESSION]
+    for row in shown:
+        scores.setdefault(row.model, {})[row.part] = row.metrics.get(metric, math.nan)
+    if not scores:
+        draw_nothing(axes, title, "no results")
+        return
+    heading(axes, title, "bars: test · diamonds: validation")
+    names = sorted(scores, key=lambda name: _or_lowest(scores[name].get("test", math.nan)))
+    test = np.array([scores[name].get("test", math.nan) for name in names])
+    validation = np.array([scores[name].get("validation", math.nan) for name in names])
+    colors = [LIGHT if name in nulls else BLUE for name in names]
+    axes.barh(range(len(names)), np.nan_to_num(test), height=0.36, color=colors)
+    axes.scatter(
+        validation, range(len(names)), marker="D", s=22, facecolor="white", edgecolor=INK, linewidths=0.9, zorder=3
+    )
+    ends = np.nan_to_num(np.stack([test, validation]))
+    low, high = min(0.0, float(ends.min())), max(0.05, float(ends.max()))
+    left = low + 0.012 * (high - low)
+    backing = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    for position, name in enumerate(names):
+        weight = "normal" if name in nulls else "bold"
+        end = max(0.0, float(ends[:, position].max())) + 0.04 * (high - low)
+        axes.text(end, position, number(test[position]), va="center", weight=weight, in_layout=False)
+        label = shorten(name, MODEL_NAME_LENGTH)
+        axes.text(left, position + 0.24, label, va="bottom", weight=weight, bbox=backing, in_layout=False)
+    axes.set_yticks([])
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set(xlim=(low * 1.1, high + 0.2 * (high - low)), ylim=(-0.4, len(names) - 0.3), xlabel=name_of_metric)
+    axes.spines["left"].set_visible(False)
+
+
+def _or_lowest(value: float) -> float:
+    return value if math.isfinite(value) else -2.0
+
+
+# Runs of several experiments side by side.
+
 
 Scores = Mapping[str, tuple[bool, Sequence[float]]]
 """Name → whether it is a null model, and one value a run."""
 Curves = Mapping[str, Sequence[tuple[Sequence[int], Sequence[float]]]]
 """Experiment → epochs and validation Pearson of every run."""
 
-NAME_LENGTH = 44
+LONG_NAME = 44
 ROW_HEIGHT = 0.36
 
 
@@ -78,7 +194,7 @@ def draw_scores(axes: Axes, score: Score, scores: Scores, phenotype: str) -> Non
             axes.plot([np.mean(finite[name])] * 2, [row - 0.28, row + 0.28], color=color, linewidth=2)
         weight = "normal" if scores[name][0] else "bold"
         axes.text(
-            0, row + 0.3, shorten(name, NAME_LENGTH), transform=axes.get_yaxis_transform(), va="bottom", weight=weight,
+            0, row + 0.3, shorten(name, LONG_NAME), transform=axes.get_yaxis_transform(), va="bottom", weight=weight,
             size="small", in_layout=False,
         )  # fmt: skip
     axes.set(ylim=(-0.6, len(names) - 0.2), xlabel=score.name)
@@ -97,7 +213,7 @@ def draw_learning(axes: Axes, curves: Curves) -> None:
         for j, (epochs, values) in enumerate(run for run in runs if len(run[0])):
             axes.plot(
                 epochs, values, color=colors[name], linewidth=1.2, alpha=0.85, linestyle=DASHES[i // len(SERIES) % 4],
-                marker="o" if len(epochs) < 3 else None, label=shorten(name, NAME_LENGTH) if j == 0 else None,
+                marker="o" if len(epochs) < 3 else None, label=shorten(name, LONG_NAME) if j == 0 else None,
             )  # fmt: skip
     if not axes.lines:
         draw_nothing(axes, title, "no training history")

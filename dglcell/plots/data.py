@@ -1,7 +1,8 @@
-"""What a report shows."""
+"""What a report shows: predictions, embeddings, the record of a training."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,10 +11,80 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.kinds import REGRESSION
+from dglcell.data.table import REGRESSION
 from dglcell.errors import DataError
-from dglcell.plots.history import History
-from dglcell.training.metrics import ResultRow, regression_metrics
+from dglcell.metrics import ResultRow, regression_metrics
+
+# The record of a training as curves.
+
+
+@dataclass(frozen=True)
+class History:
+    """One row an epoch, as in ``metrics.jsonl``.
+
+    Attributes:
+        rows: key → value; ``epoch`` counts from 0, None stands for what is undefined.
+    """
+
+    rows: Sequence[Mapping[str, float | None]] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def epochs(self) -> NDArray[np.int64]:
+        """Counted from 1, as the log prints them."""
+        return np.array([int(row["epoch"] or 0) + 1 for row in self.rows], dtype=np.int64)
+
+    def curve(self, key: str) -> NDArray[np.float64]:
+        """One value an epoch, NaN where there is none."""
+        return np.array([_value(row.get(key)) for row in self.rows], dtype=np.float64)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """The keys below ``prefix`` that have a value in any epoch, in the order of their first appearance."""
+        found = dict.fromkeys(key for row in self.rows for key in row if key.startswith(prefix))
+        return [key for key in found if np.isfinite(self.curve(key)).any()]
+
+    @property
+    def minutes(self) -> float:
+        """How long all epochs took together."""
+        return float(np.nansum(self.curve("seconds"))) / 60
+
+
+def _value(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+# Which phenotypes are genetic interaction scores, and from where on a score counts as an interaction.
+
+
+CUT = 0.08
+"""Usual cut on the absolute score (Costanzo et al. 2016, doi:10.1126/science.aaf1420; Kuzmin et al. 2018,
+doi:10.1126/science.aao1729), there together with p < 0.05."""
+
+EDGES = (-np.inf, -0.40, -0.32, -0.24, -0.16, -0.08, 0.0, 0.08, 0.16, 0.24, np.inf)
+"""Bins of scores: multiples of the cut."""
+
+NAMES = ("epsilon", "tau", "gene_interaction")
+SUFFIXES = ("_interaction", "_interaction_score")
+
+
+def is_interaction(phenotype: str) -> bool:
+    """Whether a phenotype is an epsilon or tau score, by its name.
+
+    S-scores are not: they are on a scale of their own.
+    """
+    name = phenotype.lower()
+    return name in NAMES or name.endswith(SUFFIXES)
+
+
+def is_binary(values: NDArray[np.floating]) -> bool:
+    """Whether all values are 0 or 1."""
+    return len(values) > 0 and bool(np.isin(values, (0.0, 1.0)).all())
+
+
+# What a report shows.
+
 
 DEFAULT_POINTS = 10_000
 

@@ -1,8 +1,9 @@
-"""Distributions of measured and predicted phenotypes, and how far apart they are."""
+"""Distributions of phenotypes, correlation by number of deletions, precision and recall of classes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,18 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import wasserstein_distance
 
-from dglcell.plots.data import Predictions, Subject
-from dglcell.plots.panel import Panel, Table
+from dglcell.errors import DataError
+from dglcell.metrics import average_precision, ranked, regression_metrics
+from dglcell.plots.data import CUT, Predictions, Subject, is_binary, is_interaction
 from dglcell.plots.style import (
     BLUE,
     GREY,
+    INK,
     MANY_STRAINS,
+    SERIES,
+    VERMILION,
+    Panel,
+    Table,
     count_axis,
     draw_nothing,
     heading,
@@ -28,6 +35,10 @@ from dglcell.plots.style import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+# Distributions of measured and predicted phenotypes, and how far apart they are.
+
 
 FEWEST_BINS, MOST_BINS = 8, 60
 
@@ -119,3 +130,167 @@ def draw_distributions(axes: Axes, subject: Subject) -> None:
 
 def _many(subject: Subject) -> bool:
     return len(subject.usable) >= MANY_STRAINS
+
+
+# Correlation by number of deleted genes.
+
+
+MIN_GROUP_SIZE = 3
+
+
+def pearson_by_deletions(predictions: Predictions) -> list[tuple[int, float, int]]:
+    """Number of deletions, Pearson correlation and n of each group of strains that has one."""
+    p = predictions.usable
+    groups = []
+    for deletions in np.unique(p.num_deletions):
+        inside = p.num_deletions == deletions
+        r = regression_metrics(p.predicted[inside], p.measured[inside])["pearson"]
+        if inside.sum() >= MIN_GROUP_SIZE and math.isfinite(r):
+            groups.append((int(deletions), r, int(inside.sum())))
+    return groups
+
+
+def deletions_panel(subject: Subject) -> Panel | None:
+    """The panel; None where fewer than two numbers of deletions have a correlation."""
+    groups = pearson_by_deletions(subject.predictions)
+    if len(groups) < 2:
+        return None
+    caption = (
+        f"Pearson correlation of measured and predicted {subject.phenotype} among {subject.part} strains with the same "
+        "number of deleted genes: " + ", ".join(f"n = {n:,} with {count}" for count, _, n in groups) + "."
+    )
+    return Panel(
+        subject.key("deletions"),
+        "Correlation by number of deletions",
+        caption,
+        Table(("deleted genes", "pearson", "n"), groups),
+        lambda axes: draw_deletions(axes, [subject]),
+    )
+
+
+def draw_deletions(axes: Axes, subjects: Sequence[Subject]) -> None:
+    """One line a phenotype; the numbers of strains are those of the first."""
+    part = subjects[0].part if subjects else "test"
+    title = f"{part.capitalize()} Pearson by number of deletions"
+    groups = [(subject, pearson_by_deletions(subject.predictions)) for subject in subjects]
+    numbers = sorted({group[0] for _, entries in groups for group in entries})
+    if not numbers:
+        draw_nothing(axes, title, "no group of strains has a correlation")
+        return
+    heading(axes, title, f"n of {shorten(subjects[0].phenotype)}" if len(groups) > 1 else "")
+    for (subject, entries), color in zip(groups, SERIES, strict=False):
+        axes.plot([e[0] for e in entries], [e[1] for e in entries], "o-", color=color, label=shorten(subject.phenotype))
+    count = dict.fromkeys(numbers, 0) | {number: n for number, _, n in groups[0][1]}
+    axes.set_xticks(numbers, [f"{number}\nn = {count[number]:,}" for number in numbers])
+    axes.set_xlim(numbers[0] - 0.4, numbers[-1] + 0.4)
+    axes.set(xlabel="deleted genes", ylabel="Pearson correlation")
+    axes.axhline(0, color=INK, linewidth=0.8)
+    axes.margins(y=0.12)
+    if len(groups) > 1:
+        axes.legend()
+
+
+# Precision and recall where strains fall into classes: yes or no, or interactions beyond the usual cut.
+
+
+MOST_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class PrecisionRecall:
+    """How well a ranking finds one class.
+
+    Attributes:
+        name: of the class.
+        precision, recall: [K] after each distinct score, from the highest down.
+        average: average precision.
+        positives: strains of the class.
+        n: all strains.
+    """
+
+    name: str
+    precision: NDArray[np.float64]
+    recall: NDArray[np.float64]
+    average: float
+    positives: int
+    n: int
+
+
+def precision_recall(name: str, is_positive: NDArray[np.bool_], score: NDArray[np.floating]) -> PrecisionRecall:
+    """Rank strains by score, highest first; strains with the same score count at once.
+
+    Raises:
+        DataError: no strain is positive, so that recall is undefined.
+    """
+    positives = int(is_positive.sum())
+    if positives == 0:
+        raise DataError(f"no strain is {name}", do="draw precision and recall only of classes that occur")
+    scores = np.asarray(score, np.float64)
+    _, found, taken = ranked(scores, is_positive)
+    average = average_precision(scores, is_positive)
+    return PrecisionRecall(name, found / taken, found / positives, average, positives, len(score))
+
+
+def class_curves(subject: Subject) -> list[PrecisionRecall]:
+    """One curve for each class that occurs; none for phenotypes without classes."""
+    p = subject.usable
+    if is_binary(p.measured):
+        classes = [(f"{subject.phenotype} = 1", p.measured == 1, p.predicted)]
+    elif is_interaction(subject.phenotype):
+        classes = [
+            (f"negative (< −{CUT})", p.measured < -CUT, -p.predicted),
+            (f"positive (> {CUT})", p.measured > CUT, p.predicted),
+        ]
+    else:
+        return []
+    return [precision_recall(*entry) for entry in classes if entry[1].any()]
+
+
+def precision_recall_panel(subject: Subject) -> Panel | None:
+    """The panel; None for a phenotype without classes."""
+    curves = class_curves(subject)
+    if not curves:
+        return None
+    each = "; ".join(
+        f"{c.name}: average precision {number(c.average)}, {c.positives:,} of {c.n:,} strains "
+        f"({c.positives / c.n:.1%}, dotted: a random ranking)"
+        for c in curves
+    )
+    binary = is_binary(subject.usable.measured)
+    how = "" if binary else f" Interactions are scores beyond ±{CUT}, whatever their p-value."
+    caption = f"Of the strains ranked first by prediction, how many are of the class, {subject.part} part. {each}.{how}"
+    rows = [
+        (c.name, r, q)
+        for c in curves
+        for r, q in zip(c.recall[_few(c)].tolist(), c.precision[_few(c)].tolist(), strict=True)
+    ]
+    return Panel(
+        subject.key("precision-recall"),
+        "Precision and recall",
+        caption,
+        Table(("class", "recall", "precision"), rows),
+        lambda axes: draw_precision_recall(axes, subject),
+    )
+
+
+def draw_precision_recall(axes: Axes, subject: Subject) -> None:
+    """A curve for each class, and the share of the class among all strains."""
+    title = f"Precision and recall ({subject.part})"
+    curves = class_curves(subject)
+    if not curves:
+        draw_nothing(axes, title, subject.nothing or "no strain is of a class")
+        return
+    heading(axes, title, f"AP: average precision · dotted: random · n = {curves[0].n:,}")
+    for curve, color in zip(curves, (BLUE, VERMILION), strict=False):
+        label = f"{curve.name.replace('$', chr(92) + '$')}, AP {number(curve.average)}"
+        recall, precision = np.append(0.0, curve.recall), np.append(curve.precision[0], curve.precision)
+        axes.plot(recall, precision, drawstyle="steps-pre", color=color, label=label)
+        axes.axhline(curve.positives / curve.n, color=color, linewidth=1.2, linestyle=":")
+    axes.set(xlim=(0, 1.005), ylim=(0, 1.28), xlabel="recall", ylabel="precision")
+    axes.set_yticks(np.linspace(0, 1, 6))
+    axes.legend(loc="upper right", borderaxespad=0.1)
+
+
+def _few(curve: PrecisionRecall) -> NDArray[np.int64]:
+    """Positions of at most a thousand points along the curve, ends included, for its table."""
+    return np.unique(np.linspace(0, len(curve.recall) - 1, min(len(curve.recall), MOST_ROWS)).astype(np.int64))

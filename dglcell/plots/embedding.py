@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.plots.data import Embedding, EmbeddingMap, Subject
-from dglcell.plots.density import sample
-from dglcell.plots.interaction import is_binary, is_interaction
-from dglcell.plots.panel import Panel, Table
-from dglcell.plots.style import BLUE, DENSITY, LIGHT, SIGNED, VERMILION, draw_nothing, heading, shorten, with_unit
+from dglcell.plots.data import Embedding, EmbeddingMap, Subject, is_binary, is_interaction
+from dglcell.plots.style import (
+    BLUE,
+    DENSITY,
+    LIGHT,
+    SIGNED,
+    VERMILION,
+    Panel,
+    Table,
+    draw_nothing,
+    heading,
+    sample,
+    shorten,
+    with_unit,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.plots.data import RelationWeights
-from dglcell.plots.panel import HEIGHT, WIDTH, Panel, Table
-from dglcell.plots.style import INK, draw_nothing, heading, shorten
+from dglcell.plots.style import HEIGHT, INK, WIDTH, Panel, Table, draw_nothing, heading, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,10 +1,13 @@
-"""How pictures look: palette, type, headings, and what an empty panel says."""
+"""How pictures look, and panels: what is drawn, what one sees there, and the numbers behind it."""
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import io
 import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +20,10 @@ from dglcell.files import atomic_file
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+# How pictures look: palette, type, headings, and what an empty panel says.
+
 
 # Okabe and Ito's palette, distinguishable with every common colour blindness.
 BLUE, ORANGE, GREEN, PURPLE, VERMILION = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
@@ -187,3 +194,175 @@ def count_axis(axes: Axes) -> None:
         axes.yaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_ylabel("strains")
+
+
+# Many strains in one pair of axes: points, or hexagons coloured by how many strains lie in each.
+
+
+HEXAGONS = (48, 20)  # regular in a panel that is about 1.4 times as wide as high
+FEW_STRAINS = 200
+Range = tuple[float, float]
+Floats = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Hexagons:
+    """Strains counted in a lattice of hexagons.
+
+    Attributes:
+        x, y: [C] centres of the hexagons that hold any strain.
+        counts: [C] strains in each.
+        width, height: distances of neighbouring centres along x, and along y of every second row.
+    """
+
+    x: Floats
+    y: Floats
+    counts: NDArray[np.int64]
+    width: float
+    height: float
+
+
+def hexagons(x: Floats, y: Floats, x_range: Range, y_range: Range) -> Hexagons:
+    """Count the points within both ranges by the nearest centre of a hexagonal lattice.
+
+    The lattice is two rectangular ones, shifted by half a cell against each other (Carr et al. 1987,
+    doi:10.1080/01621459.1987.10478445).
+    """
+    inside = (x >= x_range[0]) & (x <= x_range[1]) & (y >= y_range[0]) & (y <= y_range[1])
+    width, height = (x_range[1] - x_range[0]) / HEXAGONS[0], (y_range[1] - y_range[0]) / HEXAGONS[1]
+    u, v = (x[inside] - x_range[0]) / width, (y[inside] - y_range[0]) / height
+    whole, half = np.stack([np.round(u), np.round(v)]), np.stack([np.floor(u) + 0.5, np.floor(v) + 0.5])
+    scale = np.array([[1.0], [3.0]])  # a regular hexagon's rows lie √3 times as far apart as its columns
+    to_whole = (scale * (np.stack([u, v]) - whole) ** 2).sum(0)
+    to_half = (scale * (np.stack([u, v]) - half) ** 2).sum(0)
+    centres, counts = np.unique(np.where(to_whole < to_half, whole, half), axis=1, return_counts=True)
+    return Hexagons(x_range[0] + centres[0] * width, y_range[0] + centres[1] * height, counts, width, height)
+
+
+def sample(count: int, points: int, seed: int = 0) -> NDArray[np.int64]:
+    """Ascending positions of at most ``points`` of ``count`` things, the same for the same seed."""
+    if count <= points:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(seed).choice(count, points, replace=False))
+
+
+def draw_density(axes: Axes, x: Floats, y: Floats, x_range: Range, y_range: Range, points: int) -> None:
+    """Points, at most ``points`` of them; hexagons of all strains where there are many."""
+    if len(x) < MANY_STRAINS:
+        shown = sample(len(x), points)
+        few = len(shown) < FEW_STRAINS
+        axes.scatter(x[shown], y[shown], s=30 if few else 10, alpha=0.85 if few else 0.4, color=BLUE, linewidths=0)
+    else:
+        _draw_hexagons(axes, hexagons(x, y, x_range, y_range))
+    axes.set(xlim=x_range, ylim=y_range)
+    axes.locator_params(axis="x", nbins=6)
+
+
+def _draw_hexagons(axes: Axes, found: Hexagons) -> None:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import LogNorm
+    from matplotlib.transforms import AffineDeltaTransform
+
+    corners = np.array([[0.5, -0.5], [0.5, 0.5], [0.0, 1.0], [-0.5, 0.5], [-0.5, -0.5], [0.0, -1.0]])
+    cells = PolyCollection(
+        [corners * [found.width, found.height / 3]],
+        offsets=np.column_stack([found.x, found.y]),
+        offset_transform=AffineDeltaTransform(axes.transData),  # type: ignore[arg-type]
+        cmap=DENSITY,
+        norm=LogNorm(1, max(2, int(found.counts.max(initial=1)))),
+        edgecolors="face",
+        linewidths=0.1,
+    )
+    cells.set_array(found.counts)
+    axes.add_collection(cells, autolim=False)
+    bar = axes.figure.colorbar(cells, ax=axes, pad=0.015, aspect=32, format="{x:,.0f}")
+    bar.set_label("strains per cell")
+    bar.outline.set_visible(False)
+
+
+# A panel: what is drawn, what one sees there, and the numbers behind it; written as picture and table.
+
+
+WIDTH, HEIGHT = 3.7, 2.75
+DPI = 230
+FORMATS = ("png", "svg")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers.
+
+    Attributes:
+        columns: names.
+        rows: one value per column; NaN where undefined.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+    def write(self, path: Path) -> None:
+        """A CSV file with empty cells where a value is undefined."""
+        with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(self.columns)
+            writer.writerows([_cell(value) for value in row] for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture of a report.
+
+    Attributes:
+        key: stem of its files.
+        title: a few words.
+        caption: what one sees.
+        table: the numbers behind it.
+        draw: draws it.
+        width, height: inches.
+    """
+
+    key: str
+    title: str
+    caption: str
+    table: Table
+    draw: Callable[[Axes], None]
+    width: float = WIDTH
+    height: float = HEIGHT
+
+
+def render(panel: Panel, formats: Iterable[str] = ("png",)) -> dict[str, bytes]:
+    """Draw a panel: format → file.
+
+    Raises:
+        MissingDependencyError: matplotlib is not installed.
+    """
+    figure = new_figure(panel.width, panel.height, DPI)
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        panel.draw(figure.subplots())
+        fit_margins(figure)
+        return {kind: encode(figure, kind) for kind in formats}
+
+
+def write_panel(panel: Panel, folder: Path) -> bytes:
+    """Write a panel into ``folder`` as PNG and SVG, and the numbers behind it as CSV.
+
+    Returns:
+        the PNG file.
+
+    Raises:
+        MissingDependencyError: matplotlib is not installed.
+    """
+    files = render(panel, FORMATS)
+    for kind, content in files.items():
+        with atomic_file(folder / f"{panel.key}.{kind}") as partial:
+            partial.write_bytes(content)
+    panel.table.write(folder / f"{panel.key}.csv")
+    return files["png"]
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return f"{value:.7g}" if math.isfinite(value) else ""
+    return value

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from dglcell.data.datamodule import StrainDataModule, StrainNumbers
-from dglcell.data.sampler import EpochBatches
+from dglcell.data.dataset import EpochBatches
 
 
 class RepeatedEpochs(Sampler[Tensor]):

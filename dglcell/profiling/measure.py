@@ -28,21 +28,15 @@ from dglcell.profiling.points import spans_in
 from dglcell.profiling.profile import PROFILE, TRACE, Profile
 from dglcell.profiling.spans import Recorder
 from dglcell.profiling.trace import read_trace, write_trace
-from dglcell.training.allocation import check_allocation
+from dglcell.run_directory import RunDirectory, environment
+from dglcell.training.autotune import lightning_precision
 from dglcell.training.batch_size import find_batch_size
-from dglcell.training.device import device_of
-from dglcell.training.directory import RunDirectory
-from dglcell.training.environment import environment
-from dglcell.training.fit import interrupts, make_task, resident_data
-from dglcell.training.group import leave_group
-from dglcell.training.launch import launched, watch_parent
-from dglcell.training.precision import lightning_precision
+from dglcell.training.distributed import check_allocation, device_of, launched, leave_group, watch_parent
+from dglcell.training.fit import interrupts, make_callbacks, make_task, make_trainer, quieten, resident_data
 from dglcell.training.prepare import Prepared, prepare
-from dglcell.training.ranks import is_rank_zero
 from dglcell.training.run import set_up_process
-from dglcell.training.stop_signals import StopSignals
+from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
-from dglcell.training.trainer import make_callbacks, make_trainer, quieten
 
 log = logging.getLogger("dglcell")
 

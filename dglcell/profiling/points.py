@@ -18,7 +18,7 @@ from dglcell.models import hetero_cell, set_operator
 from dglcell.models.encoder import CellEncoder
 from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import DeletionAttention
-from dglcell.nn import dango as network_encoder
+from dglcell.nn import dango
 from dglcell.nn.dango import MetaEmbedding, NetworkEncoder, Reconstruction, ReleasedSAGNN
 from dglcell.nn.heads import AttentionPooling, Combination, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import Conv, RelationConv
@@ -79,7 +79,7 @@ def spans_in(task: nn.Module, recorder: Recorder) -> Iterator[None]:
                 put(module.conv, "receive", f"aggregation/{_relation_of(cast(Conv, module.conv))}")
         for owner, function, name in FUNCTIONS:
             put(owner, function, name)
-        put(network_encoder, "spmm", lambda edges, *_, **__: f"aggregation/{edges.relation[1]}")
+        put(dango, "spmm", lambda edges, *_, **__: f"aggregation/{edges.relation[1]}")
         for collective in COLLECTIVES:
             put(dist, collective, "communication", anywhere=True)
         yield

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from dglcell.data.config import StreamingConfig
 from dglcell.data.dataset import StrainDataset
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store_from_blocks
-from dglcell.data.stream_config import StreamingConfig
-from dglcell.data.stream_survey import survey
+from dglcell.data.stream_split import survey
 from dglcell.data.table import Provenance, StrainTable, TableHead
 from dglcell.files import write_json
 from dglcell.graph.vocabulary import Vocabulary
@@ -108,7 +108,7 @@ def resident(path: Path) -> dict[str, Any]:
 
 def streamed(path: Path) -> dict[str, Any]:
     """The same from disk: first the pass that looks at the whole store, then the epoch."""
-    from dglcell.data.stream_module import StreamedDataModule
+    from dglcell.data.datamodule import StreamedDataModule
 
     store, config = Store(path), StreamingConfig()
     part = _parts(len(store))
@@ -221,7 +221,7 @@ def main() -> None:
     if options.phase:
         print(json.dumps(PHASES[options.phase](options.store, options.strains)))
         return
-    from dglcell.training.environment import environment
+    from dglcell.run_directory import environment
 
     command = shlex.join(["python", "-m", __spec__.name, *sys.argv[1:]])
     result: dict[str, Any] = {"environment": {**environment(command), "load_average": os.getloadavg()}}

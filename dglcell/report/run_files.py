@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import math
 import zipfile
@@ -15,12 +16,53 @@ import numpy as np
 import yaml
 
 from dglcell.errors import CheckpointError, DataError
-from dglcell.plots.data import Embedding, Predictions, RelationWeights, ReportData
-from dglcell.plots.history import History
-from dglcell.report.map_file import find_map
-from dglcell.training.directory import RunDirectory
-from dglcell.training.metrics import ResultRow
-from dglcell.training.record import EpochLog
+from dglcell.files import atomic_file
+from dglcell.metrics import ResultRow
+from dglcell.plots.data import Embedding, EmbeddingMap, History, Predictions, RelationWeights, ReportData
+from dglcell.plots.embedding import embedding_map
+from dglcell.run_directory import EpochLog, RunDirectory
+
+# Maps of embeddings that took long, kept in the run directory.
+
+
+def find_map(
+    directory: RunDirectory, embedding: Embedding | None, points: int, seed: int, *, keep: bool
+) -> EmbeddingMap | None:
+    """The map of a run's embeddings: the one that is kept there if it is of these embeddings, else a new one.
+
+    Args:
+        directory: of the run.
+        embedding: None for a model without.
+        points: strains on the map at most.
+        seed: of their choice and of the map.
+        keep: whether a new one by UMAP is kept; principal components are found at once.
+    """
+    if embedding is None:
+        return None
+    key = hashlib.sha256(f"{points} {seed}".encode() + embedding.vectors.tobytes()).hexdigest()
+    kept = _read(directory.embedding_map, key)
+    if kept is not None:
+        return kept
+    found = embedding_map(embedding, points, seed)
+    if keep and found is not None and found.method == "UMAP":
+        with atomic_file(directory.embedding_map) as partial, open(partial, "wb") as file:
+            np.savez(file, key=np.array(key), strains=found.strains, positions=found.positions)
+    return found
+
+
+def _read(path: Path, key: str) -> EmbeddingMap | None:
+    """The kept map; None where there is none, or it is of other embeddings or damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if str(archive["key"]) == key:
+                return EmbeddingMap("UMAP", archive["strains"], archive["positions"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        pass
+    return None
+
+
+# A finished run, read from its directory alone: neither its store nor a model is needed.
+
 
 PARTS = ("test", "validation")
 MEASURED, PREDICTED = "measured_", "predicted_"

@@ -11,15 +11,13 @@ from typing import Any
 
 from dglcell import __version__
 from dglcell.plots import ReportData, overview, run_panels, write_panel
-from dglcell.plots.learning import term_keys
-from dglcell.plots.panel import Panel, render
+from dglcell.plots.comparison import SCORES, curve_key
+from dglcell.plots.learning import COSINE, NORM, SPREAD, term_keys
 from dglcell.plots.relations import relation_means
-from dglcell.plots.scores import SCORES, curve_key
-from dglcell.plots.spread import COSINE, NORM, SPREAD
-from dglcell.report.html import UNDEFINED, Grid, Section, figure, number, write_page
-from dglcell.report.results_table import NOTE, format_value, results_tables
+from dglcell.plots.style import Panel, render
+from dglcell.report.page import NOTE, UNDEFINED, Grid, Section, figure, format_value, number, results_tables, write_page
 from dglcell.report.run_files import RunFiles, read_run
-from dglcell.training.directory import RunDirectory
+from dglcell.run_directory import RunDirectory
 
 
 def write_report(path: Path, output: Path | None = None) -> Path:

@@ -17,11 +17,10 @@ from dglcell.config import Config
 from dglcell.data.dataset import StrainDataset
 from dglcell.errors import ConfigError
 from dglcell.memory_use import available_memory, is_out_of_memory, measured_memory, release
-from dglcell.training.directory import RunDirectory
-from dglcell.training.fit import make_task
+from dglcell.run_directory import RunDirectory
+from dglcell.training.fit import make_task, quieten
 from dglcell.training.prepare import Prepared
 from dglcell.training.task import StrainTask
-from dglcell.training.trainer import quieten
 
 SMALLEST, LARGEST = 16, 1024
 PART_OF_EPOCH = 4

@@ -1,11 +1,13 @@
-"""Predictions of a trained model and of null models on the parts of a split."""
+"""What a finished run leaves: predictions of the model and of null models, tables, embeddings, the report."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +16,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.baselines import Strains, fit_null_models
-from dglcell.data.dataset import StrainDataset
-from dglcell.data.kinds import CLASSIFICATION
-from dglcell.data.sampler import EpochBatches
+from dglcell.config import Config
+from dglcell.data.dataset import EpochBatches, StrainDataset
+from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
-from dglcell.files import atomic_file
+from dglcell.files import atomic_file, write_json
 from dglcell.kernels.spmm import check_kernel
+from dglcell.metrics import ResultRow, best_threshold, classification_metrics, f1, json_safe, regression_metrics
 from dglcell.models.model import Prediction, StrainModel
+from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.training.metrics import ResultRow, regression_metrics
-from dglcell.training.prepare import Prepared
-from dglcell.training.ranking import best_threshold, classification_metrics, f1
+from dglcell.plots.style import sample
+from dglcell.report.run_page import write_report
+from dglcell.run_directory import EpochLog, RunDirectory
+from dglcell.training.checkpoint import Trained, load_trained
+from dglcell.training.distributed import device_here
+from dglcell.training.prepare import Prepared, prepare_run
+
+# Predictions of a trained model and of null models on the parts of a split.
+
 
 WRITTEN_STRAINS = 2**16
 """How many are written together."""
@@ -190,3 +200,110 @@ def write_predictions(path: Path, prepared: Prepared, strains: Tensor, predicted
 def _texts(values: Tensor) -> list[str]:
     """Numbers as they are written, nothing where there is none."""
     return ["" if value != value else f"{value:.6g}" for value in values.tolist()]
+
+
+# What a finished run leaves: table, predictions, embeddings, weights of relations, and the report on them.
+
+
+EVALUATED = ("validation", "test")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a trained model is worth.
+
+    Attributes:
+        rows: of the table: model and null models.
+        predictions: part → [n, T] in original units.
+        embedding: [n, D] of the test part, or None for a model that has none.
+    """
+
+    rows: list[ResultRow]
+    predictions: dict[str, NDArray[np.float32]]
+    embedding: NDArray[np.float32] | None
+
+
+def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[ResultRow]:
+    """Evaluate the chosen checkpoint and the null models; write table and predictions, and draw the report.
+
+    Returns:
+        the rows of the table.
+    """
+    trained = load_trained(directory, config.trainer.evaluate, prepared.cell)
+    found = evaluate_parts(config, prepared, trained)
+    for part, predicted_ST in found.predictions.items():
+        write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST)
+    write_relation_weights(directory.relation_weights, trained.model.relation_weights())
+    write_embedding(directory.embedding, found.embedding, config.plot_points, config.seed)
+    results = {
+        "checkpoint": trained.path.name,
+        "epoch": trained.epoch,
+        "epochs": len(EpochLog(directory.metrics, config.trainer.epochs).read()),
+        "units": dict(zip(trained.phenotypes, trained.units, strict=True)),
+        "rows": [{**vars(row), "metrics": json_safe(row.metrics)} for row in found.rows],
+    }
+    write_json(directory.results, results)
+    if config.plot:
+        write_report(directory.path)
+    return found.rows
+
+
+def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
+    """Evaluate a run again, and its null models, on its own split.
+
+    Args:
+        path: run directory.
+        checkpoint: by name or path; the configured one where None.
+
+    Raises:
+        CheckpointError: the run or checkpoint is missing or torn.
+    """
+    directory = RunDirectory(path)
+    trained = load_trained(directory, checkpoint)
+    config = dataclasses.replace(trained.config, plot=False)
+    prepared = prepare_run(config, directory, "dglcell evaluate", continued=True)
+    return evaluate_parts(config, prepared, trained).rows
+
+
+def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Evaluation:
+    """Model and null models on validation and test."""
+    trained.model.to(device_here(config.trainer.accelerator))
+    predictions, embedding = {}, None
+    for part in EVALUATED:
+        # That of the last part, test, is kept.
+        predictions[part], embedding = predict_and_embed(
+            trained.model,
+            trained.normaliser,
+            prepared.dataset,
+            prepared.parts[part],
+            batch_size=config.data.evaluation_batch,
+        )
+    rows = model_rows(config.model.name, prepared, predictions)
+    if config.null_models:
+        rows += null_rows(prepared, EVALUATED)
+    return Evaluation(rows, predictions, embedding)
+
+
+def write_relation_weights(path: Path, weights: Sequence[RelationWeights]) -> None:
+    """Options and weights of every layer and node type; nothing is left where the model has none."""
+    if not weights:
+        path.unlink(missing_ok=True)
+        return
+    content = {
+        f"{found.layer + 1}, {found.node_type}": {"relations": found.options, "weights": found.weights.tolist()}
+        for found in weights
+    }
+    write_json(path, content)
+
+
+def write_embedding(path: Path, embedding_SD: NDArray[np.float32] | None, points: int, seed: int) -> None:
+    """Embeddings of at most ``points`` strains, chosen at random, with their rows among the predictions.
+
+    Nothing is left where the model has no embedding.
+    """
+    if embedding_SD is None:
+        path.unlink(missing_ok=True)
+        return
+    strains = sample(len(embedding_SD), points, seed)
+    with atomic_file(path) as partial, open(partial, "wb") as file:
+        np.savez(file, strains=strains, vectors=embedding_SD[strains])

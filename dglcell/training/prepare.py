@@ -18,16 +18,15 @@ from dglcell.data.sources import load_source, source_files
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.data.stream_split import make_streamed_split
-from dglcell.data.stream_survey import Survey, survey
+from dglcell.data.stream_split import Survey, make_streamed_split, survey
 from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError, ConfigError, DataError
 from dglcell.files import canonical_hash, find_raw, sha256_file
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.features import read_features
-from dglcell.training.directory import RunDirectory
-from dglcell.training.ranks import is_rank_zero, wait_for
+from dglcell.run_directory import RunDirectory
+from dglcell.training.signals import is_rank_zero, wait_for
 
 log = logging.getLogger("dglcell")
 

@@ -11,23 +11,18 @@ import torch
 from dglcell.config import AUTO, Config
 from dglcell.config_io import to_yaml
 from dglcell.files import atomic_file, write_json
+from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.plots.style import check_plotting
-from dglcell.training.allocation import check_allocation
+from dglcell.run_directory import RunDirectory, environment, write_usage
 from dglcell.training.batch_size import find_batch_size
-from dglcell.training.directory import RunDirectory
-from dglcell.training.environment import environment
-from dglcell.training.fit import fit, make_task
-from dglcell.training.launch import watch_parent
-from dglcell.training.metrics import ResultRow
+from dglcell.training.checkpoint import check_continues, resume_from, settle, starting_point
+from dglcell.training.distributed import check_allocation, watch_parent
+from dglcell.training.evaluate import report
+from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
 from dglcell.training.prepare import Prepared, prepare_run
-from dglcell.training.ranks import is_rank_zero
-from dglcell.training.report import report
-from dglcell.training.resume import check_continues, resume_from, settle, starting_point
-from dglcell.training.stop_signals import StopSignals
+from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
-from dglcell.training.trainer import make_callbacks, make_trainer
-from dglcell.training.usage import write_usage
 
 log = logging.getLogger("dglcell")
 

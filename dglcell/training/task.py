@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import reduce
 from typing import Any
 
 import pytorch_lightning as pl
@@ -12,20 +13,174 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from dglcell.data.dataset import StrainBatch
-from dglcell.data.kinds import CLASSIFICATION
+from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms
+from dglcell.metrics import CONSTANT, classification_metrics, regression_metrics
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import Prediction, StrainModel
-from dglcell.training.gather import gather_rows
-from dglcell.training.metrics import regression_metrics
-from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler
-from dglcell.training.pair_sums import EpochSums, metrics_of, pair_sums, sum_rows
-from dglcell.training.pictures import EpochPictures
-from dglcell.training.ranking import classification_metrics
-from dglcell.training.record import EpochLog
-from dglcell.training.spread import embedding_figures, embedding_sums
+from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler
+from dglcell.run_directory import EpochLog
+from dglcell.training.callbacks import EpochPictures
+from dglcell.training.distributed import gather_rows
+
+# Metrics of predictions that are not kept: from sums that are added up over batches and ranks.
+
+
+FIELDS = 12
+
+
+def pair_sums(predicted_BT: Tensor, measured_BT: Tensor) -> Tensor:
+    """[T, 12] sums over the strains of a batch, in float64 and on its device, which is not waited for.
+
+    They are the number of measured strains, the means of predictions and measurements, the sums of squared deviations
+    from them, the sum of the deviations' products, the sums of squared and of absolute errors, and the least and
+    greatest prediction and measurement.
+
+    Args:
+        predicted_BT: predictions.
+        measured_BT: measurements; NaN where missing, those strains are left out.
+    """
+    missing = measured_BT.isnan()
+    p, t = (values.double().masked_fill(missing, 0.0) for values in (predicted_BT, measured_BT))
+    number = (~missing).sum(0).double()
+    mean_p, mean_t = (values.sum(0) / number.clamp(min=1) for values in (p, t))
+    dp, dt = ((values - mean).masked_fill(missing, 0.0) for values, mean in ((p, mean_p), (t, mean_t)))
+    error = p - t
+    sums = [number, mean_p, mean_t, dp.square().sum(0), dt.square().sum(0), (dp * dt).sum(0)]
+    sums += [error.square().sum(0), error.abs().sum(0)]
+    infinite = torch.full_like(p[:1], torch.inf) if len(p) else p.new_full((1, p.shape[1]), torch.inf)
+    for values in (p, t):
+        sums.append(torch.cat([values.masked_fill(missing, torch.inf), infinite]).amin(0))
+        sums.append(torch.cat([values.masked_fill(missing, -torch.inf), -infinite]).amax(0))
+    return torch.stack(sums, -1)
+
+
+def add_sums(one: Tensor, other: Tensor) -> Tensor:
+    """[..., T, 12] sums over the strains of both (Chan, Golub & LeVeque 1983, *Algorithms for computing the sample
+    variance*, eq. 2.1; for products as for squares).
+    """
+    number = one[..., 0] + other[..., 0]
+    share = other[..., 0] / number.clamp(min=1)
+    by_p, by_t = other[..., 1] - one[..., 1], other[..., 2] - one[..., 2]
+    weight = one[..., 0] * share
+    moved = torch.stack([by_p * share, by_t * share, by_p.square() * weight, by_t.square() * weight], -1)
+    means, squares = one[..., 1:3] + moved[..., :2], one[..., 3:5] + other[..., 3:5] + moved[..., 2:]
+    product = one[..., 5] + other[..., 5] + by_p * by_t * weight
+    low = torch.minimum(one[..., 8::2], other[..., 8::2])
+    high = torch.maximum(one[..., 9::2], other[..., 9::2])
+    ends = torch.stack([low, high], -1).flatten(-2)
+    return torch.cat([number[..., None], means, squares, product[..., None], one[..., 6:8] + other[..., 6:8], ends], -1)
+
+
+def metrics_of(sums: Tensor) -> dict[str, float]:
+    """The metrics of :func:`~dglcell.metrics.regression_metrics` but for ``spearman``, of sums [12]."""
+    n, _, _, square_p, square_t, product, squares, sizes, low_p, high_p, low_t, high_t = sums.tolist()
+    found = dict.fromkeys(("mse", "rmse", "mae", "pearson", "r2"), math.nan)
+    if n == 0 or not math.isfinite(squares):
+        return found | {"n": int(n)}
+    found |= {"mse": squares / n, "rmse": math.sqrt(squares / n), "mae": sizes / n}
+    constant_p, constant_t = _is_constant(low_p, high_p), _is_constant(low_t, high_t)
+    if not constant_p and not constant_t:
+        found["pearson"] = min(1.0, max(-1.0, product / math.sqrt(square_p) / math.sqrt(square_t)))
+    if not constant_t:
+        found["r2"] = 1.0 - squares / square_t
+    return found | {"n": int(n)}
+
+
+def _is_constant(low: float, high: float) -> bool:
+    """See :func:`~dglcell.metrics.is_constant`."""
+    return high - low <= CONSTANT * max(abs(low), abs(high))
+
+
+class EpochSums:
+    """What the figures of an epoch need, as sums over all its steps so far; they stay on the device."""
+
+    def __init__(self) -> None:
+        self._sums: tuple[Tensor, Tensor] | None = None
+
+    def __bool__(self) -> bool:
+        return self._sums is not None
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._sums = None
+
+    def add(self, pairs: Tensor, losses: Tensor) -> None:
+        """Take in sums of pairs [..., T, 12] and of losses [L]."""
+        if self._sums is not None:
+            pairs, losses = add_sums(self._sums[0], pairs), self._sums[1] + losses
+        self._sums = pairs, losses
+
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """All sums, as a single row each."""
+        assert self._sums is not None
+        return self._sums[0][None], self._sums[1][None]
+
+    def add_rows(self, pairs: Tensor, losses: Tensor) -> None:
+        """Take in such rows, of several ranks."""
+        self.add(sum_rows(pairs), losses.sum(0))
+
+
+def sum_rows(pairs: Tensor) -> Tensor:
+    """Sums over the strains of all rows."""
+    return reduce(add_sums, pairs.unbind(0))
+
+
+# Size and spread of strains' embeddings, from sums that are added up batch by batch.
+
+
+def embedding_sums(embedding_BD: Tensor) -> Tensor:
+    """[2D + 4] sums over the strains of a batch, in float64 and on its device.
+
+    They are Σz, Σz/‖z‖, Σ‖z‖, Σ‖z‖², the number of strains, and the number of those with ‖z‖ > 0. Sums of several
+    batches, and of several ranks, add up.
+    """
+    z_BD = embedding_BD.detach().double()
+    norm_B = z_BD.norm(dim=1)
+    is_nonzero_B = norm_B > 0
+    unit_BD = z_BD / norm_B.masked_fill(~is_nonzero_B, 1.0)[:, None]
+    scalars = [norm_B.sum(), norm_B.square().sum(), torch.ones_like(norm_B).sum(), is_nonzero_B.sum()]
+    return torch.cat([z_BD.sum(0), unit_BD.sum(0), torch.stack(scalars)])
+
+
+def embedding_figures(batches: list[Tensor]) -> dict[str, float]:
+    r"""Figures of all strains of all ranks, from the sums of each batch.
+
+    Args:
+        batches: of :func:`embedding_sums`; waits for the device once.
+
+    Returns:
+        ``embedding_norm``: mean of :math:`\lVert z\rVert`.
+
+        ``embedding_spread``: :math:`\sum\lVert z_i-\bar z\rVert^2 / \sum\lVert z_i\rVert^2`, from 0, all strains have
+        the same embedding, to 1, they lie around the origin. It is the Dirichlet energy over all pairs of strains,
+        :math:`\frac{1}{2n}\sum_{ij}\lVert z_i-z_j\rVert^2`, relative to the squared length (Cai and Wang 2020,
+        arXiv:2006.13318, there over the edges of a graph).
+
+        ``embedding_cosine``: mean cosine of all pairs of different strains; 1 where all point the same way. One minus
+        it is the mean average distance of Chen et al. 2020, arXiv:1909.03211, over all pairs. A zero embedding has no
+        direction and is left out.
+
+        What is undefined is NaN.
+    """
+    sums = gather_rows(torch.stack(batches)).sum(0)
+    width = (len(sums) - 4) // 2
+    total_D, units_D = sums[:width], sums[width : 2 * width]
+    lengths = torch.stack([total_D.square().sum(), units_D.square().sum()])
+    of_total, of_units, norms, squares, n, nonzero = torch.cat([lengths, sums[-4:]]).tolist()
+    spread = 1 - of_total / (n * squares) if squares > 0 else math.nan
+    cosine = (of_units - nonzero) / (nonzero * (nonzero - 1)) if nonzero > 1 else math.nan
+    return {
+        "embedding_norm": norms / n if n else math.nan,
+        # Rounding may lead out of the range.
+        "embedding_spread": spread if math.isnan(spread) else min(1.0, max(0.0, spread)),
+        "embedding_cosine": cosine if math.isnan(cosine) else min(1.0, max(-1.0, cosine)),
+    }
+
+
+# What is optimised and what is measured, for Lightning.
 
 
 class StrainTask(pl.LightningModule):

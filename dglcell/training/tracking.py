@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
+import os
 import secrets
-from collections.abc import Iterator, Mapping
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -13,10 +18,73 @@ from pytorch_lightning.loggers import Logger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
 from dglcell.config import Config
-from dglcell.errors import MissingDependencyError, StoppedError
-from dglcell.training.directory import RunDirectory
-from dglcell.training.offline_files import mark_complete
-from dglcell.training.ranks import is_rank_zero
+from dglcell.errors import DataError, MissingDependencyError, StoppedError, SyncError, listing
+from dglcell.run_directory import RunDirectory
+from dglcell.training.signals import is_rank_zero
+
+# Files that W&B wrote offline: which there are, which are complete, and which were uploaded.
+#
+# A run that was continued has several, one for each time it was started, all under one run id.
+
+
+COMPLETE = "complete"
+"""Lies beside a file to which nothing will be added."""
+
+
+@dataclass(frozen=True)
+class OfflineFile:
+    """One of them.
+
+    Attributes:
+        path: of the ``.wandb`` file.
+        ended: whether the training that wrote it has ended, as far as its run directory tells.
+    """
+
+    path: Path
+    ended: bool
+
+    @property
+    def run(self) -> Path:
+        """The run directory."""
+        return self.path.parents[2]
+
+    @property
+    def marker(self) -> Path:
+        """What W&B leaves beside a file that it has uploaded."""
+        return self.path.with_name(f"{self.path.name}.synced")
+
+    def is_uploaded(self) -> bool:
+        """Whether W&B has all of it."""
+        return self.marker.exists() and self.marker.stat().st_mtime_ns >= self.path.stat().st_mtime_ns
+
+
+def mark_complete(folder: Path) -> None:
+    """Say that nothing will be added to the file in ``folder``."""
+    (folder / COMPLETE).touch()
+
+
+def find_offline_files(folder: Path) -> list[OfflineFile]:
+    """The files of a run, or of all runs below a folder; those of one run from the oldest on.
+
+    Raises:
+        DataError: the folder is not there.
+    """
+    if not folder.is_dir():
+        raise DataError(
+            f"run directory '{folder}' not found", expected="a run, or a folder of runs, as `train` made it"
+        )
+    # W&B names its folders by date and time.
+    runs = sorted({path.parents[1] for path in folder.rglob("wandb/offline-run-*/run-*.wandb")})
+    return [file for run in runs for file in _of_run(sorted(run.glob("offline-run-*/run-*.wandb")))]
+
+
+def _of_run(paths: Sequence[Path]) -> list[OfflineFile]:
+    """A file without an end, which a killed process leaves, is no more written to when the next one has been begun."""
+    return [OfflineFile(path, path != paths[-1] or (path.parent / COMPLETE).exists()) for path in paths]
+
+
+# Weights & Biases, as a view of the run; the JSONL record is written in any case.
+
 
 KILLED = 255
 """Exit code by which W&B tells a run that its user has ended from one that has failed."""
@@ -88,3 +156,75 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
         folder = Path(run.dir).parent
         run.finish(exit_code)
         mark_complete(folder)
+
+
+# ``dglcell sync``: upload what W&B wrote offline, by its own ``wandb sync``.
+
+
+PATIENCE = {"WANDB_X_GRAPHQL_RETRY_MAX": "3", "WANDB_X_GRAPHQL_RETRY_WAIT_MAX_SECONDS": "5"}
+"""Without a network W&B would try for half an hour before it says so; the user's own settings come first."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be uploaded.
+
+    Attributes:
+        files: those of a run in their order.
+        uploaded: number of files that W&B has already.
+        training: runs whose last file has no end: they train, or were killed.
+    """
+
+    files: list[OfflineFile]
+    uploaded: int
+    training: list[Path]
+
+
+def plan_sync(folders: Sequence[Path], *, force: bool = False) -> Plan:
+    """Look for files.
+
+    Args:
+        folders: run directories, or folders of them.
+        force: also take the files of runs that may still be training.
+
+    Raises:
+        DataError: a folder is not there, or has no such file.
+    """
+    found: dict[Path, OfflineFile] = {}
+    for folder in folders:
+        files = find_offline_files(folder)
+        if not files:
+            raise DataError(
+                f"'{folder}' holds nothing that W&B wrote offline", do="train with `tracking.wandb=offline` first"
+            )
+        found |= {file.path.resolve(): file for file in files}
+    left = [file for file in found.values() if not file.is_uploaded()]
+    training = [] if force else [file.run for file in left if not file.ended]
+    return Plan([file for file in left if file.ended or force], len(found) - len(left), training)
+
+
+def upload(files: Sequence[OfflineFile]) -> None:
+    """Let W&B upload files under the run ids they were written with; it says what it does on stderr.
+
+    Raises:
+        MissingDependencyError: wandb is not installed.
+        SyncError: W&B did not take all of them: no login, no network, or a broken file.
+    """
+    if not files:
+        return
+    if importlib.util.find_spec("wandb") is None:
+        raise MissingDependencyError("`dglcell sync` needs the package wandb", do="pip install 'dglcell[train]'")
+    for file in files:
+        file.marker.unlink(missing_ok=True)
+    # Its logs go where W&B has the others. Without a terminal it asks for no login, which nobody may be there to give.
+    environment = {**PATIENCE, **os.environ, "WANDB_DIR": str(files[0].run)}
+    command = [sys.executable, "-m", "wandb", "sync", *(str(file.path) for file in files)]
+    done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL)
+    # It exits with 0 also where it could not upload.
+    missing = [file.path.parent for file in files if not file.marker.exists()]
+    if missing:
+        raise SyncError(
+            f"{len(missing)} of {len(files)} files were not uploaded (`wandb sync` ended with {done.returncode})",
+            got=listing(missing, 3),
+            do="see what W&B says above: `wandb login` once, work where there is a network, and give the same command",
+        )

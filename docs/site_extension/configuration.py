@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 from dglcell.config import KINDS, Config
-from dglcell.data.sources.replicates_config import ConflictConfig
-from dglcell.data.sources.union_config import PartConfig
+from dglcell.data.sources.config import ConflictConfig
+from dglcell.data.sources.union import PartConfig
 from dglcell.graph.network_config import NetworkConfig
 from site_extension.markdown import code, table
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dglcell.config import Config
-from dglcell.data.sources.screens import LABORATORIES
+from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.download import RemoteFile
 from dglcell.graph.catalogue import MODELS, NETWORKS
 from dglcell.graph.raw_file import RawFile

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dglcell.cluster.job import render
 from dglcell.config import Config
 from dglcell.config_io import load_config, read_yaml, to_yaml
-from dglcell.data.sources.screens import LABORATORIES
-from dglcell.data.split_config import KINDS
+from dglcell.data.config import KINDS
+from dglcell.data.sources.laboratory import LABORATORIES
+from dglcell.slurm import render
 from site_extension import plots
 from site_extension.differences import differences
 from site_extension.experiment_data import data, source_names

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.config import Config
-from dglcell.training.results_table import COLUMNS
-from dglcell.training.resume import FREE_KEYS
+from dglcell.metrics import COLUMNS
+from dglcell.training.checkpoint import FREE_KEYS
 from site_extension.markdown import code, table
 
 RESULTS = "docs/results"

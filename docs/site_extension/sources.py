@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dglcell.data.config import KINDS
 from dglcell.data.sources import list_sources
-from dglcell.data.split_config import KINDS
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
 from site_extension.markdown import code, table
 

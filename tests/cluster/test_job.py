@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.cluster.job import render
-from dglcell.cluster.sweep import Sweep
 from dglcell.config import Config
 from dglcell.config_io import load_config
 from dglcell.errors import ConfigError
+from dglcell.slurm import Sweep, render
 from tests.config_files import refusal, write
 
 

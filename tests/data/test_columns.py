@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data.columns import HEADER, Block, ContentHash, Layout, unpack
+from dglcell.data.blocks import HEADER, Block, ContentHash, Layout, unpack
 from dglcell.errors import DataError
 
 LAYOUT = Layout(names=70_000, phenotypes=("a", "b"), p_values=("b",))

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import numpy as np
 
+from dglcell.data.config import KINDS, SplitConfig
 from dglcell.data.report import (
     describe_split,
     describe_store,
     format_listings,
     format_stats,
     format_table_stats,
+    table_stats,
 )
 from dglcell.data.split import Split, make_split
-from dglcell.data.split_config import KINDS, SplitConfig
 from dglcell.data.store import list_stores
 from dglcell.data.store_build import build_store
-from dglcell.data.store_stats import table_stats
 from tests.data.strain_tables import random_table, table_of
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.sampler import EpochBatches
+from dglcell.data.dataset import EpochBatches
 
 
 def ranks(

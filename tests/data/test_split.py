@@ -9,11 +9,10 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 
+from dglcell.data.config import SplitConfig, SubsetConfig
 from dglcell.data.split import Split, make_split
-from dglcell.data.split_config import SplitConfig, SubsetConfig
 from dglcell.errors import DataError
-from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.edges import Edges
+from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.schema import CATALYSES
 from dglcell.graph.vocabulary import Vocabulary
 from tests.data.strain_tables import gene_lists, random_table, table_of, triples

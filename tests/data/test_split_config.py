@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from omegaconf import OmegaConf
 
+from dglcell.data.config import SplitConfig, SubsetConfig
 from dglcell.data.split import make_split
-from dglcell.data.split_config import SplitConfig, SubsetConfig
 from dglcell.errors import ConfigError
 from tests.data.strain_tables import random_table
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.split import make_split
-from dglcell.data.split_config import SplitConfig, SubsetConfig
-from dglcell.data.split_file import read_index_file
+from dglcell.data.config import SplitConfig, SubsetConfig
+from dglcell.data.split import make_split, read_index_file
 from dglcell.errors import DataError
 from tests.data.strain_tables import random_table
 

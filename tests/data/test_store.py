@@ -11,9 +11,8 @@ import lmdb
 import numpy as np
 import pytest
 
-from dglcell.data.store import Store, list_stores
+from dglcell.data.store import Store, StoreMeta, list_stores
 from dglcell.data.store_build import build_store
-from dglcell.data.store_meta import StoreMeta
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError
 from tests.data.strain_tables import (

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data import environment
+from dglcell.data import blocks
 from dglcell.data.store import Store
 from dglcell.data.store_build import BLOCK_BYTES, StoreWriter, build_store, build_store_from_blocks
 from dglcell.data.table import StrainTable
@@ -125,7 +125,7 @@ def test_a_stream_of_blocks_makes_the_same_store_as_the_whole_table(
 
 
 def test_blocks_are_written_before_the_next_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment, "TRANSACTION_BYTES", 100_000)
+    monkeypatch.setattr(blocks, "TRANSACTION_BYTES", 100_000)
     sizes: list[int] = []
 
     def stream() -> Iterator[StrainTable]:
@@ -163,7 +163,7 @@ def test_blocks_are_filled_to_just_under_their_pages(tmp_path: Path) -> None:
 def test_many_transactions_make_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = triples(50_000)
     once = build_store(table, tmp_path / "once", command="test")
-    monkeypatch.setattr(environment, "TRANSACTION_BYTES", 100_000)
+    monkeypatch.setattr(blocks, "TRANSACTION_BYTES", 100_000)
     often = build_store(table, tmp_path / "often", command="test")
     often.verify()
     assert often.sha256 == once.sha256

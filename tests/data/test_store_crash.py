@@ -21,12 +21,12 @@ from tests.data.strain_tables import random_table
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from dglcell.data import environment
+from dglcell.data import blocks
 from dglcell.data.store_build import StoreWriter
 from tests.data.strain_tables import PROVENANCE, names, random_table
 
 path, moment, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-environment.TRANSACTION_BYTES = 150_000
+blocks.TRANSACTION_BYTES = 150_000
 replace, renames = os.replace, 0
 
 def die(now, count):

@@ -10,7 +10,7 @@ import lmdb
 import numpy as np
 import pytest
 
-from dglcell.data.environment import open_environment
+from dglcell.data.blocks import open_environment
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from tests.data.strain_tables import random_table

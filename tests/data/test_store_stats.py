@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dglcell.data.store_stats import table_stats
+from dglcell.data.report import table_stats
 from tests.data.strain_tables import random_table, table_of
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data.partition import Bins
-from dglcell.data.stratify import stratified_parts
+from dglcell.data.partition import Bins, stratified_parts
 from dglcell.data.table import StrainTable
 from tests.data.strain_tables import gene_lists, random_table, shuffled_rows, table_of
 

@@ -12,19 +12,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data.columns import CRC
+from dglcell.data.blocks import CRC, DATA_FILE
+from dglcell.data.config import StreamingConfig
+from dglcell.data.datamodule import StreamedBatches, StreamedDataModule, to_batch
 from dglcell.data.dataset import StrainDataset
-from dglcell.data.environment import DATA_FILE
-from dglcell.data.moments import Moments
 from dglcell.data.partition import PARTS
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.data.stream import Strains, StrainStream
-from dglcell.data.stream_config import StreamingConfig
-from dglcell.data.stream_module import StreamedBatches, StreamedDataModule, to_batch
-from dglcell.data.stream_survey import Survey, survey
+from dglcell.data.stream_split import Survey, survey
 from dglcell.data.table import StrainTable
-from dglcell.data.transform import OF_MOMENTS, Normaliser
+from dglcell.data.transform import OF_MOMENTS, Moments, Normaliser
 from dglcell.errors import ConfigError, DataError, GraphError
 from dglcell.graph.vocabulary import Vocabulary
 from tests.data.strain_tables import random_table, triples

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.sampler import EpochBatches
-from dglcell.data.stream_order import StreamOrder
+from dglcell.data.dataset import EpochBatches
+from dglcell.data.stream import StreamOrder
 
 orders = st.builds(
     StreamOrder,

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.data import stream_split
+from dglcell.data.config import SplitConfig, SubsetConfig, check_streamed_split
 from dglcell.data.split import make_split
-from dglcell.data.split_config import SplitConfig, SubsetConfig
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.data.stream_split import check_streamed_split, make_streamed_split
+from dglcell.data.stream_split import make_streamed_split
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError
 from tests.data.strain_tables import PROVENANCE, random_table
@@ -34,7 +34,7 @@ def test_it_is_the_split_that_is_made_in_memory(store: Store, seed: int, by_dele
         seed=seed, by_deletions=by_deletions, folds=folds, fold=None if folds is None else 1, fractions=[0.5, 0.3, 0.2]
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_split, "SPAN", 7)
+        patch.setattr(stream_split, "SPLIT_SPAN", 7)
         found = make_streamed_split(config, store, readers=2)
     expected = make_split(config, store.read(), store.sha256)
     assert np.array_equal(found.part, expected.part)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.data.partition import UNUSED, Bins, random_parts
-from dglcell.data.subset import subset_parts
+from dglcell.data.split import subset_parts
 from dglcell.errors import DataError
 from tests.data.strain_tables import gene_lists, random_table, table_of
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.designs.combinations import Design, read_genes
+from dglcell.designs import Design, read_genes
 from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import Vocabulary
 

@@ -11,21 +11,21 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dglcell.designs.combinations import Design
-from dglcell.designs.predict import predict_design
+from dglcell.designs import Design
 from dglcell.errors import DataError
+from dglcell.predict import predict_design
+from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
-from dglcell.training.directory import RunDirectory
 from tests.small_disk import small_disk
 from tests.tiny import process_environment
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from dglcell.designs.combinations import Design
-from dglcell.designs.predict import predict_design
+from dglcell.designs import Design
+from dglcell.predict import predict_design
 from dglcell.training.checkpoint import load_trained
-from dglcell.training.directory import RunDirectory
+from dglcell.run_directory import RunDirectory
 
 trained = load_trained(RunDirectory(Path(sys.argv[1])))
 print("ready", flush=True)

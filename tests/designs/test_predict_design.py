@@ -18,14 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dglcell import predict as predict_module
 from dglcell.cli import main
-from dglcell.designs import predict as predict_module
-from dglcell.designs.combinations import Design
-from dglcell.designs.parts import Parts
-from dglcell.designs.predict import predict_design
+from dglcell.designs import Design, Parts
 from dglcell.errors import DataError
+from dglcell.predict import predict_design
+from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.directory import RunDirectory
 from tests.tiny import Tiny, process_environment
 
 
@@ -154,10 +153,10 @@ def test_a_slow_model_closes_its_parts_early(trained: Trained, tmp_path: Path, m
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from dglcell.designs.combinations import Design
-from dglcell.designs.predict import predict_design
+from dglcell.designs import Design
+from dglcell.predict import predict_design
 from dglcell.training.checkpoint import load_trained
-from dglcell.training.directory import RunDirectory
+from dglcell.run_directory import RunDirectory
 
 run, out, moment = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 replace = os.replace

@@ -19,7 +19,7 @@ import pytest
 from dglcell import config
 from dglcell.cli import main
 from dglcell.config_io import load_config
-from dglcell.data.sources.screens import LABORATORIES
+from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.graph.derived import DERIVED
 from dglcell.models.build import MODELS
 from tests.docs.commands import check, why_not

@@ -19,8 +19,8 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
 from dglcell.nn.cross_relation import LEARNED
+from dglcell.optimizers import OptimizerConfig, make_optimizer
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.training.optimizers import OptimizerConfig, make_optimizer
 from dglcell.training.task import StrainTask
 from tests.gpu.cells import STRAINS, make_cell
 from tests.gpu.devices import ExplicitDevices, needs_gpu, strategies_on

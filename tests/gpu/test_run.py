@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dglcell.training.directory import RunDirectory
-from dglcell.training.report import evaluate_run
+from dglcell.run_directory import RunDirectory
+from dglcell.training.evaluate import evaluate_run
 from tests.gpu.devices import needs_gpu
 from tests.tiny import Tiny, history
 

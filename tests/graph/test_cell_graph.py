@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.errors import DataError, GraphError
-from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.edges import Edges
+from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.schema import CATALYSES, GENE, REACTION, Relation, gene_relation
 from dglcell.graph.vocabulary import Vocabulary
 

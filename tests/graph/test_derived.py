@@ -8,8 +8,7 @@ import pytest
 
 from dglcell.errors import GraphError
 from dglcell.graph.derived import DERIVED, Currency, derived_edges
-from dglcell.graph.gpr import enzyme_complexes
-from dglcell.graph.metabolism import Metabolism
+from dglcell.graph.metabolism import Metabolism, enzyme_complexes
 
 
 def pairs(name: str, metabolism: Metabolism, currency: Currency | None = None) -> set[tuple[str, str]]:

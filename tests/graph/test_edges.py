@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.graph.edges import Edges, merge_pairs
+from dglcell.graph.cell_graph import Edges, merge_pairs
 
 NODES = 8
 Triple = tuple[int, int, float]

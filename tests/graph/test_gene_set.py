@@ -9,8 +9,8 @@ import pytest
 from dglcell.errors import GraphError
 from dglcell.graph.catalogue import GENE_SETS
 from dglcell.graph.cell import CellConfig, build_cell
-from dglcell.graph.gene_set import GeneSet, read_gff, read_sgd_features
 from dglcell.graph.network_config import NetworkConfig
+from dglcell.graph.vocabulary import GeneSet, read_gff, read_sgd_features
 from tests.raw_files import GENES, standard_name, write_gene_sets
 
 READERS: dict[str, Callable[[Path], GeneSet]] = {"sgd_features": read_sgd_features, "sgd_r64_4_1": read_gff}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import GraphError
-from dglcell.graph.gpr import enzyme_complexes
+from dglcell.graph.metabolism import enzyme_complexes
 
 GENES = [f"g{i}" for i in range(7)]
 

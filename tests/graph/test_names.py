@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dglcell.errors import GraphError
-from dglcell.graph.names import read_aliases, read_gene_list
+from dglcell.graph.vocabulary import read_aliases, read_gene_list
 
 Write = Callable[[str, str], str]
 

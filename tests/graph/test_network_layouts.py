@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.errors import GraphError
-from dglcell.graph.network_layouts import pairs_within_groups, read_matrix
+from dglcell.graph.networks import pairs_within_groups, read_matrix
 
 Write = Callable[[str, str], str]
 

@@ -9,7 +9,7 @@ import pytest
 
 from dglcell.errors import ConfigError, DataError, GraphError
 from dglcell.graph.catalogue import named_table
-from dglcell.graph.edges import Edges
+from dglcell.graph.cell_graph import Edges
 from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.networks import network_edges, read_network
 from dglcell.graph.vocabulary import AliasTable, Vocabulary

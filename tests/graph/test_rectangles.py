@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.graph.rectangles import PADDED_CELLS, PADDED_SHARE, rectangles
+from dglcell.graph.resident import PADDED_CELLS, PADDED_SHARE, rectangles
 
 LENGTHS = st.lists(st.one_of(st.integers(0, 8), st.integers(0, 3000)), max_size=60)
 

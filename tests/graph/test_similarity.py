@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, GraphError
-from dglcell.graph import similarity
+from dglcell.graph import derived
 from dglcell.graph.cell import CellConfig, build_cell
-from dglcell.graph.edges import Edges
+from dglcell.graph.cell_graph import Edges
+from dglcell.graph.derived import SimilarityConfig, similar_genes
 from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.schema import gene_relation
-from dglcell.graph.similarity import SimilarityConfig, similar_genes
 
 
 def by_definition(relations: list[Edges], genes: int, config: SimilarityConfig) -> np.ndarray:
@@ -50,7 +50,7 @@ def test_weights_are_shares_of_the_largest_cosines(
     relations = [Edges(rng.integers(0, genes, n), rng.integers(0, genes, n)) for n in (0, 3, 15)]
     expected = by_definition(relations, genes, config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(similarity, "BLOCK", block)
+        patch.setattr(derived, "BLOCK", block)
         if not expected.any():
             with pytest.raises(GraphError, match="no two genes have a neighbour in common"):
                 similar_genes(relations, genes, config)

@@ -18,7 +18,7 @@ PATIENCE = 600.0
 # Signals that are sent from outside come at a step that depends on how busy the machine is.
 SIGNAL_AT_STEP = """
 import os
-from dglcell.training.preemption import Preemption
+from dglcell.training.callbacks import Preemption
 
 before = Preemption.on_before_optimizer_step
 

@@ -32,11 +32,11 @@ from dglcell.profiling.loop import LoopCallback, LoopProfiler, Schedule
 from dglcell.profiling.measure import run_steps
 from dglcell.profiling.modes import restrict
 from dglcell.profiling.spans import Recorder
-from dglcell.training.directory import RunDirectory
+from dglcell.run_directory import RunDirectory
 from dglcell.training.fit import fit, make_task, resident_data
 from dglcell.training.prepare import prepare
-from dglcell.training.stop_signals import StopSignals
-from dglcell.training.trainer import make_callbacks, make_trainer
+from dglcell.training.signals import StopSignals
+from dglcell.training.fit import make_callbacks, make_trainer
 
 what, folder, file, *overrides = sys.argv[1:]
 config, directory = load_config(file, overrides), RunDirectory(Path(folder))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
-from dglcell.training.directory import RunDirectory
+from dglcell.run_directory import RunDirectory
 from tests.config_files import refusal, write
 from tests.tiny import BARE, Tiny, history
 

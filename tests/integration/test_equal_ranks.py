@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint
-from dglcell.training.directory import RunDirectory
 from tests.tiny import BARE, Tiny, dglcell, history, process_environment
 
 # 232 training strains in global batches of 48: the last one of an epoch is of 40, and accumulated alone.

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from dglcell.cli import main
-from dglcell.data.sampler import EpochBatches
+from dglcell.data.dataset import EpochBatches
 from dglcell.errors import CheckpointError
+from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint
-from dglcell.training.directory import RunDirectory
 from dglcell.training.fit import make_data
 from dglcell.training.prepare import prepare
 from tests.integration.processes import PATIENCE, ended, is_running, other_ranks, start, wait_until

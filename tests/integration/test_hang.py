@@ -13,8 +13,8 @@ import pytest
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from dglcell.training.directory import RunDirectory
-from dglcell.training.group import HostGroup, is_gone, is_silent, leave_group
+from dglcell.run_directory import RunDirectory
+from dglcell.training.distributed import HostGroup, is_gone, is_silent, leave_group
 from tests.integration.processes import PATIENCE, wait_until
 from tests.integration.test_choices import free_port
 from tests.integration.test_processes import DDP

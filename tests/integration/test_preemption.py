@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.training.checkpoint import read_checkpoint
-from dglcell.training.directory import RunDirectory
-from dglcell.training.resume import newest_checkpoint
-from dglcell.training.stop_signals import SIGNALS, requeue_job
+from dglcell.run_directory import RunDirectory
+from dglcell.training.checkpoint import newest_checkpoint, read_checkpoint
+from dglcell.training.signals import SIGNALS, requeue_job
 from tests.integration.processes import PATIENCE, SIGNAL_AT_STEP, start
 from tests.integration.test_resume import assert_same_end
 from tests.tiny import Tiny

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.training.directory import RunDirectory
+from dglcell.run_directory import RunDirectory
 from tests.tiny import BARE, Tiny, dglcell, history
 
 DDP = ("trainer.devices=2", "trainer.accelerator=cpu", "trainer.strategy=ddp")

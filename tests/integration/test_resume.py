@@ -17,10 +17,9 @@ from dglcell.cli import main
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.errors import CheckpointError, ConfigError
-from dglcell.training.checkpoint import read_checkpoint
-from dglcell.training.directory import RunDirectory
-from dglcell.training.report import evaluate_run
-from dglcell.training.resume import resume_from
+from dglcell.run_directory import RunDirectory
+from dglcell.training.checkpoint import read_checkpoint, resume_from
+from dglcell.training.evaluate import evaluate_run
 from dglcell.training.run import train
 from tests.tiny import BARE, Tiny, history, process_environment
 

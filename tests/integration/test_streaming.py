@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from dglcell.config import Config
+from dglcell.data.config import StreamingConfig
 from dglcell.data.datamodule import StrainDataModule
-from dglcell.data.sampler import EpochBatches
+from dglcell.data.dataset import EpochBatches
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.data.stream_config import StreamingConfig
-from dglcell.data.stream_survey import survey
+from dglcell.data.stream_split import survey
 from dglcell.errors import CheckpointError, ConfigError
+from dglcell.run_directory import RunDirectory
 from dglcell.training import fit as fit_module
 from dglcell.training.checkpoint import read_checkpoint
-from dglcell.training.directory import RunDirectory
 from dglcell.training.prepare import Prepared
 from tests.integration.processes import start
 from tests.integration.test_preemption import stop_at_step

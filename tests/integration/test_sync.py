@@ -14,10 +14,8 @@ import pytest
 from dglcell.cli import main
 from dglcell.config import Config, TrackingConfig
 from dglcell.errors import DataError, StoppedError
-from dglcell.training.directory import RunDirectory
-from dglcell.training.offline_files import find_offline_files
-from dglcell.training.sync import plan_sync
-from dglcell.training.tracking import tracked
+from dglcell.run_directory import RunDirectory
+from dglcell.training.tracking import find_offline_files, plan_sync, tracked
 from tests.tiny import Tiny
 from tests.wandb_server import WandbServer
 

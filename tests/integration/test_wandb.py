@@ -11,10 +11,10 @@ import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
 from dglcell.errors import DataError, StoppedError
+from dglcell.run_directory import RunDirectory
 from dglcell.training import run as run_module
-from dglcell.training.directory import RunDirectory
-from dglcell.training.offline_files import find_offline_files
-from dglcell.training.trainer import make_callbacks
+from dglcell.training.fit import make_callbacks
+from dglcell.training.tracking import find_offline_files
 from tests.integration.processes import PATIENCE
 from tests.integration.test_preemption import stop_at_step
 from tests.tiny import BARE, Tiny, dglcell, history

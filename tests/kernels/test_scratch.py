@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from dglcell.kernels import scratch as module
-from dglcell.kernels.scratch import LARGE_PAGE, scratch
+from dglcell.kernels import threads as module
+from dglcell.kernels.threads import LARGE_PAGE, scratch
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

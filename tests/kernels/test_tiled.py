@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.graph.resident import ResidentRelation
-from dglcell.kernels import tiled
-from dglcell.kernels.spmm import spmm
-from dglcell.kernels.tiled import spmm_tiled
+from dglcell.kernels import spmm as tiled
+from dglcell.kernels.spmm import spmm, spmm_tiled
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dglcell.losses.build import LOSSES, make_loss
 from dglcell.losses.loss import Loss, largest_over_ranks, sum_over_ranks
 from dglcell.models.model import Prediction
-from dglcell.training.group import leave_group
+from dglcell.training.distributed import leave_group
 from tests.losses.coupled_losses import make
 
 RANKS = 2

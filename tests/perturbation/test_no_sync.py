@@ -26,8 +26,8 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
 from dglcell.nn.blocks import mlp
-from dglcell.training.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
-from dglcell.training.record import EpochLog
+from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
+from dglcell.run_directory import EpochLog
 from dglcell.training.task import StrainTask
 from tests.gpu import devices
 from tests.perturbation.no_sync import SyncError, no_sync

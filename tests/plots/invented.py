@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from dglcell.data.kinds import CLASSIFICATION
+from dglcell.data.table import CLASSIFICATION
+from dglcell.metrics import ResultRow, classification_metrics, regression_metrics
 from dglcell.plots import Embedding, History, Predictions, ReportData, Subject
+from dglcell.plots.data import is_binary
 from dglcell.plots.embedding import principal_map
-from dglcell.plots.interaction import is_binary
-from dglcell.training.metrics import ResultRow, regression_metrics
-from dglcell.training.ranking import classification_metrics
 
 
 def predictions(n: int, numbers: tuple[int, ...] = (2,), seed: int = 0, *, binary: bool = False) -> Predictions:

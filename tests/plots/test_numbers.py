@@ -13,15 +13,12 @@ from hypothesis.extra.numpy import arrays
 
 from dglcell.errors import DataError
 from dglcell.plots import Predictions, Subject
-from dglcell.plots.agreement import agreement
-from dglcell.plots.density import HEXAGONS, hexagons, sample
-from dglcell.plots.distributions import distributions
-from dglcell.plots.interaction import CUT, EDGES, is_binary, is_interaction
+from dglcell.plots.data import CUT, EDGES, is_binary, is_interaction
+from dglcell.plots.distributions import class_curves, distributions, precision_recall
 from dglcell.plots.learning import term_keys
-from dglcell.plots.precision_recall import class_curves, precision_recall
+from dglcell.plots.regression import agreement, compact, residuals, score_bins, score_bins_panel
 from dglcell.plots.relations import relation_means
-from dglcell.plots.residuals import residuals
-from dglcell.plots.score_bins import compact, score_bins, score_bins_panel
+from dglcell.plots.style import HEXAGONS, hexagons, sample
 from tests.plots.invented import CONSTANT, NOTHING, WEIGHTS, history, predictions, subject
 
 FINITE = st.floats(-1e3, 1e3, allow_subnormal=False)

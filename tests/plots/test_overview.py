@@ -13,8 +13,8 @@ import pytest
 
 from dglcell.errors import DataError, MissingDependencyError
 from dglcell.plots import Predictions, overview
-from dglcell.plots.calibration import calibration
-from dglcell.plots.deletions import pearson_by_deletions
+from dglcell.plots.distributions import pearson_by_deletions
+from dglcell.plots.regression import calibration
 from dglcell.plots.style import shorten
 from tests.plots.invented import CONSTANT, NOTHING, RUNS, png_size, predictions, run_of
 

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 from matplotlib.text import Text
 
-from dglcell.data.kinds import CLASSIFICATION, REGRESSION
+from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.plots import epoch_picture, run_panels, write_panel
-from dglcell.plots.comparison import comparison_panels
-from dglcell.plots.panel import DPI, Panel, Table
-from dglcell.plots.scores import SCORES
-from dglcell.plots.style import STYLE, draw_nothing, fit_margins, new_figure
+from dglcell.plots.comparison import SCORES, comparison_panels
+from dglcell.plots.style import DPI, STYLE, Panel, Table, draw_nothing, fit_margins, new_figure
 from tests.plots.invented import RUNS, embedding, png_size, subject
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dglcell.data.sampler import EpochBatches
+from dglcell.data.dataset import EpochBatches
 from dglcell.profiling.batches import RepeatedEpochs
 
 

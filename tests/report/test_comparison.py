@@ -17,9 +17,9 @@ import yaml
 from dglcell.cli import main
 from dglcell.errors import DataError
 from dglcell.report.comparison import comparison_tables, differences, group_runs, warnings_of
-from dglcell.report.html import UNDEFINED
+from dglcell.report.page import UNDEFINED
 from dglcell.report.run_files import RunFiles, read_run
-from dglcell.training.directory import RunDirectory
+from dglcell.run_directory import RunDirectory
 from tests.report.pages import Page
 
 MakeRun = Callable[..., RunDirectory]

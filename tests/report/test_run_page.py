@@ -13,16 +13,15 @@ import pytest
 import torch
 
 from dglcell.cli import main
+from dglcell.metrics import format_metric
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.plots import Embedding
 from dglcell.plots.embedding import principal_map
-from dglcell.report.html import write_page
-from dglcell.report.map_file import find_map
-from dglcell.report.run_files import read_run
+from dglcell.report.page import write_page
+from dglcell.report.run_files import find_map, read_run
 from dglcell.report.run_page import page_content, write_report
-from dglcell.training.directory import RunDirectory
-from dglcell.training.report import write_relation_weights
-from dglcell.training.results_table import format_metric
+from dglcell.run_directory import RunDirectory
+from dglcell.training.evaluate import write_relation_weights
 from tests.plots.invented import png_size
 from tests.report.pages import Page
 
@@ -216,7 +215,7 @@ def test_thirty_thousand_test_strains_take_less_than_ten_seconds(run: RunDirecto
     run.results.write_text(run.results.read_text().replace('"fitness"', '"tau"'))
     map_by_components = principal_map(Embedding(np.arange(10_000), vectors), 10_000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dglcell.report.map_file.embedding_map", lambda *arguments: map_by_components)  # no UMAP
+        patch.setattr("dglcell.report.run_files.embedding_map", lambda *arguments: map_by_components)  # no UMAP
         started = time.process_time()
         write_report(run.path)
         assert time.process_time() - started < 10

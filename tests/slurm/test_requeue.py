@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint
-from dglcell.training.directory import RunDirectory
 from tests.integration.processes import catches
 from tests.slurm.cluster import LoopbackCluster
 from tests.slurm.test_jobs import SMALL, TWO_NODES, call, environment, log, submitted

@@ -7,7 +7,7 @@ import torch
 
 from dglcell.config import TrainerConfig
 from dglcell.errors import ConfigError
-from dglcell.training.allocation import check_allocation
+from dglcell.training.distributed import check_allocation
 
 STEP = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "one", "SLURM_STEP_NUM_TASKS": "4"}
 

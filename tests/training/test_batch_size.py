@@ -11,10 +11,10 @@ import yaml
 
 from dglcell.cli import main
 from dglcell.errors import ConfigError
+from dglcell.run_directory import RunDirectory
 from dglcell.training import batch_size
 from dglcell.training.batch_size import Trial, candidates, choose, search
 from dglcell.training.checkpoint import read_checkpoint
-from dglcell.training.directory import RunDirectory
 from tests.tiny import BARE, Tiny, history
 
 SIZES = [16, 32, 64, 128, 256, 512, 1024]

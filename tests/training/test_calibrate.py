@@ -15,11 +15,10 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import KERNELS
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.perturbation.choices import Choices
-from dglcell.perturbation.cost import Share
+from dglcell.perturbation.choices import Choices, Share
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.training import calibrate
-from dglcell.training.calibrate import Calibration, choose, choose_strategy, read_choices, write_choices
+from dglcell.training import autotune
+from dglcell.training.autotune import Calibration, choose, choose_strategy, read_choices, write_choices
 from tests.tiny import Tiny
 
 BATCH = GenotypeBatch.from_lists([[0, 5], [7], [11, 30, 31]])
@@ -29,8 +28,8 @@ RELATION = ("gene", "physical", "gene")
 @pytest.fixture(autouse=True)
 def no_step_is_too_short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Calibrate small cells too, wholly however long it takes, with a cache of the test's own."""
-    monkeypatch.setattr(calibrate, "SMALL_STEP", 0)
-    monkeypatch.setattr(calibrate, "SECONDS", float("inf"))
+    monkeypatch.setattr(autotune, "SMALL_STEP", 0)
+    monkeypatch.setattr(autotune, "SECONDS", float("inf"))
     monkeypatch.setenv("DGLCELL_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache" / "choices"
 
@@ -65,22 +64,22 @@ def test_it_is_made_once_for_a_machine_and_a_cell(
 ) -> None:
     first = choose(model, BATCH)
     (kept,) = no_step_is_too_short.iterdir()
-    monkeypatch.setattr(calibrate, "calibrate", lambda *arguments: pytest.fail("calibrated again"))
+    monkeypatch.setattr(autotune, "calibrate", lambda *arguments: pytest.fail("calibrated again"))
     assert choose(model, BATCH).choices == first.choices
     kept.write_text("{")
-    monkeypatch.setattr(calibrate, "calibrate", lambda *arguments: Calibration(Choices("node_mask"), {}))
+    monkeypatch.setattr(autotune, "calibrate", lambda *arguments: Calibration(Choices("node_mask"), {}))
     assert choose(model, BATCH).choices == Choices("node_mask")
     assert read_choices(kept).choices == Choices("node_mask")
 
 
 def test_another_batch_size_or_model_is_another_calibration(model: HeteroCell) -> None:
-    about = calibrate.describe(model, BATCH)
-    assert calibrate.describe(model, GenotypeBatch.from_lists([[], [0, 5], [7], [11, 30, 31]])) != about
-    assert calibrate.describe(model, BATCH) == about
+    about = autotune.describe(model, BATCH)
+    assert autotune.describe(model, GenotypeBatch.from_lists([[], [0, 5], [7], [11, 30, 31]])) != about
+    assert autotune.describe(model, BATCH) == about
 
 
 def test_short_steps_take_the_defaults(model: HeteroCell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibrate, "SMALL_STEP", 1 << 40)
+    monkeypatch.setattr(autotune, "SMALL_STEP", 1 << 40)
     assert choose(model, BATCH).choices == Choices.default("cpu")
 
 

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from dglcell.errors import CheckpointError
+from dglcell.run_directory import RunDirectory
 from dglcell.training import checkpoint
-from dglcell.training.checkpoint import ReadCheckpoint, read_checkpoint
-from dglcell.training.checkpoint_files import CheckpointFiles
-from dglcell.training.directory import RunDirectory
-from dglcell.training.resume import newest_checkpoint
+from dglcell.training.callbacks import CheckpointFiles
+from dglcell.training.checkpoint import ReadCheckpoint, newest_checkpoint, read_checkpoint
 from tests.tiny import Tiny
 
 CONTENT = {"state_dict": {"w": torch.arange(50_000.0)}, "dglcell": {"schema": checkpoint.SCHEMA_VERSION}}

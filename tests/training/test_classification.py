@@ -14,14 +14,11 @@ import torch
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.errors import ConfigError
+from dglcell.metrics import best_threshold, classification_metrics, f1, format_results_table, regression_metrics
+from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
-from dglcell.training.directory import RunDirectory
-from dglcell.training.evaluate import rows_of
-from dglcell.training.metrics import regression_metrics
+from dglcell.training.evaluate import evaluate_run, rows_of
 from dglcell.training.prepare import prepare_run
-from dglcell.training.ranking import best_threshold, classification_metrics, f1
-from dglcell.training.report import evaluate_run
-from dglcell.training.results_table import format_results_table
 from tests.tiny import Tiny, history
 
 

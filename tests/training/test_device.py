@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.training.device import check_device, device_here, device_of
+from dglcell.training.distributed import check_device, device_here, device_of
 
 
 def test_accelerators_are_devices() -> None:

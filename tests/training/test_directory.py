@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dglcell.errors import CheckpointError
-from dglcell.training.directory import RunDirectory
+from dglcell.run_directory import RunDirectory
 
 
 def test_checkpoints_are_found_by_name_and_by_path(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 import dglcell
-from dglcell.training.environment import environment, git_state
+from dglcell.run_directory import environment, git_state
 
 
 def test_versions_command_and_machine() -> None:

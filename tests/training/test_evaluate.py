@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from dglcell.baselines import AdditiveRidge, Strains
+from dglcell.metrics import regression_metrics
+from dglcell.run_directory import RunDirectory
 from dglcell.training import evaluate
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.directory import RunDirectory
 from dglcell.training.evaluate import null_rows, predict_strains, write_predictions
-from dglcell.training.metrics import regression_metrics
 from dglcell.training.prepare import Prepared, prepare_run
 
 

@@ -9,8 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from dglcell.training.gather import gather_rows
-from dglcell.training.group import leave_group
+from dglcell.training.distributed import gather_rows, leave_group
 
 SIZES = (3, 0, 2)
 

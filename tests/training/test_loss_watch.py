@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from dglcell.training.loss_watch import BadBatch, LossWatch, not_finite
+from dglcell.training.callbacks import BadBatch, LossWatch, not_finite
 
 
 def watched(*losses: float) -> LossWatch:

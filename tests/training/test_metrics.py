@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.errors import DataError
-from dglcell.training.metrics import json_safe, pearson, regression_metrics
+from dglcell.metrics import json_safe, pearson, regression_metrics
 
 grid = st.integers(-20, 20).map(lambda i: i / 4)  # coarse, so that ties occur
 pairs = st.lists(st.tuples(grid, grid), min_size=2, max_size=40)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from dglcell.errors import ConfigError
-from dglcell.training.optimizers import (
+from dglcell.optimizers import (
     OptimizerConfig,
     SchedulerConfig,
     cosine_restarts,

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.training.metrics import regression_metrics
-from dglcell.training.pair_sums import FIELDS, add_sums, metrics_of, pair_sums
+from dglcell.metrics import regression_metrics
+from dglcell.training.task import FIELDS, add_sums, metrics_of, pair_sums
 
 
 def of_batches(p_ST: torch.Tensor, t_ST: torch.Tensor, batch: int) -> torch.Tensor:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.training.directory import RunDirectory
-from dglcell.training.pictures import EpochPictures
+from dglcell.run_directory import RunDirectory
+from dglcell.training.callbacks import EpochPictures
 from tests.plots.invented import png_size
 from tests.tiny import Tiny, history
 

@@ -8,16 +8,16 @@ import dgl
 import pytest
 import torch
 
-from dglcell.config import TrainerConfig
+from dglcell.config import TrainerConfig, check_precision
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.perturbation import compiled
+from dglcell.perturbation import execution as compiled
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.training import precision
-from dglcell.training.precision import check_precision, lightning_precision, settle_execution
+from dglcell.training import autotune
+from dglcell.training.autotune import lightning_precision, settle_execution
 
 CPU = torch.device("cpu")
 
@@ -60,8 +60,8 @@ def test_bf16_mixed_of_other_programs_stands_for_differences_in_bfloat16_and_say
 def test_auto_takes_bfloat16_where_it_is_fast_and_layers_are_compiled(
     fast: bool, works: bool, rows: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precision, "multiplies_bfloat16_fast", lambda device: fast)
-    monkeypatch.setattr(precision, "compiler_works", lambda: works)
+    monkeypatch.setattr(autotune, "multiplies_bfloat16_fast", lambda device: fast)
+    monkeypatch.setattr(autotune, "compiler_works", lambda: works)
     execution = settle_execution(Choices("difference"), "auto", "auto", CPU, rows).execution(recompute=True)
     assert execution.compile == (works and rows > 1e9)
     assert execution.dtype == (torch.bfloat16 if execution.compile and fast else None)
@@ -73,7 +73,7 @@ def test_auto_takes_bfloat16_where_it_is_fast_and_layers_are_compiled(
 def test_choices_of_another_run_are_what_auto_takes_and_nothing_else(
     known: Choices, compiled: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dglcell.training.precision.compiler_works", lambda: True)
+    monkeypatch.setattr("dglcell.training.autotune.compiler_works", lambda: True)
     found = settle_execution(known, precision, compiled, CPU, 1e12, pinned=True)
     assert found.compile == (known.compile if compiled == "auto" else compiled == "true")
     assert found.differences == (known.differences if precision == "auto" else {"bf16": "bfloat16"}.get(precision))

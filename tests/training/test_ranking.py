@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dglcell.errors import DataError
-from dglcell.training.ranking import best_threshold, classification_metrics, f1
+from dglcell.metrics import best_threshold, classification_metrics, f1
 
 # Coarse scores, so that ties occur.
 samples = st.lists(st.tuples(st.integers(-6, 6).map(lambda i: i / 4), st.booleans()), min_size=1, max_size=40)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dglcell.errors import DataError
-from dglcell.training import ranks
-from dglcell.training.ranks import RANK_VARIABLES, is_rank_zero, wait_for
+from dglcell.training import signals
+from dglcell.training.signals import RANK_VARIABLES, is_rank_zero, wait_for
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,6 @@ def test_the_others_wait_until_the_path_is_there(tmp_path: Path) -> None:
 
 
 def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(signals, "POLL_SECONDS", 0.01)
     with pytest.raises(DataError, match=r"first process has not made '.*store' within `trainer.timeout`\n.*after 0 s"):
         wait_for(tmp_path / "store", 0.05)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.training.record import EpochLog
+from dglcell.run_directory import EpochLog
 
 FIGURES = {"train/loss": 1.0, "validation/loss": 0.5, "validation/pearson": 0.25, "seconds": 1.25}
 

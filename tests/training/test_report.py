@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from dglcell.report.run_files import read_run
+from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
-from dglcell.training.directory import RunDirectory
-from dglcell.training.evaluate import predict_and_embed, predict_strains
+from dglcell.training.evaluate import predict_and_embed, predict_strains, report, write_embedding
 from dglcell.training.prepare import prepare_run
-from dglcell.training.report import report, write_embedding
 from tests.tiny import Tiny
 
 

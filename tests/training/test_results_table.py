@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dglcell.training.metrics import ResultRow
-from dglcell.training.results_table import best_in_block, format_results_table
+from dglcell.metrics import ResultRow, best_in_block, format_results_table
 
 
 def row(model: str, part: str, value: float, is_null: bool = False) -> ResultRow:

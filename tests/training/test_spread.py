@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.training.spread import embedding_figures, embedding_sums
+from dglcell.training.task import embedding_figures, embedding_sums
 
 
 def of_all_pairs(z_SD: np.ndarray) -> dict[str, float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dglcell.errors import StoppedError
-from dglcell.training.stop_signals import SIGNALS, StopSignals, requeue_job
+from dglcell.training.signals import SIGNALS, StopSignals, requeue_job
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -15,12 +15,12 @@ from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.errors import ConfigError, DataError
 from dglcell.losses.elementwise import ELEMENTS
+from dglcell.optimizers import count_steps
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
-from dglcell.training.directory import RunDirectory
+from dglcell.training.distributed import leave_group
 from dglcell.training.fit import make_task
-from dglcell.training.group import leave_group
-from dglcell.training.optimizers import count_steps
 from dglcell.training.prepare import prepare
 from tests.tiny import Tiny, history
 

@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dglcell.data.sources.csv_config import CsvConfig
-from dglcell.data.sources.insilico_config import InSilicoConfig
-from dglcell.data.sources.laboratory import check_choices, load_laboratory
-from dglcell.data.sources.laboratory_config import LaboratoryConfig
-from dglcell.data.sources.raw_tables import fetch_tables, is_here
-from dglcell.data.sources.screens import LABORATORIES
-from dglcell.data.sources.union_config import UnionConfig
+from dglcell.data.sources.config import CsvConfig, InSilicoConfig, LaboratoryConfig
+from dglcell.data.sources.laboratory import LABORATORIES, check_choices, load_laboratory
+from dglcell.data.sources.screen_tables import fetch_tables, is_here
+from dglcell.data.sources.union import UnionConfig
 from dglcell.data.table import StrainTable
 from dglcell.download import RemoteFile
 from dglcell.errors import ConfigError, DataError, MissingDependencyError

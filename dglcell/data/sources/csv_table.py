@@ -9,16 +9,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.sources.csv_config import CsvConfig
-from dglcell.data.sources.csv_file import Rows, read_rows, refuse_rows
-from dglcell.data.sources.genotypes import read_genotypes
-from dglcell.data.sources.measurements import Measurements
-from dglcell.data.sources.replicates import REFUSE, merge_replicates
+from dglcell.data.sources.config import CsvConfig
+from dglcell.data.sources.replicates import REFUSE, Measurements, merge_replicates
+from dglcell.data.sources.text_table import Rows, read_genotypes, read_rows, refuse_rows
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import DataError, listing
 from dglcell.files import find_raw, sha256_file
-from dglcell.graph.names import read_aliases
-from dglcell.graph.vocabulary import AliasTable
+from dglcell.graph.vocabulary import AliasTable, read_aliases
 
 Column = NDArray[np.float64]
 

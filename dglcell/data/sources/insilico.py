@@ -1,33 +1,180 @@
-"""The in-silico screen: growth of deletion strains of a metabolic model, and their genetic interactions.
-
-A strain's ``fitness`` is its maximal growth over the wild type's, by flux balance analysis; 0 where no
-steady state exists.
-"""
+"""The in-silico screen: growth of deletion strains of a metabolic model, and their genetic interactions."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import asdict
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import swiglpk
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dglcell.data.sources.design import Design, cross, gene_sets, subsets
-from dglcell.data.sources.epistasis import Fitness, digenic, lethal, snap, trigenic
+from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.fba import FluxProblem
-from dglcell.data.sources.growth import Growth, Level, distinct_rows
-from dglcell.data.sources.insilico_config import InSilicoConfig
-from dglcell.data.sources.progress import progress_bars
-from dglcell.data.sources.rules import KnockoutRules
+from dglcell.data.sources.growth import (
+    Fitness,
+    Growth,
+    KnockoutRules,
+    Level,
+    digenic,
+    distinct_rows,
+    lethal,
+    row_keys,
+    snap,
+    trigenic,
+)
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import ConfigError
 from dglcell.files import sha256_file
 from dglcell.graph.model_files import locate_model, read_model
 
+# Progress of long computations: a bar on a terminal, log lines elsewhere.
+
+
 log = logging.getLogger(__name__)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Callable[[str, int], Callable[[], None]]]:
+    """Yield ``begin(what, total)``, which returns the function to call after each of ``total`` steps."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        started = time.perf_counter()
+        yield _log_only
+        log.info("done after %.1f s", time.perf_counter() - started)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+
+        def begin(what: str, total: int) -> Callable[[], None]:
+            task = bars.add_task(what, total=total)
+            return lambda: bars.advance(task)
+
+        yield begin
+
+
+def _log_only(what: str, total: int) -> Callable[[], None]:
+    log.info("%s: %s", what, f"{total:,}")
+    return lambda: None
+
+
+# Which strains an in-silico screen lists: all or sampled gene sets, or query pairs crossed with an array.
+
+
+# Strains of one kind; their gene sets and solutions are held in memory.
+MAX_STRAINS = 20_000_000
+
+
+@dataclass(frozen=True)
+class Design:
+    """The strains to list, by number of deletions.
+
+    Attributes:
+        singles: [S1, 1] gene indices.
+        pairs: [S2, 2]; in a query design the array gene is last.
+        triples: [S3, 3]; in a query design the array gene is last.
+    """
+
+    singles: NDArray[np.int32]
+    pairs: NDArray[np.int32]
+    triples: NDArray[np.int32]
+
+
+def gene_sets(genes: int, size: int, amount: str, rng: np.random.Generator, *, key: str) -> NDArray[np.int32]:
+    """All, no, or some random sets of ``size`` genes.
+
+    Args:
+        genes: number of genes N.
+        size: genes in a set, 1 to 3.
+        amount: ``all``, ``none`` or a number.
+        rng: draws the numbered ones.
+        key: the configuration key that holds ``amount``, for messages.
+
+    Returns:
+        [S, size] ascending rows in lexicographic order.
+
+    Raises:
+        ConfigError: more sets than there are, or too many to hold.
+    """
+    total = math.comb(genes, size)
+    count = {"all": total, "none": 0}.get(amount)
+    if count is None:
+        count = int(amount)
+    if count > total:
+        raise ConfigError(
+            f"`{key}` asks for more strains than there are",
+            got=f"{count:,}",
+            expected=f"at most {total:,} for {genes:,} genes",
+            do=f"set `{key}: all`",
+        )
+    if count > MAX_STRAINS:
+        raise ConfigError(
+            f"`{key}` asks for too many strains",
+            got=f"{count:,}",
+            expected=f"at most {MAX_STRAINS:,}",
+            do=f"give a number, e.g. `{key}: 100000`, to sample",
+        )
+    ranks = np.arange(total) if count == total else rng.choice(total, size=count, replace=False)
+    return distinct_rows(_unrank(ranks, genes, size), genes)
+
+
+def _unrank(ranks: NDArray[np.int64], genes: int, size: int) -> NDArray[np.int32]:
+    """[S, size] the sets with these ranks in the combinatorial number system, ascending within a row."""
+    rows = np.zeros((len(ranks), size), dtype=np.int32)
+    rest = ranks.astype(np.int64)
+    for position in range(size, 0, -1):
+        below = np.array([math.comb(gene, position) for gene in range(genes)], dtype=np.int64)
+        largest = np.searchsorted(below, rest, side="right") - 1
+        rows[:, position - 1] = largest
+        rest = rest - below[largest]
+    return rows
+
+
+def cross(
+    queries: NDArray[np.int32], array: NDArray[np.int32], genes: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Query pairs crossed with array genes, and the digenic controls that go with them.
+
+    A gene set that several crosses make is listed once, for the first of them.
+
+    Args:
+        queries: [Q, 2].
+        array: [A].
+        genes: number of genes N.
+
+    Returns:
+        Triples [S, 3] (query, query, array) and pairs [S', 2] (query, array), in the order of the crosses.
+    """
+    triples = np.column_stack([np.repeat(queries, len(array), axis=0), np.tile(array, len(queries))])
+    triples = triples[(triples[:, 2] != triples[:, 0]) & (triples[:, 2] != triples[:, 1])].astype(np.int32)
+    triples = _first_of_each(triples, genes)
+    return triples, _first_of_each(triples[:, [0, 2, 1, 2]].reshape(-1, 2), genes)
+
+
+def _first_of_each(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
+    _, first = np.unique(row_keys(np.sort(sets, axis=1), genes), return_index=True)
+    return sets[np.sort(first)]
+
+
+def subsets(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
+    """The distinct subsets with one gene less of the rows of [S, k]."""
+    size = sets.shape[1]
+    smaller = [np.delete(sets, left_out, axis=1) for left_out in range(size)]
+    return distinct_rows(np.concatenate(smaller), genes)
+
+
+# The in-silico screen: growth of deletion strains of a metabolic model, and their genetic interactions.
+#
+# A strain's ``fitness`` is its maximal growth over the wild type's, by flux balance analysis; 0 where no
+# steady state exists.
+
 
 DESCRIPTION = "in-silico deletion screen by flux balance analysis"
 

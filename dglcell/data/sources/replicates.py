@@ -1,15 +1,183 @@
-"""Several measurements of one strain: averaged, with their spread, their number and their contradictions."""
+"""Measurements row by row, and several of one strain merged: averages, spread, contradictions."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.sources.conflicts import find_conflicts
-from dglcell.data.sources.measurements import Column, Measurements
-from dglcell.data.sources.replicates_config import ConflictConfig
-from dglcell.data.table import StrainTable
+from dglcell.data.sources.config import ConflictConfig
+from dglcell.data.sources.text_table import Genotypes
+from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import DataError
+
+# Measurements: what a reader of laboratory tables produces, row by row, before replicates are merged.
+
+
+Column = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """R rows: a genotype each, and what was measured of it.
+
+    Attributes:
+        genotypes: deleted genes of each row, query genes first, array gene last.
+        phenotypes: name → [R]; NaN where not measured.
+        provenance: where the rows came from.
+        p_values: phenotype → [R], where there are any.
+        sds: phenotype → [R] standard deviations, where there are any.
+        units: phenotype → unit.
+        crosses: [R] int64, equal where the same two strains were crossed, so that equal numbers are one measurement
+            listed twice; None where the source names genes only.
+    """
+
+    genotypes: Genotypes
+    phenotypes: dict[str, Column]
+    provenance: Provenance
+    p_values: dict[str, Column] = field(default_factory=dict)
+    sds: dict[str, Column] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
+    crosses: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.genotypes.genes)
+
+    def keep(self, chosen: NDArray[np.bool_], **counts: int) -> Measurements:
+        """The chosen rows; ``counts`` go into the provenance."""
+        kept = self.count(**counts)
+        if chosen.all():
+            return kept
+        return replace(
+            kept,
+            genotypes=Genotypes(self.genotypes.names, self.genotypes.genes[chosen]),
+            phenotypes={name: values[chosen] for name, values in self.phenotypes.items()},
+            p_values={name: values[chosen] for name, values in self.p_values.items()},
+            sds={name: values[chosen] for name, values in self.sds.items()},
+            crosses=None if self.crosses is None else self.crosses[chosen],
+        )
+
+    def count(self, **counts: int) -> Measurements:
+        """The same with more counts in the provenance."""
+        provenance = replace(self.provenance, counts={**self.provenance.counts, **counts})
+        return replace(self, provenance=provenance)
+
+
+def concatenate(parts: Sequence[Measurements], provenance: Provenance) -> Measurements:
+    """The rows of ``parts``, one part after the other; a phenotype that a part lacks is not measured in its rows.
+
+    Args:
+        parts: at least one.
+        provenance: of them all.
+    """
+
+    def together(column: Callable[[Measurements], dict[str, Column]]) -> dict[str, Column]:
+        names = dict.fromkeys(name for part in parts for name in column(part))
+        lacking = [np.full(len(part), np.nan, dtype=np.float32) for part in parts]
+        return {
+            name: np.concatenate([column(part).get(name, nan) for part, nan in zip(parts, lacking, strict=True)])
+            for name in names
+        }
+
+    units = {name: unit for part in reversed(parts) for name, unit in part.units.items()}
+    return Measurements(
+        genotypes=Genotypes.concatenate([part.genotypes for part in parts]),
+        phenotypes=together(lambda part: part.phenotypes),
+        provenance=provenance,
+        p_values=together(lambda part: part.p_values),
+        sds=together(lambda part: part.sds),
+        units=units,
+        crosses=_distinct_crosses(parts),
+    )
+
+
+def _distinct_crosses(parts: Sequence[Measurements]) -> NDArray[np.int64]:
+    """Crosses of different parts are different; a row whose strains are not named is a cross of its own."""
+    crosses, first = [], 0
+    for part in parts:
+        own = np.arange(len(part), dtype=np.int64) if part.crosses is None else part.crosses
+        crosses.append(own + first)
+        first += int(own.max(initial=-1)) + 1
+    return np.concatenate(crosses)
+
+
+# Rows of one strain that contradict each other: by sign, by size, or by the direction of the cross.
+
+
+@dataclass(frozen=True)
+class Conflicts:
+    """What was found.
+
+    Attributes:
+        strains: [S] whether rows of the strain contradict each other.
+        counts: by kind, for the provenance; empty where the source has no p-values.
+    """
+
+    strains: NDArray[np.bool_]
+    counts: dict[str, int]
+
+
+def find_conflicts(
+    rows: Measurements, keys: NDArray[np.int64], first: NDArray[np.int64], config: ConflictConfig
+) -> Conflicts:
+    """Compare the rows of each strain, in phenotypes that have p-values.
+
+    Two crosses of the same genes, A × B and B × A, are told apart by their array gene, which stands last.
+
+    Args:
+        rows: R measurements.
+        keys: [R] strain of each row, 0 … S − 1, by first appearance.
+        first: [S] first row of each strain.
+        config: when rows contradict each other.
+    """
+    sizes = np.bincount(keys, minlength=len(first))
+    repeated = np.flatnonzero(sizes[keys] > 1)
+    conflicting = np.zeros(len(first), dtype=bool)
+    if not rows.p_values:
+        return Conflicts(conflicting, {})
+    # Strains of several rows, numbered anew, their rows side by side.
+    order = repeated[np.argsort(keys[repeated], kind="stable")]
+    strains, starts, group = np.unique(keys[order], return_index=True, return_inverse=True)
+    groups = len(strains)
+    last = rows.genotypes.last(order)
+    turned = last != rows.genotypes.last(first[keys[order]])
+    opposite, apart, directions_apart = (np.zeros(groups, dtype=bool) for _ in range(3))
+    for name, p_values in rows.p_values.items():
+        values, significant = rows.phenotypes[name][order].astype(np.float64), p_values[order] < config.p
+        opposite |= _any(significant & (values < 0), group, groups) & _any(significant & (values > 0), group, groups)
+        if config.difference is not None and groups:
+            spread = np.fmax.reduceat(values, starts) - np.fmin.reduceat(values, starts)
+            apart |= spread > config.difference
+            between = _mean(values, ~turned, group, groups) - _mean(values, turned, group, groups)
+            directions_apart |= np.abs(between) > config.difference
+    conflicting[strains[opposite | apart]] = True
+    counts = {
+        "strains_of_opposite_significant_signs": int(opposite.sum()),
+        "strains_whose_rows_differ": int(apart.sum()),
+        "strains_crossed_both_ways": int(_any(turned, group, groups).sum()),
+        "strains_whose_ways_differ": int(directions_apart.sum()),
+    }
+    return Conflicts(conflicting, counts)
+
+
+def _any(flags: NDArray[np.bool_], group: NDArray[np.intp], groups: int) -> NDArray[np.bool_]:
+    """[groups] whether a row of the group has the flag."""
+    return np.bincount(group[flags], minlength=groups) > 0
+
+
+def _mean(
+    values: NDArray[np.float64], chosen: NDArray[np.bool_], group: NDArray[np.intp], groups: int
+) -> NDArray[np.float64]:
+    """[groups] mean over the chosen measured rows; NaN where there are none."""
+    chosen = chosen & ~np.isnan(values)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.bincount(group[chosen], values[chosen], groups) / np.bincount(group[chosen], minlength=groups)
+
+
+# Several measurements of one strain: averaged, with their spread, their number and their contradictions.
+
 
 MEAN, REFUSE = "mean", "refuse"
 

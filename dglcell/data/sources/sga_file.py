@@ -1,12 +1,9 @@
-"""Reading tables of synthetic genetic array (SGA) screens, chunk by chunk: text or spreadsheet, packed or not.
-
-Costanzo et al. (2016) and Kuzmin et al. (2018, 2020) publish the same table in slightly different words. Strain names
-become numbers as they are read, so that twenty million rows take less than a gigabyte.
-"""
+"""Reading tables of synthetic genetic array (SGA) screens, chunk by chunk: text or spreadsheet, packed or not."""
 
 from __future__ import annotations
 
 import csv
+import io
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +12,60 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.sources.counting_stream import CountingStream
-from dglcell.data.sources.raw_tables import FoundTable
+from dglcell.data.sources.screen_tables import FoundTable
 from dglcell.errors import DataError, MissingDependencyError, listing
 from dglcell.files import DAMAGE
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+# A stream of bytes that counts lines and separators as they pass, so that short rows do not go unnoticed.
+
+
+NEWLINE = b"\n"
+
+
+class CountingStream(io.RawIOBase):
+    """Passes on what it reads.
+
+    Args:
+        source: where the bytes come from.
+        separator: the byte that separates cells.
+
+    Attributes:
+        separators: how many have passed.
+        lines: how many lines have begun, the last one with or without an end.
+    """
+
+    def __init__(self, source: IO[bytes], separator: bytes) -> None:
+        super().__init__()
+        self._source = source
+        self._separator = separator
+        self._ended = True
+        self.separators = 0
+        self.lines = 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to ``size`` bytes, all where −1."""
+        block = self._source.read(size)
+        if block:
+            self.separators += block.count(self._separator)
+            # A line begins with the first byte after the end of another.
+            self.lines += block.count(NEWLINE) + self._ended - block.endswith(NEWLINE)
+            self._ended = block.endswith(NEWLINE)
+        return block
+
+
+# Reading tables of synthetic genetic array (SGA) screens, chunk by chunk: text or spreadsheet, packed or not.
+#
+# Costanzo et al. (2016) and Kuzmin et al. (2018, 2020) publish the same table in slightly different words. Strain names
+# become numbers as they are read, so that twenty million rows take less than a gigabyte.
+
 
 CHUNK_ROWS = 200_000
 NA_VALUES = ["", "NaN", "nan", "NA"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dglcell.graph.gene_set import GeneSet
 from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.raw_file import RawFile
+from dglcell.graph.vocabulary import GeneSet
 
 
 @dataclass(frozen=True)

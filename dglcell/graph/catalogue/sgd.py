@@ -14,9 +14,9 @@ The original project collected interactions and regulation gene by gene from SGD
 from __future__ import annotations
 
 from dglcell.graph.catalogue.entry import GeneSetSource, NetworkSource, Origin
-from dglcell.graph.gene_set import read_gff, read_sgd_features
 from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.raw_file import RawFile
+from dglcell.graph.vocabulary import read_gff, read_sgd_features
 
 LICENCE = "CC BY 4.0 (SGD)"
 CITATION = "Engel et al. 2022, Genetics 220:iyab224 (SGD)"

@@ -23,7 +23,7 @@ from dglcell.profiling.bench.run import Runner
 from dglcell.profiling.bench.setting import CONVS, GRID_BATCHES, GRID_HIDDEN, GRID_LAYERS, Setting, settings
 from dglcell.profiling.bench.subject import Subject, experiment_subject, random_subject
 from dglcell.profiling.bench.table import format_table
-from dglcell.training.device import check_device
+from dglcell.training.distributed import check_device
 
 HEADLINE_LARGE = (
     BASE,

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import ConfigError
-from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.edges import Edges
+from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.schema import GENE, gene_relation
 from dglcell.graph.vocabulary import Vocabulary
 

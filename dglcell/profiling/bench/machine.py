@@ -13,7 +13,7 @@ import torch
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.memory_use import available_memory
 from dglcell.profiling.bench.conditions import Conditions
-from dglcell.training.environment import environment, version_of
+from dglcell.run_directory import environment, version_of
 
 
 def describe_machine(command: str, cell: CellGraph, title: str, given: Conditions) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from dglcell.data.sources import screens
+from dglcell.data.sources import laboratory
+from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import load_laboratory
-from dglcell.data.sources.laboratory_config import LaboratoryConfig
 from dglcell.data.table import StrainTable
 
 Cell = str | float
@@ -110,11 +110,11 @@ def read(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, rows: Sequence[int] | None = None, **options: Any
 ) -> StrainTable:
     """Read a screen from small files in ``folder``, with these numbers of rows declared of its tables."""
-    screen = screens.LABORATORIES[name]
+    screen = laboratory.LABORATORIES[name]
     declared = rows or [None] * len(screen.tables)
     tables = {
         key: replace(table, copies=tuple(replace(copy, sha256=None, size=None) for copy in table.copies), rows=number)
         for (key, table), number in zip(screen.tables.items(), declared, strict=True)
     }
-    monkeypatch.setitem(screens.LABORATORIES, name, replace(screen, tables=tables))
+    monkeypatch.setitem(laboratory.LABORATORIES, name, replace(screen, tables=tables))
     return load_laboratory(name, LaboratoryConfig(**options), str(folder))

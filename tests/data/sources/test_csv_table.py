@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.sources.csv_config import CsvConfig
+from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.csv_table import load_csv
 from dglcell.data.sources.replicates import mean_and_sd
 from dglcell.data.table import StrainTable

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data.sources.design import cross, gene_sets, subsets
+from dglcell.data.sources.insilico import cross, gene_sets, subsets
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

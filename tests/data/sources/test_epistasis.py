@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.sources.epistasis import RESOLUTION, digenic, lethal, snap, trigenic
+from dglcell.data.sources.growth import RESOLUTION, digenic, lethal, snap, trigenic
 
 fitness = st.floats(0, 1.2)
 

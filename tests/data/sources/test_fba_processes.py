@@ -17,9 +17,8 @@ import pytest
 from cobra.io import load_model
 from numpy.typing import NDArray
 
-from dglcell.data.sources import fba_processes
-from dglcell.data.sources.fba import FluxProblem, FluxSolver
-from dglcell.data.sources.fba_processes import solve_all
+from dglcell.data.sources import fba
+from dglcell.data.sources.fba import FluxProblem, FluxSolver, solve_all
 from dglcell.errors import DataError
 from tests.integration.processes import PATIENCE, ended, is_running
 from tests.tiny import process_environment
@@ -30,10 +29,10 @@ MANY = 3_000_000
 SCRIPT = """\
 import sys
 from dglcell.cli import main
-from dglcell.data.sources import fba_processes
+from dglcell.data.sources import fba
 
 if __name__ == "__main__":
-    fba_processes.PROBE, fba_processes.WORTHWHILE_SECONDS = 5, 0.0
+    fba.PROBE, fba.WORTHWHILE_SECONDS = 5, 0.0
     sys.exit(main(sys.argv[1:]))
 """
 
@@ -53,8 +52,8 @@ def problem() -> FluxProblem:
 @pytest.fixture
 def blocked(problem: FluxProblem, monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.int64]]:
     """Sets of which nearly all are left to two processes."""
-    monkeypatch.setattr(fba_processes, "PROBE", 2)
-    monkeypatch.setattr(fba_processes, "WORTHWHILE_SECONDS", 0.0)
+    monkeypatch.setattr(fba, "PROBE", 2)
+    monkeypatch.setattr(fba, "WORTHWHILE_SECONDS", 0.0)
     each = [np.array([r]) for r in range(problem.shape[1])]
     return each * (MANY // len(each))
 

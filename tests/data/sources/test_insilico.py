@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from cobra.io import load_model
 
-from dglcell.data.sources import fba_processes
-from dglcell.data.sources.epistasis import lethal
+from dglcell.data.sources import fba
+from dglcell.data.sources.config import InSilicoConfig
+from dglcell.data.sources.growth import lethal
 from dglcell.data.sources.insilico import load_insilico
-from dglcell.data.sources.insilico_config import InSilicoConfig
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError, GraphError
 
@@ -112,8 +112,8 @@ def test_samples_depend_on_the_seed_only() -> None:
 
 
 def test_result_does_not_depend_on_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fba_processes, "PROBE", 5)
-    monkeypatch.setattr(fba_processes, "WORTHWHILE_SECONDS", 0.0)
+    monkeypatch.setattr(fba, "PROBE", 5)
+    monkeypatch.setattr(fba, "WORTHWHILE_SECONDS", 0.0)
     one = load_insilico(InSilicoConfig(triples="none", processes=1))
     assert_same(one, load_insilico(InSilicoConfig(triples="none", processes=2)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dglcell.data.sources.insilico_config import InSilicoConfig
+from dglcell.data.sources.config import InSilicoConfig
 from dglcell.errors import ConfigError
 
 

@@ -10,12 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dglcell.data.sources import SourceConfig, load_source, screens
-from dglcell.data.sources.laboratory import load_laboratory
-from dglcell.data.sources.laboratory_config import LaboratoryConfig
-from dglcell.data.sources.replicates_config import ConflictConfig
-from dglcell.data.sources.screen_csv import CsvScreen
-from dglcell.data.sources.screens import LABORATORIES
+from dglcell.data.sources import SourceConfig, laboratory, load_source
+from dglcell.data.sources.config import ConflictConfig, LaboratoryConfig
+from dglcell.data.sources.laboratory import LABORATORIES, load_laboratory
+from dglcell.data.sources.screen_tables import CsvScreen
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError
 from dglcell.files import sha256_file
@@ -33,7 +31,7 @@ def small(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *
     path.parent.mkdir()
     path.write_bytes(gzip.compress(text.encode()))
     declared = replace(table, copies=(replace(table.copies[0], sha256=sha256_file(path)),))
-    monkeypatch.setitem(screens.LABORATORIES, name, replace(LABORATORIES[name], tables={"all": declared}))
+    monkeypatch.setitem(laboratory.LABORATORIES, name, replace(LABORATORIES[name], tables={"all": declared}))
     return load_laboratory(name, LaboratoryConfig(**options), str(folder))  # type: ignore[arg-type]
 
 

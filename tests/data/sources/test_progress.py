@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dglcell.data.sources.progress import progress_bars
+from dglcell.data.sources.insilico import progress_bars
 
 
 def test_lines_are_logged_where_there_is_no_terminal(

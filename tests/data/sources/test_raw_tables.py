@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
-from dglcell.data.sources import fetch_source, list_sources, screens
+from dglcell.data.sources import fetch_source, laboratory, list_sources
+from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import load_laboratory
-from dglcell.data.sources.laboratory_config import LaboratoryConfig
-from dglcell.data.sources.raw_tables import RawTable, fetch_tables, find_tables, is_here
+from dglcell.data.sources.screen_tables import RawTable, fetch_tables, find_tables, is_here
 from dglcell.download import RemoteFile, record_path
 from dglcell.errors import ConfigError, DataError
 from tests.data.sources.sga_tables import KUZMIN2018, kuzmin, text
@@ -107,10 +107,10 @@ def test_only_screens_can_be_fetched(name: str) -> None:
 @pytest.fixture
 def kuzmin2018(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """The screen as a small file of this machine's server."""
-    screen = screens.LABORATORIES["kuzmin2018"]
+    screen = laboratory.LABORATORIES["kuzmin2018"]
     name = screen.tables["S1"].copies[0].name
     small = RawTable((RemoteFile(server.url("good"), name, None, len(CONTENT)),), rows=90)
-    monkeypatch.setitem(screens.LABORATORIES, "kuzmin2018", replace(screen, tables={"S1": small}))
+    monkeypatch.setitem(laboratory.LABORATORIES, "kuzmin2018", replace(screen, tables={"S1": small}))
     return server
 
 
@@ -157,7 +157,7 @@ def test_the_command_line_prints_addresses(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_every_screen_has_a_licence_and_a_citation_and_files_inside_the_raw_folder() -> None:
-    for screen in screens.LABORATORIES.values():
+    for screen in laboratory.LABORATORIES.values():
         assert screen.licence
         assert screen.citation
         assert screen.origin

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data.sources.genotypes import Genotypes
-from dglcell.data.sources.measurements import Measurements, concatenate
-from dglcell.data.sources.replicates import merge_replicates
-from dglcell.data.sources.replicates_config import ConflictConfig
+from dglcell.data.sources.config import ConflictConfig
+from dglcell.data.sources.replicates import Measurements, concatenate, merge_replicates
+from dglcell.data.sources.text_table import Genotypes
 from dglcell.data.table import Provenance
 from dglcell.errors import DataError
 from tests.data.strain_tables import gene_lists

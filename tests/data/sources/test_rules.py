@@ -8,7 +8,7 @@ from cobra.io import load_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data.sources.rules import KnockoutRules
+from dglcell.data.sources.growth import KnockoutRules
 
 GENES = [f"g{i}" for i in range(6)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from dglcell.data.report import format_stats
 from dglcell.data.sources import SourceConfig, load_source
-from dglcell.data.sources.replicates_config import ConflictConfig
+from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.store_build import build_store
 from dglcell.errors import DataError
 from tests.data.sources.sga_tables import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dglcell.data.sources import sga_file
-from dglcell.data.sources.raw_tables import FoundTable, RawTable
+from dglcell.data.sources.screen_tables import FoundTable, RawTable
 from dglcell.data.sources.sga_file import SgaRows, read_sga
 from dglcell.download import RemoteFile
 from dglcell.errors import DataError, MissingDependencyError

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.data.sources.sga_strains import parse_strain, strain_genes
+from dglcell.data.sources.screen_sga import parse_strain, strain_genes
 from dglcell.errors import DataError
-from dglcell.graph.names import read_aliases
-from dglcell.graph.vocabulary import AliasTable
+from dglcell.graph.vocabulary import AliasTable, read_aliases
 
 NONE = AliasTable.empty()
 NAMES = [

@@ -9,10 +9,8 @@ import pytest
 
 from dglcell.config_io import load_config
 from dglcell.data.sources import SourceConfig, UnionConfig, load_source, source_files
-from dglcell.data.sources.csv_config import CsvConfig
-from dglcell.data.sources.laboratory_config import LaboratoryConfig
-from dglcell.data.sources.replicates_config import ConflictConfig
-from dglcell.data.sources.union_config import PartConfig
+from dglcell.data.sources.config import ConflictConfig, CsvConfig, LaboratoryConfig
+from dglcell.data.sources.union import PartConfig
 from dglcell.errors import ConfigError, DataError
 from dglcell.files import sha256_file
 from dglcell.training.prepare import store_path

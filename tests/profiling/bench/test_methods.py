@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.edges import Edges
+from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.kernels.spmm import KERNELS
 from dglcell.profiling.bench.methods import choose_methods, methods
 from dglcell.profiling.bench.methods.dango import build_dango, six_networks

@@ -10,7 +10,7 @@ from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.profiling.bench.methods.method import Method
 from dglcell.profiling.bench.workload import Workload
-from dglcell.training.calibrate import choose
+from dglcell.training.autotune import choose
 
 
 class Ours(Method):

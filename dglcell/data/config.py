@@ -1,0 +1,175 @@
+"""What an experiment says about its split, and about strains that are read as they are needed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from dglcell.data.partition import PARTS
+from dglcell.errors import ConfigError
+
+# What a configuration can say of a split.
+
+
+KINDS = {
+    "random": "the test part is more of the same: its genes, and in trigenic screens its query pairs, occur in "
+    "training, so that a good result may be memory of these, and says nothing about new ones",
+    "stratified": "as a random split: test genes and query pairs occur in training; rare numbers of deletions and "
+    "rarely measured phenotypes have their share of every part",
+    "pair_disjoint": "test query pairs are new to the model, their genes need not be: it shows what carries over to "
+    "another query strain, not to new genes; among double mutants alone it is a random split",
+    "gene_disjoint": "every test strain has a gene that no training strain deletes (rule `all`: has such genes alone), "
+    "so that only the cell graph can tell of it; the model was chosen on genes that are new in the same way",
+    "gene_split_1": "every test strain has a gene that no training strain deletes; the model was chosen on strains of "
+    "training genes, which look easier than the test",
+    "gene_split_2": "test strains have only genes that no training strain deletes; the model was chosen on strains of "
+    "training genes, which look easier than the test",
+    "file": "whatever the file was made for",
+}
+"""Name of a kind → what its test part can show, and what it cannot."""
+
+FOLDED = ("random", "stratified", "pair_disjoint", "gene_disjoint")
+GENE_SPLITS = {"gene_split_1": ("any", 40), "gene_split_2": ("all", 400)}
+"""Gene splits of DANGO → which strains are test by their test genes, and how many genes it draws."""
+
+GENES_RULES = ("any", "all")
+METABOLIC = "metabolic"
+TAKES = ("singles_first", "proportional")
+UNLISTED = ("refuse", "unused")
+MAX_FOLDS = 100
+
+
+@dataclass
+class SubsetConfig:
+    """Keep only some strains of a split, in the proportions of its parts."""
+
+    size: int = 1000  # strains to keep, in all parts together
+    genes: str | None = None  # keep only strains that delete one of: metabolic, or a file with one gene name a line
+    take: str = "singles_first"  # singles_first: then evenly over numbers of deletions | proportional
+
+    def validate(self, key: str = "split.subset") -> None:
+        """Raises ConfigError if a value is out of range."""
+        if self.size < len(PARTS):
+            raise ConfigError(
+                f"`{key}.size` is too small",
+                got=self.size,
+                expected=f"{len(PARTS)} or more, one for each part",
+            )
+        check_choice(f"{key}.take", self.take, TAKES)
+
+
+@dataclass
+class SplitConfig:
+    """How strains are divided into training, validation and test."""
+
+    kind: str = "random"  # random, stratified, pair_disjoint, gene_disjoint, gene_split_1, gene_split_2 or file
+    fractions: list[float] = field(default_factory=lambda: [0.8, 0.1, 0.1])  # training, validation, test
+    seed: int = 42  # of the shuffle
+    by_deletions: bool = True  # random, pair_disjoint, gene_split: meet the fractions for each number of deletions
+    genes_rule: str = "any"  # gene_disjoint: a strain is test if any, or all, of its genes are test genes
+    folds: int | None = None  # cross-validation: this many equal folds instead of fractions
+    fold: int | None = None  # 0 … folds - 1: this one is test, the next one validation
+    test_genes: int | None = None  # gene_split_1, gene_split_2: genes held out; 40 and 400 where null
+    path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with strain numbers
+    unlisted: str = "refuse"  # file: strains that a JSON file does not list: refuse | unused
+    subset: SubsetConfig | None = None  # keep only some strains
+
+    def validate(self, key: str = "split") -> None:
+        """Raises ConfigError if a value is unknown or out of range, or two contradict each other."""
+        check_choice(f"{key}.kind", self.kind, tuple(KINDS))
+        check_choice(f"{key}.genes_rule", self.genes_rule, GENES_RULES)
+        check_choice(f"{key}.unlisted", self.unlisted, UNLISTED)
+        if (
+            len(self.fractions) != len(PARTS)
+            or min(self.fractions) <= 0
+            or not math.isclose(sum(self.fractions), 1.0, abs_tol=1e-6)
+        ):
+            raise ConfigError(
+                f"`{key}.fractions` do not divide the strains",
+                got=list(self.fractions),
+                expected="three positive numbers (training, validation, test) that sum to 1",
+                do=f"for example `{key}.fractions=[0.8,0.1,0.1]`",
+            )
+        self._validate_folds(key)
+        self._validate_kind(key)
+        if self.subset is not None:
+            self.subset.validate(f"{key}.subset")
+
+    def _validate_folds(self, key: str) -> None:
+        if (self.folds is None) != (self.fold is None):
+            raise ConfigError(
+                f"`{key}.folds` and `{key}.fold` go together",
+                got=f"folds {self.folds}, fold {self.fold}",
+                do=f"for example `{key}.folds=5 {key}.fold=0`",
+            )
+        if self.folds is None or self.fold is None:
+            return
+        if self.kind not in FOLDED:
+            raise ConfigError(f"a {self.kind} split has no folds", got=f"`{key}.folds: {self.folds}`", expected="null")
+        if not 3 <= self.folds <= MAX_FOLDS:
+            raise ConfigError(f"`{key}.folds` is out of range", got=self.folds, expected=f"3 … {MAX_FOLDS}")
+        if not 0 <= self.fold < self.folds:
+            raise ConfigError(f"`{key}.fold` is out of range", got=self.fold, expected=f"0 … {self.folds - 1}")
+
+    def _validate_kind(self, key: str) -> None:
+        if self.test_genes is not None and self.kind not in GENE_SPLITS:
+            raise ConfigError(
+                f"`{key}.test_genes` is for gene splits", got=self.kind, expected=" or ".join(GENE_SPLITS)
+            )
+        if self.test_genes is not None and self.test_genes < 1:
+            raise ConfigError(f"`{key}.test_genes` is too small", got=self.test_genes, expected="1 or more")
+        if (self.kind == "file") != (self.path is not None):
+            raise ConfigError(
+                f"`{key}.kind: file` and `{key}.path` go together",
+                got=f"kind {self.kind}, path {self.path}",
+                do=f"give both, or another kind and `{key}.path: null`",
+            )
+
+
+def check_choice(key: str, value: str, known: tuple[str, ...]) -> None:
+    """Raises ConfigError if ``value`` is none of ``known``."""
+    if value not in known:
+        raise ConfigError(f"`{key}` is unknown", got=value, expected=" or ".join(known))
+
+
+STREAMED_KINDS = ("random", "file")
+"""Those that need no more than a pass over the store at a time."""
+
+
+def check_streamed_split(config: SplitConfig) -> None:
+    """Refuse splits that need all strains at once.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    if config.kind not in STREAMED_KINDS:
+        raise ConfigError(
+            f"`split.kind: {config.kind}` needs all strains in memory, and `data.streaming` keeps them out",
+            expected=" or ".join(STREAMED_KINDS),
+            do="make the split once with `data.streaming: null`, and give the run's split.npz as `split.path` with "
+            "`split.kind: file`",
+        )
+    if config.subset is not None:
+        raise ConfigError(
+            "`split.subset` needs all strains in memory, and `data.streaming` keeps them out",
+            do="set `data.streaming: null`: a subset fits into memory; or give a split that was saved with its subset "
+            "(`split.kind: file`)",
+        )
+
+
+# What a configuration can say of a training part that is read from disk as it is needed.
+
+
+@dataclass
+class StreamingConfig:
+    """Read training strains block by block, for stores larger than memory."""
+
+    window: int = 262_144  # strains that are shuffled together; memory grows with it
+    readers: int = 2  # threads that read ahead, a window each
+
+    def validate(self, key: str = "data.streaming") -> None:
+        """Raises ConfigError if a value is out of range."""
+        for name in ("window", "readers"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ConfigError(f"`{key}.{name}` is too small", got=value, expected="1 or more")

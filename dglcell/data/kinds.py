@@ -1,3 +1,0 @@
-"""Kinds of labels."""
-
-REGRESSION, CLASSIFICATION = "regression", "classification"

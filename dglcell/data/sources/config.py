@@ -1,0 +1,337 @@
+"""What an experiment says about where its strains come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from dglcell.errors import ConfigError, listing
+
+# Configuration of what happens to rows that do not agree.
+
+
+CONFLICT_POLICIES = ("mean", "drop", "refuse")
+
+
+@dataclass
+class ConflictConfig:
+    """Rows of the same genes that contradict each other, in phenotypes with p-values. They are counted in any case.
+
+    Two rows contradict each other if both are significant and of opposite sign, or if they differ by more than
+    ``difference``. The default is the distance between the cut-offs −0.08 and 0.08, at which Costanzo et al. (2016)
+    call an interaction negative or positive.
+
+    Attributes:
+        policy: ``mean`` averages them like any other rows, ``drop`` leaves the strain out, ``refuse`` stops.
+        p: rows with a smaller p-value are significant.
+        difference: largest difference that is no contradiction; null for any.
+    """
+
+    policy: str = "mean"
+    p: float = 0.05
+    difference: float | None = 0.16
+
+    def validate(self, key: str) -> None:
+        """Check the values.
+
+        Args:
+            key: where this section is, for the message.
+
+        Raises:
+            ConfigError: a value is out of range.
+        """
+        if self.policy not in CONFLICT_POLICIES:
+            raise ConfigError(
+                f"`{key}.policy` has an unknown value", got=repr(self.policy), expected=" or ".join(CONFLICT_POLICIES)
+            )
+        if not 0 < self.p <= 1:
+            raise ConfigError(f"`{key}.p` is no p-value", got=self.p, expected="above 0, at most 1")
+        if self.difference is not None and self.difference <= 0:
+            raise ConfigError(f"`{key}.difference` must be positive", got=self.difference, do="use null for any")
+
+
+# Configuration of tables of strains in text files.
+
+
+MISSING_POLICIES = ("refuse", "drop")
+REPLICATE_POLICIES = ("mean", "refuse")
+SEPARATORS = ("auto", ",", "\t", ";")
+
+
+@dataclass
+class CsvConfig:
+    """A table of strains, one per row, with a header; plain or gzipped.
+
+    Attributes:
+        path: the file; relative paths are looked up in the raw folder too.
+        genes: the columns of deleted genes, query genes first, array gene last; an empty cell deletes
+            nothing. A single column may hold several genes, separated by ``;``.
+        phenotypes: phenotype name → column.
+        p_values: phenotype name → column.
+        sds: phenotype name → column of standard deviations over replicates.
+        units: phenotype name → unit.
+        separator: a comma, tab or semicolon; ``auto`` takes the one that the header holds most often.
+        aliases: table with columns Strain, Orf, Common, Allele (or ``systematic`` and others) that maps
+            other names to systematic ones.
+        where: column → value; other rows are left out.
+        ignore_genes: genes that do not count as deleted, such as a marker locus.
+        missing: what to do with rows without any phenotype: ``refuse`` or ``drop``.
+        replicates: what to do with rows of the same genes: ``mean`` (with their standard deviation), or
+            ``refuse``.
+        conflicts: what to do with rows of the same genes that contradict each other.
+        na_values: cells that mean "not measured".
+    """
+
+    path: str = ""
+    genes: list[str] = field(default_factory=list)
+    phenotypes: dict[str, str] = field(default_factory=dict)
+    p_values: dict[str, str] = field(default_factory=dict)
+    sds: dict[str, str] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
+    separator: str = "auto"
+    aliases: str | None = None
+    where: dict[str, str] = field(default_factory=dict)
+    ignore_genes: list[str] = field(default_factory=list)
+    missing: str = "refuse"
+    replicates: str = "mean"
+    conflicts: ConflictConfig = field(default_factory=ConflictConfig)
+    na_values: list[str] = field(default_factory=lambda: ["", "NA", "NaN", "nan"])
+
+    def validate(self, where: str = "data.source.csv") -> None:
+        """Check the keys against each other.
+
+        Args:
+            where: this section is, for the message.
+
+        Raises:
+            ConfigError: a key is missing or wrong.
+        """
+        for key, value, example in (
+            ("path", self.path, "strains.csv"),
+            ("genes", self.genes, "[gene_1, gene_2]"),
+            ("phenotypes", self.phenotypes, "{fitness: fitness}"),
+        ):
+            if not value:
+                raise ConfigError(f"the CSV source needs `{where}.{key}`", do=f"set e.g. `{where}.{key}: {example}`")
+        self.conflicts.validate(f"{where}.conflicts")
+        if len(set(self.genes)) < len(self.genes):
+            raise ConfigError(f"`{where}.genes` names a column twice", got=listing(self.genes))
+        for key, columns in (("p_values", self.p_values), ("sds", self.sds), ("units", self.units)):
+            stray = sorted(set(columns) - set(self.phenotypes))
+            if stray:
+                raise ConfigError(
+                    f"`{where}.{key}` names phenotypes that `phenotypes` beside it does not",
+                    got=listing(stray),
+                    expected=listing(self.phenotypes),
+                )
+        for key, policy, policies in (
+            ("missing", self.missing, MISSING_POLICIES),
+            ("replicates", self.replicates, REPLICATE_POLICIES),
+            ("separator", self.separator, SEPARATORS),
+        ):
+            if policy not in policies:
+                raise ConfigError(
+                    f"`{where}.{key}` has an unknown value",
+                    got=repr(policy),
+                    expected=" or ".join(map(repr, policies)),
+                )
+
+
+# Configuration of the in-silico screen; apart from it, so that reading a configuration needs no cobra.
+
+
+DESIGNS = ("subsets", "query")
+
+
+@dataclass
+class InSilicoConfig:
+    """An in-silico screen.
+
+    Attributes:
+        model: a model that cobra ships (``textbook``, ``iJO1366``) or a model file.
+        design: ``subsets``: all or sampled gene sets. ``query``: query pairs crossed with an array, as in the
+            trigenic laboratory screens.
+        singles: list the single deletions of every gene.
+        pairs: ``all``, ``none`` or a number to sample. In the query design ``all`` lists the digenic controls.
+        triples: ``all``, ``none`` or a number to sample. The query design lists all its crosses.
+        query_pairs: number of viable query pairs of the query design.
+        array_size: number of array genes of the query design; all genes if null.
+        seed: of every random choice.
+        tolerance: of the solver; 1e-9 is needed for yeast-GEM.
+        time_limit: seconds for one linear program; a strain that needs longer has no fitness.
+        processes: 0 for as many as there are CPUs; the result does not depend on it.
+    """
+
+    model: str = "textbook"
+    design: str = "subsets"
+    singles: bool = True
+    pairs: str = "all"
+    triples: str = "all"
+    query_pairs: int | None = None
+    array_size: int | None = None
+    seed: int = 0
+    tolerance: float = 1e-9
+    time_limit: float = 60.0
+    processes: int = 0
+
+    def validate(self) -> None:
+        """Check the keys against each other.
+
+        Raises:
+            ConfigError: a key is wrong.
+        """
+        if self.design not in DESIGNS:
+            raise ConfigError(
+                "`data.source.insilico.design` is not a design", got=self.design, expected=" or ".join(DESIGNS)
+            )
+        for key, amount in (("pairs", self.pairs), ("triples", self.triples)):
+            if amount not in ("all", "none") and not (str(amount).isdecimal() and int(amount) > 0):
+                raise ConfigError(
+                    f"`data.source.insilico.{key}` is not an amount",
+                    got=amount,
+                    expected="all, none or a positive number",
+                )
+        for key, value in (("tolerance", self.tolerance), ("time_limit", self.time_limit)):
+            if not value > 0:
+                raise ConfigError(f"`data.source.insilico.{key}` must be positive", got=value)
+        if self.processes < 0:
+            raise ConfigError("`data.source.insilico.processes` is negative", got=self.processes, expected="0 or more")
+        if self.design == "query":
+            self._validate_query()
+        else:
+            self._validate_subsets()
+
+    def _validate_query(self) -> None:
+        if self.query_pairs is None or self.query_pairs < 1:
+            raise ConfigError(
+                "the query design needs `data.source.insilico.query_pairs`",
+                got=self.query_pairs,
+                expected="a positive number",
+            )
+        if self.array_size is not None and self.array_size < 1:
+            raise ConfigError("`data.source.insilico.array_size` is not positive", got=self.array_size)
+        if self.pairs not in ("all", "none") or self.triples != "all":
+            raise ConfigError(
+                "the query design lists all its crosses",
+                got=f"pairs: {self.pairs}, triples: {self.triples}",
+                expected="triples: all, and pairs: all (with digenic controls) or none",
+            )
+
+    def _validate_subsets(self) -> None:
+        for key, value in (("query_pairs", self.query_pairs), ("array_size", self.array_size)):
+            if value is not None:
+                raise ConfigError(
+                    f"`data.source.insilico.{key}` belongs to the query design",
+                    got=value,
+                    do="set `data.source.insilico.design: query`, or leave the key out",
+                )
+        if not self.singles and self.pairs == self.triples == "none":
+            raise ConfigError(
+                "the in-silico screen has no strains",
+                expected="singles, pairs or triples",
+                do="set `data.source.insilico.singles: true` or give `pairs` or `triples`",
+            )
+
+
+# Configuration of the published laboratory screens.
+
+
+DIGENIC, TRIGENIC = "digenic", "trigenic"
+TEMPERATURES = (26, 30)
+ARRAY_TYPES = ("DMA26", "DMA30", "TSA26", "TSA30")
+ALL, ANY = "all", "any"
+EVERY_SCREEN = ("missing", "replicates", "conflicts", "keep_marker_locus", "p_below", "genes", "genes_required")
+"""Keys that apply whatever the file looks like."""
+
+
+@dataclass
+class LaboratoryConfig:
+    """Which rows of a laboratory screen count, and how they become strains.
+
+    A key that a screen's file cannot answer is refused.
+
+    Attributes:
+        tables: tables of the publication that are read, e.g. ``[S1, S3]`` or ``[NxN]``; all where empty.
+        where: column of the file → value; other rows are left out.
+        kind: ``digenic`` or ``trigenic`` rows only; both where null.
+        temperature: rows measured at 26 or 30 °C only; both where null.
+        array_types: arrays whose rows count, of ``DMA26``, ``DMA30``, ``TSA26``, ``TSA30``; all where empty.
+        deletions_only: leave out rows with an allele that is no deletion (temperature-sensitive, DAmP, suppressor).
+            A deletion strain that carries a mapped suppressor counts as a deletion.
+        p_below: rows with a p-value below this only; all where null.
+        genes: list of genes, one per line, as a path; relative paths are looked up in the raw folder too.
+        genes_required: rows stay if ``all`` or ``any`` of their genes are in ``genes``.
+        aliases: table with columns Strain, Orf, Common, Allele that maps strain names to systematic names; where null,
+            the systematic name is what stands before the underscore.
+        missing: rows without a phenotype: ``refuse`` or ``drop``.
+        replicates: rows of the same genes: ``mean`` or ``refuse``.
+        conflicts: rows of the same genes that contradict each other.
+        keep_marker_locus: count HO, the marker locus of single-mutant controls, as a deleted gene.
+    """
+
+    tables: list[str] = field(default_factory=list)
+    where: dict[str, str] = field(default_factory=dict)
+    kind: str | None = None
+    temperature: int | None = None
+    array_types: list[str] = field(default_factory=list)
+    deletions_only: bool = False
+    p_below: float | None = None
+    genes: str | None = None
+    genes_required: str = ALL
+    aliases: str | None = None
+    missing: str = "refuse"
+    replicates: str = "mean"
+    conflicts: ConflictConfig = field(default_factory=ConflictConfig)
+    keep_marker_locus: bool = False
+
+    def validate(self, key: str = "data.source.laboratory") -> None:
+        """Check the values.
+
+        Args:
+            key: where this section is, for the message.
+
+        Raises:
+            ConfigError: a value is unknown or out of range.
+        """
+        for name, allowed in (
+            ("kind", (None, DIGENIC, TRIGENIC)),
+            ("temperature", (None, *TEMPERATURES)),
+            ("genes_required", (ALL, ANY)),
+            ("missing", MISSING_POLICIES),
+            ("replicates", REPLICATE_POLICIES),
+        ):
+            value = getattr(self, name)
+            if value not in allowed:
+                expected = " or ".join("null" if one is None else str(one) for one in allowed)
+                raise ConfigError(f"`{key}.{name}` has an unknown value", got=value, expected=expected)
+        stray = [array for array in self.array_types if array not in ARRAY_TYPES]
+        if stray:
+            raise ConfigError(
+                f"`{key}.array_types` names unknown arrays",
+                got=listing(stray),
+                expected=f"among {listing(ARRAY_TYPES)}",
+            )
+        if self.p_below is not None and not 0 < self.p_below <= 1:
+            raise ConfigError(f"`{key}.p_below` is no p-value", got=self.p_below, expected="above 0, at most 1")
+        self.conflicts.validate(f"{key}.conflicts")
+
+    def check_applies(self, screen: str, options: tuple[str, ...], key: str = "data.source.laboratory") -> None:
+        """Refuse keys that were set and mean nothing for a screen.
+
+        Args:
+            screen: its name.
+            options: the keys that apply to it, besides ``EVERY_SCREEN``.
+            key: where this section is, for the message.
+
+        Raises:
+            ConfigError: a key was set that does not apply.
+        """
+        default = LaboratoryConfig()
+        applicable = (*EVERY_SCREEN, *options)
+        for option in fields(self):
+            name = option.name
+            if name not in applicable and getattr(self, name) != getattr(default, name):
+                raise ConfigError(
+                    f"`{key}.{name}` does not apply to '{screen}': its file does not say",
+                    got=getattr(self, name),
+                    do=f"remove the key; those that apply are {', '.join(applicable)}",
+                )

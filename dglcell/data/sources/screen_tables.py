@@ -1,0 +1,362 @@
+"""Raw tables of published screens: where they are, and those with a row or a column for each gene."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from lzma import LZMAError
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, cast
+
+import numpy as np
+
+from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
+from dglcell.data.sources.csv_table import measure_rows
+from dglcell.data.sources.replicates import Measurements
+from dglcell.data.sources.text_table import Genotypes, Rows, read_rows
+from dglcell.data.table import Provenance
+from dglcell.download import RemoteFile, check_file, fetch, read_record
+from dglcell.errors import DataError, MissingDependencyError
+from dglcell.files import DAMAGE, RAW_VARIABLE, find_raw, raw_folder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# Raw tables of publications: where they are, how they are fetched, and their bytes.
+
+
+log = logging.getLogger(__name__)
+
+GZIP_MAGIC, ZIP_SUFFIX = b"\x1f\x8b", ".zip"
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """A table of a publication.
+
+    Attributes:
+        copies: the files it can be read from, each the table itself or an archive that holds it; the first that is
+            there is used. Several copies of one name are several addresses of one file.
+        member: name of the table inside an archive, without folders.
+        rows: number of its rows, without the header; None where unknown.
+    """
+
+    copies: tuple[RemoteFile, ...]
+    member: str = ""
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class FoundTable:
+    """A table that is here.
+
+    Attributes:
+        table: what it is.
+        path: the file, or the archive that holds it.
+        sha256: of that file.
+        trust: how it is known that this is the right file.
+    """
+
+    table: RawTable
+    path: Path
+    sha256: str
+    trust: str
+
+    @property
+    def name(self) -> str:
+        """What the table is called, with the archive it is in."""
+        return f"{self.path.name}/{self.table.member}" if self.path.suffix == ZIP_SUFFIX else self.path.name
+
+    @property
+    def is_sheet(self) -> bool:
+        """Whether it is a spreadsheet."""
+        return PurePosixPath(self.name).suffix == ".xlsx"
+
+    def open(self) -> IO[bytes]:
+        """Its bytes, unpacked.
+
+        Raises:
+            DataError: the archive is damaged or lacks the table.
+        """
+        if self.path.suffix == ZIP_SUFFIX:
+            return self._open_member()
+        with open(self.path, "rb") as file:
+            packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+        return cast(IO[bytes], gzip.open(self.path, "rb")) if packed else open(self.path, "rb")
+
+    def _open_member(self) -> IO[bytes]:
+        try:
+            archive = zipfile.ZipFile(self.path)
+        except zipfile.BadZipFile as error:
+            raise DataError(f"'{self.path}' is no zip archive", got=error, do="copy or download it again") from None
+        inside = [name for name in archive.namelist() if PurePosixPath(name).name == self.table.member]
+        if not inside:
+            raise DataError(
+                f"'{self.path}' lacks '{self.table.member}'",
+                got=", ".join(archive.namelist()) or "an empty archive",
+                do="download it again, or unpack the table beside it",
+            )
+        return archive.open(inside[0])
+
+
+def find_tables(tables: Iterable[RawTable], raw: str | None) -> list[FoundTable]:
+    """The files of tables, checked against their hashes.
+
+    Args:
+        tables: what is wanted.
+        raw: the raw folder; the environment variable ``DGLCELL_RAW`` where None.
+
+    Raises:
+        DataError: a table is not there, or its file is not the one it should be.
+    """
+    known: dict[Path, str] = {}
+    found = []
+    for table in tables:
+        path, copy = locate(table, raw)
+        if path not in known:
+            known[path] = check_file(copy, path)
+        found.append(FoundTable(table, path, known[path], _trust(copy, path)))
+    return found
+
+
+def _trust(copy: RemoteFile, path: Path) -> str:
+    record = read_record(path)
+    if copy.sha256 is not None:
+        return "the hash is the declared one"
+    if record is not None:
+        return f"no hash is declared; this is the file first downloaded from {record.url} on {record.fetched}"
+    return "no hash is declared, and the file was put there by hand"
+
+
+def locate(table: RawTable, raw: str | None) -> tuple[Path, RemoteFile]:
+    """The file of the first copy of a table that is here.
+
+    Raises:
+        DataError: none is.
+    """
+    for copy in table.copies:
+        try:
+            return find_raw(copy.name, raw), copy
+        except DataError:
+            continue
+    names = dict.fromkeys(copy.name for copy in table.copies)
+    folder = raw_folder(raw)
+    urls = [copy.url for copy in table.copies if copy.url]
+    raise DataError(
+        f"raw file '{next(iter(names))}' not found",
+        got=f"a raw folder '{folder}' without it" if folder else "no raw folder",
+        expected=" or ".join(f"'{name}'" for name in names),
+        do=f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it"
+        + (f"; `dglcell data fetch` downloads it from {urls[0]}" if urls else ""),
+    )
+
+
+def is_here(tables: Iterable[RawTable], raw: str | None) -> bool:
+    """Whether a file of each table is there; its hash is not looked at."""
+    try:
+        for table in tables:
+            locate(table, raw)
+    except DataError:
+        return False
+    return True
+
+
+def fetch_tables(tables: Iterable[RawTable], raw: str | None) -> list[Path]:
+    """Download what is not there yet, and check what is.
+
+    Raises:
+        DataError: no raw folder is given, a table has no address, or no address gives the right file.
+        MissingDependencyError: pooch is not installed.
+    """
+    folder = raw_folder(raw)
+    if folder is None:
+        raise DataError("no folder for raw files", do=f"pass `--raw DIR`, or set `{RAW_VARIABLE}`")
+    paths = []
+    for table in tables:
+        if is_here([table], raw):
+            path, copy = locate(table, raw)
+            check_file(copy, path)
+        else:
+            path = _fetch_any(table, folder)
+        paths.append(path)
+    return list(dict.fromkeys(paths))
+
+
+def _fetch_any(table: RawTable, folder: Path) -> Path:
+    copies = [copy for copy in table.copies if copy.url]
+    if not copies:
+        raise DataError(
+            f"'{table.copies[0].name}' cannot be downloaded: it was brought into this form by hand",
+            do=f"put it at '{folder / table.copies[0].name}'",
+        )
+    for copy in copies[:-1]:
+        try:
+            return fetch(copy, folder)
+        except DataError as error:
+            log.warning("%s\nthe next address is tried", error)
+    return fetch(copies[-1], folder)
+
+
+# Screens that were brought into a CSV table with a column for each gene.
+
+
+KIND = "kind"
+
+
+@dataclass(frozen=True)
+class CsvScreen:
+    """How such a table is read.
+
+    Attributes:
+        columns: genes, phenotypes and what belongs to them; its ``path`` is not used.
+        prepare: adds columns that ``columns`` names, computed from those of the file, or removes copies of rows.
+        count: column whose values are counted in the provenance.
+    """
+
+    columns: CsvConfig
+    prepare: Callable[[Rows], Rows] | None = None
+    count: str | None = None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Keys of the laboratory section that apply."""
+        return ("where", "kind") if self.count == KIND else ("where",)
+
+    def read(
+        self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
+    ) -> Measurements:
+        """The rows of the only table."""
+        rows = read_rows(tables[0].path)
+        counts = {}
+        if self.count:
+            values = rows.frame[self.count].value_counts().sort_index()
+            counts = {f"rows_{self.count}_{value}": int(n) for value, n in values.items()}
+        if self.prepare:
+            prepared = self.prepare(rows)
+            counts["rows_listed_before"] = len(rows) - len(prepared)
+            rows = prepared
+        columns = replace(
+            self.columns,
+            where={**config.where, **({KIND: config.kind} if config.kind else {})},
+            missing=config.missing,
+            replicates=config.replicates,
+            ignore_genes=[] if config.keep_marker_locus else self.columns.ignore_genes,
+        )
+        return measure_rows(rows, columns, replace(provenance, counts=counts))
+
+
+def score_by_kind(rows: Rows) -> Rows:
+    """``score`` and ``p`` are those of epsilon in digenic rows and of tau in trigenic rows."""
+    frame = rows.frame.copy()
+    for kind in ("digenic", "trigenic"):
+        chosen = frame[KIND] == kind
+        frame[f"{kind}_score"] = frame["score"].where(chosen, "")
+        frame[f"{kind}_p"] = frame["p"].where(chosen, "")
+    return replace(rows, frame=frame)
+
+
+def share_negative(rows: Rows) -> Rows:
+    """The share of a genotype's significant interactions that are negative: 1, 0, or between for mixed ones."""
+    negative, other = (rows.frame[column].astype(int) for column in ("n_negative", "n_not_negative"))
+    return replace(rows, frame=rows.frame.assign(share_negative=(negative / (negative + other)).astype(str)))
+
+
+def either_direction(rows: Rows) -> Rows:
+    """``interact`` counts the directions, query × array, in which the pair interacted: 0, 1 or 2."""
+    rows = without_copies(rows, "query", "array", "interact")
+    return replace(rows, frame=rows.frame.assign(any_direction=rows.frame["interact"].replace("2", "1")))
+
+
+def without_copies(rows: Rows, gene_a: str, gene_b: str, value: str) -> Rows:
+    """Leave out rows that repeat a pair, in either order, with the same value: one measurement listed twice."""
+    ordered = np.sort(rows.frame[[gene_a, gene_b]].to_numpy(dtype=str), axis=1)
+    copies = rows.frame.assign(first=ordered[:, 0], second=ordered[:, 1]).duplicated(["first", "second", value])
+    return rows.keep(~copies.to_numpy())
+
+
+# Screens published as a square matrix of scores between genes: R data, or a text table with a gene in each header.
+
+
+@dataclass(frozen=True)
+class MatrixScreen:
+    """How such a matrix is read.
+
+    A pair stands in it twice, as row × column and as column × row; the same number in both counts once. The diagonal
+    does not count.
+
+    Attributes:
+        phenotype: what the numbers are.
+        variable: name of the matrix in a file of R data.
+        options: keys of the laboratory section that apply.
+    """
+
+    phenotype: str
+    variable: str
+    options: tuple[str, ...] = ()
+
+    def read(
+        self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
+    ) -> Measurements:
+        """The scored pairs."""
+        found = tables[0]
+        matrix = _read_r(found, self.variable) if found.path.suffix == ".rda" else _read_text(found)
+        names = [str(name).strip() for name in matrix.index]
+        if names != [str(name).strip() for name in matrix.columns] or len(set(names)) < len(names):
+            raise DataError(
+                f"'{found.name}' is no matrix between genes",
+                got=f"{matrix.shape[0]:,} rows and {matrix.shape[1]:,} columns",
+                expected="the same distinct genes, in the same order, above and beside it",
+                do="use the table as it was published",
+            )
+        scores = matrix.to_numpy(dtype=np.float64)
+        pairs = np.argwhere(~np.isnan(scores) & ~np.eye(len(names), dtype=bool))
+        low, high = pairs.min(axis=1), pairs.max(axis=1)
+        # Lower and upper triangle are one cross, so that equal numbers in both are one measurement.
+        return Measurements(
+            genotypes=Genotypes(tuple(names), pairs.astype(np.int32)),
+            phenotypes={self.phenotype: scores[pairs[:, 0], pairs[:, 1]]},
+            provenance=replace(provenance, counts={"rows": len(pairs)}),
+            crosses=low * len(names) + high,
+        )
+
+
+def _read_r(found: FoundTable, variable: str) -> pd.DataFrame:
+    try:
+        import rdata
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"reading '{found.name}' needs rdata",
+            do=f"pip install 'dglcell[data]', or write it as text in R: load('{found.name}'); write.table({variable}, "
+            f"'{found.path.stem}.tsv', sep='\\t', quote=FALSE, col.names=NA)",
+        ) from error
+    try:
+        content = rdata.read_rda(found.path)
+    except (*DAMAGE, LZMAError, ValueError, NotImplementedError) as error:
+        raise DataError(
+            f"'{found.name}' cannot be read as R data", got=error, do="copy or download the file again"
+        ) from error
+    if variable not in content or not hasattr(content[variable], "to_pandas"):
+        raise DataError(
+            f"'{found.name}' holds no matrix '{variable}' with names",
+            got=", ".join(content) or "nothing",
+            do="use the file as it was published",
+        )
+    return content[variable].to_pandas()
+
+
+def _read_text(found: FoundTable) -> pd.DataFrame:
+    import pandas as pd
+
+    cells = read_rows(found.path, "auto").frame
+    # R leaves the cell above the row names empty.
+    scores = cells.set_index(cells.columns[0])
+    scores.columns = [str(name) for name in scores.columns]
+    scores = scores.mask(scores.isin(["", "NA", "NaN", "nan"]))
+    try:
+        return scores.apply(pd.to_numeric)
+    except ValueError as error:
+        raise DataError(f"'{found.name}' holds something that is no number", got=error) from None

@@ -1,0 +1,312 @@
+"""Text tables read whole and strictly, and the genotypes in their rows."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.errors import DataError, MissingDependencyError, listing
+from dglcell.files import DAMAGE
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# Reading a text table whole and strictly: every row has as many cells as the header, or the reading stops.
+
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a text table.
+
+    Attributes:
+        file: the file's name, for messages.
+        frame: cells as text.
+        lines: [rows] line numbers in the file, from 1.
+    """
+
+    file: str
+    frame: pd.DataFrame
+    lines: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def keep(self, chosen: NDArray[np.bool_]) -> Rows:
+        """The chosen rows."""
+        return Rows(self.file, self.frame[chosen], self.lines[chosen])
+
+    def column(self, name: str, key: str) -> pd.Series:
+        """A column of text.
+
+        Args:
+            name: in the header.
+            key: the configuration key that asks for it, for the message.
+
+        Raises:
+            DataError: there is no such column.
+        """
+        if name not in self.frame.columns:
+            raise DataError(
+                f"'{self.file}': no column '{name}', which `{key}` asks for",
+                expected="one of " + listing(self.frame.columns, 30),
+            )
+        return self.frame[name]
+
+    def where(self, column: str, value: str) -> Rows:
+        """The rows whose cell in ``column`` is ``value``.
+
+        Raises:
+            DataError: there is no such column or no such row.
+        """
+        cells = self.column(column, "where")
+        chosen = (cells == value).to_numpy()
+        if not chosen.any():
+            raise DataError(
+                f"'{self.file}': no row has {column} = {value}", expected="one of " + listing(sorted(cells.unique()))
+            )
+        return self.keep(chosen)
+
+
+def read_rows(path: Path, separator: str = "auto") -> Rows:
+    """Read a table, plain or gzipped (told by its content).
+
+    Args:
+        path: the file.
+        separator: ``auto``, comma, tab or semicolon.
+
+    Raises:
+        DataError: the file is empty, truncated, not text, or a row has too many or too few cells.
+        MissingDependencyError: pandas is not installed.
+    """
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            "reading tables of strains needs pandas", do="pip install 'dglcell[data]'"
+        ) from error
+    lines = [line.rstrip("\r") for line in _text(path).split("\n")]
+    if not lines[0].strip():
+        raise DataError(
+            f"'{path.name}' is empty or begins with an empty line",
+            expected="a row of column names, then one row per strain",
+        )
+    if separator == "auto":
+        separator = max(",\t;", key=lines[0].count)
+    numbers = np.array([n for n, line in enumerate(lines) if line.strip()], dtype=np.int64)
+    kept = [lines[n] for n in numbers]
+    _check_widths(path.name, kept, numbers + 1, separator)
+    frame = pd.read_csv(io.StringIO("\n".join(kept)), sep=separator, dtype=str, keep_default_na=False, na_values=[])
+    frame.columns = frame.columns.str.strip()
+    filled = (frame != "").any(axis=1).to_numpy()
+    if not filled.any():
+        raise DataError(
+            f"'{path.name}' has a header but no rows", got=listing(frame.columns), expected="one row per strain"
+        )
+    return Rows(path.name, frame[filled], numbers[1:][filled] + 1)
+
+
+def _text(path: Path) -> str:
+    content = path.read_bytes()
+    try:
+        if content.startswith(GZIP_MAGIC):
+            content = gzip.decompress(content)
+        return content.decode("utf-8-sig")
+    except DAMAGE as error:
+        raise DataError(
+            f"'{path.name}' cannot be read to its end",
+            got=str(error),
+            expected="a text table in UTF-8, plain or gzipped",
+            do="copy or download the file again",
+        ) from error
+
+
+def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], separator: str) -> None:
+    """Refuse the first line that has not as many cells as the header."""
+    quoted = any('"' in line for line in lines)
+    widths = np.array(
+        [len(next(csv.reader([line], delimiter=separator))) if quoted else line.count(separator) + 1 for line in lines]
+    )
+    bad = np.flatnonzero(widths != widths[0])
+    if len(bad):
+        raise DataError(
+            f"'{file}', line {numbers[bad[0]]}: not as many cells as in the header",
+            got=int(widths[bad[0]]),
+            expected=int(widths[0]),
+            do="mend the row, or set `separator`; a last row like this means that the file is cut off",
+        )
+
+
+def refuse_rows(
+    rows: Rows, bad: NDArray[np.bool_], what: str, columns: Sequence[str], *, do: str, expected: str | None = None
+) -> None:
+    """Raise an error that names the line and content of the first bad row, if there is one.
+
+    Args:
+        rows: the table.
+        bad: [rows] which rows are wrong.
+        what: what is wrong with them.
+        columns: where the offending cells are.
+        do: what the user can do about it.
+        expected: what would have been accepted.
+
+    Raises:
+        DataError: a row is bad.
+    """
+    if not bad.any():
+        return
+    first = int(np.flatnonzero(bad)[0])
+    more = int(bad.sum()) - 1
+    cells = "', '".join(rows.frame[column].iloc[first] for column in columns)
+    raise DataError(
+        f"'{rows.file}', line {rows.lines[first]}: {what}" + (f" (and {more:,} more rows)" if more else ""),
+        got=f"'{cells}'",
+        expected=expected,
+        do=do,
+    )
+
+
+# Genotypes of rows: deleted genes as a padded matrix, and how they are read from the cells of a table.
+
+
+WITHIN_CELL = ";"
+
+
+@dataclass(frozen=True)
+class Genotypes:
+    """Deleted genes row by row.
+
+    Attributes:
+        names: distinct gene names.
+        genes: [R, k] int32 indices into ``names`` in the order of the columns, filled up with −1 at the end.
+    """
+
+    names: tuple[str, ...]
+    genes: NDArray[np.int32]
+
+    @property
+    def keys(self) -> NDArray[np.int64]:
+        """[R] equal for rows that delete the same genes in whatever order; numbered by first appearance."""
+        import pandas as pd
+
+        ascending = np.sort(self.genes, axis=1)
+        keys = np.zeros(len(ascending), dtype=np.int64)
+        for column in ascending.T:
+            keys = pd.factorize(keys * (len(self.names) + 1) + column + 1)[0].astype(np.int64, copy=False)
+        return keys
+
+    def last(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+        """The last gene of each of the ``rows``: that of the array strain."""
+        genes = self.genes[rows]
+        at = np.maximum((genes >= 0).sum(axis=1) - 1, 0)
+        return np.take_along_axis(genes, at[:, None], axis=1)[:, 0]
+
+    def describe(self, row: int) -> str:
+        """The genes of a row, for a message."""
+        return ", ".join(self.names[gene] for gene in self.genes[row] if gene >= 0)
+
+    @staticmethod
+    def concatenate(parts: Sequence[Genotypes]) -> Genotypes:
+        """The rows of ``parts``, one part after the other, with genes matched by name."""
+        names = tuple(dict.fromkeys(name for part in parts for name in part.names))
+        index = {name: i for i, name in enumerate(names)}
+        width = max(part.genes.shape[1] for part in parts)
+        genes = np.full((sum(len(part.genes) for part in parts), width), -1, dtype=np.int32)
+        start = 0
+        for part in parts:
+            own = np.array([*(index[name] for name in part.names), -1], dtype=np.int32)
+            genes[start : start + len(part.genes), : part.genes.shape[1]] = own[part.genes]
+            start += len(part.genes)
+        return Genotypes(names, genes)
+
+    def pack(self, rows: NDArray[np.int64]) -> tuple[tuple[str, ...], NDArray[np.int32], NDArray[np.int64]]:
+        """Names that the chosen rows have, and their concatenated genes and offsets."""
+        chosen = self.genes[rows]
+        present = chosen >= 0
+        offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
+        used, genes = np.unique(chosen[present], return_inverse=True)
+        return tuple(self.names[gene] for gene in used), genes.astype(np.int32), offsets
+
+
+def read_genotypes(rows: Rows, columns: Sequence[str], aliases: AliasTable, ignored: Sequence[str]) -> Genotypes:
+    """Genotypes of a table.
+
+    Args:
+        rows: the table.
+        columns: the columns of genes; a single one may hold several genes, separated by ``;``.
+        aliases: other names of genes.
+        ignored: systematic names of genes that do not count as deleted.
+
+    Raises:
+        DataError: a column is missing, a name is ambiguous, or a row deletes nothing or a gene twice.
+    """
+    import pandas as pd
+
+    cells = [rows.column(column, "genes") for column in columns]
+    if len(cells) == 1 and cells[0].str.contains(WITHIN_CELL, regex=False).any():
+        parts = cells[0].str.split(WITHIN_CELL, expand=True).fillna("")
+        cells = [parts[i] for i in parts.columns]
+    written, found = pd.factorize(np.concatenate([cell.to_numpy(dtype=object) for cell in cells]))
+    stripped = [str(name).strip() for name in found]
+    systematic = Vocabulary.of(gene for genes in aliases.systematic.values() for gene in genes)
+    resolved, ambiguous = aliases.resolve(stripped, systematic)
+    if ambiguous:
+        raise DataError(
+            f"'{rows.file}': names that stand for several genes",
+            got=listing(ambiguous),
+            expected="systematic names, or aliases of one gene",
+            do="replace them by systematic names",
+        )
+    names = tuple(dict.fromkeys(name for name in resolved if name and name not in ignored))
+    index = {name: i for i, name in enumerate(names)}
+    codes = np.array([index.get(name, -1) for name in resolved], dtype=np.int32)
+    genes = codes[written].reshape(len(cells), len(rows)).T
+    genes = present_first(genes)
+    _check(rows, columns, genes)
+    return Genotypes(names, genes)
+
+
+def present_first(genes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Rows of genes with −1 for those that do not count, moved to the end."""
+    if (genes >= 0).all():
+        return genes
+    return np.take_along_axis(genes, np.argsort(genes < 0, axis=1, kind="stable"), axis=1)
+
+
+def deletes_twice(genes: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """[R] whether a row names a gene twice."""
+    ascending = np.sort(genes, axis=1)
+    twice: NDArray[np.bool_] = np.any((ascending[:, 1:] == ascending[:, :-1]) & (ascending[:, 1:] >= 0), axis=1)
+    return twice
+
+
+def _check(rows: Rows, columns: Sequence[str], genes: NDArray[np.int32]) -> None:
+    empty: NDArray[np.bool_] = np.all(genes < 0, axis=1)
+    refuse_rows(
+        rows,
+        empty,
+        "the strain deletes no gene",
+        columns,
+        expected="at least one gene that counts",
+        do="remove the row, or check `genes` and `ignore_genes`",
+    )
+    refuse_rows(
+        rows,
+        deletes_twice(genes),
+        "a gene is deleted twice",
+        columns,
+        expected="distinct genes",
+        do="remove the row or the repeated gene; two alleles of one gene are one gene here",
+    )

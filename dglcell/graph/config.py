@@ -1,0 +1,92 @@
+"""What an experiment says about its cell graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dglcell.errors import ConfigError
+from dglcell.graph.catalogue import NamedTable, named_table
+from dglcell.graph.derived import CURRENCY_DEGREE, DERIVED, SimilarityConfig
+from dglcell.graph.network_config import NetworkConfig
+from dglcell.graph.schema import check_relation_name
+from dglcell.graph.vocabulary import UNKNOWN_POLICIES
+
+UNION, MODEL = "union", "model"
+
+
+@dataclass
+class CellConfig:
+    """What the cell graph is made of. `dglcell graph list` shows what the catalogue offers."""
+
+    model: str | None = None  # metabolic model: of the catalogue, one that cobra ships, or a file that cobra reads
+    metabolism: bool = True  # include the model's reaction and metabolite nodes and their relations
+    absorb: bool = False  # leave out enzyme complexes that contain another complex of the same rule
+    networks: dict[str, NetworkConfig] = field(default_factory=dict)  # network name → edge table
+    derived: list[str] = field(default_factory=list)  # relations that follow from the model alone
+    similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours in all relations
+    currency_degree: int = CURRENCY_DEGREE  # metabolites of more reactions make no metabolic neighbours
+    currency: list[str] = field(default_factory=list)  # exactly these metabolites do not, if any are listed
+    genes: str = UNION  # of model and networks; or model; a gene set of the catalogue; path of a list, .gff or .tab
+    unknown: str = "refuse"  # names that the genes lack, of the model and of networks that say nothing: refuse, drop
+    aliases: str | None = None  # other names of genes in networks: a gene set of the catalogue; path of a table, .gff…
+    symmetrise: bool = True  # undirected networks give both directions of each pair
+    self_loops: bool = False  # networks add a self-loop to every gene that has none
+
+    def validate(self, key: str = "cell") -> None:
+        """Check the keys against each other.
+
+        Args:
+            key: dotted path of this configuration.
+
+        Raises:
+            ConfigError: naming the key.
+            GraphError: a network cannot name a relation.
+        """
+        if not self.model and not self.networks:
+            raise ConfigError(f"`{key}` is empty", expected=f"`{key}.model`, `{key}.networks`, or both")
+        if self.genes == MODEL and not self.model:
+            raise ConfigError(f"`{key}.genes: model` needs `{key}.model`", do="name a model or a gene list")
+        if self.unknown not in UNKNOWN_POLICIES:
+            expected = " or ".join(UNKNOWN_POLICIES)
+            raise ConfigError(f"`{key}.unknown` is not a policy", got=self.unknown, expected=expected)
+        self._validate_derived(key)
+        if self.similarity is not None:
+            self.similarity.validate(f"{key}.similarity")
+        if not self.networks and not self.derived and not self.metabolism:
+            raise ConfigError(
+                f"`{key}` gives no relations",
+                got="metabolism: false, no networks, nothing derived",
+                do=f"set `{key}.metabolism: true`, or list networks or derived relations",
+            )
+        for name, table in self.tables(key).items():
+            self._validate_table(name, table, key)
+
+    def tables(self, key: str = "cell") -> dict[str, NamedTable]:
+        """Network name → its table, with what the catalogue says of it.
+
+        Raises:
+            ConfigError: the catalogue has no such network.
+        """
+        return {name: named_table(network, f"{key}.networks.{name}") for name, network in self.networks.items()}
+
+    def _validate_table(self, name: str, table: NamedTable, key: str) -> None:
+        where = f"{key}.networks.{name}"
+        table.config.validate(where)
+        if table.source and table.source.standard_names and not self.aliases:
+            raise ConfigError(
+                f"`{where}.source: {table.config.source}` calls genes by their standard names",
+                expected=f"`{key}.aliases`, which leads from these to systematic names",
+                do=f"e.g. `{key}.aliases: sgd_r64_4_1`",
+            )
+        if not table.config.channels and not table.config.relation_column:
+            check_relation_name(name, where=where)
+
+    def _validate_derived(self, key: str) -> None:
+        for name in self.derived:
+            if name not in DERIVED:
+                expected = ", ".join(DERIVED)
+                raise ConfigError(f"`{key}.derived` names no relation", got=name, expected=expected)
+        if self.derived and not self.model:
+            raise ConfigError(f"`{key}.derived` needs `{key}.model`", got=list(self.derived))
+        if self.currency_degree < 1:
+            raise ConfigError(f"`{key}.currency_degree` is too small", got=self.currency_degree, expected="1 or more")

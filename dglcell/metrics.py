@@ -1,0 +1,320 @@
+"""Metrics of predictions: numbers, classes, and the table that compares models."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import rankdata
+
+from dglcell.data.table import CLASSIFICATION, REGRESSION
+from dglcell.errors import DataError
+
+# Regression metrics of one phenotype.
+
+
+METRICS = ("mse", "rmse", "mae", "pearson", "spearman", "r2", "n")
+# Below this spread relative to its size an array is a constant with rounding errors.
+CONSTANT = 1e-13
+
+
+def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, float]:
+    """Compare predictions with measurements, in float64.
+
+    Args:
+        prediction: [S] predicted values. One that is not finite is not masked: it makes the metrics NaN.
+        target: [S] measured values; NaN where missing, those strains are left out.
+
+    Returns:
+        ``mse``, ``rmse``, ``mae``, ``pearson``, ``spearman`` (average ranks for ties), ``r2`` (1 − SSE/SST,
+        negative for a model worse than the mean of the target) and ``n``, the number of measured strains.
+        What is undefined is NaN: everything but ``n`` for no strain, the correlations for fewer than two
+        strains or where either side is constant, ``r2`` where the target is constant. JSON has no NaN: write
+        the result through :func:`json_safe`.
+
+    Raises:
+        DataError: the shapes differ or are not one-dimensional.
+    """
+    p, t = measured_pairs(prediction, target)
+    if len(t) == 0:
+        return {name: math.nan for name in METRICS[:-1]} | {"n": 0}
+    if not np.isfinite(p).all():
+        return {name: math.nan for name in METRICS[:-1]} | {"n": len(t)}
+    error = p - t
+    mse = float(np.mean(error**2))
+    spread = float(np.sum((t - t.mean()) ** 2))
+    return {
+        "mse": mse,
+        "rmse": math.sqrt(mse),
+        "mae": float(np.mean(np.abs(error))),
+        "pearson": pearson(p, t),
+        "spearman": pearson(rankdata(p), rankdata(t)),
+        "r2": math.nan if is_constant(t) else 1.0 - float(np.sum(error**2)) / spread,
+        "n": len(t),
+    }
+
+
+def measured_pairs(prediction: ArrayLike, target: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Predictions and targets of the strains that have a target, in float64.
+
+    Raises:
+        DataError: the shapes differ or are not one-dimensional.
+    """
+    p = np.asarray(prediction, dtype=np.float64)
+    t = np.asarray(target, dtype=np.float64)
+    if p.ndim != 1 or p.shape != t.shape:
+        raise DataError(
+            "metrics: predictions and targets differ in shape",
+            got=f"{p.shape} and {t.shape}",
+            expected="two arrays of shape [S]",
+        )
+    measured = ~np.isnan(t)
+    return p[measured], t[measured]
+
+
+def is_constant(x: NDArray[np.float64]) -> bool:
+    """Whether all values are equal up to rounding; true for fewer than two values."""
+    return len(x) < 2 or bool(np.ptp(x) <= CONSTANT * np.abs(x).max())
+
+
+def pearson(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
+    """Pearson correlation of two arrays without missing values; NaN where either is constant."""
+    if is_constant(x) or is_constant(y):
+        return math.nan
+    # Scaling first keeps the sums of squares of very small or very large values in range.
+    x, y = (x - x.mean()) / np.ptp(x), (y - y.mean()) / np.ptp(y)
+    r = float(x @ y) / math.sqrt(float(x @ x) * float(y @ y))
+    return min(1.0, max(-1.0, r))
+
+
+def json_safe(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """The same metrics with None in place of NaN and infinities, which JSON does not have."""
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """Metrics of one model on one part of a split, for one phenotype.
+
+    Attributes:
+        model: name shown, e.g. ``additive ridge``.
+        part: ``train``, ``validation`` or ``test``.
+        phenotype: label column.
+        metrics: from :func:`regression_metrics`, in the original units of the phenotype; for a phenotype of 0 and 1
+            also those of :func:`~dglcell.metrics.classification_metrics`.
+        is_null: whether it is a null model.
+        kind: of the phenotype's labels, ``regression`` or ``classification``; see ``StrainDataset.kinds``.
+    """
+
+    model: str
+    part: str
+    phenotype: str
+    metrics: Mapping[str, float]
+    is_null: bool = False
+    kind: str = REGRESSION
+
+
+# Metrics of phenotypes that are there or not: how well predictions rank, and how well they are calibrated.
+
+
+RANKING_METRICS = ("average_precision", "auroc", "brier", "prevalence", "n")
+
+
+def classification_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, float]:
+    """Compare predictions with labels 0 and 1, in float64.
+
+    Args:
+        prediction: [S] scores, higher for 1; probabilities for ``brier``. One that is not finite makes the metrics NaN.
+        target: [S] 0 or 1; NaN where missing, those strains are left out.
+
+    Returns:
+        ``average_precision`` (see :func:`average_precision`), ``auroc``, ``brier`` (mean squared error), ``prevalence``
+        (share of 1, what a random ranking has as average precision) and ``n``. What is undefined is NaN: everything
+        but ``n`` for no strain, ``average_precision`` without a label 1, ``auroc`` without both labels.
+
+    Raises:
+        DataError: the shapes differ or are not one-dimensional, or a label is neither 0 nor 1.
+    """
+    p, t = measured_pairs(prediction, target)
+    positive = t == 1
+    if not (positive | (t == 0)).all():
+        raise DataError("classification metrics: a label is neither 0 nor 1", got=float(t[~positive & (t != 0)][0]))
+    if len(t) == 0 or not np.isfinite(p).all():
+        return {name: math.nan for name in RANKING_METRICS[:-1]} | {"n": len(t)}
+    return {
+        "average_precision": average_precision(p, positive),
+        "auroc": auroc(p, positive),
+        "brier": float(np.mean((p - t) ** 2)),
+        "prevalence": float(positive.mean()),
+        "n": len(t),
+    }
+
+
+def average_precision(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
+    """Mean over the positives of the precision among all strains that score at least as high; NaN without positives.
+
+    Strains of equal score are found together, so that their order does not matter. It is the area under the
+    precision–recall curve as a step function, Σ (recall_k − recall_{k−1}) precision_k.
+    """
+    if not positive.any():
+        return math.nan
+    _, found, taken = ranked(score, positive)
+    return float(np.sum(np.diff(found, prepend=0) * (found / taken)) / positive.sum())
+
+
+def auroc(score: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
+    """Chance that a positive scores higher than a negative, ties counted half; NaN without both.
+
+    Mann and Whitney 1947: from the sum of the positives' ranks, equal scores having their mean rank.
+    """
+    positives = int(positive.sum())
+    pairs = positives * (len(positive) - positives)
+    if not pairs:
+        return math.nan
+    ranks = float(rankdata(score)[positive].sum())
+    return (ranks - positives * (positives + 1) / 2) / pairs
+
+
+def f1(prediction: ArrayLike, target: ArrayLike, threshold: float) -> float:
+    """Harmonic mean of precision and recall where predictions from ``threshold`` on count as 1.
+
+    NaN without a label 1 or a threshold, or if a prediction is not finite. Arguments as of `best_threshold`.
+    """
+    p, t = measured_pairs(prediction, target)
+    if math.isnan(threshold) or not (t == 1).any() or not np.isfinite(p).all():
+        return math.nan
+    called, positive = p >= threshold, t == 1
+    return float(2 * (called & positive).sum() / (called.sum() + positive.sum()))
+
+
+def best_threshold(prediction: ArrayLike, target: ArrayLike) -> float:
+    """The prediction from which on F1 is highest, the highest of several; NaN without a label 1.
+
+    Args:
+        prediction: [S] scores.
+        target: [S] 0 or 1; NaN where missing.
+    """
+    p, t = measured_pairs(prediction, target)
+    positive = t == 1
+    if not positive.any() or not np.isfinite(p).all():
+        return math.nan
+    scores, found, taken = ranked(p, positive)
+    return float(scores[np.argmax(found / (taken + positive.sum()))])
+
+
+def ranked(
+    score: NDArray[np.float64], positive: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct scores from the highest down; positives, and all strains, that score at least as high."""
+    order = np.argsort(-score, kind="stable")
+    last = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
+    return score[order][last], np.cumsum(positive[order], dtype=np.int64)[last], last + 1
+
+
+# The table that compares models.
+
+
+COLUMNS = {
+    REGRESSION: {"n": "n", "pearson": "Pearson", "spearman": "Spearman", "r2": "R²", "mse": "MSE", "mae": "MAE"},
+    CLASSIFICATION: {
+        "n": "n",
+        "prevalence": "positive",
+        "average_precision": "AP",
+        "auroc": "AUROC",
+        "f1": "F1",
+        "brier": "Brier",
+    },
+}
+"""Kind of labels → metric → title of its column."""
+
+UNRANKED = frozenset({"n", "prevalence"})
+LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
+UNDEFINED = "-"
+
+
+def best_in_block(rows: Sequence[ResultRow], metric: str) -> set[int]:
+    """Positions of the best rows of each block (phenotype and part) by ``metric``.
+
+    An undefined value never wins, and a block with a single row has no best.
+    """
+    blocks: dict[tuple[str, str], list[int]] = {}
+    for position, row in enumerate(rows):
+        blocks.setdefault((row.phenotype, row.part), []).append(position)
+    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+    best: set[int] = set()
+    for positions in blocks.values():
+        scores = {i: sign * rows[i].metrics.get(metric, math.nan) for i in positions}
+        finite = {i: score for i, score in scores.items() if math.isfinite(score)}
+        if len(positions) > 1 and finite:
+            top = max(finite.values())
+            best |= {i for i, score in finite.items() if score == top}
+    return best
+
+
+def format_results_table(rows: Iterable[ResultRow], *, color: bool = False, width: int | None = None) -> str:
+    """The comparison: blocks of phenotype and part, a line a model, ``*`` at the best of each column.
+
+    Phenotypes of numbers and of classes have a table each, with the columns of their kind.
+
+    Args:
+        rows: any order; blocks keep the order in which they first appear, lines the order within.
+        color: bold best values and dim null models, for a terminal.
+        width: characters; as wide as needed if None.
+    """
+    rows = list(rows)
+    kinds = dict.fromkeys(row.kind for row in rows)
+    tables = (_format_kind([row for row in rows if row.kind == kind], COLUMNS[kind], color, width) for kind in kinds)
+    return "\n\n".join(tables)
+
+
+def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool, width: int | None) -> str:
+    order = list(dict.fromkeys((row.phenotype, row.part) for row in rows))
+    rows.sort(key=lambda row: order.index((row.phenotype, row.part)))
+    best = {metric: best_in_block(rows, metric) for metric in columns if metric not in UNRANKED}
+    table = Table(box=None, pad_edge=False, header_style="bold" if color else "")
+    for title in ("phenotype", "part", "model"):
+        table.add_column(title, no_wrap=True)
+    for title in columns.values():
+        table.add_column(title, justify="right", no_wrap=True)
+    previous: tuple[str, str] | None = None
+    for i, row in enumerate(rows):
+        block = (row.phenotype, row.part)
+        if previous is not None and block != previous:
+            table.add_section()
+        labels = block if block != previous else ("", "")
+        cells = [_cell(row, metric, i in best.get(metric, ())) for metric in columns]
+        table.add_row(*labels, row.model, *cells, style="dim" if color and row.is_null else None)
+        previous = block
+    buffer = io.StringIO()
+    console = Console(
+        file=buffer,
+        width=width or 400,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        markup=False,
+    )
+    console.print(table)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def format_metric(metric: str, value: float) -> str:
+    """One value as the tables show it; errors with four digits, correlations with three decimals."""
+    if not math.isfinite(value):
+        return UNDEFINED
+    if metric == "n":
+        return f"{int(value):,}"
+    # Adding zero turns a rounded −0.000 into 0.000.
+    return f"{value:#.4g}" if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
+
+
+def _cell(row: ResultRow, metric: str, is_best: bool) -> str:
+    value = row.metrics.get(metric, math.nan)
+    # A column that may be marked keeps room for the mark.
+    mark = "" if metric == "n" and math.isfinite(value) else "*" if is_best else " "
+    return format_metric(metric, value) + mark

@@ -1,0 +1,142 @@
+"""How rows are computed: compiled or not, and what evaluation keeps of the base."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from dglcell.files import user_cache
+from dglcell.perturbation.differences import PerturbedTensor
+
+# ``torch.compile`` around functions of rows, where a compiler works on this machine.
+
+
+logger = logging.getLogger(__name__)
+
+RowFunction = Callable[[int | Tensor, Sequence[Tensor], Sequence[Tensor | None]], tuple[Tensor, Tensor | None]]
+"""Owners of the rows, bases and differences of the arguments → those of the result; see ``PerturbedTensor``."""
+
+COMPILED_ROWS = 1 << 13
+"""Rows of the smallest block that is compiled: half of a block on a CPU."""
+
+VARIANTS = 64
+"""Compiled forms of one function: by device, precision, which arguments differ, and structure of the layer."""
+
+
+def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction:
+    """A function of rows as one of bases and differences.
+
+    Args:
+        function: of tensors [rows, H] or ``PerturbedTensor``.
+        compiled: let ``torch.compile`` join its operations; plain torch where that does not work on this machine.
+    """
+    run = _compiled_run() if compiled and compiler_works() else _run
+
+    def apply(
+        rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
+    ) -> tuple[Tensor, Tensor | None]:
+        # Rows that are listed differ in number from batch to batch, and are few: they would be compiled in vain. So
+        # would the last block of a batch and the last batch of an epoch be; and what is not trained on is soon over.
+        whole = isinstance(rows, int) and rows * len(bases[0]) >= COMPILED_ROWS and torch.is_grad_enabled()
+        return (run if whole else _run)(function, rows, bases, deltas)
+
+    return apply
+
+
+def _run(
+    function: Callable[..., Tensor], rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
+) -> tuple[Tensor, Tensor | None]:
+    arguments = [PerturbedTensor(base, delta, rows) for base, delta in zip(bases, deltas, strict=True)]
+    out = function(*arguments)
+    assert isinstance(out, PerturbedTensor)
+    return out.base, out.delta
+
+
+@cache
+def _compiled_run() -> Callable[..., tuple[Tensor, Tensor | None]]:
+    # Compiled code is kept for later processes where the user's other caches are, not in a folder that is emptied.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache("compiled")))
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, VARIANTS)
+    return torch.compile(_run)
+
+
+@cache
+def compiler_works() -> bool:
+    """Whether ``torch.compile`` gives code that runs here; it needs a C++ compiler for a CPU, Triton for a GPU."""
+    try:
+        torch.compile(lambda x: (x * 2).exp())(torch.ones(8))
+    except Exception as error:  # compilers fail in ways of their own
+        logger.warning(
+            "torch.compile does not work on this machine, so that layers run uncompiled, about half as fast: %s",
+            str(error).splitlines()[0] if str(error) else type(error).__name__,
+        )
+        return False
+    return True
+
+
+# What was computed of the wild type, or of another base, kept for the batches of an evaluation.
+
+
+class BasePass:
+    """One pass over a batch: the base's tensors in the order in which they are asked for.
+
+    The base is computed by the same operations in the same order for every batch. So the first pass fills a list, and
+    the later ones read it from its start.
+    """
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self._tensors, self._next = tensors, 0
+
+    def once(self, make: Callable[[], Tensor]) -> Tensor:
+        """The next tensor, made where no pass has come this far."""
+        if self._next == len(self._tensors):
+            self._tensors.append(make())
+        self._next += 1
+        return self._tensors[self._next - 1]
+
+
+class BaseCache:
+    """The base's tensors of a module, as long as its weights do not change.
+
+    They are given up when a weight is written to or replaced, when the precision changes, and on ``forget``.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew."""
+        self._lists: dict[tuple[int, ...], list[Tensor]] = {}
+        self._weights: list[Tensor] = []
+        self._marks: list[object] = []
+
+    def replay(self, module: nn.Module, shared: tuple[int, ...] = ()) -> BasePass | None:
+        """A pass of a module; None in training and where gradients are wanted, as nothing can be kept then.
+
+        Args:
+            module: whose weights the tensors depend on.
+            shared: genes that the base lacks; beside the wild type only the last such base is kept.
+        """
+        if module.training or torch.is_grad_enabled():
+            return None
+        weights = [parameter.detach() for parameter in module.parameters()]
+        # Writing to a tensor raises its version; weights that are replaced lie elsewhere, because these are held.
+        marks: list[object] = [(_version(weight), weight.data_ptr(), weight.dtype) for weight in weights]
+        device = weights[0].device.type
+        marks.append((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)))
+        if self._marks != marks:
+            self.forget()
+            self._marks, self._weights = marks, weights
+        if shared not in self._lists:
+            self._lists = {genes: tensors for genes, tensors in self._lists.items() if not genes}
+        return BasePass(self._lists.setdefault(shared, []))
+
+
+def _version(weight: Tensor) -> int:
+    """How often a tensor has been written to; those made in inference mode do not count."""
+    return -1 if weight.is_inference() else weight._version

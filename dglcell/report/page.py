@@ -1,0 +1,195 @@
+"""Pages that need no other file: templates, pictures as data, and how numbers are written."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dglcell.files import atomic_file
+from dglcell.metrics import COLUMNS, UNRANKED, ResultRow, best_in_block, format_metric
+from dglcell.plots.style import WIDTH, Panel, check_plotting
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+# Pages that need no other file: templates, pictures as data, and how numbers are written.
+
+
+UNDEFINED = "–"
+PIXELS = 140  # CSS pixels an inch of a figure takes at most; type of 7.5 points is then 15 pixels high
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture with its caption.
+
+    Attributes:
+        id: unique on the page.
+        title: a few words.
+        caption: what one sees.
+        source: the picture itself, as a data URI.
+        width, height: natural size in CSS pixels.
+        is_wide: whether it needs the room of two.
+    """
+
+    id: str
+    title: str
+    caption: str
+    source: str
+    width: int
+    height: int
+    is_wide: bool
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of texts.
+
+    Attributes:
+        columns: heads.
+        rows: one text per column.
+        texts: how many columns from the left are text; the others are numbers, set flush right.
+    """
+
+    columns: list[str]
+    rows: list[list[str]]
+    texts: int = 1
+
+
+@dataclass(frozen=True)
+class Section:
+    """Pictures under one heading, and a table that is folded away.
+
+    Attributes:
+        id: unique on the page.
+        title: the heading.
+        figures: in order.
+        is_open: whether they are shown from the beginning.
+        table: None for no table.
+        table_title: names it.
+    """
+
+    id: str
+    title: str
+    figures: list[Figure]
+    is_open: bool = True
+    table: Grid | None = None
+    table_title: str = ""
+
+
+def figure(panel: Panel, png: bytes) -> Figure:
+    """The picture of a panel."""
+    source = "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+    width, height = round(panel.width * PIXELS), round(panel.height * PIXELS)
+    return Figure(f"figure-{panel.key}", panel.title, panel.caption, source, width, height, panel.width > 1.2 * WIDTH)
+
+
+def number(value: object, digits: int = 4) -> str:
+    """A number as text: few digits, a true minus, ``–`` for what is undefined; anything else as it is."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return UNDEFINED
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    text = f"{value:,}" if isinstance(value, int) else f"{value:.{digits}g}"
+    return text.replace("-", "−") if "e" not in text else text
+
+
+def write_page(template: str, path: Path, **content: Any) -> Path:
+    """Fill a template and write the page, whole or not at all.
+
+    Returns:
+        ``path``.
+
+    Raises:
+        MissingDependencyError: jinja2 is not installed.
+    """
+    page = _templates().get_template(template).render(**content)
+    with atomic_file(path) as partial:
+        partial.write_text(page, encoding="utf-8")
+    return path
+
+
+def _templates() -> jinja2.Environment:
+    check_plotting()
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("dglcell.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+# The table of results as a page shows it.
+
+
+NOTE = "* best of its block, by that column. Grey: null models, fitted on the same split; they know no network."
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line.
+
+    Attributes:
+        labels: texts on the left.
+        cells: (text, whether it is the best of its block) of every metric.
+        is_null: whether it is of a null model.
+        begins_block: whether another phenotype or part begins here.
+    """
+
+    labels: list[str]
+    cells: list[tuple[str, bool]]
+    is_null: bool
+    begins_block: bool
+
+
+@dataclass(frozen=True)
+class ResultsTable:
+    """A table whose best cells are marked.
+
+    Attributes:
+        columns: heads.
+        texts: how many of them, from the left, head texts.
+        rows: in blocks.
+    """
+
+    columns: list[str]
+    texts: int
+    rows: list[Line]
+
+
+def results_tables(rows: Sequence[ResultRow]) -> list[ResultsTable]:
+    """One table for each kind of labels."""
+    return [_table([row for row in rows if row.kind == kind], kind) for kind in dict.fromkeys(row.kind for row in rows)]
+
+
+def _table(rows: Sequence[ResultRow], kind: str) -> ResultsTable:
+    """One block for each phenotype and part, test first; a line a model."""
+    rows = sorted(rows, key=lambda row: row.part != "test")  # stable
+    order = list(dict.fromkeys((row.phenotype, row.part) for row in rows))
+    rows = sorted(rows, key=lambda row: order.index((row.phenotype, row.part)))
+    columns = COLUMNS[kind]
+    best = {metric: best_in_block(rows, metric) for metric in columns if metric not in UNRANKED}
+    lines: list[Line] = []
+    previous: tuple[str, str] | None = None
+    for i, row in enumerate(rows):
+        block = (row.phenotype, row.part)
+        labels = [*(block if block != previous else ("", "")), row.model]
+        cells = [
+            (format_value(metric, row.metrics.get(metric, math.nan)), i in best.get(metric, ())) for metric in columns
+        ]
+        lines.append(Line(labels, cells, row.is_null, block != previous))
+        previous = block
+    return ResultsTable(["phenotype", "part", "model", *columns.values()], 3, lines)
+
+
+def format_value(metric: str, value: float) -> str:
+    """As in a terminal, but with a true minus."""
+    return format_metric(metric, value).replace("-", "−") if math.isfinite(value) else UNDEFINED

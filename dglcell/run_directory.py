@@ -1,0 +1,309 @@
+"""The run directory: what is in it, the record of its epochs, what the run took, and where it ran."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import resource
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import dglcell
+from dglcell.errors import CheckpointError, listing
+from dglcell.files import write_json
+from dglcell.memory_use import status
+
+# The run directory: what is in it.
+
+
+CHECKPOINTS = ("best_loss", "best_pearson", "best_average_precision", "last")
+
+PROBE_BYTES = 1 << 16
+"""What must fit on the disk for a run to begin."""
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Files of one run.
+
+    Attributes:
+        path: ``<runs>/<experiment>/seed-<seed>``.
+    """
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """Resolved configuration."""
+        return self.path / "config.yaml"
+
+    @property
+    def environment(self) -> Path:
+        """Versions, git state, hashes."""
+        return self.path / "environment.json"
+
+    @property
+    def choices(self) -> Path:
+        """What `auto` takes, and why."""
+        return self.path / "choices.json"
+
+    @property
+    def wandb_id(self) -> Path:
+        """Id of the W&B run, the same when the run is continued."""
+        return self.path / "wandb_id.txt"
+
+    @property
+    def split(self) -> Path:
+        """The split, with its hash."""
+        return self.path / "split.npz"
+
+    @property
+    def cell(self) -> Path:
+        """The cell graph, so that the run can predict on its own."""
+        return self.path / "cell"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line per epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def usage(self) -> Path:
+        """Time and memory of the training."""
+        return self.path / "usage.json"
+
+    @property
+    def results(self) -> Path:
+        """The table: model and null models."""
+        return self.path / "results.json"
+
+    @property
+    def report(self) -> Path:
+        """The picture."""
+        return self.path / "report.png"
+
+    @property
+    def page(self) -> Path:
+        """The report: one file that has everything."""
+        return self.path / "report.html"
+
+    @property
+    def figures(self) -> Path:
+        """Folder of the report's pictures, and of those drawn during training."""
+        return self.path / "figures"
+
+    def epoch_picture(self, epoch: int) -> Path:
+        """Picture of the validation part after an epoch, counted from 1."""
+        return self.figures / f"epoch-{epoch:03}.png"
+
+    @property
+    def embedding(self) -> Path:
+        """Embeddings of some test strains."""
+        return self.path / "embedding_test.npz"
+
+    @property
+    def embedding_map(self) -> Path:
+        """A map of these embeddings that took long to find."""
+        return self.path / "embedding_map.npz"
+
+    @property
+    def relation_weights(self) -> Path:
+        """Mean weights of relations in each layer."""
+        return self.path / "relation_weights.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint of the last finished epoch."""
+        return self.checkpoints / "last.ckpt"
+
+    @property
+    def interrupted(self) -> Path:
+        """The checkpoint of a run that was told to stop in the middle of an epoch."""
+        return self.checkpoints / "interrupted.ckpt"
+
+    def check_writable(self) -> None:
+        """Refuse a directory that cannot be written, or has no room, before any work; leaves nothing there.
+
+        Raises:
+            CheckpointError: naming the folder, and the reason.
+        """
+        folders = [self.path, self.checkpoints] if self.checkpoints.is_dir() else [self.path]
+        for folder in folders:
+            there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+            try:
+                with tempfile.TemporaryFile(dir=there) as file:
+                    file.write(bytes(PROBE_BYTES))
+            except OSError as error:
+                raise CheckpointError(
+                    f"the run directory '{self.path}' cannot be written",
+                    got=f"'{there}': {error.strerror}",
+                    do="set `paths.runs` to a folder that can be written and has room, or mend this one",
+                ) from error
+
+    def is_started(self) -> bool:
+        """Whether there is something to continue from."""
+        return self.last.exists() or self.interrupted.exists()
+
+    def predictions(self, part: str) -> Path:
+        """Measured and predicted phenotypes of one part."""
+        return self.path / f"predictions_{part}.csv"
+
+    def checkpoint(self, name: str) -> Path:
+        """Path of a checkpoint by name or path.
+
+        Raises:
+            CheckpointError: it does not exist.
+        """
+        path = self.checkpoints / f"{name}.ckpt" if name in CHECKPOINTS else Path(name)
+        if not path.is_file():
+            there = sorted(p.stem for p in self.checkpoints.glob("*.ckpt"))
+            raise CheckpointError(
+                f"checkpoint '{path}' not found",
+                expected="one of " + listing(there) if there else "a checkpoint; this run has none yet",
+                do="train first with `dglcell train`" if not there else None,
+            )
+        return path
+
+
+# The record of a run: one JSON line per epoch, whatever else is logged.
+
+
+class EpochLog:
+    """Appends epochs to ``metrics.jsonl`` and says them in one line.
+
+    Args:
+        path: of the file.
+        epochs: of the whole training, for the line.
+    """
+
+    def __init__(self, path: Path, epochs: int) -> None:
+        self.path, self.epochs = path, epochs
+
+    def rewind(self, epoch: int) -> None:
+        """Forget the epochs from ``epoch`` on: a resumed run writes them again."""
+        if not self.path.exists():
+            return
+        kept = [row for row in self.read() if row["epoch"] < epoch]
+        partial = self.path.with_suffix(".partial")
+        partial.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        os.replace(partial, self.path)
+
+    def read(self) -> list[dict[str, Any]]:
+        """All epochs so far; a line torn by a crash is left out."""
+        if not self.path.exists():
+            return []
+        rows = []
+        for line in self.path.read_text().splitlines():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return rows
+
+    def write(self, epoch: int, step: int, figures: dict[str, float]) -> str:
+        """Append an epoch.
+
+        Returns:
+            the line to print.
+        """
+        best = min(
+            (r["validation/loss"] for r in self.read() if r.get("validation/loss") is not None), default=math.inf
+        )
+        row = {"epoch": epoch, "step": step, **{k: v if math.isfinite(v) else None for k, v in figures.items()}}
+        with open(self.path, "a") as file:
+            file.write(json.dumps(row) + "\n")
+        loss = figures.get("validation/loss", math.nan)
+        metric = f"r {figures.get('validation/pearson', math.nan):.4f}"
+        if "validation/average_precision" in figures:
+            metric = f"AP {figures['validation/average_precision']:.4f}"
+        return (
+            f"epoch {epoch + 1:>4}/{self.epochs}  train loss {figures['train/loss']:.4f}  "
+            f"validation loss {loss:.4f}  {metric}  "
+            f"{figures['seconds']:.1f} s{'  *' if loss < best else ''}"
+        )
+
+
+# What a run needs to be reproduced: versions, git state, device, hashes.
+
+
+PACKAGES = ("torch", "dgl", "pytorch-lightning", "numpy", "scipy", "omegaconf", "lmdb", "cobra", "wandb")
+
+
+def environment(command: str) -> dict[str, Any]:
+    """Versions of everything that matters, as plain containers."""
+    return {
+        "dglcell": dglcell.__version__,
+        "command": command,
+        "python": platform.python_version(),
+        "platform": machine_kind(),
+        "packages": package_versions(),
+        "git": git_state(Path(dglcell.__file__).parent),
+        "threads": torch.get_num_threads(),
+        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] or ["cpu"],
+    }
+
+
+def machine_kind() -> str:
+    """System, architecture and C library, which decide what is installed: ``Linux-x86_64-glibc2.36``."""
+    parts = platform.system(), platform.machine(), "".join(platform.libc_ver())
+    return "-".join(part for part in parts if part)
+
+
+def package_versions() -> dict[str, str | None]:
+    """Installed versions; None where a package is missing."""
+    return {name: version_of(name) for name in PACKAGES}
+
+
+def version_of(package: str) -> str | None:
+    """The installed version of one package; None where it is missing."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """Commit and whether files differ from it; None outside a checkout or without git."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+# What a training took.
+
+
+def write_usage(directory: RunDirectory, device: torch.device) -> None:
+    """Write ``usage.json``: epochs, seconds of all of them together, and the peak of memory in bytes.
+
+    The peak is that of this process: on a GPU of its allocations there, else of its resident set, the program and the
+    data included. Of a run that was continued it is that of the last part.
+    """
+    epochs = EpochLog(directory.metrics, 0).read()
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else resident_peak()
+    seconds = sum(row.get("seconds") or 0.0 for row in epochs)
+    about = {"device": str(device), "epochs": len(epochs), "seconds": seconds, "peak_memory_bytes": peak}
+    write_json(directory.usage, about)
+
+
+def resident_peak() -> int:
+    """High-water mark of this process's resident set in bytes."""
+    return status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

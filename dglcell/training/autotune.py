@@ -1,0 +1,338 @@
+"""What ``auto`` takes on this machine: strategy, kernels, precision, compiled layers; measured before training."""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import dglcell
+from dglcell.config import OLD_PRECISIONS
+from dglcell.errors import CheckpointError
+from dglcell.files import canonical_hash, user_cache, write_json
+from dglcell.graph.resident import ResidentRelation
+from dglcell.kernels.spmm import KERNELS, runs_on, spmm
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
+from dglcell.perturbation.choices import Choices, Rates, Share, measure_rates, predict_product, survey
+from dglcell.perturbation.deletions import Kept
+from dglcell.perturbation.difference import Difference
+from dglcell.perturbation.execution import compiler_works
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.node_mask import NodeMask
+from dglcell.perturbation.perturb import PerturbedCell
+from dglcell.perturbation.row_index import RowIndex
+from dglcell.perturbation.states import DifferenceStates, Execution
+
+# In which precision a run computes, and whether its layers are compiled.
+
+
+log = logging.getLogger("dglcell")
+
+
+ROWS_WORTH_COMPILING = 3e8
+"""Rows of a run, strain by strain and relation by relation, from which compiling is paid back: on two cores it takes a
+minute, and then saves 0.35 s for each million rows 32 wide."""
+
+
+def lightning_precision(name: str) -> str:
+    """Lightning's name for the precision of weights, bases and losses."""
+    return "64-true" if OLD_PRECISIONS.get(name, name) == "64-true" else "32-true"
+
+
+def settle_execution(
+    choices: Choices, precision: str, compiled: str, device: torch.device, rows: float, *, pinned: bool = False
+) -> Choices:
+    """Choices with the precision of differences, and whether layers are compiled.
+
+    Args:
+        choices: of strategy and kernels.
+        precision: ``trainer.precision``.
+        compiled: ``model.compile``: auto, true or false.
+        device: where the run computes.
+        rows: how many rows, strain by strain and relation by relation, the run computes.
+        pinned: let ``auto`` stand for what ``choices`` say, which are another run's.
+    """
+    name = OLD_PRECISIONS.get(precision, precision)
+    if name != precision:
+        log.info(
+            "`trainer.precision: %s` stands for `%s` here: only differences are in half precision", precision, name
+        )
+    wanted = choices.compile if pinned else rows >= ROWS_WORTH_COMPILING
+    compile_layers = (wanted if compiled == "auto" else compiled == "true") and compiler_works()
+    fast = choices.differences == "bfloat16" if pinned else compile_layers and multiplies_bfloat16_fast(device)
+    half = fast if name == "auto" else name == "bf16"
+    log.info(
+        "differences in %s (`trainer.precision: %s`), layers %s (`model.compile: %s`)",
+        "bfloat16" if half else "the base's precision",
+        precision,
+        "compiled" if compile_layers else "not compiled",
+        compiled,
+    )
+    return choices.for_layers(compiled=compile_layers, half=half)
+
+
+def multiplies_bfloat16_fast(device: torch.device) -> bool:
+    """Whether a device has instructions for products of bfloat16."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    try:
+        flags = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+# A short calibration before the first step: which strategy and kernels `auto` takes here, and why.
+
+
+SMALL_STEP = 1 << 30
+"""Additions of a layer's products, E · B · H, below which a step is too short for choices to matter."""
+
+WORTH_TIMING = 6.0
+"""Kernels predicted to take this much longer than the best are not timed."""
+
+SECONDS = 20.0
+"""Budget of a calibration; what is not timed by then keeps its default."""
+
+PROBE_STRAINS = 8
+"""Strains in which listed and dense rows are timed against each other."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Choices, and what led to them.
+
+    Attributes:
+        choices: what `auto` takes.
+        reasons: sizes, measured seconds and expected shares, as plain containers.
+    """
+
+    choices: Choices
+    reasons: dict[str, Any]
+
+
+def choose(model: HeteroCell, genotypes: GenotypeBatch, *, file: Path | None = None) -> Calibration:
+    """Find, or look up, what `auto` takes for a model and batches like this one.
+
+    Args:
+        model: on its device; its weights are not changed.
+        genotypes: a typical batch, on the same device.
+        file: choices.json of a run, to be taken as it is.
+
+    Raises:
+        CheckpointError: ``file`` is not there, or holds something else.
+    """
+    if file is not None:
+        return read_choices(file)
+    device = genotypes.genes.device
+    if "auto" not in (model.config.strategy, model.config.kernel):
+        return Calibration(Choices.default(device.type), {"why": "strategy and kernel are given"})
+    edges = max((sum(model.cell[r].num_edges for r in layer) for layer in model.encoder.plan), default=0)
+    if edges * genotypes.num_strains * model.config.hidden < SMALL_STEP:
+        return Calibration(Choices.default(device.type), {"why": "a step is too short for a calibration to pay"})
+    about = describe(model, genotypes)
+    cached = user_cache("choices") / f"{canonical_hash(about)[:16]}.json"
+    if cached.is_file():
+        try:
+            found = read_choices(cached)
+        except CheckpointError as error:
+            log.warning("calibrating anew: %s", error)
+        else:
+            log.info("strategy and kernels as found before (%s)", cached)
+            return found
+    found = calibrate(model, genotypes, about)
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    write_choices(cached, found)
+    return found
+
+
+def describe(model: HeteroCell, genotypes: GenotypeBatch) -> dict[str, Any]:
+    """What choices depend on: machine, versions, sizes of the cell graph and of the model."""
+    device = genotypes.genes.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    config = model.config
+    relations = [model.cell[r] for r in model.cell.relations]
+    sizes = [["/".join(e.relation), e.num_src, e.num_dst, e.num_edges, e.weight is not None] for e in relations]
+    return {
+        "device": f"{device.type}: {name}",
+        "threads": torch.get_num_threads(),
+        "versions": [dglcell.__version__, torch.__version__],
+        "relations": sizes,
+        "model": [config.conv, config.hidden, config.layers, config.gin_layers, config.norm, config.kernel],
+        "strains": genotypes.num_strains,
+        "dtype": str(next(model.parameters()).dtype),
+    }
+
+
+def _processor() -> str:
+    """The processor's name; the machine's architecture where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]} x {len(names)}" if names else platform.machine()
+
+
+def calibrate(model: HeteroCell, genotypes: GenotypeBatch, about: dict[str, Any]) -> Calibration:
+    """Time what is worth timing; log each choice with its reason."""
+    started, device = time.perf_counter(), genotypes.genes.device
+    dtype = next(model.parameters()).dtype
+    rates = measure_rates(device, dtype)
+    used = dict.fromkeys(r for layer in model.encoder.plan for r in layer)
+    H, B = model.config.hidden, genotypes.num_strains
+    kernels: dict[str, dict[int, str]] = {}
+    seconds: dict[str, dict[str, float]] = {}
+    for relation in used:
+        name = "/".join(relation)
+        for columns in (H, B * H):
+            if time.perf_counter() - started > SECONDS or model.config.kernel != "auto":
+                break
+            timed = time_kernels(model.cell[relation], columns, device, dtype, rates)
+            seconds[f"{name} {columns}"] = timed
+            kernels.setdefault(name, {})[columns] = min(timed, key=timed.__getitem__)
+    listed, dense = time_rows(model, device, dtype)
+    shares = survey(model.cell, model.encoder.plan, genotypes)
+    dense_share = min(1.0, max(0.3, dense / listed))
+    strategy = choose_strategy(shares, dense_share) if device.type == "cpu" else "node_mask"
+    choices = Choices(strategy, dense_share, kernels)
+    lines = [explain(layer, choices) for layer in shares]
+    for number, line in enumerate(lines, start=1):
+        log.info("layer %d: %s", number, "; ".join(f"{name} {how}" for name, how in line.items()))
+    reasons = {
+        "about": about,
+        "rates": asdict(rates),
+        "product_seconds": seconds,
+        "row_seconds": {"listed": listed, "dense": dense},
+        "layers": lines,
+        "calibration_seconds": time.perf_counter() - started,
+    }
+    log.info("strategy %s, found in %.1f s", strategy, reasons["calibration_seconds"])
+    return Calibration(choices, reasons)
+
+
+def explain(layer: dict[tuple[str, str, str], Share], choices: Choices) -> dict[str, str]:
+    """For each relation what is done, and why."""
+    lines = {}
+    for relation, share in layer.items():
+        listed = choices.strategy == "difference" and share.rows <= choices.dense_share
+        kernel = ", ".join(f"{k} at {c} columns" for c, k in choices.kernels.get("/".join(relation), {}).items())
+        lines["/".join(relation)] = (
+            f"{'changed rows' if listed else 'dense'} ({share.rows:.0%} of rows, {share.edges:.0%} of edges change; "
+            f"dense from {choices.dense_share:.0%}){'; ' + kernel if kernel else ''}"
+        )
+    return lines
+
+
+def choose_strategy(shares: Sequence[dict[tuple[str, str, str], Share]], dense_share: float) -> str:
+    """`difference` if its rows, at what a listed row costs, are fewer than all."""
+    everything = sum(share.total_rows for layer in shares for share in layer.values())
+    cost = sum(min(share.rows / dense_share, 1.0) * share.total_rows for layer in shares for share in layer.values())
+    return "difference" if cost < everything else "node_mask"
+
+
+def time_kernels(
+    edges: ResidentRelation, columns: int, device: torch.device, dtype: torch.dtype, rates: Rates
+) -> dict[str, float]:
+    """Seconds of a product with its gradient, for every kernel that may be the fastest."""
+    here = [k for k in KERNELS if runs_on(k, device.type)]
+    predicted = {k: predict_product(k, edges, columns, dtype.itemsize, rates) for k in here}
+    limit = WORTH_TIMING * min(predicted.values())
+    x = torch.ones(edges.num_src, columns, device=device, dtype=dtype, requires_grad=True)
+
+    def once(kernel: str) -> float:
+        started = time.perf_counter()
+        y = spmm(edges, x, kernel=kernel)
+        if y.requires_grad:
+            torch.autograd.grad(y, x, torch.ones_like(y))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - started
+
+    timed = {}
+    for kernel in (k for k in here if predicted[k] <= limit):
+        once(kernel)  # compiles, and prepares both forms of the matrix
+        timed[kernel] = min(once(kernel), once(kernel))
+    return timed
+
+
+def time_rows(model: HeteroCell, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
+    """Seconds of a relation with its gradient, for each row of a list of half of all, and of dense states.
+
+    The relation is one of the last layer with about as many edges as most: its sums, and the update of the rows that
+    receive them.
+    """
+    layer = model.encoder.layers[-1]
+    assert isinstance(layer, HeteroLayer)
+    by_edges = sorted(range(len(layer.relations)), key=lambda i: model.cell[layer.relations[i]].num_edges)
+    number = by_edges[len(by_edges) // 2]
+    conv, (start, _, end) = layer.convs[number], layer.relations[number]
+    assert isinstance(conv, RelationConv)
+    sizes = {node_type: model.cell.num_nodes[node_type] for node_type in dict.fromkeys((start, end))}
+    B, H = PROBE_STRAINS, model.config.hidden
+    generator = torch.Generator().manual_seed(0)
+    execution = Execution(recompute=False, dense_share=1.0)
+    ones = {t: torch.ones(n, B, dtype=torch.bool, device=device) for t, n in model.cell.num_nodes.items()}
+    kept = {t: Kept(mask[:, :1], mask) for t, mask in ones.items()}
+    masks = {t: torch.rand(n, B, generator=generator) < 0.5 for t, n in sizes.items()}
+    index = {t: RowIndex(mask.to(device)) for t, mask in masks.items()}
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, H, generator=generator).to(device, dtype).requires_grad_()
+
+    def seconds(engine: NodeMask, delta: Callable[[str], tuple[Tensor, RowIndex | None]]) -> tuple[float, int]:
+        best, rows = float("inf"), 1
+        for _ in range(3):
+            states = {t: engine.start(random(n)) for t, n in sizes.items()}
+            states = {t: known.with_difference(known.base_NH, *delta(t)) for t, known in states.items()}
+            started = time.perf_counter()
+            received = conv.receive(PerturbedCell(engine, kept), states[start], states[end])
+            out = states[end].sum([(conv, [states[end], received]), (None, [states[end]])])
+            assert isinstance(out, DifferenceStates)
+            assert out.delta is not None
+            (out.delta.float().sum() + out.base_NH.sum()).backward()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            best, rows = min(best, time.perf_counter() - started), out.delta.numel() // H
+        return best, rows
+
+    always = Difference(model.cell, kept, model.config.kernel, execution)
+    listed, rows = seconds(always, lambda t: (random(len(index[t])), index[t]))
+    everywhere = NodeMask(model.cell, kept, model.config.kernel, execution)
+    dense, every = seconds(everywhere, lambda t: (random(sizes[t], B), None))
+    model.zero_grad(set_to_none=True)
+    return listed / rows, dense / every
+
+
+def write_choices(path: Path, calibration: Calibration) -> None:
+    """Choices and reasons as JSON."""
+    write_json(path, {**calibration.choices.to_dict(), "reasons": calibration.reasons})
+
+
+def read_choices(path: Path) -> Calibration:
+    """The reverse of ``write_choices``.
+
+    Raises:
+        CheckpointError: the file is not there, or holds something else.
+    """
+    if not path.is_file():
+        raise CheckpointError(
+            f"'{path}' not found", expected="choices.json of a run", do="set `model.choices: null` to have them found"
+        )
+    try:
+        content = json.loads(path.read_text())
+    except ValueError as error:
+        raise CheckpointError(f"'{path}' is no JSON", got=error, do="set `model.choices: null`") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"'{path}' does not hold choices", got=type(content).__name__, expected="an object")
+    reasons = content.pop("reasons", {})
+    return Calibration(Choices.from_dict(content, str(path)), reasons if isinstance(reasons, dict) else {})

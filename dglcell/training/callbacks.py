@@ -1,0 +1,358 @@
+"""What happens around Lightning's steps: checkpoints on disk, signals, losses that are not finite, pictures."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from lightning_fabric.plugins import CheckpointIO
+from pytorch_lightning.callbacks import Callback, GradientAccumulationScheduler, RichProgressBar
+from torch import Tensor
+
+from dglcell.data.datamodule import StrainDataModule
+from dglcell.data.dataset import StrainBatch
+from dglcell.errors import CheckpointError, DglcellError, StoppedError, listing
+from dglcell.files import atomic_file
+from dglcell.plots import Embedding, Predictions, Subject, epoch_picture
+from dglcell.run_directory import RunDirectory
+from dglcell.training.checkpoint import ReadCheckpoint, read_checkpoint
+from dglcell.training.distributed import HostGroup
+from dglcell.training.signals import StopSignals
+
+# The progress bar, which counts epochs as everything else that is printed does.
+
+
+class EpochBar(RichProgressBar):
+    """Lightning's bar, with epochs from 1."""
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        return f"epoch {current_epoch + 1:>4}/{self.trainer.max_epochs}"
+
+
+# Checkpoints on disk: they appear whole or not at all, and are read once.
+
+
+class CheckpointFiles(CheckpointIO):
+    """How Lightning writes and reads checkpoints of a run.
+
+    Attributes:
+        read: a checkpoint whose content is in memory already, handed over when it is asked for.
+    """
+
+    read: ReadCheckpoint | None = None
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
+    ) -> None:
+        """Write a temporary file, wait until it is on disk, and rename it.
+
+        Raises:
+            CheckpointError: it cannot be written, for example because the disk is full.
+        """
+        try:
+            with atomic_file(Path(path)) as partial, open(partial, "wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except (OSError, RuntimeError) as error:
+            # torch's own error says that a position is unexpected; the reason stands behind it.
+            reason = error.__context__ if isinstance(error.__context__, OSError) else error
+            raise CheckpointError(
+                f"checkpoint '{path}' cannot be written",
+                got=reason,
+                do="make room or choose another `paths.runs`; "
+                "the same command goes on from the last checkpoint that was written",
+            ) from error
+
+    def load_checkpoint(
+        self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """The content of a checkpoint, on the host."""
+        if self.read is not None and self.read.path == Path(path):
+            return self.read.take()
+        return read_checkpoint(Path(path))
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Delete a checkpoint if it is there."""
+        Path(path).unlink(missing_ok=True)
+
+
+# A loss that is not finite is found in the step it comes from, without waiting for the device in any step.
+
+
+SHOWN = 20
+"""Strains that the message names."""
+
+
+@dataclass(frozen=True)
+class BadBatch:
+    """A batch with a loss that is not finite.
+
+    Attributes:
+        step: of the optimiser, from 1, that the batch is part of.
+        epoch: from 1.
+        batch: within the epoch, from 1.
+        loss: its value.
+        strains: their numbers in the data set.
+    """
+
+    step: int
+    epoch: int
+    batch: int
+    loss: float
+    strains: list[int]
+
+
+@dataclass(frozen=True)
+class _Pending:
+    place: tuple[int, int, int]
+    loss: Tensor  # on the host, as soon as the device has come there
+    strains: Tensor
+    arrived: torch.cuda.Event | None
+
+    def is_there(self) -> bool:
+        return self.arrived is None or self.arrived.query()
+
+
+class LossWatch:
+    """Losses of batches that the device may still be working on."""
+
+    def __init__(self) -> None:
+        self._pending: deque[_Pending] = deque()
+        self._found: BadBatch | None = None
+
+    def note(self, loss: Tensor, strains: Tensor, *, step: int, epoch: int, batch: int) -> None:
+        """Begin to watch a batch; numbers as of ``BadBatch``."""
+        loss, arrived = loss.detach(), None
+        if loss.is_cuda:
+            on_host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True, device="cpu")
+            on_host.copy_(loss, non_blocking=True)
+            loss, arrived = on_host, torch.cuda.Event()
+            arrived.record()
+        self._pending.append(_Pending((step, epoch, batch), loss, strains, arrived))
+
+    def found(self, *, wait: bool = False) -> BadBatch | None:
+        """The first batch with a loss that is not finite, as far as the device has come.
+
+        Args:
+            wait: until it has come to the last one.
+        """
+        while self._found is None and self._pending and (wait or self._pending[0].is_there()):
+            pending = self._pending.popleft()
+            if pending.arrived is not None:
+                pending.arrived.synchronize()
+            loss = float(pending.loss)
+            if not abs(loss) < float("inf"):
+                self._found = BadBatch(*pending.place, loss, pending.strains.tolist())
+        return self._found
+
+
+def not_finite(bad: BadBatch, strains: list[int]) -> DglcellError:
+    """The error of a loss that is not finite.
+
+    Args:
+        bad: where.
+        strains: their numbers in the store, of all ranks.
+    """
+    return DglcellError(
+        f"the training loss is not finite in epoch {bad.epoch}",
+        got=f"{bad.loss} in step {bad.step}, batch {bad.batch}: strains {listing(strains, SHOWN)} of the store",
+        do="lower `optimizer.lr`, set `trainer.clip`, or look for outliers with `dglcell data stats`; "
+        "the checkpoints of earlier epochs are kept",
+    )
+
+
+# What the ranks agree on after every optimiser step: whether to save and stop, and whether the losses are finite.
+
+
+log = logging.getLogger("dglcell")
+
+
+class Preemption(Callback):
+    """Writes a checkpoint after the optimiser step during which ``SIGUSR1`` or ``SIGTERM`` came, and stops.
+
+    Signals are only noted when they come: collectives inside a signal handler can deadlock. All ranks learn of them at
+    the same place of the same step, so that they save and stop together. A loss that is not finite ends the run in the
+    same way, without a checkpoint.
+
+    Args:
+        directory: of the run.
+        signals: that the run has received.
+        accumulation: of gradients, where there is one.
+        timeout: how long ranks wait for one another.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        signals: StopSignals,
+        accumulation: GradientAccumulationScheduler | None,
+        timeout: timedelta,
+    ) -> None:
+        self.directory, self.signals, self.accumulation, self.timeout = directory, signals, accumulation, timeout
+        self._hosts = HostGroup(timeout)
+        self._losses = LossWatch()
+        self._stepped = False
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Meet the other ranks; stop if one was told to while data was loaded.
+
+        Raises:
+            StoppedError: there is nothing to save yet.
+        """
+        self._hosts = HostGroup(self.timeout)
+        # Lightning sets this when an epoch starts, and not where one is continued.
+        if self.accumulation is not None:
+            trainer.accumulate_grad_batches = self.accumulation.get_accumulate_grad_batches(trainer.current_epoch)
+        self._stop_between_epochs()
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Stop if a rank was told to since the last step.
+
+        Raises:
+            StoppedError: the checkpoint of the epoch before is whole.
+        """
+        self._stop_between_epochs()
+
+    def _stop_between_epochs(self) -> None:
+        (number,) = self._hosts.largest([self.signals.number])
+        if number:
+            raise StoppedError(number)
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, *others: object) -> None:
+        """Gradients that are being accumulated would be lost: stop only after they are used."""
+        self._stepped = True
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save and stop, if any rank was told to.
+
+        Raises:
+            StoppedError: after the checkpoint is on disk.
+            DglcellError: a loss is not finite.
+        """
+        assert isinstance(batch, StrainBatch)
+        stepped, self._stepped = self._stepped, False
+        step = trainer.global_step + (not stepped)
+        self._losses.note(
+            outputs["loss"], batch.strains, step=step, epoch=trainer.current_epoch + 1, batch=batch_idx + 1
+        )
+        if not stepped:
+            return
+        # After the last batch the epoch is finished first; its checkpoint is whole.
+        last = trainer.is_last_batch
+        number, bad = self._hosts.largest([self.signals.number, self._losses.found(wait=last) is not None])
+        if not bad and number and not last:
+            (bad,) = self._hosts.largest([self._losses.found(wait=True) is not None])
+        if bad:
+            raise self._not_finite(trainer)
+        if not number or last:
+            return
+        trainer.save_checkpoint(self.directory.interrupted)
+        if trainer.is_global_zero:
+            log.info("told to stop: epoch %d, step %d saved", trainer.current_epoch + 1, trainer.global_step)
+        (requeued,) = self._hosts.largest([self.signals.ask()])
+        raise StoppedError(number, bool(requeued))
+
+    def _not_finite(self, trainer: pl.Trainer) -> Exception:
+        """The error, with the strains of all ranks: they compute the loss of their batches together."""
+        found: list[BadBatch] = [bad for bad in self._hosts.collect(self._losses.found(wait=True)) if bad is not None]
+        first = min(found, key=lambda bad: bad.batch)
+        strains = [strain for bad in found if bad.batch == first.batch for strain in bad.strains]
+        return not_finite(first, _data(trainer).rows(strains))
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Let the loader begin behind the batches that are done."""
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        # Not `completed`: within `on_train_batch_end` the batch counts as processed only.
+        done = 0 if progress["is_last_batch"] else int(progress["current"]["processed"])
+        _data(trainer).first_batch = done
+
+
+def leave_signals_alone(trainer: pl.Trainer) -> None:
+    """Keep Lightning from handling signals of its own.
+
+    Its handlers save, requeue and broadcast within the handler, and with several ranks it makes the host wait for the
+    device before every batch, to ask whether one of them was called.
+    """
+    trainer._signal_connector.register_signal_handlers = _nothing  # type: ignore[method-assign]
+    trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = _nothing  # type: ignore[method-assign]
+
+
+def _nothing() -> None:
+    pass
+
+
+def _data(trainer: pl.Trainer) -> StrainDataModule:
+    data = getattr(trainer, "datamodule", None)
+    assert isinstance(data, StrainDataModule)
+    return data
+
+
+# Pictures of the validation part while a model learns.
+
+
+@dataclass(frozen=True)
+class EpochPictures:
+    """Draws after every so many epochs.
+
+    Attributes:
+        directory: of the run.
+        title: names the run.
+        every: epochs from one picture to the next; 0: none is drawn.
+        units: phenotype → unit.
+        points: single points in a panel at most.
+        seed: of their choice.
+    """
+
+    directory: RunDirectory
+    title: str
+    every: int
+    units: dict[str, str]
+    points: int
+    seed: int
+
+    def due(self, epoch: int) -> bool:
+        """Whether ``epoch``, counted from 0, is to be drawn."""
+        return self.every > 0 and (epoch + 1) % self.every == 0
+
+    def draw(
+        self,
+        epoch: int,
+        phenotypes: Sequence[str],
+        predicted_ST: Tensor,
+        measured_ST: Tensor,
+        embedding_SD: Tensor | None,
+    ) -> None:
+        """Draw the validation part.
+
+        Args:
+            epoch: counted from 0.
+            phenotypes: T names.
+            predicted_ST, measured_ST: in original units, NaN where not measured.
+            embedding_SD: of the same strains, if the model has one.
+        """
+        predicted, measured = predicted_ST.cpu().numpy(), measured_ST.cpu().numpy()
+        unknown = np.zeros(len(predicted), dtype=np.int64)  # numbers of deletions, which no panel here shows
+        subjects = [
+            Subject(
+                Predictions(measured[:, t], predicted[:, t], unknown), name, self.units.get(name, ""), "validation",
+                self.points,
+            )
+            for t, name in enumerate(phenotypes)
+        ]  # fmt: skip
+        embedding = None
+        if embedding_SD is not None:
+            embedding = Embedding(np.arange(len(predicted)), embedding_SD.cpu().numpy())
+        path = self.directory.epoch_picture(epoch + 1)
+        epoch_picture(path, f"{self.title}, epoch {epoch + 1}", subjects, embedding, self.seed)

@@ -1,0 +1,330 @@
+"""Several processes of one run: devices, how they are started, what they tell each other, and when one is gone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from lightning_fabric.plugins.environments import ClusterEnvironment
+from torch import Tensor
+
+import __main__
+from dglcell.config import TrainerConfig
+from dglcell.errors import ConfigError, DglcellError, MissingDependencyError
+
+# The device that models run on.
+
+
+DEVICES = ("cpu", "cuda")
+
+log = logging.getLogger("dglcell")
+
+
+def device_of(accelerator: str) -> str:
+    """``cpu`` or ``cuda``: what an accelerator, as Lightning names them, is to torch."""
+    if accelerator == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return "cuda" if accelerator in ("gpu", "cuda") else "cpu"
+
+
+def device_here(accelerator: str) -> str:
+    """Where a trained model is evaluated: ``device_of``, or the CPU where the accelerator it was trained on is not."""
+    device = device_of(accelerator)
+    if device == "cuda" and not torch.cuda.is_available():
+        log.info("torch sees no GPU: evaluating on the CPU")
+        return "cpu"
+    return device
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that torch does not have here.
+
+    Raises:
+        ConfigError: neither ``cpu`` nor ``cuda``.
+        MissingDependencyError: ``cuda``, and torch sees no GPU.
+    """
+    if device.split(":")[0] not in DEVICES:
+        raise ConfigError("unknown device", got=device, expected=" or ".join(DEVICES))
+    if device != "cpu" and not torch.cuda.is_available():
+        raise MissingDependencyError(
+            f"device '{device}' asked for, but torch sees no GPU", do="use `cpu`; `dglcell doctor` says what there is"
+        )
+
+
+# Whether SLURM started as many processes, with as many GPUs, as the experiment asks for.
+
+
+def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os.environ) -> None:
+    """Compare a job's tasks, nodes and GPUs with `trainer.devices` and `trainer.num_nodes`, before anything waits.
+
+    Processes that wait for others that were never started hang until the job's time is up; and a job that was given
+    GPUs must not train on CPUs because torch does not see them. Outside SLURM, and in an interactive shell of it, there
+    is nothing to compare.
+
+    Raises:
+        ConfigError: the numbers differ; with both.
+    """
+    if "SLURM_JOB_ID" not in environment or environment.get("SLURM_JOB_NAME") in ("bash", "interactive"):
+        return
+    nodes, tasks = (int(environment.get(name, "1")) for name in ("SLURM_NNODES", "SLURM_NTASKS"))
+    wanted = trainer.devices * trainer.num_nodes
+    if (nodes, tasks) != (trainer.num_nodes, wanted):
+        raise ConfigError(
+            "the job does not fit the experiment",
+            got=f"{tasks} tasks on {nodes} nodes from SLURM",
+            expected=f"{wanted} tasks on {trainer.num_nodes} nodes: `trainer.devices: {trainer.devices}`, "
+            f"`trainer.num_nodes: {trainer.num_nodes}`",
+            do="let `dglcell job submit` make the script, or change these keys",
+        )
+    if wanted > 1 and "SLURM_STEP_NUM_TASKS" not in environment:
+        raise ConfigError(
+            "the job starts one process where the experiment needs several",
+            got="`dglcell train` in the script itself",
+            expected=f"{wanted} processes: `srun dglcell train …`",
+            do="let `dglcell job submit` make the script",
+        )
+    _check_gpus(trainer, environment)
+
+
+def _check_gpus(trainer: TrainerConfig, environment: Mapping[str, str]) -> None:
+    given, seen = int(environment.get("SLURM_GPUS_ON_NODE", "0")), torch.cuda.device_count()
+    if trainer.accelerator == "cpu" or (trainer.accelerator == "auto" and given == 0) or seen >= trainer.devices:
+        return
+    raise ConfigError(
+        "the job has other GPUs than the experiment needs",
+        got=f"{given} GPUs on this node from SLURM, {seen} that torch sees",
+        expected=f"{trainer.devices} GPUs: `trainer.devices: {trainer.devices}`",
+        do="install a torch with CUDA, run containers with --nv, or set `trainer.accelerator: cpu`",
+    )
+
+
+# Collect rows of all ranks.
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """Concatenate ``rows`` [n_r, …] of every rank; n_r may differ. A single process gets its own rows back."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return rows
+    world_size = dist.get_world_size()
+    count = torch.tensor([len(rows)], device=rows.device)
+    counts = [torch.zeros_like(count) for _ in range(world_size)]
+    dist.all_gather(counts, count)
+    lengths = [int(c) for c in counts]
+    padded = torch.cat([rows, rows.new_zeros(max(lengths) - len(rows), *rows.shape[1:])])
+    everyone = [torch.empty_like(padded) for _ in range(world_size)]
+    dist.all_gather(everyone, padded)
+    return torch.cat([part[:length] for part, length in zip(everyone, lengths, strict=True)])
+
+
+# What the processes of a run tell each other through their hosts, and what is left when one of them is gone.
+
+
+# How gloo, NCCL and the store they meet at say that a process is gone; gloo's errors have no type of their own.
+GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "remote process")
+
+# How they say that a process is there, perhaps, but has not answered in time; or that it never came to where they meet.
+SILENT = (
+    "Timed out waiting",
+    "wait timeout after",
+    "seconds waiting for clients",
+    "client socket has timed out",
+    "Watchdog caught collective operation timeout",
+)
+
+
+class HostGroup:
+    """All ranks, talking through their hosts (gloo): the devices' queues are not waited for.
+
+    To be made by all ranks at once. Where there is only one process nothing is sent.
+
+    Args:
+        timeout: how long they wait for one another; that of another group is not passed on to a new one.
+    """
+
+    def __init__(self, timeout: timedelta) -> None:
+        many = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+        self._group = dist.new_group(backend="gloo", timeout=timeout) if many else None
+
+    def largest(self, numbers: Sequence[int]) -> list[int]:
+        """The largest of the ranks' numbers, place by place."""
+        if self._group is None:
+            return list(numbers)
+        everyone = torch.tensor([int(number) for number in numbers], device="cpu")
+        dist.all_reduce(everyone, dist.ReduceOp.MAX, group=self._group)
+        return [int(number) for number in everyone]
+
+    def collect(self, item: Any) -> list[Any]:
+        """The ranks' items, on every rank."""
+        if self._group is None:
+            return [item]
+        everyone = [None] * dist.get_world_size()
+        dist.all_gather_object(everyone, item, group=self._group)
+        return everyone
+
+
+def leave_group() -> None:
+    """End this process's part in the group; a process that exits without it may abort (`terminate called`)."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def is_silent(error: BaseException) -> bool:
+    """Whether an error says that another process of the group has not answered in time."""
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in SILENT)
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether an error says that another process of the group has ended."""
+    if not isinstance(error, RuntimeError):
+        return False
+    return isinstance(error, dist.DistError) or any(text in str(error) for text in GONE)
+
+
+# Several processes on one machine: the first starts the others, and none outlives another.
+#
+# Lightning would start them, too, but kills the first without a word where another one fails.
+
+
+PARENT = "DGLCELL_PARENT"
+"""Variable with the id of the process that started this one."""
+
+POLL_SECONDS = 0.5
+GRACE_SECONDS = 10.0
+"""How long a process may take to find out by itself that another is gone, and to end, before it is ended."""
+
+STOP_SECONDS = 60.0
+"""How long the others may take to end after the first has finished its training."""
+
+
+@contextmanager
+def launched(trainer: pl.Trainer) -> Iterator[None]:
+    """Run the body in as many processes as the trainer wants, unless SLURM, torchrun or a user has started them.
+
+    The others are started with this process's command line, and come to the same place by themselves.
+
+    Raises:
+        DglcellError: another process has ended in the middle of it, or does not answer.
+    """
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    children: dict[int, subprocess.Popen[bytes]] = {}
+    done = threading.Event()
+    before, place = dict(os.environ), {}
+    if isinstance(environment, ClusterEnvironment) and not environment.creates_processes_externally:
+        place = _meeting_place(trainer, environment)
+        os.environ.update(place)
+        children = {rank: _start(rank) for rank in range(1, trainer.num_devices)}
+        threading.Thread(target=_watch, args=(children, done), daemon=True).start()
+    try:
+        yield
+    except RuntimeError as error:
+        if is_silent(error):
+            raise _silent(error) from error
+        if is_gone(error):
+            raise _lost(children) from error
+        raise
+    finally:
+        _end(children, STOP_SECONDS if sys.exc_info()[0] is None else GRACE_SECONDS)
+        done.set()
+        for name in place.keys() - before.keys():
+            os.environ.pop(name, None)
+
+
+def watch_parent() -> None:
+    """End this process, with an error, when the one that started it is gone; nothing where nobody did."""
+    parent = os.environ.get(PARENT)
+    if parent is not None:
+        threading.Thread(target=_follow, args=(int(parent),), daemon=True).start()
+
+
+def _meeting_place(trainer: pl.Trainer, environment: ClusterEnvironment) -> dict[str, str]:
+    """Variables that tell the processes of this machine where they meet, as of its first one."""
+    return {
+        "MASTER_ADDR": environment.main_address,
+        "MASTER_PORT": str(environment.main_port),
+        "NODE_RANK": str(environment.node_rank()),
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": str(trainer.num_devices * trainer.num_nodes),
+        PARENT: str(os.getpid()),
+    }
+
+
+def _start(rank: int) -> subprocess.Popen[bytes]:
+    module = __main__.__spec__
+    program = [os.path.abspath(sys.argv[0])] if module is None else ["-m", module.name]
+    environment = {**os.environ, "LOCAL_RANK": str(rank)}
+    return subprocess.Popen([sys.executable, *program, *sys.argv[1:]], env=environment)
+
+
+def _watch(children: dict[int, subprocess.Popen[bytes]], done: threading.Event) -> None:
+    """End everything if a child has failed and this process has not noticed, for example waiting for a GPU."""
+    while not done.wait(POLL_SECONDS):
+        if any(child.poll() for child in children.values()):
+            if not done.wait(GRACE_SECONDS):
+                _die(_lost(children), children)
+            return
+
+
+def _follow(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(POLL_SECONDS)
+    time.sleep(GRACE_SECONDS)
+    _die(_lost({}), {})
+
+
+def _die(error: DglcellError, children: dict[int, subprocess.Popen[bytes]]) -> None:
+    """End this process from a thread; its main thread may be waiting for something that never comes."""
+    print(f"error: {error}", file=sys.stderr, flush=True)
+    for child in children.values():
+        child.kill()
+    os._exit(2)
+
+
+def _end(children: dict[int, subprocess.Popen[bytes]], seconds: float) -> None:
+    """Wait for the others; kill those that do not end."""
+    end = time.monotonic() + seconds
+    for child in children.values():
+        try:
+            child.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _lost(children: dict[int, subprocess.Popen[bytes]]) -> DglcellError:
+    """The error of a process that another one has left alone."""
+    end = time.monotonic() + POLL_SECONDS
+    while children and not any(child.poll() for child in children.values()) and time.monotonic() < end:
+        time.sleep(0.01)
+    ended = [f"process {rank} {_how(child.returncode)}" for rank, child in children.items() if child.poll()]
+    return DglcellError(
+        "another process of this run has ended, and training cannot go on without it",
+        got=", ".join(ended) or None,
+        do="look for what it printed, or whether memory ran out; the same command goes on from the last checkpoint",
+    )
+
+
+def _silent(error: RuntimeError) -> DglcellError:
+    """The error of a process that waits for one that is there, or should be, and does nothing."""
+    return DglcellError(
+        "another process of this run has not answered within `trainer.timeout`",
+        got=str(error).rpartition("] ")[2],
+        do="see what each process was doing, and whether they can reach each other (GLOO_SOCKET_IFNAME, "
+        "NCCL_SOCKET_IFNAME); raise `trainer.timeout` if one is only slow; the same command goes on from the last "
+        "checkpoint",
+    )
+
+
+def _how(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

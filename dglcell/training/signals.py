@@ -1,0 +1,145 @@
+"""Which process this is, and how a run is told to stop, from its first moment to its last."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from dglcell.errors import DataError, StoppedError
+
+# Several processes train one model: rank 0 builds and writes, the others wait for it.
+
+
+# Set by torchrun, SLURM and Lightning's own launcher; all are 0 in the first process, or absent.
+RANK_VARIABLES = ("RANK", "SLURM_PROCID", "LOCAL_RANK", "NODE_RANK")
+POLL_SECONDS = 0.5
+
+
+def is_rank_zero() -> bool:
+    """Whether this process builds, writes and reports; true where there is only one."""
+    return all(os.environ.get(variable, "0") == "0" for variable in RANK_VARIABLES)
+
+
+def wait_for(path: Path, timeout: float) -> None:
+    """Return when rank 0 has made ``path``, which appears whole.
+
+    Args:
+        path: what is waited for.
+        timeout: seconds.
+
+    Raises:
+        DataError: it is not there after that time.
+    """
+    until = time.monotonic() + timeout
+    while not path.exists():
+        if time.monotonic() > until:
+            raise DataError(
+                f"the first process has not made '{path}' within `trainer.timeout`",
+                got=f"nothing after {timeout:,.0f} s",
+                do="see what it printed; where building only takes long, run `dglcell data build` before, or raise "
+                "`trainer.timeout`",
+            )
+        time.sleep(POLL_SECONDS)
+
+
+# ``SIGUSR1`` and ``SIGTERM``: how a run is told to stop, from its first moment to its last.
+
+
+SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+
+log = logging.getLogger("dglcell")
+
+
+class StopSignals:
+    """Receives the signals of a run, as a context; afterwards they do what they did before.
+
+    Where rank 0 works alone (reading data, calibrating, drawing), the first signal ends it at once: files appear whole
+    or not at all, so nothing is torn. While ranks compute together (``noted``) a signal is only remembered, because
+    they have to save and stop together; and always on the other ranks, which follow the first.
+
+    Args:
+        requeue: ask SLURM to start the job again where a signal has ended the run.
+
+    Attributes:
+        number: of the first signal received, 0 so far.
+    """
+
+    def __init__(self, requeue: bool) -> None:
+        self.requeue = requeue
+        self.number = 0
+        self._ends_at_once = is_rank_zero()
+        self._process = os.getpid()
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        self._before = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ends_at_once = False
+        if isinstance(error, StoppedError) and error.requeued is None:
+            log.info("told to stop where nothing had to be saved")
+            error.requeued = self.ask()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Within it, signals are only remembered.
+
+        Raises:
+            StoppedError: on rank 0, at its end, where one has come.
+        """
+        before, self._ends_at_once = self._ends_at_once, False
+        yield
+        self._ends_at_once = before
+        if before and self.number:
+            raise StoppedError(self.number)
+
+    def ask(self) -> bool:
+        """Ask SLURM for this job once more, if that is wanted; whether it will be started."""
+        return self.requeue and is_rank_zero() and requeue_job()
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:
+            # A forked worker, which whoever started it must be able to end.
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+            return
+        if self.number == 0:
+            self.number = number
+            if self._ends_at_once:
+                raise StoppedError(number)
+
+
+def requeue_job(environment: Mapping[str, str] = os.environ) -> bool:
+    """Ask SLURM to start this job again, unless somebody cancelled it.
+
+    Returns:
+        whether it will be.
+    """
+    job = environment.get("SLURM_JOB_ID")
+    if job is None or shutil.which("scontrol") is None:
+        return False
+    if "SLURM_ARRAY_JOB_ID" in environment:
+        job = f"{environment['SLURM_ARRAY_JOB_ID']}_{environment['SLURM_ARRAY_TASK_ID']}"
+    shown = subprocess.run(["scontrol", "show", "job", "--oneliner", job], capture_output=True, text=True).stdout
+    if "JobState=CANCELLED" in shown:
+        log.info("job %s was cancelled: not queued again", job)
+        return False
+    done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True)
+    log.info(
+        "job %s %s", job, "is queued again" if done.returncode == 0 else f"not queued again: {done.stderr.strip()}"
+    )
+    return done.returncode == 0
