@@ -21,7 +21,7 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.losses.build import make_loss
 from dglcell.losses.config import MaskedConfig
 from dglcell.memory import keep_freed_memory
-from dglcell.memory_use import measured_memory
+from dglcell.devices import measured_memory
 from dglcell.models.build import make_model
 from dglcell.models.config import DangoConfig
 from dglcell.models.hetero_cell import HeteroCell

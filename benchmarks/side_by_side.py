@@ -21,7 +21,7 @@ import torch
 from dglcell.files import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.memory import keep_freed_memory
-from dglcell.memory_use import measured_memory
+from dglcell.devices import measured_memory
 from dglcell.profiling.bench.generate import generated_cell
 from dglcell.profiling.bench.machine import processor_name
 from dglcell.profiling.bench.methods import choose_methods

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 import dglcell
+from dglcell.devices import status
 from dglcell.errors import CheckpointError, listing
 from dglcell.files import write_json
-from dglcell.memory_use import status
 
 # The run directory: what is in it.
 

@@ -27,7 +27,7 @@ def test_everything_required_works_here(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_a_package_that_a_kernel_misses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("tiled_numba", "jit_numba"):
+    for module in ("spmm_numba", "jit_numba"):
         monkeypatch.delitem(sys.modules, f"dglcell.kernels.{module}", raising=False)
         monkeypatch.delattr(f"dglcell.kernels.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)  # its import fails

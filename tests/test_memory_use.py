@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import dglcell.memory_use as memory
-from dglcell.memory_use import available_memory, is_out_of_memory, measured_memory, release, status
+import dglcell.devices as memory
+from dglcell.devices import available_memory, is_out_of_memory, measured_memory, release, status
 
 linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 

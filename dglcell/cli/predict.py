@@ -53,10 +53,10 @@ def predict(options: argparse.Namespace) -> None:
         ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table.
     """
     check(options)
+    from dglcell.devices import check_device
     from dglcell.parquet import check_output
     from dglcell.run_directory import RunDirectory
     from dglcell.training.checkpoint import load_trained
-    from dglcell.training.distributed import check_device
 
     check_output(options.output)
     check_device(options.device)

@@ -14,8 +14,8 @@ import pytorch_lightning as pl
 import torch
 
 from dglcell.config import AUTO, Config
+from dglcell.devices import Peak, device_of, measured_memory
 from dglcell.errors import ConfigError
-from dglcell.memory_use import Peak, measured_memory
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import count_parameters
 from dglcell.profiling.batches import RepeatedData
@@ -31,7 +31,7 @@ from dglcell.profiling.trace import read_trace, write_trace
 from dglcell.run_directory import RunDirectory, environment
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.batch_size import find_batch_size
-from dglcell.training.distributed import check_allocation, device_of, launched, leave_group, watch_parent
+from dglcell.training.distributed import check_allocation, launched, leave_group, watch_parent
 from dglcell.training.fit import interrupts, make_callbacks, make_task, make_trainer, quieten, resident_data
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.run import set_up_process

@@ -20,6 +20,7 @@ from dglcell.config import Config
 from dglcell.data.dataset import EpochBatches, StrainDataset
 from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
+from dglcell.devices import device_here
 from dglcell.files import atomic_file, write_json
 from dglcell.kernels.spmm import check_kernel
 from dglcell.metrics import ResultRow, best_threshold, classification_metrics, f1, json_safe, regression_metrics
@@ -30,7 +31,6 @@ from dglcell.plots.style import sample
 from dglcell.report.run_page import write_report
 from dglcell.run_directory import EpochLog, RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.distributed import device_here
 from dglcell.training.prepare import Prepared, prepare_run
 
 # Predictions of a trained model and of null models on the parts of a split.

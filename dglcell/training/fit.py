@@ -22,6 +22,7 @@ from pytorch_lightning.strategies import DDPStrategy
 from dglcell.config import Config, TrainerConfig
 from dglcell.data.datamodule import StrainDataModule, StreamedDataModule
 from dglcell.data.table import CLASSIFICATION
+from dglcell.devices import device_of
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
@@ -34,7 +35,7 @@ from dglcell.run_directory import EpochLog, RunDirectory
 from dglcell.training.autotune import choose, lightning_precision, read_choices, settle_execution, write_choices
 from dglcell.training.callbacks import CheckpointFiles, EpochBar, EpochPictures, Preemption, leave_signals_alone
 from dglcell.training.checkpoint import ReadCheckpoint, describe_run
-from dglcell.training.distributed import device_of, launched, leave_group
+from dglcell.training.distributed import launched, leave_group
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask

@@ -13,7 +13,7 @@ import time
 import torch
 from torch import Tensor
 
-from dglcell.memory_use import measured_memory
+from dglcell.devices import measured_memory
 from dglcell.nn.cross_relation import CrossRelation
 from dglcell.perturbation.states import DifferenceStates, Execution
 from tests.nn.naive_cross_relation import NAIVE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dglcell.devices import check_device, device_here, device_of
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.training.distributed import check_device, device_here, device_of
 
 
 def test_accelerators_are_devices() -> None:

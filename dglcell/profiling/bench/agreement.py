@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dglcell.devices import release
 from dglcell.errors import MissingDependencyError
-from dglcell.memory_use import release
 from dglcell.profiling.bench.generate import generated_cell
 from dglcell.profiling.bench.methods.method import Method, MethodSpec, UnsupportedError
 from dglcell.profiling.bench.subject import hub_workload

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.config import Config
+from dglcell.devices import check_device
 from dglcell.files import write_json
 from dglcell.profiling.bench.agreement import check_methods
 from dglcell.profiling.bench.conditions import Conditions, conditions
@@ -23,7 +24,6 @@ from dglcell.profiling.bench.run import Runner
 from dglcell.profiling.bench.setting import CONVS, GRID_BATCHES, GRID_HIDDEN, GRID_LAYERS, Setting, settings
 from dglcell.profiling.bench.subject import Subject, experiment_subject, random_subject
 from dglcell.profiling.bench.table import format_table
-from dglcell.training.distributed import check_device
 
 HEADLINE_LARGE = (
     BASE,

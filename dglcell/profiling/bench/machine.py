@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from dglcell.devices import available_memory
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.memory_use import available_memory
 from dglcell.profiling.bench.conditions import Conditions
 from dglcell.run_directory import environment, version_of
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from dglcell.memory_use import available_memory, status
+from dglcell.devices import available_memory, status
 
 RESERVE = 0.03
 """Share of the available memory that is left to others."""

@@ -12,12 +12,12 @@ import dgl
 import torch
 from torch import Tensor
 
+from dglcell.devices import is_out_of_memory, measured_memory, release
 from dglcell.errors import MissingDependencyError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import WEIGHT
 from dglcell.kernels.spmm import KERNELS, check_kernel, spmm
-from dglcell.memory_use import is_out_of_memory, measured_memory, release
 from dglcell.profiling.bench.clock import clock
 from dglcell.profiling.bench.conditions import Conditions
 from dglcell.profiling.bench.isolate import DiedError

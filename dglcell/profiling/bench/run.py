@@ -11,10 +11,10 @@ import dgl
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
+from dglcell.devices import is_out_of_memory, measured_memory, release
 from dglcell.errors import MissingDependencyError
 from dglcell.graph.schema import GENE
 from dglcell.memory import return_freed_memory
-from dglcell.memory_use import is_out_of_memory, measured_memory, release
 from dglcell.profiling.bench.ceilings import ideal_seconds
 from dglcell.profiling.bench.clock import Timing, clock
 from dglcell.profiling.bench.conditions import Conditions

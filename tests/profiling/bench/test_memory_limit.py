@@ -18,7 +18,7 @@ def test_allocations_beyond_the_limit_raise_and_the_limit_goes_away() -> None:
     program = """
 import torch
 from dglcell.memory import keep_freed_memory
-from dglcell.memory_use import is_out_of_memory, release
+from dglcell.devices import is_out_of_memory, release
 from dglcell.profiling.bench.memory_limit import MemoryLimit
 keep_freed_memory()
 limit = MemoryLimit(300_000_000)
