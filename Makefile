@@ -37,7 +37,7 @@ lint: $(INSTALLED)  ## ruff and mypy
 	$(BIN)/mypy
 
 bench: $(INSTALLED)  ## time training steps against the methods that came before, on a cell graph of yeast size
-	$(BIN)/dglcell bench
+	$(BIN)/python -m benchmarks.bench
 
 install: $(INSTALLED)
 

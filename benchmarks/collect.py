@@ -1,4 +1,4 @@
-"""Put what finished runs say into a JSON file: ``python benchmarks/collect.py [options] OUT RUN [RUN …]``.
+"""Put what finished runs say into a JSON file: ``python -m benchmarks.collect [options] OUT RUN [RUN …]``.
 
 Runs that differ in their seed alone are summed up as mean and standard deviation. Of the experiments of an ablation,
 ``…/whole`` and others beside it, the file also has how far each is from ``…/whole`` with the same seed and split; with

@@ -1,4 +1,4 @@
-"""Training steps of the original experiments' models at their batch sizes: ``python benchmarks/original_steps.py OUT``.
+"""Training steps of the original experiments' models at their batch sizes: ``python -m benchmarks.original_steps OUT``.
 
 Full steps (forward, backward, optimiser) on the generated cell graph of yeast size, three deletions per strain, in one
 process, one model after the other. The original's own figures stand beside them: they are of other machines (four RTX
@@ -14,22 +14,22 @@ from typing import Any
 
 import torch
 
+from benchmarks.cells import generated_cell
+from benchmarks.timing import clock
+from benchmarks.workload import random_genotypes
 from dglcell.config_io import load_config
+from dglcell.devices import measured_memory
 from dglcell.files import write_json
 from dglcell.graph.catalogue.string import CHANNELS
 from dglcell.graph.resident import ResidentCell
 from dglcell.losses.build import make_loss
 from dglcell.losses.config import MaskedConfig
 from dglcell.memory import keep_freed_memory
-from dglcell.devices import measured_memory
 from dglcell.models.build import make_model
 from dglcell.models.config import DangoConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import count_parameters
 from dglcell.optimizers import make_optimizer
-from dglcell.profiling.bench.clock import clock
-from dglcell.profiling.bench.generate import generated_cell
-from dglcell.profiling.bench.workload import random_genotypes
 from dglcell.training.autotune import choose
 
 CONF = Path(__file__).resolve().parents[1] / "conf" / "006-kuzmin-tmi"

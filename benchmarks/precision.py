@@ -1,4 +1,4 @@
-"""How many digits of what a model reads are right: ``python benchmarks/precision.py OUT [--raw FOLDER]``.
+"""How many digits of what a model reads are right: ``python -m benchmarks.precision OUT [--raw FOLDER]``.
 
 Relative errors against float64 on the generated cell graph of yeast size, and with ``--raw`` on the public networks, of
 a ``hetero_cell`` with fresh weights and of the same one after a short training on random targets. Strains come in
@@ -12,8 +12,8 @@ triples: gene i deleted, gene j deleted, both deleted. Four errors are taken, th
 An error is ``‖a − a₆₄‖ / ‖a₆₄‖``. TF32 is emulated: the inputs of every product of a Linear layer and a difference are
 rounded to 10 bits behind the leading one, forward and backward.
 
-``--whole`` measures a version of dglcell whose strategies keep whole states, the last of which is 9543d21: run it with
-PYTHONPATH set to a checkout of that version, and give what it wrote to another run as ``--before FILE``.
+Versions up to 9543d21 kept whole states. What was measured of the last of them stands in OUT as ``before``, and stays
+there when the rest is measured again.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.cells import generated_cell
 from dglcell.config_io import load_config
 from dglcell.files import write_json
 from dglcell.graph.cell import build_cell
@@ -42,7 +43,6 @@ from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.choices import DENSE_SHARE, Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.profiling.bench.generate import generated_cell
 from dglcell.run_directory import environment
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -103,29 +103,12 @@ def differences_in_tf32() -> Iterator[None]:
         RULES["linear"] = plain
 
 
-@contextmanager
-def whole_states_in(precision: str) -> Iterator[None]:
-    """All Linear layers take their products so, in the version before differences; its compiled loops are left out."""
-    from dglcell.perturbation import row_sums, state_sums  # of that version
-
-    row_sums.compiled_updates = lambda parts, *_: [None] * len(parts)
-    state_sums._sum_by_strain = lambda addends: None
-    plain = F.linear
-    if precision == "tf32":
-        F.linear = tf32_linear
-    try:
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-            yield
-    finally:
-        F.linear = plain
-
-
 # The model.
 
 
 def public_cell(raw: Path) -> CellGraph:
     """The networks of conf/101-collins2007."""
-    return build_cell(load_config(CONF / "101-collins2007" / "random.yaml").cell, raw)
+    return build_cell(load_config(CONF / "101-collins2007" / "random.yaml").cell, str(raw))
 
 
 def make_model(cell: CellGraph, layers: int) -> HeteroCell:
@@ -215,16 +198,13 @@ def unchanged() -> Iterator[None]:
     yield
 
 
-def ways_to_compute(*, whole: bool, compiled: bool) -> list[Way]:
+def ways_to_compute(*, compiled: bool) -> list[Way]:
     """Strategies and precisions."""
     found: list[Way] = []
-    for strategy in ("node_mask",) if whole else STRATEGIES:
+    for strategy in STRATEGIES:
         arguments: dict[str, Any] = {"strategy": strategy, "dense_share": DENSE_SHARE}
         for precision in PRECISIONS:
-            name = {"states": "whole" if whole else "differences", "strategy": strategy, "precision": precision}
-            if whole:
-                found.append((name, (arguments, lambda precision=precision: whole_states_in(precision))))
-                continue
+            name = {"states": "differences", "strategy": strategy, "precision": precision}
             half = {"differences": "bfloat16"} if precision == "bfloat16" else {}
             if precision == "tf32" and strategy != STRATEGIES[0]:
                 continue  # the same rule of the same rows
@@ -244,22 +224,18 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=3, metavar="L")
     parser.add_argument("--scale", type=float, default=1.0, help="of the generated cell graph")
     parser.add_argument("--compile", action="store_true", help="compiled layers as well")
-    parser.add_argument("--whole", action="store_true", help="a version that keeps whole states")
-    parser.add_argument("--before", type=Path, metavar="FILE", help="what --whole wrote")
     options = parser.parse_args()
     keep_freed_memory()
     cells = {"generated": generated_cell(scale=options.scale)}
     if options.raw is not None:
         cells["public"] = public_cell(options.raw)
-    ways = ways_to_compute(whole=options.whole, compiled=options.compile)
-    command = "python benchmarks/precision.py OUT" + (" --raw FOLDER" if options.raw else "")
-    flags = [flag for flag in ("compile", "whole") if getattr(options, flag)] + ["before FILE"] * bool(options.before)
-    command += "".join(f" --{flag}" for flag in flags)
+    ways = ways_to_compute(compiled=options.compile)
+    command = "python -m benchmarks.precision OUT" + (" --raw FOLDER" if options.raw else "")
+    command += " --compile" if options.compile else ""
     rows: list[dict[str, Any]] = []
     content: dict[str, Any] = {"environment": environment(command), "training": TRAINING, "rows": rows}
-    if options.before is not None:
-        earlier = json.loads(options.before.read_text())
-        content["before"] = {key: earlier[key] for key in ("environment", "training", "rows")}
+    if options.out.exists():
+        content["before"] = json.loads(options.out.read_text())["before"]
     for name, cell in cells.items():
         model = make_model(cell, options.layers)
         genes = len(cell.genes)
@@ -269,7 +245,7 @@ def main() -> None:
         about |= {"pairs": len(pairs), "parameters": sum(p.numel() for p in model.parameters())}
         for trained in (False, True):
             if trained:
-                model.choose(Choices("node_mask" if options.whole else "difference", DENSE_SHARE))
+                model.choose(Choices("difference", DENSE_SHARE))
                 train(model)
             rows += measure(model, {**about, "trained": trained}, pairs, ways)
             write_json(options.out, content)

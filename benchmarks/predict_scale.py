@@ -1,4 +1,4 @@
-"""Predictions of all triples of genes: ``python benchmarks/predict_scale.py OUT``.
+"""Predictions of all triples of genes: ``python -m benchmarks.predict_scale OUT``.
 
 The E. coli core model of the quickstart (137 genes, all 419,220 triples), and the generated cell graph of yeast size
 (6,607 genes, nine networks), of whose 4.8e10 triples the first are predicted for about ``BUDGET`` seconds. With
@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.cells import generated_cell
 from dglcell.config import Config
 from dglcell.config_io import load_config
 from dglcell.data.transform import Normaliser
@@ -38,7 +39,6 @@ from dglcell.models.build import make_model
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import count_parameters
 from dglcell.predict import WORTH_SHARING, predict_design
-from dglcell.profiling.bench.generate import generated_cell
 from dglcell.run_directory import environment
 from dglcell.training.checkpoint import Trained
 
@@ -97,8 +97,8 @@ def measure_one(name: str, config: Config, model: Trained, folder: Path, *, shar
         "model": kind,
         "strategy": getattr(config.model, "strategy", None),
         "shared": shared,
-        "layers": config.model.layers,
-        "hidden": config.model.hidden,
+        "layers": getattr(config.model, "layers", None),
+        "hidden": getattr(config.model, "hidden", None),
         "parameters": count_parameters(model.model),
         "triples": total,
         "strains": strains,
@@ -136,7 +136,7 @@ def main() -> None:
         for row in measure(*case):
             rows.append(row)
             print(json.dumps(row), flush=True)
-    command = "python benchmarks/predict_scale.py OUT" + (" --raw FOLDER" if options.raw else "")
+    command = "python -m benchmarks.predict_scale OUT" + (" --raw FOLDER" if options.raw else "")
     write_json(options.out, {"environment": environment(command), "rows": rows})
 
 

@@ -1,7 +1,7 @@
-"""Strategies side by side: ``python benchmarks/side_by_side.py OUT [--rounds N] SETTING [SETTING …]``.
+"""Strategies side by side: ``python -m benchmarks.side_by_side OUT [--rounds N] SETTING [SETTING …]``.
 
 A setting reads ``gin:B=28:H=64:L=3:D=3:auto,difference,node_mask`` (convolution, strains, width, rounds, deletions,
-methods of ``dglcell bench``). Its methods take full training steps in turn in one process, so that a machine whose
+methods of ``benchmarks.bench``). Its methods take full training steps in turn in one process, so that a machine whose
 speed changes is as slow for one as for the other; medians of what one round gave are compared, not rounds that are
 minutes apart.
 """
@@ -18,17 +18,14 @@ from typing import Any
 
 import torch
 
+from benchmarks.cells import generated_cell
+from benchmarks.methods import choose_methods, training_step
+from benchmarks.workload import Setting, random_workload
+from dglcell.devices import measured_memory
 from dglcell.files import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.memory import keep_freed_memory
-from dglcell.devices import measured_memory
-from dglcell.profiling.bench.generate import generated_cell
-from dglcell.profiling.bench.machine import processor_name
-from dglcell.profiling.bench.methods import choose_methods
-from dglcell.profiling.bench.methods.method import training_step
-from dglcell.profiling.bench.setting import Setting
-from dglcell.profiling.bench.workload import random_workload
-from dglcell.run_directory import environment
+from dglcell.run_directory import environment, processor_name
 
 
 def measure(cell: CellGraph, text: str, rounds: int) -> dict[str, Any]:
@@ -59,17 +56,7 @@ def measure(cell: CellGraph, text: str, rounds: int) -> dict[str, Any]:
         "seconds_median": {name: round(statistics.median(s), 4) for name, s in seconds.items()},
         "seconds_best": {name: round(min(s), 4) for name, s in seconds.items()},
         "peak_bytes": peaks,
-        "auto_over_best_pinned": auto_over_pinned(seconds),
     }
-
-
-def auto_over_pinned(seconds: dict[str, list[float]]) -> float | None:
-    """Median over rounds of how long `auto` took, as a share of the same round's step of the best pinned method."""
-    pinned = {name: s for name, s in seconds.items() if name != "auto"}
-    if "auto" not in seconds or not pinned:
-        return None
-    best = min(pinned.values(), key=statistics.median)
-    return round(statistics.median(a / b for a, b in zip(seconds["auto"], best, strict=True)), 3)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""One epoch of a numbered experiment by ``dglcell train``: ``python benchmarks/whole_epoch.py OUT EXPERIMENT [SIZE]``.
+"""One epoch of a numbered experiment by ``dglcell train``: ``python -m benchmarks.whole_epoch OUT EXPERIMENT [SIZE]``.
 
 The published number of trigenic strains (332,313) with random labels, on the networks of the generated cell graph of
 yeast size, all written to text files and read as any user's files are. SIZE takes a subset of so many strains, for a
@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.cells import generated_cell
 from dglcell.cli import main as dglcell
 from dglcell.config_io import load_config
 from dglcell.files import write_json
 from dglcell.graph.catalogue.string import CHANNELS
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.models.config import DangoConfig
-from dglcell.profiling.bench.generate import generated_cell
-from dglcell.profiling.bench.machine import processor_name
-from dglcell.run_directory import RunDirectory, environment
+from dglcell.run_directory import RunDirectory, environment, processor_name
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 STRAINS = 332_313

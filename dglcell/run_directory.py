@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import re
 import resource
 import subprocess
 import tempfile
@@ -307,3 +308,12 @@ def write_usage(directory: RunDirectory, device: torch.device) -> None:
 def resident_peak() -> int:
     """High-water mark of this process's resident set in bytes."""
     return status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def processor_name() -> str:
+    """As the system calls it."""
+    try:
+        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found.group(1) if found else platform.processor()

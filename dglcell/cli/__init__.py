@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import logging
 import os
@@ -22,20 +23,28 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command of ``dglcell``; see ``run``."""
+    return run(make_parser(), arguments)
+
+
+def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None) -> int:
+    """Parse arguments and call what they ask for.
+
+    Args:
+        parser: its options have ``run``, which gets all of them.
+        arguments: those of the process where None.
 
     Returns:
         0, or an error's status, 2 mostly, where the user can mend what went wrong (message on stderr, no traceback).
         Bugs keep their traceback.
     """
-    parser = make_parser()
     options, rest = parser.parse_known_args(arguments)
     # argparse takes positional arguments from one place only; overrides may also stand behind options.
     if rest and not (hasattr(options, "overrides") and all("=" in word and word[0] != "-" for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         options.overrides = [*options.overrides, *rest]
-    options.command = shlex.join(["dglcell", *(sys.argv[1:] if arguments is None else arguments)])
+    options.command = shlex.join([*parser.prog.split(), *(sys.argv[1:] if arguments is None else arguments)])
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("dglcell").setLevel(logging.INFO)
     keep_freed_memory()

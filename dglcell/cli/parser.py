@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from dglcell import __version__
 from dglcell.cli import job, predict, verbs
 from dglcell.cli.arguments import add_raw
-from dglcell.cli.bench_options import BENCH_EPILOG, BENCH_HELP, add_bench_options
 
 if TYPE_CHECKING:
     Group = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -49,7 +48,6 @@ def make_parser() -> argparse.ArgumentParser:
     _add_config(group)
     _add_job(group)
     verbs.add_sync(_verb(group, "sync", verbs.sync, verbs.SYNC_HELP, verbs.SYNC_EPILOG))
-    _add_bench(group)
     _add_profile(group)
     _verb(group, "doctor", verbs.doctor, "say what works on this machine: versions, devices, kernels")
     return parser
@@ -186,10 +184,6 @@ def _add_job(group: Group) -> None:
     status = _verb(jobs, "status", job.status, "show the jobs of an experiment, or all of yours")
     status.add_argument("config", type=Path, nargs="?", metavar="FILE", help="experiment")
     status.set_defaults(overrides=[], raw=None)
-
-
-def _add_bench(group: Group) -> None:
-    add_bench_options(_verb(group, "bench", verbs.bench, BENCH_HELP, BENCH_EPILOG))
 
 
 def _add_profile(group: Group) -> None:

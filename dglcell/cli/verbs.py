@@ -102,8 +102,7 @@ def profile(options: argparse.Namespace) -> None:
     config = load(options)
     from dglcell.profiling.loop import Schedule
     from dglcell.profiling.measure import profile as run
-    from dglcell.profiling.profile import PROFILE, TRACE
-    from dglcell.profiling.report import format_profile
+    from dglcell.profiling.profile import PROFILE, TRACE, format_profile
 
     folder = options.output or config.run_directory.parent / "profile"
     found = run(config, Schedule(options.warm_up, options.steps), options.mode, folder, options.command)
@@ -113,7 +112,7 @@ def profile(options: argparse.Namespace) -> None:
 
 def compare(options: argparse.Namespace) -> None:
     """``dglcell compare``."""
-    from dglcell.profiling.compare import compare as run
+    from dglcell.profiling.profile import compare as run
 
     print(run(options.first, options.second))
 
@@ -293,22 +292,6 @@ def config_validate(options: argparse.Namespace) -> None:
     """``dglcell config validate``."""
     config = load(options)
     print(f"{options.config}: valid; the run directory will be {config.run_directory}")
-
-
-def bench(options: argparse.Namespace) -> None:
-    """``dglcell bench``."""
-    from dglcell.cli.bench_options import bench_options
-
-    asked = bench_options(options)
-    if options.config is None:
-        options.config = options.experiment
-    elif options.experiment is not None:
-        # With `--config` all positional arguments are overrides.
-        options.overrides = [str(options.experiment), *options.overrides]
-    config = load(options) if options.config else None
-    from dglcell.profiling.bench.command import bench as run
-
-    print(run(asked, config))
 
 
 def doctor(options: argparse.Namespace) -> None:

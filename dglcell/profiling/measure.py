@@ -18,17 +18,20 @@ from dglcell.devices import Peak, device_of, measured_memory
 from dglcell.errors import ConfigError
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import count_parameters
-from dglcell.profiling.batches import RepeatedData
-from dglcell.profiling.bench.machine import processor_name
-from dglcell.profiling.clocks import clock_of
-from dglcell.profiling.exclusive import account
-from dglcell.profiling.loop import FinishedError, LoopCallback, LoopProfiler, Schedule
-from dglcell.profiling.modes import check_mode, config_for, restrict
-from dglcell.profiling.points import spans_in
+from dglcell.profiling.account import account, read_trace, write_trace
+from dglcell.profiling.loop import (
+    FinishedError,
+    LoopCallback,
+    LoopProfiler,
+    RepeatedData,
+    Schedule,
+    check_mode,
+    config_for,
+    restrict,
+)
 from dglcell.profiling.profile import PROFILE, TRACE, Profile
-from dglcell.profiling.spans import Recorder
-from dglcell.profiling.trace import read_trace, write_trace
-from dglcell.run_directory import RunDirectory, environment
+from dglcell.profiling.spans import Recorder, clock_of, spans_in
+from dglcell.run_directory import RunDirectory, environment, processor_name
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.distributed import check_allocation, launched, leave_group, watch_parent
@@ -82,7 +85,7 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
         raise ConfigError(
             "profiles are of runs whose strains are all in memory",
             got="`data.streaming`",
-            do="set `data.streaming: null`; `python -m dglcell.profiling.store_scale` measures reading alone",
+            do="set `data.streaming: null`; `python -m benchmarks.store_scale` measures reading alone",
         )
     watch_parent()
     check_allocation(config.trainer)

@@ -15,14 +15,11 @@ FOLDERS = {
     "losses": "Losses",
     "data": "Data",
     "training": "Training",
-    "baselines": "Null models",
     "plots": "Plots",
     "report": "Report pages",
-    "designs": "Predicted designs",
-    "cluster": "Cluster",
-    "profiling": "Benchmarks and profiles",
+    "profiling": "Profiles",
     "cli": "Command line",
-    "": "Configuration, prediction and the rest",
+    "": "Configuration, null models, prediction, jobs and the rest",
 }
 
 

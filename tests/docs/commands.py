@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import subprocess
 import tomllib
 from pathlib import Path
 
+from dglcell.cli import main
 from dglcell.cli.parser import make_parser
 from dglcell.config_io import load_config
 from tests.docs.pages import ROOT
@@ -18,7 +20,7 @@ NOT_RUN = {
     r"dglcell (graph|data) fetch (?!.*--addresses)": "downloads; run on a server of the tests' own in tests/data",
     r"dglcell job (check|submit|status)": "asks SLURM; run on one of the tests' own in tests/slurm",
     r"dglcell sync (?!.*--dry-run)": "uploads; run against a server of the tests' own in tests/integration",
-    r"dglcell bench (?!conf)": "takes long and much memory; run small in tests/profiling",
+    r"python -m benchmarks\.bench (?!conf)": "takes long and much memory; run small in tests/benchmarks",
 }
 """Commands that no test runs as they stand → why, and what is done instead."""
 
@@ -26,6 +28,16 @@ NOT_RUN = {
 def why_not(command: str) -> str | None:
     """Why a command is not run; None where it is."""
     return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, command)), None)
+
+
+def call(command: str) -> int:
+    """Run a command of this project in this process, and give its status."""
+    words = shlex.split(command)
+    if words[0] == "dglcell":
+        return main(words[1:])
+    assert words[:2] == ["python", "-m"], f"nothing runs '{command}'"
+    status: int = importlib.import_module(words[2]).main(words[3:])
+    return status
 
 
 def check(command: str) -> None:
@@ -37,6 +49,9 @@ def check(command: str) -> None:
     elif program == "make":
         done = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+    elif words[:2] == ["python", "-m"]:
+        parser = importlib.import_module(words[2]).make_parser()
+        parser.parse_args(words[3:])
     elif program == "pip":
         check_extras(words)
     else:

@@ -6,7 +6,6 @@ import contextlib
 import difflib
 import io
 import re
-import shlex
 import shutil
 import sys
 import types
@@ -22,7 +21,7 @@ from dglcell.config_io import load_config
 from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.graph.derived import DERIVED
 from dglcell.models.build import MODELS
-from tests.docs.commands import check, why_not
+from tests.docs.commands import call, check, why_not
 from tests.docs.conftest import Note
 from tests.docs.pages import DOCS, ROOT, Block, blocks, commands
 
@@ -110,7 +109,7 @@ def test_commands_run(page: Path, worked: Path, tmp_path: Path, monkeypatch: pyt
             if why_not(command) is None:
                 said = io.StringIO()
                 with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-                    status = main(shlex.split(command)[1:])
+                    status = call(command)
                 assert not status, f"{block}: {command}\n{said.getvalue()}"
                 note(block, f"`{command}`: run")
 
@@ -120,7 +119,7 @@ def test_consoles_say_what_the_page_says(block: Block, clone: Path, note: Note) 
     for command, expected in sessions(block):
         output = io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            main(shlex.split(command)[1:])
+            call(command)
         assert_shown(expected, output.getvalue().splitlines(), command)
         note(block, f"`{command}`: run, and says what is shown")
 

@@ -26,11 +26,11 @@ import sys
 from pathlib import Path
 import torch
 from dglcell.config_io import load_config
-from dglcell.profiling.batches import RepeatedData
-from dglcell.profiling.clocks import clock_of
+from dglcell.profiling.loop import RepeatedData
+from dglcell.profiling.spans import clock_of
 from dglcell.profiling.loop import LoopCallback, LoopProfiler, Schedule
 from dglcell.profiling.measure import run_steps
-from dglcell.profiling.modes import restrict
+from dglcell.profiling.loop import restrict
 from dglcell.profiling.spans import Recorder
 from dglcell.run_directory import RunDirectory
 from dglcell.training.fit import fit, make_task, resident_data

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.cells import generated_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.models.config import HeteroCellConfig
@@ -19,7 +20,6 @@ from dglcell.perturbation import differences
 from dglcell.perturbation.choices import DENSE_SHARE, Choices
 from dglcell.perturbation.differences import PerturbedTensor
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.profiling.bench.generate import generated_cell
 
 FIRST = {"float32": 1e-4, "tf32": 0.01, "bfloat16": 0.02}
 """Largest median error of pooled differences by how the strains' differences are computed."""

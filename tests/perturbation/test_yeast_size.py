@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.cells import generated_cell, real_cell
 from dglcell.errors import DataError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
@@ -17,8 +18,6 @@ from dglcell.nn.convolutions import GATv2Score
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.states import DENSE_SHARE, Execution
-from dglcell.profiling.bench.generate import generated_cell
-from dglcell.profiling.bench.real import real_cell
 
 pytestmark = pytest.mark.slow
 

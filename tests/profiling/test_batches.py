@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dglcell.data.dataset import EpochBatches
-from dglcell.profiling.batches import RepeatedEpochs
+from dglcell.profiling.loop import RepeatedEpochs
 
 
 def test_epochs_follow_each_other_each_in_its_own_order() -> None:

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.errors import DataError
-from dglcell.profiling.exclusive import account
+from dglcell.profiling.account import Event, account, read_trace, write_trace
 from dglcell.profiling.spans import Span
-from dglcell.profiling.trace import Event, read_trace, write_trace
 
 MAIN = ("0", "0")
 

@@ -13,13 +13,10 @@ import torch
 from dglcell.cli import main
 from dglcell.errors import ConfigError, DataError
 from dglcell.models import hetero_cell
-from dglcell.profiling.exclusive import account
-from dglcell.profiling.loop import Schedule
+from dglcell.profiling.account import account, read_trace
+from dglcell.profiling.loop import MODES, Schedule
 from dglcell.profiling.measure import profile
-from dglcell.profiling.modes import MODES
-from dglcell.profiling.profile import Profile, read_profile
-from dglcell.profiling.report import format_profile
-from dglcell.profiling.trace import read_trace
+from dglcell.profiling.profile import Profile, format_profile, read_profile
 from tests.tiny import Tiny, dglcell
 
 STEPS, WARM_UP = 3, 1

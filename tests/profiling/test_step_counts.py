@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dglcell.profiling.step_counts import CountCopies, StepCounts, counted
+from dglcell.profiling.loop import CountCopies, StepCounts, counted
 
 
 def test_bytes_of_tensors_that_leave_the_host_are_counted() -> None:

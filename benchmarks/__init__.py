@@ -1,0 +1,1 @@
+"""Everything that times: run from a clone, not part of the wheel."""

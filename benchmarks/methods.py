@@ -1,0 +1,310 @@
+"""The methods that are compared, by name: this package's strategies and kernels, PyTorch Geometric, DANGO."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.workload import Workload
+from dglcell.errors import ConfigError, DglcellError, MissingDependencyError
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import GENE, Relation, gene_relation
+from dglcell.kernels.spmm import KERNELS, check_kernel
+from dglcell.losses.config import DangoLossConfig
+from dglcell.losses.dango import DangoLoss
+from dglcell.losses.elementwise import log_cosh
+from dglcell.models.config import DangoConfig, HeteroCellConfig
+from dglcell.models.dango import CHANNEL_ZERO_WEIGHTS, UNCERTAIN, Dango, channel_of, zero_weight
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.nn.dango import Reconstruction
+from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import STRATEGIES
+from dglcell.training.autotune import choose
+
+# What a method is: a module that predicts, and a training step of it.
+
+
+class UnsupportedError(DglcellError):
+    """A method cannot compute this workload."""
+
+
+class Method(nn.Module):
+    """One way to compute a step.
+
+    Attributes:
+        weights: the model whose parameters it trains; None for another model.
+    """
+
+    weights: HeteroCell | None
+
+    @abstractmethod
+    def forward(self, genotypes: GenotypeBatch) -> Tensor:
+        """[B, T] predictions."""
+
+    def loss(self, genotypes: GenotypeBatch, targets: Tensor) -> Tensor:
+        """What is minimised."""
+        return F.mse_loss(self(genotypes).to(targets.dtype), targets)
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """A method by name.
+
+    Attributes:
+        name: as given to ``--methods``.
+        build: makes it from a workload on a device, with all that it keeps between steps.
+        strategy: of this package's methods.
+        kernel: of this package's methods.
+        same_predictions: it computes what the others compute; DANGO is another model.
+        compiled: its first step compiles.
+        stock_memory: run with the C library's own ways of giving memory back, as a user would who does not know
+            ``dglcell.memory``; only in a fork.
+    """
+
+    name: str
+    build: Callable[[Workload, str], Method]
+    strategy: str | None = None
+    kernel: str | None = None
+    same_predictions: bool = True
+    compiled: bool = False
+    stock_memory: bool = False
+
+
+def training_step(method: Method, workload: Workload, dtype: str) -> Callable[[], None]:
+    """A full step: gradients to none, forward, loss, backward, AdamW.
+
+    Args:
+        method: on the device of ``workload``.
+        workload: whose strains are the batch.
+        dtype: ``bfloat16`` runs forward under autocast.
+    """
+    optimizer = torch.optim.AdamW(method.parameters(), lr=1e-4)
+    device = workload.targets.device.type
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=dtype == "bfloat16"):
+            loss = method.loss(workload.genotypes, workload.targets)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+# This package's model under each of its strategies and kernels.
+
+
+class Ours(Method):
+    """``HeteroCell`` as it is trained."""
+
+    weights: HeteroCell
+
+    def __init__(self, weights: HeteroCell) -> None:
+        super().__init__()
+        self.weights = weights
+
+    def forward(self, genotypes: GenotypeBatch) -> Tensor:
+        """[B, T] predictions."""
+        out: Tensor = self.weights(genotypes).phenotypes
+        return out
+
+
+def build_ours(
+    workload: Workload, device: str, *, strategy: str, kernel: str, compiled: bool = False, half: bool = False
+) -> Ours:
+    """The model on ``device``; for ``auto`` after the calibration that a run makes before its first step.
+
+    Args:
+        workload: what is computed.
+        device: where.
+        strategy, kernel: of the model.
+        compiled: let ``torch.compile`` join the operations of layers.
+        half: differences in bfloat16.
+
+    Raises:
+        MissingDependencyError: the kernel does not run on this device.
+    """
+    check_kernel(kernel, device)
+    model = workload.weights(strategy, kernel).to(device)
+    choices = Choices.default(device)
+    if strategy == "auto":
+        choices = choose(model, workload.genotypes.to(device)).choices
+    model.choose(choices.for_layers(compiled=compiled, half=half))
+    return Ours(model)
+
+
+# The training step of DANGO, which never looks at a strain's graph: a yardstick, not a competitor in accuracy.
+
+
+class DangoMethod(Method):
+    """``Dango`` as it is trained, both parts of its loss weighted by one half."""
+
+    def __init__(self, model: Dango) -> None:
+        super().__init__()
+        self.weights, self.model = None, model
+        self.criterion = DangoLoss(DangoLossConfig(transition_epoch=0), epochs=1)
+
+    def forward(self, genotypes: GenotypeBatch) -> Tensor:
+        """[B, T] predictions."""
+        out: Tensor = self.model(genotypes).phenotypes
+        return out
+
+    def loss(self, genotypes: GenotypeBatch, targets: Tensor) -> Tensor:
+        """Half log cosh of the error, half the mean reconstruction loss of the networks."""
+        total: Tensor = self.criterion(self.model(genotypes), targets, epoch=0).total
+        return total
+
+
+class DenseDango(DangoMethod):
+    """The same numbers as the torchcell project computes them.
+
+    In every step all adjacencies are made dense, reconstructions are matrices of all pairs, and the whole model runs
+    twice: once for the predictions, once for the reconstructions.
+    """
+
+    def loss(self, genotypes: GenotypeBatch, targets: Tensor) -> Tensor:
+        """Half log cosh of the error, half the mean reconstruction loss of the networks."""
+        predicted, _ = self.run(genotypes)
+        _, guesses = self.run(genotypes)
+        errors = [self.error(r, guess) for r, guess in zip(self.model.networks, guesses, strict=True)]
+        interaction = log_cosh(predicted.to(targets.dtype) - targets).mean()
+        return 0.5 * interaction + 0.5 * torch.stack(errors).mean()
+
+    def run(self, genotypes: GenotypeBatch) -> tuple[Tensor, list[Tensor]]:
+        """[B, T] predictions, and [N, N] reconstructions of every network."""
+        states = self.model.encode()
+        guesses = []
+        for head, x_NH in zip(self.model.heads, states, strict=True):
+            assert isinstance(head, Reconstruction)
+            guesses.append(head.out(x_NH))
+        genes_BK, present_BK = genotypes.padded()
+        return self.model.score(self.model.meta(torch.stack(states, dim=1))[genes_BK], present_BK), guesses
+
+    def error(self, relation: Relation, guess_NN: Tensor) -> Tensor:
+        """Weighted squared error of one network over all pairs."""
+        # Sums over all pairs are beyond half precisions.
+        guess_NN = guess_NN.to(torch.promote_types(guess_NN.dtype, torch.float32))
+        edges, weight = self.model.cell[relation], zero_weight(relation[1], self.model.config.zero_weights)
+        ends, ones = torch.stack([edges.src, edges.dst]), torch.ones_like(edges.src, dtype=guess_NN.dtype)
+        target_NN = torch.sparse_coo_tensor(ends, ones, guess_NN.shape, check_invariants=False).to_dense()
+        squares_NN = (guess_NN - target_NN).square()
+        of_edges = (squares_NN * (target_NN != 0).to(guess_NN.dtype)).sum()
+        of_zeros = (squares_NN * (target_NN == 0).to(guess_NN.dtype)).sum()
+        return (of_edges + weight * of_zeros) / guess_NN.numel()
+
+
+def build_dango(workload: Workload, device: str, *, dense: bool = False) -> DangoMethod:
+    """DANGO on six of the cell's networks, on ``device``.
+
+    Raises:
+        UnsupportedError: there is no gene–gene relation.
+    """
+    names = [relation[1] for relation in six_networks(workload.cell)]
+    config = DangoConfig(
+        hidden=workload.config.hidden,
+        relations=names,
+        zero_weights={name: UNCERTAIN for name in names if channel_of(name) is None},
+    )
+    torch.manual_seed(workload.seed)
+    model = Dango(ResidentCell(workload.cell.graph), config, workload.targets.shape[1])
+    return (DenseDango if dense else DangoMethod)(model).to(device)
+
+
+def six_networks(cell: CellGraph) -> list[Relation]:
+    """STRING's six channels where the cell has them, else its six largest gene–gene relations."""
+    channels = [gene_relation(name) for name in CHANNEL_ZERO_WEIGHTS]
+    if set(channels) <= set(cell.relations):
+        return channels
+    between_genes = [r for r in cell.relations if r[0] == r[2] == GENE]
+    if not between_genes:
+        raise UnsupportedError("DANGO needs networks of genes")
+    return sorted(between_genes, key=lambda r: -cell.graph.num_edges(r))[:6]
+
+
+# The methods that are compared, by name.
+
+
+BASE = "pyg_replicated"
+"""What came before; all ratios are to it."""
+
+WITHOUT_KERNEL = {"edge_subgraph": "dgl_edge_subgraph", "edge_mask": "edge_mask"}
+
+
+def methods() -> dict[str, MethodSpec]:
+    """All of them, the ones that came before first.
+
+    - ``pyg_replicated``: B copies of the graph, a Boolean mask per copied edge, PyG's ``MessagePassing``, as its
+      users ran it; with ``_kept_memory`` under the memory advice that all other methods get too (``dglcell.memory``:
+      faster, and twice the memory); with ``_compiled`` its convolutions
+      under torch.compile.
+    - ``pyg_node_dim``: one edge list, states [N, B, H]; PyG gathers B · E · H messages.
+    - ``pyg_spmm``: the same with ``EdgeIndex``, the best that PyG offers: a sparse product on [N, B · H].
+    - ``dgl_edge_subgraph``: DGL, every strain's graph by itself.
+    - ``edge_mask``, ``node_mask:KERNEL``, ``difference:KERNEL``, and ``auto`` where there is such a strategy.
+    - ``node_mask_compiled`` and ``difference_compiled``, with ``torch.compile`` for layers, and the same with
+      ``_bfloat16``, with differences in half precision.
+    - ``dango``: another model, see `Dango`; with ``_dense`` as the project before computed it.
+    """
+    specs = [
+        MethodSpec(BASE, partial(_build_pyg, form="replicated"), stock_memory=True),
+        MethodSpec(f"{BASE}_kept_memory", partial(_build_pyg, form="replicated")),
+        MethodSpec(f"{BASE}_compiled", partial(_build_pyg, form="replicated", compiled=True), compiled=True),
+        MethodSpec("pyg_node_dim", partial(_build_pyg, form="node_dim")),
+        MethodSpec("pyg_spmm", partial(_build_pyg, form="spmm")),
+    ]
+    for strategy in dict.fromkeys([*STRATEGIES, "auto"]):
+        if not _is_strategy(strategy):
+            continue
+        for kernel in ("auto",) if strategy in (*WITHOUT_KERNEL, "auto") else ("auto", *KERNELS):
+            name = WITHOUT_KERNEL.get(strategy) or ("auto" if strategy == "auto" else f"{strategy}:{kernel}")
+            build = partial(build_ours, strategy=strategy, kernel=kernel)
+            specs.append(MethodSpec(name, build, strategy=strategy, kernel=kernel))
+    for strategy in ("node_mask", "difference"):
+        for half in (False, True):
+            build = partial(build_ours, strategy=strategy, kernel="auto", compiled=True, half=half)
+            name = f"{strategy}_compiled{'_bfloat16' if half else ''}"
+            specs.append(MethodSpec(name, build, strategy=strategy, kernel="auto", compiled=True))
+    specs.append(MethodSpec("dango", build_dango, same_predictions=False))
+    specs.append(MethodSpec("dango_dense", partial(build_dango, dense=True), same_predictions=False))
+    return {spec.name: spec for spec in specs}
+
+
+def choose_methods(names: Sequence[str]) -> list[MethodSpec]:
+    """Methods by name, each once; ``all``, and a bare strategy for its kernel ``auto``.
+
+    Raises:
+        ConfigError: there is no such method.
+    """
+    known = methods()
+    chosen: dict[str, MethodSpec] = {}
+    for name in names:
+        full = {"edge_subgraph": "dgl_edge_subgraph"}.get(name, name)
+        full = full if full in known else f"{full}:auto"
+        if name != "all" and full not in known:
+            raise ConfigError("unknown method", got=name, expected=", ".join(["all", *known]), do="see `--methods`")
+        chosen |= known if name == "all" else {full: known[full]}
+    return list(chosen.values())
+
+
+def _is_strategy(name: str) -> bool:
+    try:
+        HeteroCellConfig(strategy=name).validate()
+    except ConfigError:
+        return False
+    return True
+
+
+def _build_pyg(workload: Workload, device: str, *, form: str, compiled: bool = False) -> Method:
+    try:
+        from benchmarks.pyg import build_pyg
+    except ImportError as error:
+        raise MissingDependencyError("install dglcell[bench]") from error
+    return build_pyg(workload, device, form=form, compiled=compiled)

@@ -1,0 +1,332 @@
+"""The heterograph model in PyTorch Geometric, in the three ways that library offers, with this package's weights."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch_geometric import EdgeIndex
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.aggr import AttentionalAggregation
+
+from benchmarks.methods import Method, UnsupportedError
+from benchmarks.workload import Workload
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import GENE, Relation
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.nn.convolutions import GINConv, SAGEConv
+from dglcell.nn.heads import AttentionPooling
+from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
+from dglcell.perturbation.deletions import keep_masks
+from dglcell.perturbation.genotype import GenotypeBatch
+
+# Aggregation over the strains' graphs with PyTorch Geometric, in the three ways that library offers.
+#
+# This module imports ``torch_geometric``; whoever imports it must be ready for that to be missing.
+
+
+class Update(nn.Module):
+    """What a convolution does after aggregation, with the parameters of one of this package's convolutions."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv = conv
+
+    @property
+    def mean(self) -> bool:
+        """Whether messages are averaged; summed otherwise."""
+        return isinstance(self.conv, SAGEConv)
+
+    def forward(self, x: Tensor, received: Tensor) -> Tensor:
+        """[..., H] new states."""
+        if isinstance(self.conv, SAGEConv):
+            out: Tensor = self.conv.itself(x) + self.conv.neighbours(received)
+            return out
+        assert isinstance(self.conv, GINConv)
+        out = self.conv.mlp((1 + self.conv.epsilon) * x + received)
+        return out
+
+
+class MaskedConv(MessagePassing):
+    """B copies of the graph side by side; messages are multiplied by a Boolean mask per edge and copy.
+
+    Shapes:
+        x [B · N, H], edges [2, B · E], mask [B · E], degree [B · N, 1] → [B · N, H].
+    """
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__(aggr="add")
+        self.update_states = Update(conv)
+
+    def forward(self, x: Tensor, edges: Tensor, mask: Tensor, degree: Tensor) -> Tensor:
+        """New states."""
+        received = self.propagate(edges, x=x, mask=mask)
+        if self.update_states.mean:
+            received = received / degree.to(received.dtype)
+        out: Tensor = self.update_states(x, received)
+        return out
+
+    def message(self, x_j: Tensor, mask: Tensor) -> Tensor:
+        """[B · E, H] masked messages."""
+        return x_j * mask.unsqueeze(-1).to(x_j.dtype)
+
+
+class SharedConv(MessagePassing):
+    """One edge list for all strains; lost nodes' rows are zeroed before and after.
+
+    Shapes:
+        x [N, B, H], edges [2, E], keep [N, B, 1], degree [N, B, 1] → [N, B, H].
+    """
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__(aggr="add", node_dim=-3)
+        self.update_states = Update(conv)
+
+    def forward(self, x: Tensor, edges: Tensor, keep: Tensor, degree: Tensor) -> Tensor:
+        """New states."""
+        keep = keep.to(x.dtype)
+        received = self.aggregated(edges, x * keep) * keep
+        if self.update_states.mean:
+            received = received / degree.to(received.dtype)
+        out: Tensor = self.update_states(x, received)
+        return out
+
+    def aggregated(self, edges: Tensor, x: Tensor) -> Tensor:
+        """[N, B, H] sums over in-edges; takes E · B · H memory."""
+        out: Tensor = self.propagate(edges, x=x)
+        return out
+
+
+class SpmmConv(SharedConv):
+    """The same with ``EdgeIndex``, whose cached CSR forms make aggregation a sparse product on [N, B · H]."""
+
+    def aggregated(self, edges: Tensor, x: Tensor) -> Tensor:
+        """[N, B, H] sums over in-edges, of half precisions in float32, which sparse products on a CPU need."""
+        assert isinstance(edges, EdgeIndex)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        # `EdgeIndex` keeps ones in float32 by itself.
+        ones_E = None if dtype == torch.float32 else torch.ones(edges.shape[1], dtype=dtype, device=x.device)
+        with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse .* (beta|disabled)")
+            out = edges.matmul(x.to(dtype).flatten(1), ones_E, transpose=True)
+        assert isinstance(out, Tensor)
+        return out.view_as(x).to(x.dtype)
+
+
+class Replicated:
+    """Edge lists and masks of a disjoint union of strains, made once and kept on the device.
+
+    Args:
+        cell: the wild type.
+        relations: of genes, those in use.
+        keep_NB: [N, B] which genes every strain keeps.
+    """
+
+    def __init__(self, cell: ResidentCell, relations: Iterable[Relation], keep_NB: Tensor) -> None:
+        N, self.num_strains = keep_NB.shape
+        keep = keep_NB.T.flatten()
+        shift_B1 = N * torch.arange(self.num_strains, device=keep.device).unsqueeze(1)
+        self.inputs: dict[Relation, tuple[Tensor, Tensor, Tensor]] = {}
+        for relation in relations:
+            src = (cell[relation].src + shift_B1).flatten()
+            dst = (cell[relation].dst + shift_B1).flatten()
+            mask = keep[src] & keep[dst]
+            degree = torch.zeros(len(keep), device=keep.device).index_add_(0, dst, mask.float())
+            self.inputs[relation] = torch.stack([src, dst]), mask, degree.clamp(min=1).unsqueeze(1)
+        self.kept = keep.nonzero().squeeze(1)
+        self.strain_of_kept = self.kept.div(N, rounding_mode="floor")
+
+    def spread(self, x_NH: Tensor) -> Tensor:
+        """[B · N, H] the same states for every strain."""
+        return x_NH.repeat(self.num_strains, 1)
+
+    def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of kept genes and the strain of each, in order of strains."""
+        return x.index_select(0, self.kept), self.strain_of_kept
+
+
+class Shared:
+    """One edge list per relation, and which genes strains keep.
+
+    Args:
+        cell: the wild type.
+        relations: of genes, those in use.
+        keep_NB: [N, B] which genes every strain keeps.
+        csr: as ``EdgeIndex`` with both CSR forms cached.
+    """
+
+    def __init__(
+        self, cell: ResidentCell, relations: Iterable[Relation], keep_NB: Tensor, *, csr: bool = False
+    ) -> None:
+        self.num_strains = keep_NB.shape[1]
+        keep_NB1 = keep_NB.unsqueeze(-1)
+        self.inputs: dict[Relation, tuple[Tensor, Tensor, Tensor]] = {}
+        for relation in relations:
+            edges = torch.stack([cell[relation].src, cell[relation].dst])
+            kept_EB = keep_NB[edges[0]].float()
+            degree = torch.zeros(keep_NB.shape, device=edges.device).index_add_(0, edges[1], kept_EB)
+            if csr:
+                N = cell.num_nodes[GENE]
+                edges = EdgeIndex(edges, sparse_size=(N, N), sort_order="col").fill_cache_()
+            self.inputs[relation] = edges, keep_NB1, degree.clamp(min=1).unsqueeze(-1)
+        # In order of strains, as pooling wants them.
+        self.strain_of_kept, self.gene_of_kept = keep_NB.T.nonzero().unbind(1)
+
+    def spread(self, x_NH: Tensor) -> Tensor:
+        """[N, B, H] the same states for every strain."""
+        return x_NH.unsqueeze(1).repeat(1, self.num_strains, 1)
+
+    def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of kept genes and the strain of each, in order of strains."""
+        return x[self.gene_of_kept, self.strain_of_kept], self.strain_of_kept
+
+
+# The heterograph model in PyTorch Geometric, with the weights of this package's model.
+
+
+FORMS: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "replicated": MaskedConv,
+    "node_dim": SharedConv,
+    "spmm": SpmmConv,
+}
+
+
+class Layout(Protocol):
+    """Graphs of several strains as PyG gets them."""
+
+    inputs: dict[Relation, tuple[Tensor, Tensor, Tensor]]
+    num_strains: int
+
+    def spread(self, x_NH: Tensor) -> Tensor:
+        """The same states for every strain."""
+
+    def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of kept genes and the strain of each."""
+
+
+class PygLayer(nn.Module):
+    """One round of message passing over all relations.
+
+    Args:
+        layer: whose convolutions are used.
+        form: of aggregation, a key of ``FORMS``.
+        config: how relations are combined.
+    """
+
+    def __init__(self, layer: HeteroLayer, form: str, config: HeteroCellConfig) -> None:
+        super().__init__()
+        members = [member for member in layer.convs if isinstance(member, RelationConv)]
+        self.relations = layer.relations
+        self.convs = nn.ModuleList(FORMS[form](member.conv) for member in members)
+        self.after = nn.ModuleList(member.after for member in members)
+        self.mean, self.residual = config.cross_relation == "mean", config.residual
+        self.mixer = layer.mixer(GENE)
+
+    def forward(self, x: Tensor, inputs: dict[Relation, tuple[Tensor, Tensor, Tensor]]) -> Tensor:
+        """New states, in the layout of ``x``."""
+        members = zip(self.relations, self.convs, self.after, strict=True)
+        outputs: list[Tensor] = [after(conv(x, *inputs[relation])) for relation, conv, after in members]
+        if self.mixer is not None:
+            total = self.mixer(*(out.flatten(0, -2) for out in outputs)).view_as(x)
+        else:
+            total = sum(outputs[1:], outputs[0]) / (len(outputs) if self.mean else 1)
+        return x + total if self.residual else total
+
+
+class PygCell(Method):
+    """As the method that came before: encode the wild type once per step and all strains, pool, take the difference.
+
+    Edge lists, masks and degrees of the batch are made here, once, so that steps do not pay for them.
+
+    Args:
+        weights: whose submodules are used.
+        genotypes: the batch, on the device of ``weights``.
+        form: ``replicated``, ``node_dim`` or ``spmm``.
+
+    Raises:
+        UnsupportedError: relations with other nodes than genes, edge weights, or parts of the model that only this
+            package's own methods have.
+    """
+
+    weights: HeteroCell
+
+    def __init__(self, weights: HeteroCell, genotypes: GenotypeBatch, form: str) -> None:
+        super().__init__()
+        _check_supported(weights)
+        self.weights = weights
+        pool = weights.pools[GENE]
+        assert isinstance(pool, AttentionPooling)
+        self.pool = AttentionalAggregation(gate_nn=pool.gate, nn=pool.value)
+        layers = [layer for layer in weights.encoder.layers if isinstance(layer, HeteroLayer)]
+        self.layers = nn.ModuleList(PygLayer(layer, form, weights.config) for layer in layers)
+        keep_NB = keep_masks(weights.cell, genotypes)[GENE]
+        self.wild_type = _layout(weights, torch.ones_like(keep_NB[:, :1]), form)
+        self.strains = _layout(weights, keep_NB, form)
+
+    def forward(self, genotypes: GenotypeBatch) -> Tensor:
+        """[B, T] predictions of the strains that the method was built for."""
+        weights = self.weights
+        wild_type = self._encode(self.wild_type)
+        difference = self._pool(self.wild_type, wild_type) - self._pool(self.strains, self._encode(self.strains))
+        if weights.config.scale_difference:
+            difference = difference * weights.cell.num_nodes[GENE]
+        global_part: Tensor = weights.global_head(difference)
+        if weights.local_head is None:
+            return global_part
+        genes_BK, present_BK = genotypes.padded()
+        local_part = weights.local_head(wild_type.flatten(0, -2)[genes_BK], genes_BK, present_BK)
+        return weights.combination(global_part, local_part)[0]
+
+    def _encode(self, layout: Layout) -> Tensor:
+        x = layout.spread(self.weights.encoder.inputs(GENE))
+        for layer in self.layers:
+            x = layer(x, layout.inputs)
+        return x
+
+    def _pool(self, layout: Layout, x: Tensor) -> Tensor:
+        """[B, H]."""
+        rows, strains = layout.kept_rows(x)
+        out: Tensor = self.pool(rows, strains, dim_size=layout.num_strains)
+        return out
+
+
+def _used(weights: HeteroCell) -> list[Relation]:
+    """The relations of any layer."""
+    layers = [layer for layer in weights.encoder.layers if isinstance(layer, HeteroLayer)]
+    return list(dict.fromkeys(relation for layer in layers for relation in layer.relations))
+
+
+def _check_supported(weights: HeteroCell) -> None:
+    config, used = weights.config, _used(weights)
+    for fault, wrong in (
+        ("relations with other nodes than genes", any(r[0] != GENE or r[2] != GENE for r in used)),
+        ("edge weights", any(weights.cell[r].weight is not None for r in used)),
+        ("a gated combination", config.combination == "gated"),
+        ("pools of other nodes than genes", config.pool != [GENE]),
+    ):
+        if wrong:
+            raise UnsupportedError(f"the PyG methods do not compute {fault}")
+
+
+def _layout(weights: HeteroCell, keep_NB: Tensor, form: str) -> Layout:
+    if form == "replicated":
+        return Replicated(weights.cell, _used(weights), keep_NB)
+    return Shared(weights.cell, _used(weights), keep_NB, csr=form == "spmm")
+
+
+def build_pyg(workload: Workload, device: str, *, form: str, compiled: bool = False) -> PygCell:
+    """The method on ``device``.
+
+    With ``compiled``, torch.compile takes every convolution, forward and backward, for any number of edges: all of them
+    share one compilation. Compiled as a whole, the model would get wrong gradients on a CPU (torch 2.13).
+    """
+    method = PygCell(workload.weights().to(device), workload.genotypes, form)
+    if compiled:
+        for module in method.modules():
+            if isinstance(module, MessagePassing):
+                module.compile(dynamic=True)
+    return method

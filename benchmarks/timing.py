@@ -1,0 +1,371 @@
+"""How steps are timed: clocks, ceilings, processes and memory of their own, and what is known of the machine."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import itertools
+import os
+import pickle
+import resource
+import signal
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from benchmarks.workload import BenchOptions
+from dglcell.devices import available_memory, status
+from dglcell.errors import DglcellError
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import GENE, Relation
+from dglcell.models.config import HeteroCellConfig
+from dglcell.run_directory import environment, processor_name, version_of
+
+# How long a step takes: as many repetitions as fit into a budget of time.
+
+
+MOST_STEPS = 200
+LEAST_STEPS = 3
+LONG_STEP = 6
+"""Budgets that a first step may take for a second one to follow it."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Wall time of repeated steps, with the device's work done.
+
+    Attributes:
+        first: seconds of the first step, which also builds, compiles and touches memory anew.
+        seconds: of each timed step.
+        warm_up: steps that were not counted.
+    """
+
+    first: float
+    seconds: tuple[float, ...]
+    warm_up: int
+
+    @property
+    def median(self) -> float:
+        """Seconds per step."""
+        return statistics.median(self.seconds)
+
+
+def clock(step: Callable[[], object], budget: float, device: str, *, first_counts: bool = True) -> Timing:
+    """Repeat ``step`` for about ``budget`` seconds.
+
+    Two steps warm up. A step of more than a budget is timed once, after one to warm up; one of more than
+    ``LONG_STEP`` budgets is its own measurement, which says more than the hour it would take to repeat it.
+
+    Args:
+        step: what is timed.
+        budget: seconds.
+        device: whose queue is waited for.
+        first_counts: whether the first step can be that measurement; not where it compiles.
+    """
+    first = _seconds(step, device)
+    if first > LONG_STEP * budget and first_counts:
+        return Timing(first, (first,), warm_up=0)
+    if first > budget:
+        return Timing(first, (_seconds(step, device),), warm_up=1)
+    second = _seconds(step, device)
+    seconds = [_seconds(step, device)]
+    while len(seconds) < MOST_STEPS and (sum(seconds) < budget or (len(seconds) < LEAST_STEPS and second < budget)):
+        seconds.append(_seconds(step, device))
+    return Timing(first, tuple(seconds), warm_up=2)
+
+
+def _seconds(step: Callable[[], object], device: str) -> float:
+    synchronise(device)
+    started = time.perf_counter()
+    step()
+    synchronise(device)
+    return time.perf_counter() - started
+
+
+def synchronise(device: str) -> None:
+    """Wait for a GPU; a CPU is never behind."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()
+
+
+# Run something in a fork of this process, so that it leaves nothing behind and takes nothing with it.
+
+
+T = TypeVar("T")
+
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+
+
+class DiedError(RuntimeError):
+    """A fork ended without a result.
+
+    Attributes:
+        killed: by the signal that the kernel's out-of-memory killer sends.
+    """
+
+    def __init__(self, status: int) -> None:
+        number = os.waitstatus_to_exitcode(status)
+        super().__init__(signal.Signals(-number).name if number < 0 else f"exit status {number}")
+        self.killed = number == -signal.SIGKILL
+
+
+class Isolation(Protocol):
+    """How methods are run."""
+
+    def __call__(self, function: Callable[[], T]) -> T:
+        """The result of ``function``."""
+
+
+def in_this_process(function: Callable[[], T]) -> T:
+    """Just call it: what a GPU needs, whose driver does not survive a fork."""
+    return function()
+
+
+class Forked:
+    """In a fork, which has the same cell graph, strains and settings, but a heap that no other method has cut up.
+
+    Before the first fork this process must compute with one thread and without gradients: neither OpenMP's threads nor
+    autograd's survive.
+
+    Args:
+        threads: that forks compute with.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        torch.set_num_threads(1)
+
+    def __call__(self, function: Callable[[], T]) -> T:
+        """The result of ``function``, or its exception.
+
+        Raises:
+            DiedError: the fork was killed or crashed.
+        """
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            self._child(function, read, write)
+        os.close(write)
+        try:
+            with os.fdopen(read, "rb") as pipe:
+                content = pipe.read()
+        except BaseException:
+            os.kill(child, signal.SIGKILL)
+            raise
+        finally:
+            _, status = os.waitpid(child, 0)
+        if not content:
+            raise DiedError(status)
+        error, result = pickle.loads(content)
+        if error is not None:
+            raise error
+        return result
+
+    def _child(self, function: Callable[[], object], read: int, write: int) -> None:
+        status = 1
+        try:
+            os.close(read)
+            _die_with_parent()
+            torch.set_num_threads(self.threads)
+            content = pickle.dumps(_outcome(function))
+            with os.fdopen(write, "wb") as pipe:
+                pipe.write(content)
+            status = 0
+        finally:
+            # Without the clean-up of the parent's files, threads and buffers.
+            os._exit(status)
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process when its parent ends, however that happens."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _outcome(function: Callable[[], object]) -> tuple[BaseException | None, object]:
+    try:
+        return None, function()
+    except DglcellError as error:
+        return error, None
+    except BaseException as error:
+        # The parent cannot see this process's frames.
+        error.add_note(traceback.format_exc())
+        return error, None
+
+
+# A limit of memory that turns too much into an exception.
+
+
+RESERVE = 0.03
+"""Share of the available memory that is left to others."""
+
+
+class MemoryLimit:
+    """Make allocations beyond what is really there fail, instead of waking the kernel's out-of-memory killer.
+
+    Made before the first method runs, to know how much address space is reserved but never used (threads' stacks).
+
+    Args:
+        most: bytes that a method may take on top of what the process holds; None for what is available.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most = most
+        self._unused = max(0, (status("VmData") or 0) - (status("RssAnon") or 0))
+
+    @contextmanager
+    def on(self, device: str) -> Iterator[None]:
+        """Limit what happens inside. A GPU's driver reserves address space as it likes: nothing is limited there."""
+        room, resident = available_memory(), status("RssAnon")
+        if torch.device(device).type == "cuda" or room is None or resident is None:
+            yield
+            return
+        room = int(room * (1 - RESERVE)) if self.most is None else self.most
+        old = resource.getrlimit(resource.RLIMIT_DATA)
+        wanted = resident + self._unused + room
+        resource.setrlimit(resource.RLIMIT_DATA, (min([wanted, *(x for x in old if x != -1)]), old[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_DATA, old)
+
+
+# What the machine can do at most, and what a step would cost if nothing else limited it.
+
+
+COPY_BYTES = 256 * 2**20
+GEMM_SIZE = {"cpu": 2048, "cuda": 8192}
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """Measured here, on the same device, in the same precision, with the same threads.
+
+    Attributes:
+        copy_bytes_per_second: bytes read plus bytes written when copying 256 MiB.
+        gemm_flops_per_second: of a square matrix product.
+    """
+
+    copy_bytes_per_second: float
+    gemm_flops_per_second: float
+
+
+def measure_ceilings(device: str, dtype: str, *, budget: float = 1.0) -> Ceilings:
+    """Copy and multiply for ``budget`` seconds each; the best of them counts."""
+    source = torch.ones(COPY_BYTES // 4, device=device)
+    target = torch.empty_like(source)
+    copy = clock(lambda: target.copy_(source), budget, device)
+    size = GEMM_SIZE[torch.device(device).type]
+    matrix = torch.ones(size, size, dtype=getattr(torch, dtype), device=device)
+    gemm = clock(lambda: matrix @ matrix, budget, device)
+    return Ceilings(2 * COPY_BYTES / min(copy.seconds), 2 * size**3 / min(gemm.seconds))
+
+
+def ideal_seconds(
+    config: HeteroCellConfig, edges: dict[Relation, int], nodes: dict[str, int], batch: int, dtype: str, rates: Ceilings
+) -> float:
+    """A step of plain node masks at the machine's ceilings: a yardstick that is the same for all methods.
+
+    Bytes: every aggregation reads one state of C = (B + 1) · H columns per edge, forward and backward, and those
+    reads run at the copy rate. Flops: the Linear layers of all convolutions and of the pooling on all rows of all
+    strains, forward once and backward twice, at the matrix product's rate. The two are added. A method is above 100 %
+    where strains share work, or where the rows it gathers stay in cache.
+    """
+    strains, width = batch + 1, config.hidden
+    size = torch.finfo(getattr(torch, dtype)).bits // 8
+    gathered = 2 * config.layers * sum(edges.values()) * strains * width * size
+    rows = sum(nodes[relation[2]] for relation in edges)
+    hidden = config.gin_hidden or width
+    per_row = 2 * width * width
+    if config.conv == "gin":
+        widths = [width] + [hidden] * (config.gin_layers - 1) + [width]
+        per_row = sum(a * b for a, b in itertools.pairwise(widths))
+    pooled = nodes[GENE] * width * (width + width // 2)
+    flops = 3 * 2 * strains * (config.layers * rows * per_row + pooled)
+    return gathered / rates.copy_bytes_per_second + flops / rates.gemm_flops_per_second
+
+
+# How things are measured: on what, for how long, within which limits.
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The same for all methods.
+
+    Attributes:
+        device: ``cpu`` or ``cuda``.
+        dtype: ``float32`` or ``bfloat16``.
+        threads: that torch computes with.
+        seconds_per_row: budget of timed repetitions.
+        ceilings: of this machine.
+        limit: of memory.
+        isolation: where methods run.
+    """
+
+    device: str
+    dtype: str
+    threads: int
+    seconds_per_row: float
+    ceilings: Ceilings
+    limit: MemoryLimit
+    isolation: Isolation
+
+
+def conditions(options: BenchOptions) -> Conditions:
+    """As asked for; on a CPU methods run in forks, unless that is not wanted or not possible.
+
+    Must be made before this process has computed with several threads.
+    """
+    threads = options.threads or torch.get_num_threads()
+    isolation: Isolation = in_this_process
+    if options.device == "cpu" and not options.in_process and hasattr(os, "fork"):
+        isolation = Forked(threads)
+    else:
+        torch.set_num_threads(threads)
+    budget = min(1.0, options.seconds_per_row)
+    ceilings = isolation(lambda: measure_ceilings(options.device, options.dtype, budget=budget))
+    limit = MemoryLimit(options.memory_limit)
+    return Conditions(options.device, options.dtype, threads, options.seconds_per_row, ceilings, limit, isolation)
+
+
+# What was measured on: machine, versions and cell graph, as written beside the rows.
+
+
+def describe_machine(command: str, cell: CellGraph, title: str, given: Conditions) -> dict[str, Any]:
+    """Versions, device, memory, cell graph and ceilings, as plain containers.
+
+    Args:
+        command: as typed.
+        cell: the cell graph.
+        title: where it came from.
+        given: device, threads and ceilings.
+    """
+    about = environment(command)
+    about["packages"]["torch_geometric"] = version_of("torch_geometric")
+    degrees = {r[1]: _largest_degree(cell, r) for r in cell.relations if r[0] == r[2]}
+    return {
+        **about,
+        "threads": given.threads,
+        "device": torch.cuda.get_device_name() if torch.device(given.device).type == "cuda" else "cpu",
+        "processor": processor_name(),
+        "memory_available_bytes": available_memory(),
+        "cell": title,
+        "cell_sha256": cell.sha256,
+        "nodes": {node_type: cell.graph.num_nodes(node_type) for node_type in cell.graph.ntypes},
+        "relations": {r[1]: cell.graph.num_edges(r) for r in cell.relations},
+        "largest_degrees": degrees,
+        "ceilings": dataclasses.asdict(given.ceilings),
+    }
+
+
+def _largest_degree(cell: CellGraph, relation: tuple[str, str, str]) -> int:
+    """Edges of one node in both directions; its self-loop counts twice."""
+    degrees = cell.graph.in_degrees(etype=relation) + cell.graph.out_degrees(etype=relation)
+    return int(degrees.max())

@@ -1,1 +1,0 @@
-"""The benchmark: this package against the methods it replaces, on one cell graph, with the same weights and strains."""
