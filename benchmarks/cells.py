@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import ConfigError
+from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.schema import GENE, gene_relation
 from dglcell.graph.vocabulary import Vocabulary
 

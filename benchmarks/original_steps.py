@@ -20,7 +20,7 @@ from benchmarks.workload import random_genotypes
 from dglcell.config_io import load_config
 from dglcell.devices import measured_memory
 from dglcell.files import write_json
-from dglcell.graph.catalogue.string import CHANNELS
+from dglcell.graph.catalogue import STRING_CHANNELS
 from dglcell.graph.resident import ResidentCell
 from dglcell.losses.build import make_loss
 from dglcell.losses.config import MaskedConfig
@@ -51,7 +51,7 @@ def measure(name: str) -> dict[str, Any]:
     config = load_config(CONF / f"{name}.yaml")
     dango = isinstance(config.model, DangoConfig)
     cell = generated_cell()
-    relations = [r for r in cell.relations if r[1] in CHANNELS] if dango else cell.relations
+    relations = [r for r in cell.relations if r[1] in STRING_CHANNELS] if dango else cell.relations
     if isinstance(config.model, DangoConfig):
         config.model.relations = [r[1] for r in relations]
     batch = config.data.training_batch

@@ -21,7 +21,7 @@ from benchmarks.cells import generated_cell
 from dglcell.cli import main as dglcell
 from dglcell.config_io import load_config
 from dglcell.files import write_json
-from dglcell.graph.catalogue.string import CHANNELS
+from dglcell.graph.catalogue import STRING_CHANNELS
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.models.config import DangoConfig
 from dglcell.run_directory import RunDirectory, environment, processor_name
@@ -71,7 +71,7 @@ def write_experiment(name: str, folder: Path, size: int | None) -> Path:
     config = load_config(CONF / f"{name}.yaml")
     cell = generated_cell()
     dango = isinstance(config.model, DangoConfig)
-    names = [r[1] for r in cell.relations if not dango or r[1] in CHANNELS]
+    names = [r[1] for r in cell.relations if not dango or r[1] in STRING_CHANNELS]
     networks = dict.fromkeys(config.cell.networks) | write_networks(cell, folder, names)
     write_strains(cell, folder / "strains.csv")
     columns = {"genes": ["gene_1", "gene_2", "gene_3"], "phenotypes": {"trigenic_interaction": "tau"}}

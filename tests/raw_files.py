@@ -12,8 +12,7 @@ from pathlib import Path
 
 import cobra
 
-from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
-from dglcell.graph.catalogue.string import CHANNELS
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, STRING_CHANNELS
 from dglcell.graph.config import CellConfig
 
 GENES = (
@@ -45,7 +44,7 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
         ("string11_0_actions", string_actions(genes)),
         (
             "string11_5_high_confidence",
-            _table(["orf_a", "orf_b", *CHANNELS], ([a, b, *"123456"] for a, b in pairs(genes))),
+            _table(["orf_a", "orf_b", *STRING_CHANNELS], ([a, b, *"123456"] for a, b in pairs(genes))),
         ),
         ("string9_1_dango", _table(["orf_a", "orf_b", "channel", "w"], _dango(genes))),
         ("sgd_physical", sgd_interactions(genes)),
@@ -134,9 +133,9 @@ def write_gene_sets(folder: Path, genes: Sequence[str]) -> None:
 
 def string_links(genes: Sequence[str]) -> Iterator[str]:
     """All channels of STRING, a score above 0 in at least one; each pair in both orders."""
-    yield f"protein1 protein2 {' '.join(CHANNELS)} textmining combined_score"
+    yield f"protein1 protein2 {' '.join(STRING_CHANNELS)} textmining combined_score"
     for i, (a, b) in enumerate([*pairs(genes), (genes[0], FOREIGN)]):
-        scores = [100 + i if (i + channel) % 3 else 0 for channel in range(len(CHANNELS))]
+        scores = [100 + i if (i + channel) % 3 else 0 for channel in range(len(STRING_CHANNELS))]
         for one, other in ((a, b), (b, a)):
             yield f"4932.{one} 4932.{other} {' '.join(map(str, scores))} 999 {max(scores)}"
 

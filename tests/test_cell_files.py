@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dglcell.config_io import load_config
-from dglcell.graph.catalogue.string import CHANNELS
+from dglcell.graph.catalogue import STRING_CHANNELS
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import METABOLIC_RELATIONS
@@ -36,7 +36,7 @@ def test_it_builds(name: str, folder: Path) -> None:
 
 def test_kuzmin_has_the_relations_of_experiment_006(folder: Path) -> None:
     cell = tiny_cell("kuzmin", folder)
-    channels = {f"string12_0_{channel}" for channel in CHANNELS}
+    channels = {f"string12_0_{channel}" for channel in STRING_CHANNELS}
     assert {relation[1] for relation in cell.relations if relation not in METABOLIC_RELATIONS} == {
         "physical", "regulatory", "tflink", *channels,
     }  # fmt: skip
@@ -54,4 +54,4 @@ def test_pairs_are_stored_once_where_asked_for(folder: Path) -> None:
 def test_dango_has_six_channels_and_no_metabolism(version: str, folder: Path) -> None:
     cell = tiny_cell(f"dango_string{version}", folder)
     assert cell.graph.ntypes == ["gene"]
-    assert {relation[1] for relation in cell.relations} == {f"string{version}_{channel}" for channel in CHANNELS}
+    assert {relation[1] for relation in cell.relations} == {f"string{version}_{channel}" for channel in STRING_CHANNELS}

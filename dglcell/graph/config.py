@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dglcell.errors import ConfigError
-from dglcell.graph.catalogue import NamedTable, named_table
+from dglcell.graph.catalogue import NamedTable, NetworkConfig, named_table
 from dglcell.graph.derived import CURRENCY_DEGREE, DERIVED, SimilarityConfig
-from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.schema import check_relation_name
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import DataError, GraphError, MissingDependencyError, listing
 from dglcell.files import sha256_file
-from dglcell.graph.catalogue.models import MODELS
+from dglcell.graph.catalogue import MODELS
 from dglcell.graph.raw_file import UNCHECKED, RawFile
 
 if TYPE_CHECKING:

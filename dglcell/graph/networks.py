@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from dglcell.errors import GraphError
 from dglcell.files import DAMAGE
-from dglcell.graph.catalogue import NamedTable
+from dglcell.graph.catalogue import GROUPS, MATRIX, MATRIX_COLUMNS, NamedTable, NetworkConfig
 from dglcell.graph.cell_graph import Edges, merge_pairs
-from dglcell.graph.network_config import GROUPS, MATRIX, MATRIX_COLUMNS, NetworkConfig
 from dglcell.graph.network_table import (
     Codes,
     EdgeTable,

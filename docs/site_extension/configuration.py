@@ -14,7 +14,7 @@ from typing import get_args, get_type_hints
 from dglcell.config import KINDS, Config
 from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.sources.union import PartConfig
-from dglcell.graph.network_config import NetworkConfig
+from dglcell.graph.catalogue import NetworkConfig
 from site_extension.markdown import code, table
 
 MORE = {"cell.networks.NAME": NetworkConfig, "data.source.union.parts[…]": PartConfig, "….conflicts": ConflictConfig}

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from dglcell.errors import ConfigError
-from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, named_table
-from dglcell.graph.catalogue.string import CHANNELS
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, STRING_CHANNELS, NetworkConfig, named_table
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.network_config import NetworkConfig
 from tests.raw_files import GENES, pairs, write_raw_folder
 
 ENTRIES = {**NETWORKS, **GENE_SETS, **MODELS}
@@ -89,10 +87,10 @@ def test_channels_and_modes_are_relations(folder: Path, name: str) -> None:
         assert relations == {"binding", "ptmod"}
         assert named(cell, "net_binding") | named(cell, "net_ptmod") == BOTH_WAYS
     elif name == "string9_1_dango":
-        assert relations == set(CHANNELS) - {"coexpression", "experimental"}
+        assert relations == set(STRING_CHANNELS) - {"coexpression", "experimental"}
         assert named(cell, "net_fusion") == BOTH_WAYS
     else:
-        assert relations == set(CHANNELS)
+        assert relations == set(STRING_CHANNELS)
 
 
 def test_a_channel_keeps_the_pairs_with_a_score(folder: Path) -> None:
@@ -125,7 +123,7 @@ def filled(**keys: object) -> NetworkConfig:
 
 
 def test_keys_of_ones_own_come_before_those_of_the_source() -> None:
-    assert filled(source="string12_0").channels == list(CHANNELS)
+    assert filled(source="string12_0").channels == list(STRING_CHANNELS)
     assert filled(source="string12_0", channels=["fusion"]).channels == ["fusion"]
     weighted = filled(source="string12_0", weight="combined_score", min_weight=900)
     assert (weighted.channels, weighted.weight, weighted.min_weight) == ([], "combined_score", 900)
@@ -153,7 +151,7 @@ def test_filling_in_changes_neither_source_nor_configuration() -> None:
     config = NetworkConfig(source="string12_0", channels=["fusion"])
     named_table(config, "k")
     assert config == NetworkConfig(source="string12_0", channels=["fusion"])
-    assert NETWORKS["string12_0"].table.channels == list(CHANNELS)
+    assert NETWORKS["string12_0"].table.channels == list(STRING_CHANNELS)
 
 
 def test_an_unknown_source_suggests_others() -> None:

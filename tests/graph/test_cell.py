@@ -11,9 +11,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from dglcell.errors import ConfigError, DglcellError, GraphError
+from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.derived import DERIVED
-from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.schema import (
     CATALYSED_BY,
     CATALYSES,

@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.describe import WIDTH, describe
-from dglcell.graph.network_config import NetworkConfig
 from tests.raw_files import GENES, write_raw_folder
 
 

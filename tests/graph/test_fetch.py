@@ -18,10 +18,9 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.errors import DataError
-from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, NetworkConfig
 from dglcell.graph.config import CellConfig
 from dglcell.graph.fetch import cell_files, fetch_file
-from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.raw_file import RawFile
 
 CONTENT = b"YAL001C\tYAL002W\n" * 50

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from dglcell.errors import GraphError
-from dglcell.graph.catalogue import GENE_SETS
+from dglcell.graph.catalogue import GENE_SETS, NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
-from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.vocabulary import GeneSet, read_gff, read_sgd_features
 from tests.raw_files import GENES, standard_name, write_gene_sets
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from dglcell.errors import ConfigError, DataError, GraphError
-from dglcell.graph.catalogue import named_table
+from dglcell.graph.catalogue import NetworkConfig, named_table
 from dglcell.graph.cell_graph import Edges
-from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.networks import network_edges, read_network
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, GraphError
 from dglcell.graph import derived
+from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import Edges
 from dglcell.graph.derived import SimilarityConfig, similar_genes
-from dglcell.graph.network_config import NetworkConfig
 from dglcell.graph.schema import gene_relation
 
 

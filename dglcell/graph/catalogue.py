@@ -1,0 +1,297 @@
+"""What an experiment says about a network, and networks, gene sets and metabolic models that it can name.
+
+The catalogue itself is ``catalogue.yaml``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dglcell.errors import ConfigError
+from dglcell.graph.network_table import SEPARATORS
+from dglcell.graph.raw_file import RawFile
+from dglcell.graph.vocabulary import UNKNOWN_POLICIES, GeneSet, read_gff, read_sgd_features
+
+PAIRS, GROUPS, MATRIX = "pairs", "groups", "matrix"
+LAYOUTS = (PAIRS, GROUPS, MATRIX)
+
+MATRIX_COLUMNS = ("row", "column")
+"""What `columns` may name in a matrix: the names at the left of its rows, and those above its columns."""
+
+
+@dataclass
+class NetworkConfig:
+    """One edge table; the key it stands under is its name, and the relation's if there is only one.
+
+    With `source`, every key that is left at its default is filled in from the catalogue (`dglcell graph list`).
+    """
+
+    source: str = ""  # network of the catalogue, e.g. string12_0
+    path: str = ""  # text table, plain or .gz: absolute, or relative to the working or the raw folder
+    columns: list[str] = field(default_factory=list)  # source and target column: names, or positions from 0
+    separator: str = "auto"  # auto , ; tab, or space (any run of blanks)
+    header: bool | None = None  # first line names the columns; null: it does if a column is given by name
+    quotes: bool | None = None  # fields may stand in double quotes; null: they may
+    layout: str = ""  # pairs; groups: columns gene, group; matrix: an edge per cell that is not 0; pairs where empty
+    where: dict[str, str] = field(default_factory=dict)  # column → value; other rows are left out
+    weight: str | None = None  # column of edge weights
+    channels: list[str] = field(default_factory=list)  # score columns: one relation each, `name_column`
+    relation_column: str | None = None  # its values split the table into relations, `name_value`
+    min_weight: float | None = None  # keep rows of at least this weight; null: all, of channels those above 0
+    use_weights: bool = False  # weights become edge weights; otherwise they only decide which rows are kept
+    directed: bool | None = None  # first column acts on the second; null: it does not
+    symmetrise: bool | None = None  # undirected pairs give both directions; null: as the cell says
+    self_loops: bool | None = None  # add a self-loop to every gene that has none; null: as the cell says
+    strip_prefix: str = ""  # removed from the start of every name, e.g. "4932." for STRING
+    unknown: str | None = None  # rows with names that the cell's genes lack: refuse or drop; null: as the cell says
+    sha256: str | None = None  # expected hash of the file
+
+    def validate(self, key: str) -> None:
+        """Check the keys against each other, once those of `source` are filled in.
+
+        Args:
+            key: dotted path of this table in the configuration.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        if not self.path:
+            raise ConfigError(
+                f"`{key}.path` is not set",
+                expected="the path of an edge table",
+                do=f"or name a network of the catalogue in `{key}.source`; `dglcell graph list` shows them",
+            )
+        if len(self.columns) != 2:
+            raise ConfigError(
+                f"`{key}.columns` must name two columns",
+                got=list(self.columns),
+                expected="names from the header, or positions such as ['0', '1']",
+            )
+        if self.separator not in SEPARATORS:
+            choices = ", ".join(repr(mark) for mark in SEPARATORS)
+            raise ConfigError(f"`{key}.separator` is unknown", got=repr(self.separator), expected=choices)
+        if self.unknown is not None and self.unknown not in UNKNOWN_POLICIES:
+            expected = " or ".join(UNKNOWN_POLICIES)
+            raise ConfigError(f"`{key}.unknown` is not a policy", got=self.unknown, expected=expected)
+        self._validate_layout(key)
+        self._validate_relations(key)
+        if self.header is None and all(column.isdigit() for column in self.requested_columns()):
+            raise ConfigError(
+                f"`{key}.header` must be set when all columns are given by position",
+                expected="true if the first line names the columns, false if it holds data",
+            )
+
+    def _validate_layout(self, key: str) -> None:
+        if self.layout and self.layout not in LAYOUTS:
+            raise ConfigError(f"`{key}.layout` is unknown", got=self.layout, expected=", ".join(LAYOUTS))
+        if self.layout in ("", PAIRS):
+            return
+        for name in ("weight", "channels", "relation_column", *(("where", "header") if self.layout == MATRIX else ())):
+            if getattr(self, name):
+                raise ConfigError(f"`{key}.{name}` does not apply to `layout: {self.layout}`", got=getattr(self, name))
+        if self.layout == MATRIX and sorted(self.columns) != sorted(MATRIX_COLUMNS):
+            raise ConfigError(
+                f"`{key}.columns` of a matrix",
+                got=list(self.columns),
+                expected="[row, column]: the names at the left act on those above; or [column, row]",
+            )
+
+    def _validate_relations(self, key: str) -> None:
+        if self.channels and (self.relation_column or self.weight):
+            raise ConfigError(
+                f"`{key}.channels` excludes `weight` and `relation_column`",
+                do="give either score columns, or one weight column",
+            )
+        weighted = bool(self.weight or self.channels)
+        for name, value in (("min_weight", self.min_weight is not None), ("use_weights", self.use_weights)):
+            if value and not weighted:
+                raise ConfigError(
+                    f"`{key}.{name}` needs weights", expected="`weight` or `channels` naming their columns"
+                )
+
+    def requested_columns(self) -> list[str]:
+        """Every column that will be read."""
+        single = [column for column in (self.weight, self.relation_column) if column]
+        return [*self.columns, *self.channels, *single, *self.where]
+
+
+# The catalogue.
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who made something.
+
+    Attributes:
+        description: what it holds, in a sentence or two.
+        citation: the publication.
+        licence: as its publisher states it.
+    """
+
+    description: str
+    citation: str
+    licence: str
+
+    def provenance(self, file: RawFile) -> dict[str, Any]:
+        """As plain containers, with the file's address."""
+        return {"citation": self.citation, "licence": self.licence, "url": file.url}
+
+
+@dataclass(frozen=True)
+class NetworkSource:
+    """A network that an experiment can name.
+
+    Attributes:
+        origin: who made it.
+        file: where it is.
+        table: what its columns mean; everything but its path.
+        standard_names: genes bear standard names (``GCN4``), so that the cell needs aliases.
+    """
+
+    origin: Origin
+    file: RawFile
+    table: NetworkConfig
+    standard_names: bool = False
+
+
+@dataclass(frozen=True)
+class GeneSetSource:
+    """A gene vocabulary with its aliases that an experiment can name.
+
+    Attributes:
+        origin: who made it.
+        file: where it is.
+        read: how its format is read.
+    """
+
+    origin: Origin
+    file: RawFile
+    read: Callable[[Path], GeneSet]
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A metabolic model that an experiment can name.
+
+    Attributes:
+        origin: who made it.
+        file: where it is; its extension tells the format.
+    """
+
+    origin: Origin
+    file: RawFile
+
+
+GENE_SET_FORMATS: dict[str, Callable[[Path], GeneSet]] = {"gff": read_gff, "sgd_features": read_sgd_features}
+
+
+def _take(fields: dict[str, Any], kind: type[Any]) -> Any:
+    """An object of the class, of those fields that it has; they are removed."""
+    return kind(**{key.name: fields.pop(key.name) for key in dataclasses.fields(kind) if key.name in fields})
+
+
+def _read_catalogue() -> tuple[dict[str, NetworkSource], dict[str, GeneSetSource], dict[str, ModelSource]]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    content = yaml.load(files("dglcell.graph").joinpath("catalogue.yaml").read_text("utf-8"), Loader=loader)
+    networks, gene_sets, models = {}, {}, {}
+    for name, fields in content["networks"].items():
+        table = NetworkConfig(**fields.pop("table"))
+        networks[name] = NetworkSource(_take(fields, Origin), _take(fields, RawFile), table, **fields)
+    for name, fields in content["gene_sets"].items():
+        read = GENE_SET_FORMATS[fields.pop("format")]
+        gene_sets[name] = GeneSetSource(_take(fields, Origin), _take(fields, RawFile), read, **fields)
+    for name, fields in content["models"].items():
+        models[name] = ModelSource(_take(fields, Origin), _take(fields, RawFile), **fields)
+    return networks, gene_sets, models
+
+
+NETWORKS, GENE_SETS, MODELS = _read_catalogue()
+
+STRING_CHANNELS = tuple(NETWORKS["string12_0"].table.channels)
+"""Evidence without text mining, in the order of the file: those that DANGO and experiment 006 use."""
+
+_DEFAULTS = NetworkConfig()
+
+
+def network_source(name: str, key: str) -> NetworkSource:
+    """The network called ``name``.
+
+    Args:
+        name: as the configuration has it.
+        key: dotted path of the configuration key, for the message.
+
+    Raises:
+        ConfigError: the catalogue has no such network.
+    """
+    if name not in NETWORKS:
+        close = difflib.get_close_matches(name, NETWORKS, n=3, cutoff=0.4)
+        raise ConfigError(
+            f"`{key}` names no network of the catalogue",
+            got=name,
+            expected="one of " + ", ".join(NETWORKS),
+            do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell graph list`",
+        )
+    return NETWORKS[name]
+
+
+@dataclass(frozen=True)
+class NamedTable:
+    """A network as an experiment has it, with what its source adds.
+
+    Attributes:
+        config: what the columns mean, complete.
+        file: where the table is and what is known of it.
+        source: the catalogue's entry, if there is one.
+    """
+
+    config: NetworkConfig
+    file: RawFile
+    source: NetworkSource | None = None
+
+    def provenance(self) -> dict[str, Any]:
+        """Who made it; nothing of tables that are not in the catalogue."""
+        if self.source is None:
+            return {}
+        return {"source": self.config.source, **self.source.origin.provenance(self.source.file)}
+
+
+def named_table(config: NetworkConfig, key: str) -> NamedTable:
+    """A network with every key that is left at its default filled in from its source.
+
+    A weight or relation column of one's own replaces the source's channels, and the other way round. With a path of
+    one's own the source's hash is not expected.
+
+    Args:
+        config: of one network.
+        key: its dotted path, for messages.
+
+    Raises:
+        ConfigError: the catalogue has no such network.
+    """
+    sha256 = config.sha256.lower() if config.sha256 else None
+    if not config.source:
+        return NamedTable(config, RawFile(config.path, sha256=sha256))
+    source = network_source(config.source, f"{key}.source")
+    own = {
+        field.name: getattr(config, field.name)
+        for field in dataclasses.fields(config)
+        if getattr(config, field.name) != getattr(_DEFAULTS, field.name)
+    }
+    table, file = source.table, source.file
+    if own.keys() & {"weight", "relation_column"}:
+        table = replace(table, channels=[])
+    if "channels" in own:
+        table = replace(table, weight=None, relation_column=None)
+    if config.path:
+        file = RawFile(config.path, sha256=sha256)
+    elif sha256:
+        file = replace(file, sha256=sha256, size=None)
+    return NamedTable(replace(table, **{**own, "path": file.path, "sha256": file.sha256}), file, source)
