@@ -31,10 +31,11 @@ test-docs: docs  ## the site's links, all that it shows, slow pages too, and a b
 	$(BIN)/python -c "import playwright" 2>/dev/null || $(BIN)/python -m pip install --quiet --group browser
 	$(BIN)/python -m pytest tests/docs -m "slow or not slow" $(PYTEST_OPTIONS)
 
-lint: $(INSTALLED)  ## ruff and mypy
+lint: $(INSTALLED)  ## ruff, mypy, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(INSTALLED)  ## time training steps against the methods that came before, on a cell graph of yeast size
 	$(BIN)/python -m benchmarks.bench
