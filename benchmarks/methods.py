@@ -214,7 +214,7 @@ def build_dango(workload: Workload, device: str, *, dense: bool = False) -> Dang
         zero_weights={name: UNCERTAIN for name in names if channel_of(name) is None},
     )
     torch.manual_seed(workload.seed)
-    model = Dango(ResidentCell(workload.cell.graph), config, workload.targets.shape[1])
+    model = Dango(ResidentCell.of(workload.cell), config, workload.targets.shape[1])
     return (DenseDango if dense else DangoMethod)(model).to(device)
 
 
@@ -226,7 +226,7 @@ def six_networks(cell: CellGraph) -> list[Relation]:
     between_genes = [r for r in cell.relations if r[0] == r[2] == GENE]
     if not between_genes:
         raise UnsupportedError("DANGO needs networks of genes")
-    return sorted(between_genes, key=lambda r: -cell.graph.num_edges(r))[:6]
+    return sorted(between_genes, key=lambda r: -len(cell.edges(r)))[:6]
 
 
 # The methods that are compared, by name.

@@ -56,7 +56,7 @@ def measure(name: str) -> dict[str, Any]:
         config.model.relations = [r[1] for r in relations]
     batch = config.data.training_batch
     torch.manual_seed(0)
-    model = make_model(config.model, ResidentCell(cell.graph), 1)
+    model = make_model(config.model, ResidentCell.of(cell), 1)
     genotypes = random_genotypes(len(cell.genes), batch, 3, seed=0)
     if isinstance(model, HeteroCell):
         model.choose(choose(model, genotypes).choices)
@@ -77,7 +77,7 @@ def measure(name: str) -> dict[str, Any]:
         "model": config.model.about(),
         "parameters": count_parameters(model),
         "batch": batch,
-        "edges": sum(cell.graph.num_edges(r) for r in relations),
+        "edges": sum(len(cell.edges(r)) for r in relations),
         "seconds_per_step": round(timing.median, 4),
         "samples_per_second": round(batch / timing.median, 2),
         "peak_memory_bytes": peak.bytes,

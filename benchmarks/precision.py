@@ -115,7 +115,7 @@ def make_model(cell: CellGraph, layers: int) -> HeteroCell:
     """Fresh weights, GIN with H = 64, genes alone, without the head on deleted genes, which reads no difference."""
     torch.manual_seed(0)
     config = HeteroCellConfig(hidden=64, layers=layers, metabolism=False, local_head=False, combination="none")
-    return HeteroCell(ResidentCell(cell.graph), config)
+    return HeteroCell(ResidentCell.of(cell), config)
 
 
 def train(model: HeteroCell) -> None:
@@ -241,7 +241,7 @@ def main() -> None:
         genes = len(cell.genes)
         drawn = random.Random(0).sample(range(genes), 2 * options.pairs)
         pairs = [sorted(drawn[k : k + 2]) for k in range(0, len(drawn), 2)]
-        about = {"cell": name, "genes": genes, "edges": cell.graph.num_edges(), "layers": options.layers, "hidden": 64}
+        about = {"cell": name, "genes": genes, "edges": cell.num_edges, "layers": options.layers, "hidden": 64}
         about |= {"pairs": len(pairs), "parameters": sum(p.numel() for p in model.parameters())}
         for trained in (False, True):
             if trained:

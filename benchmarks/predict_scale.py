@@ -51,7 +51,7 @@ BATCHES = {"set_operator": 4096, "hetero_cell": 512}
 def trained(config: Config, cell: CellGraph, folder: Path) -> Trained:
     """A model with fresh weights, as if it had been trained."""
     torch.manual_seed(0)
-    model = make_model(config.model, ResidentCell(cell.graph), 1).eval()
+    model = make_model(config.model, ResidentCell.of(cell), 1).eval()
     path = folder / "weights"
     path.write_bytes(b"fresh")
     unit = Normaliser("none", torch.zeros(1), torch.ones(1))
@@ -93,7 +93,7 @@ def measure_one(name: str, config: Config, model: Trained, folder: Path, *, shar
     return {
         "cell": name,
         "genes": len(cell.genes),
-        "edges": cell.graph.num_edges(),
+        "edges": cell.num_edges,
         "model": kind,
         "strategy": getattr(config.model, "strategy", None),
         "shared": shared,

@@ -358,8 +358,8 @@ def describe_machine(command: str, cell: CellGraph, title: str, given: Condition
         "memory_available_bytes": available_memory(),
         "cell": title,
         "cell_sha256": cell.sha256,
-        "nodes": {node_type: cell.graph.num_nodes(node_type) for node_type in cell.graph.ntypes},
-        "relations": {r[1]: cell.graph.num_edges(r) for r in cell.relations},
+        "nodes": cell.num_nodes,
+        "relations": {r[1]: len(cell.edges(r)) for r in cell.relations},
         "largest_degrees": degrees,
         "ceilings": dataclasses.asdict(given.ceilings),
     }
@@ -367,5 +367,5 @@ def describe_machine(command: str, cell: CellGraph, title: str, given: Condition
 
 def _largest_degree(cell: CellGraph, relation: tuple[str, str, str]) -> int:
     """Edges of one node in both directions; its self-loop counts twice."""
-    degrees = cell.graph.in_degrees(etype=relation) + cell.graph.out_degrees(etype=relation)
-    return int(degrees.max())
+    out, into = cell.degrees(relation)
+    return int((out + into).max())

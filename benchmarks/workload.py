@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -172,7 +173,7 @@ class Workload:
         torch.manual_seed(self.seed)
         config = dataclasses.replace(self.config, strategy=strategy, kernel=kernel)
         config.validate()
-        return HeteroCell(ResidentCell(self.cell.graph), config, self.targets.shape[1], self.features)
+        return HeteroCell(ResidentCell.of(self.cell), config, self.targets.shape[1], self.features)
 
     def to(self, device: str) -> Workload:
         """Strains and targets on ``device``."""
@@ -288,7 +289,7 @@ def random_subject(options: BenchOptions) -> Subject:
 def hub_workload(cell: CellGraph, conv: str) -> Workload:
     """Three strains that lose three, one and two genes, among them the gene with most edges; H = 8, L = 2."""
     model = Setting(conv, batch=3, hidden=8, layers=2, deletions=None).model(metabolism=True)
-    hub = int(sum(cell.graph.out_degrees(etype=r) for r in cell.relations if r[0] == r[2]).argmax())
+    hub = int(np.sum([cell.degrees(r)[0] for r in cell.relations if r[0] == r[2]], axis=0).argmax())
     others = [gene for gene in range(5) if gene != hub]
     strains = GenotypeBatch.from_lists([[hub, *others[:2]], [others[2]], [hub, others[3]]])
     return dataclasses.replace(random_workload(cell, model, batch=3, deletions=1, seed=0), genotypes=strains)

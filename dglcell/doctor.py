@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import torch
 
+from dglcell.errors import MissingDependencyError
 from dglcell.files import RAW_VARIABLE
-from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.resident import ResidentRelation, import_dgl
 from dglcell.kernels.spmm import KERNELS, dgl_runs_on, runs_on, spmm
+from dglcell.perturbation.perturb import DGL_STRATEGIES
 
 EXTRAS = {
     "train": ("pytorch-lightning", "wandb"),
@@ -43,7 +45,7 @@ class Finding:
 def examine() -> list[Finding]:
     """Look at everything; touches no network and writes nothing."""
     return [
-        Finding("python", platform.python_version(), (3, 11) <= sys.version_info < (3, 13), "use Python 3.11 or 3.12"),
+        Finding("python", platform.python_version(), (3, 11) <= sys.version_info < (3, 14), "use Python 3.11 to 3.13"),
         *_packages(),
         Finding("CPU", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
         _gpu(),
@@ -66,8 +68,9 @@ def format_findings(findings: list[Finding]) -> str:
 
 def _packages() -> list[Finding]:
     findings = []
-    for name in ("torch", "dgl", "numba", "lmdb", "omegaconf"):
+    for name in ("torch", "numba", "lmdb", "omegaconf"):
         findings.append(Finding(name, importlib.metadata.version(name), ok=True))
+    findings.append(_dgl())
     for extra, names in EXTRAS.items():
         for name in names:
             install = f"pip install 'dglcell[{extra}]'"
@@ -80,6 +83,14 @@ def _packages() -> list[Finding]:
             do = "this release was malicious: uninstall it, then pip install 'pytorch-lightning>=2.6.4'"
             findings.append(Finding(name, version, ok=not bad, do=do))
     return findings
+
+
+def _dgl() -> Finding:
+    try:
+        return Finding("dgl", str(import_dgl().__version__), ok=True)
+    except MissingDependencyError as error:
+        without = f"without it there are no strategies {' and '.join(DGL_STRATEGIES)}, and no kernel dgl"
+        return Finding("dgl", f"not here ({error.__cause__}): {without}")
 
 
 def _gpu() -> Finding:
@@ -97,9 +108,7 @@ def _devices() -> list[str]:
 def _kernel(name: str, device: str) -> Finding:
     what = f"kernel {name} on {device}"
     if name == "dgl" and not dgl_runs_on(device):
-        return Finding(
-            what, f"this DGL build has no {device} support", ok=False, do="install DGL's CUDA wheel, or use csr"
-        )
+        return Finding(what, f"DGL is not here, or was built without {device} support")
     if not runs_on(name, device):
         return Finding(what, "is for CPUs only")
     ends = torch.tensor([0, 1]), torch.tensor([1, 1])

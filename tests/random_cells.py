@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-import dgl
 import numpy as np
 import torch
 from hypothesis import strategies as st
@@ -25,6 +26,21 @@ Changes = dict[tuple[int, int], float | None]
 """(source, destination) → the weight that a strain gives the edge, or None where it removes the edge."""
 
 
+def resident_cell(
+    edges: Mapping[tuple[str, str, str], tuple[Any, Any]],
+    num_nodes: Mapping[str, int],
+    weights: Mapping[tuple[str, str, str], Any] | None = None,
+) -> ResidentCell:
+    """A resident cell from anything that becomes tensors."""
+    given = weights or {}
+    tensors = {
+        r: (torch.as_tensor(u, dtype=torch.int64), torch.as_tensor(v, dtype=torch.int64)) for r, (u, v) in edges.items()
+    }
+    return ResidentCell(
+        num_nodes, {r: (*uv, torch.as_tensor(given[r]) if r in given else None) for r, uv in tensors.items()}
+    )
+
+
 @dataclass
 class RandomCell:
     """Edge arrays and sizes; ``resident`` is the same cell as dglcell holds it."""
@@ -35,13 +51,7 @@ class RandomCell:
 
     @property
     def resident(self) -> ResidentCell:
-        graph = dgl.heterograph(
-            {r: (torch.as_tensor(u), torch.as_tensor(v)) for r, (u, v) in self.edges.items()},
-            num_nodes_dict=self.sizes,
-        )
-        for relation, weight in self.weights.items():
-            graph.edges[relation].data["weight"] = torch.as_tensor(weight)
-        return ResidentCell(graph).double()
+        return resident_cell(self.edges, self.sizes, self.weights).double()
 
     def keep(self, strain: list[int]) -> dict[str, np.ndarray]:
         """Kept nodes of one strain, by the definition: node type → [N] bool."""

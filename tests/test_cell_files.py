@@ -10,7 +10,7 @@ from dglcell.config_io import load_config
 from dglcell.graph.catalogue import STRING_CHANNELS
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.schema import METABOLIC_RELATIONS
+from dglcell.graph.schema import METABOLIC_RELATIONS, gene_relation
 from tests.raw_files import GENES, pairs, tiny_overrides, write_raw_folder
 
 CELLS = Path(__file__).resolve().parents[1] / "conf" / "cells"
@@ -42,16 +42,17 @@ def test_kuzmin_has_the_relations_of_experiment_006(folder: Path) -> None:
     }  # fmt: skip
     assert set(METABOLIC_RELATIONS) <= set(cell.relations)
     for name, pairs_of in (("physical", 2 * len(pairs(GENES))), ("regulatory", len(pairs(GENES)))):
-        assert cell.graph.num_edges(name) == pairs_of + len(GENES), "a self-loop for every gene"
+        assert len(cell.edges(name)) == pairs_of + len(GENES), "a self-loop for every gene"
 
 
 def test_pairs_are_stored_once_where_asked_for(folder: Path) -> None:
     cell = tiny_cell("kuzmin", folder, "cell.symmetrise=false", "cell.self_loops=false")
-    assert cell.graph.num_edges("physical") == cell.graph.num_edges("regulatory") == len(pairs(GENES))
+    edges = [len(cell.edges(gene_relation(name))) for name in ("physical", "regulatory")]
+    assert edges == [len(pairs(GENES))] * 2
 
 
 @pytest.mark.parametrize("version", ["9_1", "11_0", "11_5", "12_0"])
 def test_dango_has_six_channels_and_no_metabolism(version: str, folder: Path) -> None:
     cell = tiny_cell(f"dango_string{version}", folder)
-    assert cell.graph.ntypes == ["gene"]
+    assert list(cell.num_nodes) == ["gene"]
     assert {relation[1] for relation in cell.relations} == {f"string{version}_{channel}" for channel in STRING_CHANNELS}

@@ -10,14 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import dgl
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError
 from dglcell.files import atomic_directory
-from dglcell.graph.schema import GENE, WEIGHT, Relation
+from dglcell.graph.schema import GENE, Relation
 from dglcell.graph.vocabulary import Vocabulary
 
 # Edge lists of one relation as arrays, and the few operations that turn tables into relations.
@@ -104,15 +102,14 @@ class CellGraph:
     """The wild-type cell.
 
     Attributes:
-        graph: DGL heterograph on the CPU with int64 ids; the edges of a relation are ordered by (destination,
-            source); weighted relations have ``edata["weight"]`` [E] float32.
         vocabularies: node type → names; the index of a name is its node id.
+        content: relation → its edges, ordered by (destination, source); relations are sorted.
         provenance: plain containers: configuration, model, files with hashes, row and name counts.
         sha256: hash of vocabularies, edges and weights, the same in every process.
     """
 
-    graph: dgl.DGLGraph
     vocabularies: dict[str, Vocabulary]
+    content: dict[Relation, Edges]
     provenance: dict[str, Any] = field(default_factory=dict)
     sha256: str = ""
 
@@ -141,15 +138,7 @@ class CellGraph:
         edges = {relation: relations[relation].sorted() for relation in sorted(relations)}
         for relation, ends in edges.items():
             _check_ends(relation, ends, vocabularies)
-        graph = dgl.heterograph(
-            {r: (torch.from_numpy(ends.src), torch.from_numpy(ends.dst)) for r, ends in edges.items()},
-            num_nodes_dict={node_type: len(names) for node_type, names in vocabularies.items()},
-            idtype=torch.int64,
-        )
-        for relation, ends in edges.items():
-            if ends.weight is not None:
-                graph.edges[relation].data[WEIGHT] = torch.from_numpy(ends.weight.astype(np.float32))
-        return cls(graph, dict(vocabularies), provenance or {}, _content_hash(vocabularies, edges))
+        return cls(dict(vocabularies), edges, provenance or {}, _content_hash(vocabularies, edges))
 
     @property
     def genes(self) -> Vocabulary:
@@ -159,7 +148,17 @@ class CellGraph:
     @property
     def relations(self) -> tuple[Relation, ...]:
         """Canonical edge types, sorted."""
-        return tuple(sorted(self.graph.canonical_etypes))
+        return tuple(self.content)
+
+    @property
+    def num_nodes(self) -> dict[str, int]:
+        """Node type → N."""
+        return {node_type: len(names) for node_type, names in sorted(self.vocabularies.items())}
+
+    @property
+    def num_edges(self) -> int:
+        """Of all relations."""
+        return sum(len(edges) for edges in self.content.values())
 
     def edges(self, relation: Relation) -> Edges:
         """The edges of one relation as arrays, ordered by (destination, source).
@@ -167,15 +166,19 @@ class CellGraph:
         Raises:
             GraphError: the cell has no such relation.
         """
-        if relation not in self.graph.canonical_etypes:
+        if relation not in self.content:
             raise GraphError(
                 "the cell graph has no such relation",
                 got=relation,
                 expected=", ".join(str(known) for known in self.relations),
             )
-        src, dst = self.graph.edges(etype=relation, order="eid")
-        weight = self.graph.edges[relation].data.get(WEIGHT)
-        return Edges(src.numpy(), dst.numpy(), None if weight is None else weight.numpy())
+        return self.content[relation]
+
+    def degrees(self, relation: Relation) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """[N] out-degrees of source nodes, and [M] in-degrees of destination nodes."""
+        edges, sizes = self.edges(relation), self.num_nodes
+        out = np.bincount(edges.src, minlength=sizes[relation[0]])
+        return out, np.bincount(edges.dst, minlength=sizes[relation[2]])
 
     def untouched_genes(self) -> NDArray[np.int64]:
         """Sorted indices of the genes that no relation joins to another node (self-loops do not count)."""

@@ -5,16 +5,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from types import ModuleType
+from typing import TYPE_CHECKING, Self
 
-import dgl
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dglcell.errors import GraphError, listing
-from dglcell.graph.schema import Relation
+from dglcell.errors import GraphError, MissingDependencyError, listing
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import WEIGHT, Relation
+
+if TYPE_CHECKING:
+    from dgl import DGLGraph
 
 # Rows of unequal length side by side as few rectangles.
 
@@ -108,7 +112,7 @@ class ResidentRelation(nn.Module):
         self.register_buffer("src", src[order].long(), persistent=False)
         self.register_buffer("dst", dst[order].long(), persistent=False)
         self.register_buffer("weight", None if weight is None else weight[order], persistent=False)
-        self._dgl: dgl.DGLGraph | None = None
+        self._dgl: DGLGraph | None = None
         self._csr: dict[tuple[torch.dtype, bool, bool], Tensor] = {}
         self._index: dict[bool, tuple[Tensor, Tensor, Tensor | None]] = {}
         self._compact: dict[tuple[torch.dtype | None, bool], CompactEdges] = {}
@@ -124,10 +128,10 @@ class ResidentRelation(nn.Module):
         return len(self.src)
 
     @property
-    def dgl_graph(self) -> dgl.DGLGraph:
+    def dgl_graph(self) -> DGLGraph:
         """The relation as a bipartite DGL graph on the device of the buffers."""
         if self._dgl is None:
-            self._dgl = dgl.heterograph(
+            self._dgl = import_dgl().heterograph(
                 {("source", "edge", "destination"): (self.src, self.dst)},
                 num_nodes_dict={"source": self.num_src, "destination": self.num_dst},
             )
@@ -278,25 +282,40 @@ class ResidentCell(nn.Module):
         relations: canonical edge types, in the cell graph's order.
     """
 
-    def __init__(self, graph: dgl.DGLGraph) -> None:
-        """Copy the edges of ``graph`` (weights from ``edata["weight"]``) into buffers."""
+    def __init__(
+        self, num_nodes: Mapping[str, int], edges: Mapping[Relation, tuple[Tensor, Tensor, Tensor | None]]
+    ) -> None:
+        """Copy edges into buffers.
+
+        Args:
+            num_nodes: node type → N.
+            edges: relation → [E] int64 sources, [E] int64 destinations, and [E] fixed weights or None.
+        """
         super().__init__()
-        self.num_nodes: dict[str, int] = {ntype: graph.num_nodes(ntype) for ntype in graph.ntypes}
-        self.relations: tuple[Relation, ...] = tuple(graph.canonical_etypes)
+        self.num_nodes: dict[str, int] = {node_type: num_nodes[node_type] for node_type in sorted(num_nodes)}
+        self.relations: tuple[Relation, ...] = tuple(sorted(edges))
         self._positions = {relation: i for i, relation in enumerate(self.relations)}
         self._resident = nn.ModuleList()
         for relation in self.relations:
-            src, dst = graph.edges(etype=relation)
-            self._resident.append(
-                ResidentRelation(
-                    relation,
-                    src,
-                    dst,
-                    graph.num_nodes(relation[0]),
-                    graph.num_nodes(relation[2]),
-                    graph.edges[relation].data.get("weight"),
-                )
-            )
+            src, dst, weight = edges[relation]
+            sizes = num_nodes[relation[0]], num_nodes[relation[2]]
+            self._resident.append(ResidentRelation(relation, src, dst, *sizes, weight))
+
+    @classmethod
+    def of(cls, cell: CellGraph) -> ResidentCell:
+        """The edges of a cell graph."""
+        edges = {}
+        for relation in cell.relations:
+            ends = cell.edges(relation)
+            weight = None if ends.weight is None else torch.from_numpy(ends.weight)
+            edges[relation] = torch.from_numpy(ends.src), torch.from_numpy(ends.dst), weight
+        return cls(cell.num_nodes, edges)
+
+    @classmethod
+    def from_dgl(cls, graph: DGLGraph) -> ResidentCell:
+        """The edges of a DGL heterograph, with weights from ``edata["weight"]``."""
+        edges = {r: (*graph.edges(etype=r), graph.edges[r].data.get(WEIGHT)) for r in graph.canonical_etypes}
+        return cls({node_type: graph.num_nodes(node_type) for node_type in graph.ntypes}, edges)
 
     def __getitem__(self, relation: Relation) -> ResidentRelation:
         """The resident edges of ``relation``.
@@ -315,12 +334,36 @@ class ResidentCell(nn.Module):
         assert isinstance(member, ResidentRelation)
         return member
 
-    def heterograph(self) -> dgl.DGLGraph:
-        """The cell graph as a DGL heterograph on the device of the buffers; weights in ``edata["weight"]``."""
+    def heterograph(self) -> DGLGraph:
+        """The cell graph as a DGL heterograph on the device of the buffers; weights in ``edata["weight"]``.
+
+        Raises:
+            MissingDependencyError: DGL cannot be imported.
+        """
         edges: Mapping[Relation, tuple[Tensor, Tensor]] = {r: (self[r].src, self[r].dst) for r in self.relations}
-        graph = dgl.heterograph(edges, num_nodes_dict=self.num_nodes)
+        graph = import_dgl().heterograph(edges, num_nodes_dict=self.num_nodes)
         for relation in self.relations:
             weight = self[relation].weight
             if weight is not None:
-                graph.edges[relation].data["weight"] = weight
+                graph.edges[relation].data[WEIGHT] = weight
         return graph
+
+
+def import_dgl() -> ModuleType:
+    """The module ``dgl``, which only heterograph views, the strategies of whole states and one kernel need.
+
+    Raises:
+        MissingDependencyError: it is not there, or its wheel does not fit this Python or torch.
+    """
+    try:
+        import dgl
+        import dgl.function
+    except (ImportError, OSError) as error:
+        raise MissingDependencyError(
+            "DGL cannot be imported",
+            got=str(error).partition("\n")[0],
+            expected="dgl 1.1.3, whose wheels are for Python 3.11 and earlier, or a later one from DGL's own page",
+            do="use Python 3.11; or do without it: `model.strategy: auto`, `model.kernel: auto`",
+        ) from error
+    module: ModuleType = dgl
+    return module

@@ -8,7 +8,6 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import Any, Protocol
 
-import dgl
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.errors import ConfigError, MissingDependencyError
-from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.resident import ResidentRelation, import_dgl
 from dglcell.kernels.threads import run_tasks, scratch
 
 # The product of a constant matrix with features, differentiable in the features.
@@ -125,8 +124,9 @@ def spmm_dgl(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor
     """[M, C] sums over in-edges by ``copy_u``/``u_mul_e`` + ``sum``."""
     if weighted:
         assert relation.weight is not None
-        return dgl.ops.u_mul_e_sum(relation.dgl_graph, x_NC, relation.weight.to(x_NC.dtype).unsqueeze(1))
-    return dgl.ops.copy_u_sum(relation.dgl_graph, x_NC)
+        weight_E1 = relation.weight.to(x_NC.dtype).unsqueeze(1)
+        return import_dgl().ops.u_mul_e_sum(relation.dgl_graph, x_NC, weight_E1)
+    return import_dgl().ops.copy_u_sum(relation.dgl_graph, x_NC)
 
 
 # Sums over in-edges in blocks of columns that stay in a core's cache; weighted or not, on a CPU.
@@ -239,10 +239,12 @@ KERNELS: dict[str, Kernel] = {
 
 @cache
 def dgl_runs_on(device_type: str) -> bool:
-    """Whether this DGL build has kernels for ``device_type``."""
-    if device_type == "cpu":
-        return True
-    if not torch.cuda.is_available():
+    """Whether DGL can be imported and has kernels for ``device_type``."""
+    if device_type != "cpu" and not torch.cuda.is_available():
+        return False
+    try:
+        dgl = import_dgl()
+    except MissingDependencyError:
         return False
     try:
         dgl.graph(([0], [0])).to(device_type)
@@ -271,7 +273,7 @@ def check_kernel(kernel: str, device_type: str) -> None:
         return
     if kernel == "dgl":
         raise MissingDependencyError(
-            f"kernel 'dgl' asked for, but DGL {dgl.__version__} was built without {device_type} support",
+            f"kernel 'dgl' asked for, but DGL {import_dgl().__version__} was built without {device_type} support",
             do="install DGL's CUDA wheel (https://www.dgl.ai/pages/start.html), or set `kernel: csr` or `kernel: auto`",
         )
     raise ConfigError(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dgl
-import dgl.function as fn
 import torch
 from torch import Tensor
 
-from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.perturbation.attention import Score
 from dglcell.perturbation.edge_perturbation import (
@@ -66,6 +64,7 @@ class EdgeMask:
             return corrected_aggregate(edges, ends, changes, x_NCH, reduce, self.kernel)
         alive_EC, weight_EC = self._edge_data(relation, x_NCH.dtype)
         graph = edges.dgl_graph
+        fn = import_dgl().function
         with graph.local_scope():
             graph.srcdata["x"] = x_NCH
             graph.edata["weight"] = (alive_EC * weight_EC).unsqueeze(-1)
@@ -90,10 +89,12 @@ class EdgeMask:
         ends = key_NCH[edges.src].flatten(0, 1), query_MCH[edges.dst].flatten(0, 1)
         logits_ECA = score(*ends, weight_EC.flatten()).unflatten(0, alive_EC.shape)
         floor = torch.finfo(logits_ECA.dtype).min
-        share_ECA = dgl.ops.edge_softmax(graph, logits_ECA.masked_fill(gone_EC1, floor)).masked_fill(gone_EC1, 0)
+        share_ECA = (
+            import_dgl().ops.edge_softmax(graph, logits_ECA.masked_fill(gone_EC1, floor)).masked_fill(gone_EC1, 0)
+        )
         values_NCAD = key_NCH.unflatten(-1, (share_ECA.shape[-1], -1)).contiguous()
         return WholeStates(
-            dgl.ops.u_mul_e_sum(graph, values_NCAD, share_ECA.unsqueeze(-1)).flatten(2), self.num_strains
+            import_dgl().ops.u_mul_e_sum(graph, values_NCAD, share_ECA.unsqueeze(-1)).flatten(2), self.num_strains
         )
 
     def _changes(self, relation: Relation) -> EdgeChanges | None:

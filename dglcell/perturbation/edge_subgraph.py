@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import dgl
-import dgl.function as fn
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.perturbation.attention import Score
 from dglcell.perturbation.edge_perturbation import EdgePerturbations, check_weights_matter
 from dglcell.perturbation.states import States, WholeStates
+
+if TYPE_CHECKING:
+    from dgl import DGLGraph
 
 
 class EdgeSubgraph:
@@ -39,10 +42,10 @@ class EdgeSubgraph:
         """See ``PerturbedCell.start``."""
         return WholeStates(x_NH.unsqueeze(1), self.num_strains)
 
-    def _reduced(self, wild_type: dgl.DGLGraph, strain: int) -> dgl.DGLGraph:
+    def _reduced(self, wild_type: DGLGraph, strain: int) -> DGLGraph:
         """The graph of one strain, with its own edge weights."""
         surviving = {relation: self._surviving(relation, strain) for relation in self.cell.relations}
-        graph = dgl.edge_subgraph(wild_type, surviving, relabel_nodes=False)
+        graph = import_dgl().edge_subgraph(wild_type, surviving, relabel_nodes=False)
         for relation, changes in self.perturbations.items():
             mine = changes.strains == strain
             if len(changes.edges):
@@ -69,9 +72,10 @@ class EdgeSubgraph:
         return WholeStates(torch.stack(rows, dim=1), self.num_strains)
 
     @staticmethod
-    def _one(graph: dgl.DGLGraph, x_NH: Tensor, reduce: str) -> Tensor:
+    def _one(graph: DGLGraph, x_NH: Tensor, reduce: str) -> Tensor:
         if graph.num_edges() == 0:
             return x_NH.new_zeros(graph.num_dst_nodes(), x_NH.shape[-1])
+        fn = import_dgl().function
         with graph.local_scope():
             graph.srcdata["x"] = x_NH
             if "weight" in graph.edata:
@@ -95,12 +99,12 @@ class EdgeSubgraph:
         return WholeStates(torch.stack(rows, dim=1), self.num_strains)
 
     @staticmethod
-    def _attend_one(graph: dgl.DGLGraph, key_NH: Tensor, query_MH: Tensor, score: Score) -> Tensor:
+    def _attend_one(graph: DGLGraph, key_NH: Tensor, query_MH: Tensor, score: Score) -> Tensor:
         if graph.num_edges() == 0:
             return torch.zeros_like(query_MH)
         source, destination = graph.edges()
         weights = graph.edata["weight"].to(key_NH.dtype) if "weight" in graph.edata else key_NH.new_ones(len(source))
         logits_EA = score(key_NH[source], query_MH[destination], weights)
-        share_EA1 = dgl.ops.edge_softmax(graph, logits_EA.unsqueeze(-1))
+        share_EA1 = import_dgl().ops.edge_softmax(graph, logits_EA.unsqueeze(-1))
         value_NAD = key_NH.unflatten(1, (logits_EA.shape[1], -1)).contiguous()
-        return dgl.ops.u_mul_e_sum(graph, value_NAD, share_EA1).flatten(1)
+        return import_dgl().ops.u_mul_e_sum(graph, value_NAD, share_EA1).flatten(1)

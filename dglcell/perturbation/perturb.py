@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
-from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.perturbation.attention import Score
@@ -122,12 +122,13 @@ def check_strategy(strategy: str) -> None:
 
 
 def check_strategy_device(strategy: str, device_type: str) -> None:
-    """Refuse a strategy that this DGL build cannot compute on a device.
+    """Refuse a strategy that needs DGL where it is not there, or was built without this device.
 
     Raises:
-        MissingDependencyError: naming those that it can.
+        MissingDependencyError: naming the strategies that there are.
     """
     if strategy in DGL_STRATEGIES and not dgl_runs_on(device_type):
+        import_dgl()
         raise MissingDependencyError(
             f"strategy '{strategy}' asked for, but DGL was built without {device_type} support",
             expected=", ".join(s for s in STRATEGIES if s not in DGL_STRATEGIES),

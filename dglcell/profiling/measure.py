@@ -144,7 +144,7 @@ def describe(
     command: str,
 ) -> Profile:
     """The profile of what was seen; times are those of the trace as it was written."""
-    graph, profiler = prepared.cell.graph, watched.profiler
+    cell, profiler = prepared.cell, watched.profiler
     accounting = account(read_trace(directory.path / TRACE))
     return Profile(
         experiment=config.experiment.name,
@@ -156,8 +156,8 @@ def describe(
         world_size=watched.world_size,
         batch_size=config.data.training_batch,
         dtype=lightning_precision(config.trainer.precision),
-        nodes={node_type: graph.num_nodes(node_type) for node_type in graph.ntypes},
-        edges={relation[1]: graph.num_edges(relation) for relation in prepared.cell.relations},
+        nodes=cell.num_nodes,
+        edges={relation[1]: len(cell.edges(relation)) for relation in cell.relations},
         cell_sha256=prepared.cell.sha256,
         parameters=count_parameters(task.model),
         clock=profiler.recorder.clock.title,

@@ -165,7 +165,7 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     state = content["state_dict"]
     prefix = "model.encoder.features."
     features = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-    model = make_model(config.model, ResidentCell(cell.graph), len(about["phenotypes"]), features)
+    model = make_model(config.model, ResidentCell.of(cell), len(about["phenotypes"]), features)
     normaliser = Normaliser(config.data.normalise, state["normaliser.shift"], state["normaliser.scale"])
     try:
         model.load_state_dict({k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")})

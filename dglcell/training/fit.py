@@ -182,7 +182,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     dataset, settings = prepared.dataset, config.trainer
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
-    model = make_model(config.model, ResidentCell(prepared.cell.graph), len(dataset.phenotypes), prepared.features)
+    model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
     config.loss.check_labels(prepared.labels(), dataset.phenotypes)
     normaliser = prepared.normaliser(config.data.normalise)
     # After everything that may refuse the data: this writes the first file of the run.

@@ -118,7 +118,7 @@ def write_run_files(
         **environment(command),
         "hashes": hashes,
         "strains": sizes,
-        "cell": {"genes": len(prepared.cell.genes), "edges": prepared.cell.graph.num_edges()},
+        "cell": {"genes": len(prepared.cell.genes), "edges": prepared.cell.num_edges},
         "split": prepared.split.meta,
         "model": config.model.about(),
         "parameters": count_parameters(task.model),

@@ -19,7 +19,7 @@ def test_every_kernel_has_a_row_with_and_without_weights() -> None:
     assert [row.weighted for row in rows[:: 1 + len(KERNELS)]] == [False, True]
     for row in rows:
         assert row.status == "ok", row
-        assert row.gathered_bytes == cell.graph.num_edges() * row.columns * 4
+        assert row.gathered_bytes == cell.num_edges * row.columns * 4
         assert row.gathered_bytes_per_second == pytest.approx(row.gathered_bytes / row.forward_seconds)
         assert row.share_of_copy_bandwidth == pytest.approx(row.gathered_bytes_per_second / 1e9)
     table = format_products(rows)
@@ -28,7 +28,7 @@ def test_every_kernel_has_a_row_with_and_without_weights() -> None:
 
 
 def test_a_kernel_that_multiplies_wrongly_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    resident = ResidentCell(small_cell().graph)
+    resident = ResidentCell.of(small_cell())
     monkeypatch.setitem(module.KERNELS, "dgl", lambda edges, x, weighted: torch.zeros(edges.num_dst, x.shape[1]) + x)
     with pytest.raises(RuntimeError, match="kernel 'dgl' differs from the reference by"):
         check_product(resident, "dgl", False)

@@ -32,7 +32,7 @@ from tests.perturbation.test_no_sync import make_dataset, make_task, step
 def resident() -> ResidentCell:
     """The E. coli core cell with metabolism and two gene-gene relations."""
     cell = build_cell(CellConfig(model="textbook", derived=["shares_complex", "metabolic_neighbour"]))
-    return ResidentCell(cell.graph)
+    return ResidentCell.of(cell)
 
 
 def results(model: StrainModel, device: str) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from dglcell.errors import ConfigError
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, STRING_CHANNELS, NetworkConfig, named_table
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import gene_relation
 from tests.raw_files import GENES, pairs, write_raw_folder
 
 ENTRIES = {**NETWORKS, **GENE_SETS, **MODELS}
@@ -185,7 +186,7 @@ def test_dango_channels_have_the_original_numbers_of_pairs(raw: Path) -> None:
     cell = build_cell(
         CellConfig(networks={"string9_1": NetworkConfig(source="string9_1_dango", symmetrise=False)}), str(raw)
     )
-    assert {relation[1]: cell.graph.num_edges(relation) for relation in cell.relations} == {
+    assert {relation[1]: len(cell.edges(relation)) for relation in cell.relations} == {
         "string9_1_neighborhood": 45_610,
         "string9_1_fusion": 1_361,
         "string9_1_cooccurence": 2_664,
@@ -206,5 +207,5 @@ def test_dango_channels_have_the_original_numbers_of_pairs(raw: Path) -> None:
 def test_real_networks(raw: Path, name: str, genes: int, edges: int) -> None:
     cell = build_cell(CellConfig(networks={"net": NetworkConfig(source=name)}), str(raw))
     assert len(cell.genes) == genes
-    assert cell.graph.num_edges("net") == edges
+    assert len(cell.edges(gene_relation("net"))) == edges
     assert cell.provenance["networks"]["net"]["trust"] == "declared"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dglcell.errors import DataError, GraphError
 from dglcell.graph.cell_graph import CellGraph, Edges
+from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSES, GENE, REACTION, Relation, gene_relation
 from dglcell.graph.vocabulary import Vocabulary
 
@@ -45,7 +46,7 @@ def test_save_and_load(cell: CellGraph, tmp_path_factory: pytest.TempPathFactory
     assert loaded.vocabularies == cell.vocabularies
     assert loaded.provenance == cell.provenance
     assert loaded.relations == cell.relations
-    assert loaded.graph.ntypes == cell.graph.ntypes
+    assert loaded.num_nodes == cell.num_nodes
     for relation in cell.relations:
         a, b = cell.edges(relation), loaded.edges(relation)
         assert (a.src.tolist(), a.dst.tolist()) == (b.src.tolist(), b.dst.tolist())
@@ -59,8 +60,8 @@ def small(weight: float = 1.0, edge: tuple[int, int] = (0, 1), gene: str = "YA")
     return CellGraph.assemble({GENE: Vocabulary.of([gene, "YB", "YC"])}, {gene_relation("net"): edges})
 
 
-def test_graph_is_int64_on_the_cpu_and_sorted_by_destination() -> None:
-    graph = small().graph
+def test_dgl_sees_int64_ids_on_the_cpu_sorted_by_destination() -> None:
+    graph = ResidentCell.of(small()).heterograph()
     assert graph.idtype == torch.int64
     assert graph.device.type == "cpu"
     src, dst = graph.edges(order="eid")

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import dgl
+import sys
+
 import pytest
 import torch
 
-from dglcell.errors import GraphError
+from dglcell.doctor import examine
+from dglcell.errors import GraphError, MissingDependencyError
 from dglcell.graph.resident import ResidentCell, ResidentRelation
+from dglcell.graph.schema import CONVERTS
+from dglcell.kernels.spmm import KERNELS, check_kernel, dgl_runs_on, runs_on
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import DGL_STRATEGIES, STRATEGIES, check_strategy_device, perturb
+from tests.random_cells import resident_cell
+
+PHYSICAL = ("gene", "physical", "gene")
 
 
 def small_cell() -> ResidentCell:
-    graph = dgl.heterograph(
-        {("gene", "physical", "gene"): ([0, 2, 1], [2, 0, 0]), ("reaction", "converts", "metabolite"): ([0], [1])},
-        num_nodes_dict={"gene": 3, "reaction": 1, "metabolite": 2},
+    return resident_cell(
+        {PHYSICAL: ([0, 2, 1], [2, 0, 0]), CONVERTS: ([0], [1])},
+        {"gene": 3, "reaction": 1, "metabolite": 2},
+        {CONVERTS: [-2.0]},
     )
-    graph.edges["converts"].data["weight"] = torch.tensor([-2.0])
-    return ResidentCell(graph)
 
 
 def test_edges_are_ordered_by_destination_and_complete() -> None:
@@ -57,6 +65,12 @@ def test_the_heterograph_comes_back() -> None:
     graph = small_cell().heterograph()
     assert graph.edges["converts"].data["weight"].tolist() == [-2.0]
     assert graph.num_edges("physical") == 3
+    again = ResidentCell.from_dgl(graph)
+    assert again.num_nodes == small_cell().num_nodes
+    for relation in again.relations:
+        mine, theirs = small_cell()[relation], again[relation]
+        assert (mine.src.tolist(), mine.dst.tolist()) == (theirs.src.tolist(), theirs.dst.tolist())
+        assert (mine.weight is None) == (theirs.weight is None)
 
 
 def test_buffers_follow_the_dtype_and_are_not_in_checkpoints() -> None:
@@ -129,3 +143,36 @@ def test_derived_forms_are_made_anew_after_a_change_of_dtype() -> None:
     assert index[2].dtype == torch.float32
     assert relation.compact(torch.float32, transposed=False) is not before[0]
     assert relation.dense(torch.float32, weighted=True) is not before[1]
+
+
+@pytest.mark.parametrize("trouble", [ImportError("no module dgl"), FileNotFoundError("no libgraphbolt.so")])
+def test_without_dgl_only_what_needs_it_is_refused(trouble: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Finder:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "dgl":
+                raise trouble
+
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    for name in [name for name in sys.modules if name.partition(".")[0] == "dgl"]:
+        monkeypatch.delitem(sys.modules, name)
+    dgl_runs_on.cache_clear()
+    cell, strains = small_cell(), GenotypeBatch.from_lists([[0]])
+    message = f"DGL cannot be imported\n  got:      {trouble}\n  expected: dgl 1.1.3"
+    with pytest.raises(MissingDependencyError, match=message):
+        cell.heterograph()
+    for strategy in STRATEGIES:
+        if strategy in DGL_STRATEGIES:
+            with pytest.raises(MissingDependencyError, match=message):
+                check_strategy_device(strategy, "cpu")
+        else:
+            check_strategy_device(strategy, "cpu")
+            perturb(cell, strains, strategy).aggregate(
+                PHYSICAL, perturb(cell, strains, strategy).start(torch.ones(3, 2))
+            )
+    with pytest.raises(MissingDependencyError, match=message):
+        check_kernel("dgl", "cpu")
+    assert [name for name in KERNELS if runs_on(name, "cpu")] == [name for name in KERNELS if name != "dgl"]
+    findings = {finding.what: finding for finding in examine()}
+    assert findings["dgl"].state.startswith(f"not here ({trouble}): without it")
+    assert findings["kernel dgl on cpu"].ok is None
+    dgl_runs_on.cache_clear()

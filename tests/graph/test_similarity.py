@@ -70,12 +70,14 @@ def test_a_cell_has_the_relation_where_asked_for(tmp_path: Path) -> None:
     networks = {"physical": NetworkConfig(path=str(table), columns=["a", "b"])}
     config = CellConfig(networks=networks, similarity=SimilarityConfig(neighbours=1))
     cell = build_cell(config)
-    src, dst = cell.graph.edges(etype=gene_relation("similar"))
-    pairs = {(cell.genes.names[u], cell.genes.names[v]) for u, v in zip(src.tolist(), dst.tolist(), strict=True)}
+    edges = cell.edges(gene_relation("similar"))
+    names = cell.genes.names
+    pairs = {(names[u], names[v]) for u, v in zip(edges.src.tolist(), edges.dst.tolist(), strict=True)}
     assert ("G1", "G2") not in pairs or ("G2", "G1") in pairs
     assert {v for _, v in pairs} == set(cell.genes.names)
-    assert cell.graph.edges[gene_relation("similar")].data["weight"].max() < 1
-    assert gene_relation("similar") not in build_cell(CellConfig(networks=networks)).graph.canonical_etypes
+    assert edges.weight is not None
+    assert edges.weight.max() < 1
+    assert gene_relation("similar") not in build_cell(CellConfig(networks=networks)).relations
 
 
 @pytest.mark.parametrize(

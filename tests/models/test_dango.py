@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import dgl
 import numpy as np
 import pytest
 import torch
@@ -23,6 +22,7 @@ from dglcell.models.model import count_parameters
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.models.plain_dango import Edge, PlainDango, random_networks
 from tests.perturbation.no_sync import no_sync
+from tests.random_cells import resident_cell
 
 CHANNELS = ("neighborhood", "fusion", "cooccurence", "coexpression", "experimental", "database")
 STRAINS = [[], [1], [0, 4], [2, 3, 5], [5, 3, 2]]
@@ -31,16 +31,8 @@ STRAINS = [[], [1], [0, 4], [2, 3, 5], [5, 3, 2]]
 def make_cell(networks: dict[str, list[Edge]], num_genes: int, weighted: bool = False) -> ResidentCell:
     """A cell of these networks."""
     ends = {("gene", n, "gene"): np.array([e[:2] for e in edges], int).reshape(-1, 2) for n, edges in networks.items()}
-    graph = dgl.heterograph(
-        {relation: (torch.as_tensor(pairs[:, 0]), torch.as_tensor(pairs[:, 1])) for relation, pairs in ends.items()},
-        num_nodes_dict={"gene": num_genes},
-    )
-    if weighted:
-        for relation in ends:
-            graph.edges[relation].data["weight"] = torch.tensor(
-                [edge[2] for edge in networks[relation[1]]], dtype=torch.float64
-            )
-    return ResidentCell(graph)
+    weights = {r: np.array([edge[2] for edge in networks[r[1]]]) for r in ends} if weighted else {}
+    return resident_cell({r: (pairs[:, 0], pairs[:, 1]) for r, pairs in ends.items()}, {"gene": num_genes}, weights)
 
 
 def six_channels(genes: int) -> ResidentCell:
@@ -279,6 +271,6 @@ def test_weights_are_reconstructed_only_where_there_are_some() -> None:
 
 
 def test_a_cell_without_networks_of_genes_is_refused() -> None:
-    graph = dgl.heterograph({("gene", "catalyses", "reaction"): ([0], [0])}, num_nodes_dict={"gene": 1, "reaction": 1})
+    cell = resident_cell({("gene", "catalyses", "reaction"): ([0], [0])}, {"gene": 1, "reaction": 1})
     with pytest.raises(ConfigError, match="DANGO needs networks of genes"):
-        Dango(ResidentCell(graph), DangoConfig())
+        Dango(cell, DangoConfig())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dgl
 import numpy as np
 import pytest
 import torch
@@ -21,7 +20,7 @@ from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import STRATEGIES, perturb
 from tests.models.plain_network import plain_forward
-from tests.random_cells import RandomCell, genotypes_of, random_cells
+from tests.random_cells import RandomCell, genotypes_of, random_cells, resident_cell
 
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
 
@@ -32,10 +31,7 @@ def small_config(**changes) -> HeteroCellConfig:
 
 
 def nine_network_cell(genes: int = 6607) -> ResidentCell:
-    edge = (torch.tensor([0]), torch.tensor([1]))
-    names = [f"network_{i}" for i in range(9)]
-    graph = dgl.heterograph({("gene", n, "gene"): edge for n in names}, num_nodes_dict={"gene": genes})
-    return ResidentCell(graph)
+    return resident_cell({("gene", f"network_{i}", "gene"): ([0], [1]) for i in range(9)}, {"gene": genes})
 
 
 def test_parameter_count_of_the_sum_gin2_configuration() -> None:
@@ -199,11 +195,9 @@ def test_kept_nodes_equal_a_plain_network_on_the_reduced_graph(data, cell: Rando
 
 
 def test_attention_scores_the_weights_of_weighted_relations() -> None:
-    graph = dgl.heterograph(
-        {CONVERTS: ([0], [0]), CATALYSED_BY: ([0], [0])}, {"gene": 1, "reaction": 1, "metabolite": 1}
-    )
-    graph.edges[CONVERTS].data["weight"] = torch.ones(1)
-    model = HeteroCell(ResidentCell(graph), small_config(conv="gatv2", pool=["gene", "metabolite"], layers=1))
+    edges, sizes = {CONVERTS: ([0], [0]), CATALYSED_BY: ([0], [0])}, {"gene": 1, "reaction": 1, "metabolite": 1}
+    cell = resident_cell(edges, sizes, {CONVERTS: [1.0]})
+    model = HeteroCell(cell, small_config(conv="gatv2", pool=["gene", "metabolite"], layers=1))
     names = [name for name, _ in model.named_parameters() if name.endswith("edge_vector")]
     assert [model.encoder.layers[0].relations[int(name.split(".")[4])] for name in names] == [CONVERTS]
 
@@ -227,17 +221,17 @@ def test_the_wild_type_differs_from_itself_by_nothing() -> None:
 
 def test_a_deleted_enzyme_reaches_the_genes_through_metabolism() -> None:
     """Gene 0 catalyses reaction 0 → metabolite 0 → reaction 1 ← gene 1; no gene–gene edge at all."""
-    graph = dgl.heterograph(
+    cell = resident_cell(
         {
             ("gene", "catalyses", "reaction"): ([0, 1], [0, 1]),
             ("reaction", "catalysed_by", "gene"): ([0, 1], [0, 1]),
             ("reaction", "converts", "metabolite"): ([0], [0]),
             ("metabolite", "converted_by", "reaction"): ([0], [1]),
         },
-        num_nodes_dict={"gene": 2, "reaction": 2, "metabolite": 1},
+        {"gene": 2, "reaction": 2, "metabolite": 1},
     )
     torch.manual_seed(0)
-    model = HeteroCell(ResidentCell(graph), small_config(layers=3, pool=["gene"])).double()
+    model = HeteroCell(cell, small_config(layers=3, pool=["gene"])).double()
     states = model.encoder(perturb(model.cell, GenotypeBatch.from_lists([[], [0]])))["gene"].whole()
     assert (states[1, 0] - states[1, 1]).abs().max() > 1e-6
 
@@ -245,9 +239,9 @@ def test_a_deleted_enzyme_reaches_the_genes_through_metabolism() -> None:
 def one_of_each(cross_relation: str, **changes) -> HeteroCell:
     """A model of a cell in which metabolites have one relation, reactions two and genes three."""
     names = [CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY, gene_relation("physical"), gene_relation("regulatory")]
-    graph = dgl.heterograph({r: ([0, 1], [1, 0]) for r in names}, {"gene": 4, "reaction": 3, "metabolite": 2})
+    cell = resident_cell({r: ([0, 1], [1, 0]) for r in names}, {"gene": 4, "reaction": 3, "metabolite": 2})
     torch.manual_seed(0)
-    return HeteroCell(ResidentCell(graph), small_config(cross_relation=cross_relation, layers=3, **changes))
+    return HeteroCell(cell, small_config(cross_relation=cross_relation, layers=3, **changes))
 
 
 def test_every_node_type_combines_its_own_relations() -> None:

@@ -45,7 +45,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def resident() -> ResidentCell:
     """The E. coli core cell with metabolism and two gene-gene relations."""
     cell = build_cell(CellConfig(model="textbook", derived=["shares_complex", "metabolic_neighbour"]))
-    return ResidentCell(cell.graph)
+    return ResidentCell.of(cell)
 
 
 def make_dataset(strains: int) -> StrainDataset:

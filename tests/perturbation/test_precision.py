@@ -43,7 +43,7 @@ def make_model(scale: float) -> HeteroCell:
     """Fresh weights: GIN over nine networks."""
     torch.manual_seed(0)
     config = HeteroCellConfig(hidden=64, layers=3, metabolism=False, local_head=False, combination="none")
-    return HeteroCell(ResidentCell(generated_cell(scale=scale).graph), config)
+    return HeteroCell(ResidentCell.of(generated_cell(scale=scale)), config)
 
 
 @torch.no_grad()

@@ -39,7 +39,7 @@ def model() -> HeteroCell:
     """Two layers over the E. coli core cell."""
     cell = build_cell(CellConfig(model="textbook", derived=["shares_complex"]))
     torch.manual_seed(0)
-    return HeteroCell(ResidentCell(cell.graph), HeteroCellConfig(hidden=8, layers=2, local_heads=2))
+    return HeteroCell(ResidentCell.of(cell), HeteroCellConfig(hidden=8, layers=2, local_heads=2))
 
 
 def test_a_calibration_names_a_kernel_for_every_product_and_says_why(model: HeteroCell) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import dgl
 import pytest
 import torch
 
@@ -18,6 +17,7 @@ from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training import autotune
 from dglcell.training.autotune import lightning_precision, settle_execution
+from tests.random_cells import resident_cell
 
 CPU = torch.device("cpu")
 
@@ -25,10 +25,8 @@ CPU = torch.device("cpu")
 def small_cell() -> ResidentCell:
     """40 genes, two networks of 200 edges."""
     generator = torch.Generator().manual_seed(0)
-    edges = {
-        ("gene", name, "gene"): tuple(torch.randint(0, 40, (2, 200), generator=generator)) for name in ("one", "two")
-    }
-    return ResidentCell(dgl.heterograph(edges, num_nodes_dict={"gene": 40}))
+    ends = {name: torch.randint(0, 40, (2, 200), generator=generator) for name in ("one", "two")}
+    return resident_cell({("gene", name, "gene"): (u, v) for name, (u, v) in ends.items()}, {"gene": 40})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tests.tiny import Tiny
 def test_the_report_says_what_was_trained_on_what(tiny_run: RunDirectory) -> None:
     prepared = prepare_run(load_trained(tiny_run).config, tiny_run, "tests", continued=True)
     files = read_run(tiny_run.path)
-    edges = prepared.cell.graph.num_edges()
+    edges = prepared.cell.num_edges
     sizes = "strains: 240 train, 30 validation, 30 test (random split)"
     assert files.size_line == f"{sizes} · cell: 137 genes, {edges:,} edges"
     assert " parameters · hetero_cell, node_mask · seed 0 · 2 epochs in " in files.training_line
