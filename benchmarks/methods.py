@@ -24,9 +24,9 @@ from dglcell.models.config import DangoConfig, HeteroCellConfig
 from dglcell.models.dango import CHANNEL_ZERO_WEIGHTS, UNCERTAIN, Dango, channel_of, zero_weight
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.dango import Reconstruction
+from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import STRATEGIES
 from dglcell.training.autotune import choose
 
 # What a method is: a module that predicts, and a training step of it.

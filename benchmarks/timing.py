@@ -21,10 +21,11 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from benchmarks.workload import BenchOptions
-from dglcell.devices import available_memory, status
+from dglcell.devices import available_memory
 from dglcell.errors import DglcellError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import GENE, Relation
+from dglcell.memory import status
 from dglcell.models.config import HeteroCellConfig
 from dglcell.run_directory import environment, processor_name, version_of
 

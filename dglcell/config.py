@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dglcell.data.config import SplitConfig, StreamingConfig, check_streamed_split
+from dglcell.data.config import (
+    NORMALISATIONS,
+    STREAMED_NORMALISATIONS,
+    SplitConfig,
+    StreamingConfig,
+    check_streamed_split,
+)
 from dglcell.data.sources import SourceConfig
-from dglcell.data.transform import OF_MOMENTS, STATISTICS
 from dglcell.errors import ConfigError
-from dglcell.graph.cell import CellConfig
+from dglcell.graph.config import CellConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
-from dglcell.losses.build import LOSSES
-from dglcell.losses.config import LossConfig, MaskedConfig
-from dglcell.models.build import MODELS
-from dglcell.models.config import HeteroCellConfig, ModelConfig
+from dglcell.losses.config import LOSS_CONFIGS, LossConfig, MaskedConfig
+from dglcell.models.config import MODEL_CONFIGS, HeteroCellConfig, ModelConfig
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig
 from dglcell.run_directory import CHECKPOINTS
 
-KINDS: dict[str, dict[str, type]] = {
-    "model": {name: kind.config for name, kind in MODELS.items()},
-    "loss": {name: kind.config for name, kind in LOSSES.items()},
+KINDS: dict[str, Mapping[str, type]] = {
+    "model": MODEL_CONFIGS,
+    "loss": LOSS_CONFIGS,
 }
 """Sections whose keys depend on their `name`: section → name → what its keys are."""
 
@@ -57,8 +61,8 @@ class DataConfig:
             raise ConfigError(
                 "`data.unknown_genes` is unknown", got=self.unknown_genes, expected=" or ".join(UNKNOWN_POLICIES)
             )
-        if self.normalise not in STATISTICS:
-            raise ConfigError("`data.normalise` is unknown", got=self.normalise, expected=" or ".join(STATISTICS))
+        if self.normalise not in NORMALISATIONS:
+            raise ConfigError("`data.normalise` is unknown", got=self.normalise, expected=" or ".join(NORMALISATIONS))
         if isinstance(self.batch_size, str) and self.batch_size != AUTO:
             raise ConfigError("`data.batch_size` is no number", got=self.batch_size, expected="1 or more, or auto")
         for key in ("batch_size", "eval_batch_size"):
@@ -80,6 +84,10 @@ class DataConfig:
         """`eval_batch_size`, or what it follows."""
         return self.eval_batch_size or self.training_batch
 
+
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda")
+STRATEGIES = ("auto", "ddp")
+"""Of processes, as Lightning names them."""
 
 PRECISIONS = ("auto", "32-true", "bf16", "64-true")
 """Values of ``trainer.precision``. With ``bf16`` differences are stored and multiplied in bfloat16; the base, sums,
@@ -110,7 +118,7 @@ class TrainerConfig:
     """How training runs."""
 
     epochs: int = 30
-    accelerator: str = "auto"  # auto | cpu | gpu
+    accelerator: str = "auto"  # auto | cpu | gpu | cuda
     devices: int = 1
     num_nodes: int = 1
     strategy: str = "auto"  # auto | ddp, as Lightning names them
@@ -133,6 +141,10 @@ class TrainerConfig:
                 raise ConfigError(f"`trainer.{key}` is too small", got=number, expected="1 or more")
         if self.evaluate not in CHECKPOINTS:
             raise ConfigError("`trainer.evaluate` is unknown", got=self.evaluate, expected=", ".join(CHECKPOINTS))
+        for key, known in (("accelerator", ACCELERATORS), ("strategy", STRATEGIES)):
+            if getattr(self, key) not in known:
+                expected = ", ".join(known)
+                raise ConfigError(f"`trainer.{key}` is unknown", got=getattr(self, key), expected=expected)
         check_precision(self.precision)
         if self.clip is not None and self.clip <= 0:
             raise ConfigError("`trainer.clip` must be positive", got=self.clip, do="use null for no clipping")
@@ -319,11 +331,11 @@ class Config:
         if self.data.streaming is None:
             return
         check_streamed_split(self.split)
-        if self.data.normalise not in OF_MOMENTS:
+        if self.data.normalise not in STREAMED_NORMALISATIONS:
             raise ConfigError(
                 f"`data.normalise: {self.data.normalise}` needs all training labels in memory, and `data.streaming` "
                 "keeps them out",
-                expected=" or ".join(OF_MOMENTS),
+                expected=" or ".join(STREAMED_NORMALISATIONS),
                 do="set `data.normalise: standard`",
             )
         if self.null_models:

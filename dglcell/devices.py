@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from dglcell.errors import ConfigError, MissingDependencyError
+from dglcell.memory import PROCESS, _kilobytes, status
 
 log = logging.getLogger("dglcell")
 
@@ -54,9 +55,6 @@ def check_device(device: str) -> None:
 
 
 # Memory.
-
-
-PROCESS = Path("/proc/self")
 
 
 @dataclass
@@ -108,19 +106,6 @@ def _reset_high_water() -> None:
         (PROCESS / "clear_refs").write_text("5")
     except OSError:
         return
-
-
-def status(key: str) -> int | None:
-    """A figure of this process in bytes, e.g. ``VmRSS``; None where there is no /proc."""
-    return _kilobytes(PROCESS / "status", key)
-
-
-def _kilobytes(path: Path, key: str) -> int | None:
-    try:
-        found = re.search(rf"^{key}:\s+(\d+) kB", path.read_text(), re.MULTILINE)
-    except OSError:
-        return None
-    return int(found.group(1)) * 1024 if found else None
 
 
 def available_memory() -> int | None:

@@ -14,7 +14,7 @@ from dglcell.errors import MissingDependencyError
 from dglcell.files import RAW_VARIABLE
 from dglcell.graph.resident import ResidentRelation, import_dgl
 from dglcell.kernels.spmm import KERNELS, dgl_runs_on, runs_on, spmm
-from dglcell.perturbation.perturb import DGL_STRATEGIES
+from dglcell.perturbation import DGL_STRATEGIES
 
 EXTRAS = {
     "train": ("pytorch-lightning", "wandb"),

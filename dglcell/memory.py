@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
+from pathlib import Path
 
 # Parameters of mallopt(3).
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
@@ -38,3 +40,19 @@ def _advise(*settings: tuple[int, int]) -> bool:
     if not hasattr(library, "mallopt"):
         return False
     return all([bool(library.mallopt(*setting)) for setting in settings])
+
+
+PROCESS = Path("/proc/self")
+
+
+def status(key: str) -> int | None:
+    """A figure of this process in bytes, e.g. ``VmRSS``; None where there is no /proc."""
+    return _kilobytes(PROCESS / "status", key)
+
+
+def _kilobytes(path: Path, key: str) -> int | None:
+    try:
+        found = re.search(rf"^{key}:\s+(\d+) kB", path.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found.group(1)) * 1024 if found else None

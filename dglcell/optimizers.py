@@ -6,16 +6,20 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch
-from torch import nn
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
+from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import ConfigError
 
+# Torch is imported where optimisers are made, so that configurations are read without it.
+if TYPE_CHECKING:
+    import torch
+    from torch.optim.lr_scheduler import LRScheduler
+
 SCHEDULES = ("none", "cosine_restarts", "plateau")
 INTERVALS = ("epoch", "step")
+
+PLAIN = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "SGD")
+"""Those that take any learning rate and weight decay; whether torch takes other settings is tried with torch."""
 
 
 @dataclass
@@ -35,7 +39,11 @@ class OptimizerConfig:
         """
         if not self.lr > 0:
             raise ConfigError("`optimizer.lr` must be positive", got=self.lr)
-        make_optimizer(self, [nn.Parameter(torch.zeros(1))])
+        if self.name in PLAIN and not self.options and self.weight_decay >= 0:
+            return
+        import torch
+
+        make_optimizer(self, [torch.nn.Parameter(torch.zeros(1))])
 
 
 @dataclass
@@ -79,12 +87,14 @@ class SchedulerConfig:
             raise ConfigError("`scheduler.factor` must lie between 0 and 1", got=self.factor)
 
 
-def make_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+def make_optimizer(config: OptimizerConfig, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     """The optimiser over ``parameters``.
 
     Raises:
         ConfigError: no such class, or it refuses the arguments.
     """
+    import torch
+
     kind = getattr(torch.optim, config.name, None)
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
         known = [n for n in dir(torch.optim) if n[0].isupper() and n not in ("Optimizer", "LBFGS", "SparseAdam")]
@@ -151,9 +161,11 @@ def make_scheduler(
         epochs: of the whole training.
         steps: optimiser steps of the whole training.
     """
+    from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+
     if config.name == "none":
         return None
-    scheduler: LRScheduler | ReduceLROnPlateau
+    scheduler: LRScheduler
     if config.name == "plateau":
         scheduler = ReduceLROnPlateau(
             optimizer,

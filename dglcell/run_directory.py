@@ -13,14 +13,15 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 import dglcell
-from dglcell.devices import status
 from dglcell.errors import CheckpointError, listing
 from dglcell.files import write_json
+from dglcell.memory import status
+
+if TYPE_CHECKING:
+    import torch
 
 # The run directory: what is in it.
 
@@ -245,6 +246,8 @@ PACKAGES = ("torch", "dgl", "pytorch-lightning", "numpy", "scipy", "omegaconf", 
 
 def environment(command: str) -> dict[str, Any]:
     """Versions of everything that matters, as plain containers."""
+    import torch  # here, so that a configuration is read without it
+
     return {
         "dglcell": dglcell.__version__,
         "command": command,
@@ -298,6 +301,8 @@ def write_usage(directory: RunDirectory, device: torch.device) -> None:
     The peak is that of this process: on a GPU of its allocations there, else of its resident set, the program and the
     data included. Of a run that was continued it is that of the last part.
     """
+    import torch
+
     epochs = EpochLog(directory.metrics, 0).read()
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else resident_peak()
     seconds = sum(row.get("seconds") or 0.0 for row in epochs)

@@ -17,6 +17,7 @@ import torch
 import dglcell
 from dglcell.cli import main
 from dglcell.config_io import load_config
+from dglcell.errors import MissingDependencyError
 from dglcell.run_directory import RunDirectory
 from tests.tiny import Tiny, process_environment
 from tests.tiny import dglcell as run_process
@@ -38,7 +39,6 @@ VERBS = [
     ["config"],
     ["config", "show"],
     ["config", "validate"],
-    ["bench"],
     ["profile"],
     ["compare"],
     ["doctor"],
@@ -72,6 +72,44 @@ def test_help_and_version_import_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], env=process_environment(), capture_output=True, text=True)
     assert done.stdout == f"dglcell {dglcell.__version__}\n[]\n"
+
+
+def test_configurations_are_read_without_torch_and_scipy(tiny: Tiny, tmp_path: Path) -> None:
+    commands = ["config", "show", str(tiny.file)], ["config", "validate", str(tiny.file)]
+    for command in commands:
+        code = (
+            "import sys, dglcell.cli\n"
+            f"assert dglcell.cli.main({command!r}) == 0\n"
+            "print(sorted({'torch', 'scipy', 'dgl', 'pandas', 'numba'} & set(sys.modules)), file=sys.stderr)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=process_environment(), cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.stderr.endswith("[]\n"), command
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ("trainer.accelerator=gpu", "device 'cuda' asked for, but torch sees no GPU"),
+        ("model.kernel=dgl", "DGL cannot be imported"),
+        ("model.strategy=edge_mask", "DGL cannot be imported"),
+    ],
+)
+def test_what_the_machine_lacks_is_said_before_a_screen_is_computed(
+    changed: str, message: str, tiny: Tiny, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object) -> None:
+        raise MissingDependencyError("DGL cannot be imported")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("dglcell.training.run.check_strategy_device", lambda s, d: s == "edge_mask" and missing())
+    monkeypatch.setattr("dglcell.training.run.check_kernel", lambda k, d: k == "dgl" and missing())
+    monkeypatch.setattr("dglcell.data.sources.insilico.load_insilico", lambda *_: pytest.fail("computed a screen"))
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", str(tiny.file), changed, "data.store=new", f"paths.runs={tmp_path}"]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_predicting_and_evaluating_import_no_lightning(tiny_run: RunDirectory, tmp_path: Path) -> None:
@@ -198,10 +236,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         "torch.optim.SGD refuses these settings",
     ),
     "unknown precision": (["train", "tiny.yaml", STORE, "trainer.precision=8"], "`trainer.precision` is unknown"),
-    "unknown strategy": (["train", "tiny.yaml", STORE, "trainer.strategy=dp3"], "`trainer` asks for something"),
+    "unknown strategy": (["train", "tiny.yaml", STORE, "trainer.strategy=dp3"], "`trainer.strategy` is unknown"),
     "unknown accelerator": (
         ["train", "tiny.yaml", STORE, "trainer.accelerator=abacus"],
-        "`trainer` asks for something",
+        "`trainer.accelerator` is unknown",
     ),
     "no such relation": (
         ["train", "tiny.yaml", STORE, "model.relations=[friends]"],
@@ -319,10 +357,6 @@ def test_batch_sizes_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             main(["predict", "run", "a.csv", "-o", "b.csv", "--batch-size", wrong])
         assert f"'{wrong}' is not a number of 1 or more" in capsys.readouterr().err
-        for option in ("--batch", "--threads"):
-            with pytest.raises(SystemExit):
-                main(["bench", "tiny.yaml", option, wrong])
-            assert f"argument {option}: '{wrong}' is not" in capsys.readouterr().err
 
 
 def test_bugs_keep_their_traceback(world: Path) -> None:

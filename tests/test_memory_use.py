@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import dglcell.devices as memory
-from dglcell.devices import available_memory, is_out_of_memory, measured_memory, release, status
+from dglcell.devices import available_memory, is_out_of_memory, measured_memory, release
+from dglcell.memory import status
 
 linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 

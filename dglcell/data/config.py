@@ -5,8 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from dglcell.data.partition import PARTS
 from dglcell.errors import ConfigError
+
+PARTS = ("train", "validation", "test")
+
+
+TRAIN, VALIDATION, TEST, UNUSED = 0, 1, 2, 255
+
 
 # What a configuration can say of a split.
 
@@ -131,6 +136,12 @@ def check_choice(key: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ConfigError(f"`{key}` is unknown", got=value, expected=" or ".join(known))
 
+
+NORMALISATIONS = ("standard", "minmax", "robust", "none", "logistic")
+"""Of labels; see ``dglcell.data.transform.Normaliser``."""
+
+STREAMED_NORMALISATIONS = ("standard", "minmax", "none", "logistic")
+"""Those that need no more than moments, which are added up piece by piece."""
 
 STREAMED_KINDS = ("random", "file")
 """Those that need no more than a pass over the store at a time."""

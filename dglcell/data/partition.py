@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError
 
@@ -19,9 +20,6 @@ from dglcell.errors import DataError
 # Nothing here draws random numbers. Whatever is shuffled is sorted by a hash of the seed and of gene names, so that
 # a split does not depend on the order of strains or names, nor on the version of numpy.
 
-
-PARTS = ("train", "validation", "test")
-TRAIN, VALIDATION, TEST, UNUSED = 0, 1, 2, 255
 
 Parts = NDArray[np.uint8]
 Keys = NDArray[np.uint64]

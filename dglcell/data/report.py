@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from dglcell.data.config import KINDS
-from dglcell.data.partition import PARTS, TEST, TRAIN, UNUSED, VALIDATION, gene_set_keys, query_pair_keys
+from dglcell.data.config import KINDS, PARTS, TEST, TRAIN, UNUSED, VALIDATION
+from dglcell.data.partition import gene_set_keys, query_pair_keys
 from dglcell.data.split import Split
 from dglcell.data.store import Store, StoreListing
 from dglcell.data.table import StrainTable

@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.config import GENE_SPLITS, METABOLIC, SplitConfig, SubsetConfig
+from dglcell.data.config import GENE_SPLITS, METABOLIC, PARTS, UNUSED, SplitConfig, SubsetConfig
 from dglcell.data.partition import (
-    PARTS,
-    UNUSED,
     Bins,
     Parts,
     gene_disjoint_parts,

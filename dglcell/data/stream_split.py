@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.data.config import SplitConfig, StreamingConfig
+from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION, SplitConfig, StreamingConfig
 from dglcell.data.dataset import StrainDataset, check_labelled, choose_phenotypes, refuse_nothing_left
-from dglcell.data.partition import TEST, TRAIN, UNUSED, VALIDATION, Bins, Keys, Parts, fill, gene_keys, shuffled
+from dglcell.data.partition import Bins, Keys, Parts, fill, gene_keys, shuffled
 from dglcell.data.split import Split, read_split, refuse_empty_parts
 from dglcell.data.store import Store
 from dglcell.data.stream import BlockReader, Strains, StrainStream, StreamOrder, in_order

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from dglcell.errors import ConfigError, GraphError
 from dglcell.graph.cell_graph import Edges
 from dglcell.graph.metabolism import Metabolism
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 # Gene–gene relations that follow from a metabolic model alone, for cells without measured networks.
 
@@ -58,13 +61,13 @@ class Currency:
         return (degree > self.degree) | np.array(known, dtype=bool)
 
 
-def shares_complex(metabolism: Metabolism, currency: Currency) -> sparse.csr_array:
+def shares_complex(metabolism: Metabolism, currency: Currency) -> csr_array:
     """Genes that are subunits of one enzyme complex."""
     membership = _incidence(metabolism.catalyses, (len(metabolism.genes), len(metabolism.reactions)))
     return _without_diagonal(membership @ membership.T)
 
 
-def isoenzyme(metabolism: Metabolism, currency: Currency) -> sparse.csr_array:
+def isoenzyme(metabolism: Metabolism, currency: Currency) -> csr_array:
     """Genes of different complexes of one reaction that share no complex of that reaction."""
     gene, node = metabolism.catalyses
     reaction = metabolism.model_reaction_of[node]
@@ -82,7 +85,7 @@ def isoenzyme(metabolism: Metabolism, currency: Currency) -> sparse.csr_array:
     return _incidence(edges, (len(metabolism.genes),) * 2)
 
 
-def metabolic_neighbour(metabolism: Metabolism, currency: Currency) -> sparse.csr_array:
+def metabolic_neighbour(metabolism: Metabolism, currency: Currency) -> csr_array:
     """Genes of two different reactions that share a metabolite which is not currency."""
     substances = _stoichiometric(metabolism)[:, ~currency.mask(metabolism)]
     adjacent = _without_diagonal(substances @ substances.T)
@@ -92,7 +95,7 @@ def metabolic_neighbour(metabolism: Metabolism, currency: Currency) -> sparse.cs
     return _without_diagonal(catalysed @ adjacent @ catalysed.T)
 
 
-DERIVED: dict[str, Callable[[Metabolism, Currency], sparse.csr_array]] = {
+DERIVED: dict[str, Callable[[Metabolism, Currency], csr_array]] = {
     "shares_complex": shares_complex,
     "isoenzyme": isoenzyme,
     "metabolic_neighbour": metabolic_neighbour,
@@ -124,20 +127,24 @@ def derived_edges(name: str, metabolism: Metabolism, currency: Currency | None =
     return edges
 
 
-def _stoichiometric(metabolism: Metabolism) -> sparse.csr_array:
+def _stoichiometric(metabolism: Metabolism) -> csr_array:
     """[N model reactions, N metabolites], non-zero where a metabolite takes part."""
     node, metabolite = metabolism.converts
     edges = np.stack([metabolism.model_reaction_of[node], metabolite])
     return _incidence(edges, (len(metabolism.model_reactions), len(metabolism.metabolites)))
 
 
-def _incidence(edges: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:
+def _incidence(edges: NDArray[np.int64], shape: tuple[int, int]) -> csr_array:
+    from scipy import sparse  # here, so that a configuration is read without it
+
     matrix = sparse.csr_array((np.ones(edges.shape[1], dtype=np.int64), tuple(edges)), shape=shape)
     matrix.data[:] = 1
     return matrix
 
 
-def _without_diagonal(matrix: sparse.csr_array) -> sparse.csr_array:
+def _without_diagonal(matrix: csr_array) -> csr_array:
+    from scipy import sparse
+
     matrix = sparse.csr_array(matrix)
     matrix.setdiag(0)
     matrix.eliminate_zeros()
@@ -207,8 +214,10 @@ def similar_genes(relations: Iterable[Edges], num_genes: int, config: Similarity
     return Edges(src, dst, weight.astype(np.float32))
 
 
-def _neighbourhoods(relations: Iterable[Edges], num_genes: int) -> sparse.csr_array:
+def _neighbourhoods(relations: Iterable[Edges], num_genes: int) -> csr_array:
     """[N, N] rows of length one: a gene and its in-neighbours."""
+    from scipy import sparse
+
     counts = sparse.csr_array(sparse.eye_array(num_genes))
     for edges in relations:
         other = edges.select(edges.src != edges.dst)
@@ -219,7 +228,7 @@ def _neighbourhoods(relations: Iterable[Edges], num_genes: int) -> sparse.csr_ar
 
 
 def _block(
-    neighbourhoods: sparse.csr_array, start: int, config: SimilarityConfig
+    neighbourhoods: csr_array, start: int, config: SimilarityConfig
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Sources, destinations and weights of the edges into some genes."""
     cosine = (neighbourhoods[start : start + BLOCK] @ neighbourhoods.T).toarray()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import torch
-
 from dglcell.errors import GraphError
 
 GENE, REACTION, METABOLITE = "gene", "reaction", "metabolite"
@@ -22,6 +20,18 @@ METABOLIC_RELATIONS = (CATALYSES, CATALYSED_BY, CONVERTS, CONVERTED_BY)
 
 WEIGHT = "weight"
 """Name of the edge feature that holds fixed edge weights (stoichiometry, network scores)."""
+
+_MODULE_NAMES = """
+add_module apply bfloat16 buffers call_super_init children compile cpu cuda double dump_patches eval extra_repr float
+forward get_buffer get_extra_state get_parameter get_submodule half ipu load_state_dict modules mtia named_buffers
+named_children named_modules named_parameters parameters register_backward_hook register_buffer register_forward_hook
+register_forward_pre_hook register_full_backward_hook register_full_backward_pre_hook
+register_load_state_dict_post_hook register_load_state_dict_pre_hook register_module register_parameter
+register_state_dict_post_hook register_state_dict_pre_hook requires_grad_ set_extra_state set_submodule share_memory
+state_dict to to_empty train training type xpu zero_grad
+"""
+RESERVED = frozenset(_MODULE_NAMES.split())
+"""What ``torch.nn.Module`` uses itself; written out, so that configurations are read without torch."""
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -50,7 +60,7 @@ def check_relation_name(name: str, *, where: str) -> None:
             expected="a lower-case letter, then lower-case letters, digits and underscores",
             do="rename the network, channel or value",
         )
-    taken = hasattr(torch.nn.Module, name) or name in {relation[1] for relation in METABOLIC_RELATIONS}
+    taken = name in RESERVED or name in {relation[1] for relation in METABOLIC_RELATIONS}
     if taken:
         raise GraphError(
             f"{where}: the relation name '{name}' is taken",

@@ -16,6 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.resident import ResidentRelation, import_dgl
+from dglcell.kernels import KERNEL_NAMES
 from dglcell.kernels.threads import run_tasks, scratch
 
 # The product of a constant matrix with features, differentiable in the features.
@@ -228,13 +229,9 @@ def _sum_part(
 
 Kernel = Callable[[ResidentRelation, Tensor, bool], Tensor]
 
-KERNELS: dict[str, Kernel] = {
-    "reference": spmm_reference,
-    "dgl": spmm_dgl,
-    "csr": spmm_csr,
-    "tiled": spmm_tiled,
-    "dense": spmm_dense,
-}
+KERNELS: dict[str, Kernel] = dict(
+    zip(KERNEL_NAMES, (spmm_reference, spmm_dgl, spmm_csr, spmm_tiled, spmm_dense), strict=True)
+)
 
 
 @cache

@@ -2,38 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from dglcell.losses.config import (
-    BceConfig,
-    DangoLossConfig,
-    IcConfig,
-    LossConfig,
-    MaskedConfig,
-    MleDistSupcrConfig,
-    MleWassSupcrConfig,
-)
+from dglcell.losses.config import LossConfig
 from dglcell.losses.coupled import DistributionLoss, MleWassSupcrLoss
 from dglcell.losses.dango import DangoLoss
 from dglcell.losses.elementwise import ELEMENTS, BceLoss, MaskedLoss
 from dglcell.losses.loss import Loss
 
-
-class LossKind(NamedTuple):
-    """A loss and what its section of a configuration may say."""
-
-    config: type[LossConfig]
-    module: type[Loss]
-
-
-LOSSES: dict[str, LossKind] = {
-    **{name: LossKind(MaskedConfig, MaskedLoss) for name in ELEMENTS},
-    "bce": LossKind(BceConfig, BceLoss),
-    "ic": LossKind(IcConfig, DistributionLoss),
-    "mle_dist_supcr": LossKind(MleDistSupcrConfig, DistributionLoss),
-    "mle_wass_supcr": LossKind(MleWassSupcrConfig, MleWassSupcrLoss),
-    "dango": LossKind(DangoLossConfig, DangoLoss),
+LOSSES: dict[str, type[Loss]] = {
+    **dict.fromkeys(ELEMENTS, MaskedLoss),
+    "bce": BceLoss,
+    "ic": DistributionLoss,
+    "mle_dist_supcr": DistributionLoss,
+    "mle_wass_supcr": MleWassSupcrLoss,
+    "dango": DangoLoss,
 }
+"""`loss.name` → the loss; ``dglcell.losses.config.LOSS_CONFIGS`` says what its section may say."""
 
 
 def make_loss(config: LossConfig, epochs: int, batch_size: int | None = None) -> Loss:
@@ -44,6 +27,6 @@ def make_loss(config: LossConfig, epochs: int, batch_size: int | None = None) ->
         epochs: of the whole training, for schedules.
         batch_size: most strains that a rank can have in a training step; see ``Loss.batch_size``.
     """
-    loss = LOSSES[config.name].module(config, epochs)
+    loss = LOSSES[config.name](config, epochs)
     loss.batch_size = batch_size
     return loss

@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from dglcell.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass
 class LossConfig:
     """A loss; each kind adds its own keys."""
 
-    name: str = ""  # which loss, a key of `dglcell.losses.build.LOSSES`
+    name: str = ""  # which loss, a key of `LOSS_CONFIGS`
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -73,10 +74,6 @@ class WeightedConfig(LossConfig):
                 got=self.phenotype_weights,
                 expected=f"{len(phenotypes)}: one each for {', '.join(phenotypes)}",
             )
-
-    def weight_T(self) -> Tensor | None:
-        """[T] the weights as a tensor."""
-        return None if self.phenotype_weights is None else torch.tensor(self.phenotype_weights)
 
 
 @dataclass
@@ -301,3 +298,14 @@ class DangoLossConfig(LossConfig):
         if epoch >= self.transition_epoch:
             return final
         return 1.0 if self.schedule == "pre_then_post" else 1.0 - (1.0 - final) * epoch / self.transition_epoch
+
+
+LOSS_CONFIGS: dict[str, type[LossConfig]] = {
+    **dict.fromkeys(("mse", "huber", "log_cosh"), MaskedConfig),
+    "bce": BceConfig,
+    "ic": IcConfig,
+    "mle_dist_supcr": MleDistSupcrConfig,
+    "mle_wass_supcr": MleWassSupcrConfig,
+    "dango": DangoLossConfig,
+}
+"""`loss.name` → what its section may say; ``dglcell.losses.build.LOSSES`` has the losses themselves."""

@@ -22,6 +22,7 @@ from dglcell.losses.loss import (
     largest_over_ranks,
     mean_cost,
     mean_over_phenotypes,
+    phenotype_weights,
     world_size,
 )
 from dglcell.models.model import Prediction
@@ -205,7 +206,7 @@ class CoupledLoss(Loss):
         super().__init__()
         self.config, self.epochs, self.distance = config, epochs, distance
         self.distance_weight = float(getattr(config, config.distance_key))
-        self.register_buffer("weight_T", config.weight_T(), persistent=False)
+        self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
         self.buffer = RowBuffer(config.buffer_size) if isinstance(config, BufferedConfig) else None
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:

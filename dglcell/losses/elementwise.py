@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dglcell.losses.config import BceConfig, MaskedConfig
-from dglcell.losses.loss import Loss, LossTerms, label_sums, mean_cost, sum_over_ranks
+from dglcell.losses.loss import Loss, LossTerms, label_sums, mean_cost, phenotype_weights, sum_over_ranks
 from dglcell.models.model import Prediction
 
 # Squared error.
@@ -64,7 +64,7 @@ class MaskedLoss(Loss):
     def __init__(self, config: MaskedConfig, epochs: int) -> None:
         super().__init__()
         self.element = ELEMENTS[config.name]
-        self.register_buffer("weight_T", config.weight_T(), persistent=False)
+        self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
         """NaN targets are missing. A batch without any label gives zero, with zero gradient."""
@@ -102,7 +102,7 @@ class BceLoss(Loss):
 
     def __init__(self, config: BceConfig, epochs: int) -> None:
         super().__init__()
-        self.register_buffer("weight_T", config.weight_T(), persistent=False)
+        self.register_buffer("weight_T", phenotype_weights(config), persistent=False)
 
     def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
         """NaN targets are missing. A batch without any label gives zero, with zero gradient."""

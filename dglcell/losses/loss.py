@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from dglcell.losses.config import WeightedConfig
 from dglcell.models.model import Prediction
 
 # What every loss is.
@@ -137,3 +138,8 @@ def mean_over_phenotypes(cost_T: Tensor, counts_T: Tensor, weight_T: Tensor | No
     weight_T = counts_T.to(cost_T.dtype) if weight_T is None else weight_T * counts_T
     whole = weight_T.sum()
     return (cost_T * weight_T).sum() / whole.masked_fill(whole == 0, 1.0)
+
+
+def phenotype_weights(config: WeightedConfig) -> Tensor | None:
+    """[T] the weights of phenotypes that a configuration gives; None where every label counts alike."""
+    return None if config.phenotype_weights is None else torch.tensor(config.phenotype_weights)

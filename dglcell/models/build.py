@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.config import DangoConfig, HeteroCellConfig, ModelConfig, SetOperatorConfig
+from dglcell.models.config import ModelConfig
 from dglcell.models.dango import Dango
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
 
-
-class ModelKind(NamedTuple):
-    """A model and what its section of a configuration may say."""
-
-    config: type[ModelConfig]
-    module: type[StrainModel]
-
-
-MODELS: dict[str, ModelKind] = {
-    "hetero_cell": ModelKind(HeteroCellConfig, HeteroCell),
-    "set_operator": ModelKind(SetOperatorConfig, SetOperator),
-    "dango": ModelKind(DangoConfig, Dango),
-}
+MODELS: dict[str, type[StrainModel]] = {"hetero_cell": HeteroCell, "set_operator": SetOperator, "dango": Dango}
+"""`model.name` → the model; ``dglcell.models.config.MODEL_CONFIGS`` says what its section may say."""
 
 
 def make_model(
@@ -39,4 +26,4 @@ def make_model(
         outputs: T, number of phenotypes.
         features: node type → [N, F] fixed input features.
     """
-    return MODELS[config.name].module(cell, config, outputs, features)
+    return MODELS[config.name](cell, config, outputs, features)

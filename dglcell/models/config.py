@@ -6,13 +6,18 @@ from dataclasses import dataclass, field
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import GENE, NODE_TYPES
-from dglcell.kernels.spmm import KERNELS
-from dglcell.nn.blocks import make_activation, make_norm
-from dglcell.nn.convolutions import check_heads
-from dglcell.nn.cross_relation import CrossRelation
-from dglcell.nn.dango import MEANS, TARGETS
-from dglcell.nn.heads import COMBINATIONS, LOCAL_KINDS
-from dglcell.perturbation.perturb import STRATEGIES
+from dglcell.kernels import KERNEL_NAMES
+from dglcell.nn.config import (
+    COMBINATIONS,
+    LOCAL_KINDS,
+    MEANS,
+    TARGETS,
+    CrossRelation,
+    check_activation,
+    check_heads,
+    check_norm,
+)
+from dglcell.perturbation import STRATEGIES
 
 # What the configurations of all models have in common.
 
@@ -21,7 +26,7 @@ from dglcell.perturbation.perturb import STRATEGIES
 class ModelConfig:
     """A model; each kind adds its own keys."""
 
-    name: str = ""  # which model, a key of `dglcell.models.build.MODELS`
+    name: str = ""  # which model, a key of `MODEL_CONFIGS`
     kernel: str = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | reference
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features
 
@@ -31,8 +36,8 @@ class ModelConfig:
         Raises:
             ConfigError: naming the key.
         """
-        if self.kernel not in ("auto", *KERNELS):
-            raise ConfigError("`model.kernel` is unknown", got=self.kernel, expected=", ".join(("auto", *KERNELS)))
+        if self.kernel not in ("auto", *KERNEL_NAMES):
+            raise ConfigError("`model.kernel` is unknown", got=self.kernel, expected=", ".join(("auto", *KERNEL_NAMES)))
 
     def gives(self) -> frozenset[str]:
         """What its predictions hold beside phenotypes: ``embedding``, and the names of auxiliary scalars."""
@@ -129,8 +134,8 @@ class EncoderConfig(ModelConfig):
         if self.conv == "gatv2":
             check_heads(self.hidden, self.conv_heads)
         self.combination_of_relations().check(self.hidden)
-        make_norm(self.norm, 1)
-        make_activation(self.activation)
+        check_norm(self.norm)
+        check_activation(self.activation)
 
     def gives(self) -> frozenset[str]:
         """See ``ModelConfig.gives``."""
@@ -342,7 +347,7 @@ class DangoConfig(ModelConfig):
         ):
             if getattr(self, key) not in allowed:
                 raise ConfigError(f"`model.{key}` is unknown", got=getattr(self, key), expected=", ".join(allowed))
-        make_activation(self.activation)
+        check_activation(self.activation)
         if self.embedding_sd <= 0:
             raise ConfigError("`model.embedding_sd` must be positive", got=self.embedding_sd)
         if not 0 <= self.dropout < 1:
@@ -366,3 +371,11 @@ class DangoConfig(ModelConfig):
     def asks(self) -> dict[str, str]:
         """See ``ModelConfig.asks``."""
         return {"reconstruction": "`loss.name: dango`, or `model.reconstruction: false`"} if self.reconstruction else {}
+
+
+MODEL_CONFIGS: dict[str, type[ModelConfig]] = {
+    "hetero_cell": HeteroCellConfig,
+    "set_operator": SetOperatorConfig,
+    "dango": DangoConfig,
+}
+"""`model.name` → what its section may say; ``dglcell.models.build.MODELS`` has the models themselves."""

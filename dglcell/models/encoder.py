@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import cast
 
 import torch
@@ -10,12 +11,14 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
-from dglcell.models.config import EncoderConfig
+from dglcell.models.config import EncoderConfig, HeteroCellConfig
+from dglcell.models.model import StrainModel
 from dglcell.nn.blocks import EMBEDDING_SD, make_activation, make_norm
 from dglcell.nn.convolutions import GATv2Conv, GINConv, SAGEConv
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
+from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
@@ -141,6 +144,23 @@ class CellEncoder(nn.Module):
             x_NH = x_NH + self.project[node_type](self.features[node_type])
         out: Tensor = self.preprocessors[node_type](x_NH)
         return out
+
+
+class PerturbedModel(StrainModel):
+    """A model that computes on the strains' own graphs, so that strategies and kernels can be chosen by measuring.
+
+    Attributes:
+        encoder: passes messages over the strains' graphs.
+        choices: what ``auto`` takes; the device's defaults where None.
+    """
+
+    config: HeteroCellConfig
+    encoder: CellEncoder
+    choices: Choices | None = None
+
+    @abstractmethod
+    def choose(self, choices: Choices) -> None:
+        """Let ``strategy: auto`` and ``kernel: auto`` follow ``choices``."""
 
 
 def choose_relations(cell: ResidentCell, config: EncoderConfig) -> list[Relation]:

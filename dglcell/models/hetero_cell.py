@@ -12,8 +12,8 @@ from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.encoder import CellEncoder, make_local_head
-from dglcell.models.model import Prediction, StrainModel
+from dglcell.models.encoder import CellEncoder, PerturbedModel, make_local_head
+from dglcell.models.model import Prediction
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import AttentionPooling, Combination
@@ -26,7 +26,7 @@ from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.states import Pooled, States, activation_limit
 
 
-class HeteroCell(StrainModel):
+class HeteroCell(PerturbedModel):
     r"""Predict phenotypes from the cell graph of every strain.
 
     1. Embeddings of all nodes, a preprocessor, then L rounds of message passing over the surviving edges of every
@@ -51,8 +51,6 @@ class HeteroCell(StrainModel):
         features: node type → [N, F] fixed input features, added through a Linear; optional.
     """
 
-    config: HeteroCellConfig
-
     def __init__(
         self,
         cell: ResidentCell,
@@ -63,7 +61,6 @@ class HeteroCell(StrainModel):
         super().__init__()
         _check_pools(cell, config)
         self.cell, self.config = cell, config
-        self.choices: Choices | None = None
         self._base_cache = BaseCache()
         width = config.hidden
         self.encoder = CellEncoder(cell, config, [*config.pool, GENE], features)
@@ -84,7 +81,7 @@ class HeteroCell(StrainModel):
             self.local_head.start_at_the_mean()
 
     def choose(self, choices: Choices) -> None:
-        """Let ``strategy: auto`` and ``kernel: auto`` follow ``choices``."""
+        """See ``PerturbedModel.choose``."""
         self.choices = choices
         choices.apply(self.cell)
         self._base_cache.forget()

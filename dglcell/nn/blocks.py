@@ -8,29 +8,18 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from dglcell.errors import ConfigError
+from dglcell.nn.config import ACTIVATION_NAMES, NORM_NAMES, check_activation, check_norm
 
 # Activations and norms by the names used in configurations.
 
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
-    "elu": nn.ELU,
-    "tanh": nn.Tanh,
-    "identity": nn.Identity,
-}
+_ACTIVATIONS = (nn.ReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Identity)
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = dict(zip(ACTIVATION_NAMES, _ACTIVATIONS, strict=True))
 
 # Norms act on one row at a time: a norm over nodes or strains would let deleted genes and batch mates change a
 # strain's prediction.
-NORMS: dict[str, Callable[[int], nn.Module]] = {
-    "layer": nn.LayerNorm,
-    "rms": nn.RMSNorm,
-    "none": lambda width: nn.Identity(),
-}
-
-REFUSED_NORMS = ("batch", "graph", "instance", "pair", "mean_subtraction")
+_NORMS = (nn.LayerNorm, nn.RMSNorm, lambda width: nn.Identity())
+NORMS: dict[str, Callable[[int], nn.Module]] = dict(zip(NORM_NAMES, _NORMS, strict=True))
 
 
 def make_activation(name: str) -> nn.Module:
@@ -39,8 +28,7 @@ def make_activation(name: str) -> nn.Module:
     Raises:
         ConfigError: unknown name.
     """
-    if name not in ACTIVATIONS:
-        raise ConfigError("unknown activation", got=name, expected=", ".join(ACTIVATIONS), do="set `model.activation`")
+    check_activation(name)
     return ACTIVATIONS[name]()
 
 
@@ -50,15 +38,7 @@ def make_norm(name: str, width: int) -> nn.Module:
     Raises:
         ConfigError: unknown name, or a norm that mixes nodes or strains.
     """
-    if name in REFUSED_NORMS:
-        raise ConfigError(
-            f"norm '{name}' takes statistics over nodes or strains: deleted genes and batch mates would change a "
-            "strain's prediction",
-            expected=", ".join(NORMS),
-            do="set `model.norm: layer`",
-        )
-    if name not in NORMS:
-        raise ConfigError("unknown norm", got=name, expected=", ".join(NORMS), do="set `model.norm`")
+    check_norm(name)
     return NORMS[name](width)
 
 

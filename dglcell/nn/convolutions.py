@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dglcell.errors import ConfigError
 from dglcell.graph.schema import Relation
 from dglcell.nn.blocks import mlp
+from dglcell.nn.config import check_heads
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
 
@@ -166,18 +166,3 @@ class GATv2Conv(nn.Module):
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """What a node received, shifted; its own state has taken part in the scores."""
         return received + self.bias
-
-
-def check_heads(width: int, heads: int, key: str = "model.conv_heads") -> None:
-    """Refuse a number of heads that cannot share the width evenly.
-
-    Raises:
-        ConfigError: naming the key.
-    """
-    if heads < 1 or width % heads:
-        raise ConfigError(
-            f"`{key}` does not divide `model.hidden`",
-            got=heads,
-            expected=f"a divisor of {width}",
-            do=f"set `{key}` or `model.hidden`",
-        )

@@ -82,10 +82,6 @@ class NetworkEncoder(nn.Module):
 # Predict a network's adjacency from the states of its genes.
 
 
-TARGETS = ("binary", "weight")
-MEANS = ("pairs", "rows")
-
-
 class AdjacencyTarget(nn.Module):
     """What a reconstruction is compared with: the entries of a network's adjacency and how much each counts.
 

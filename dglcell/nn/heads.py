@@ -189,9 +189,6 @@ class FactorisationMachine(nn.Module):
 # Scores of the deleted genes of a strain from their wild-type states.
 
 
-LOCAL_KINDS = ("hyper_sagnn", "factorisation", "both")
-
-
 class LocalHead(nn.Module):
     """Self-attention among the deleted genes, products of their vectors, or the sum of both scores.
 
@@ -224,9 +221,6 @@ class LocalHead(nn.Module):
 
 
 # One prediction from two.
-
-
-COMBINATIONS = ("sum", "mean", "gated")
 
 
 class Combination(nn.Module):

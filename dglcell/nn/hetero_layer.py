@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from dglcell.graph.schema import Relation
 from dglcell.nn.blocks import make_activation, make_norm
-from dglcell.nn.cross_relation import CrossRelation, RelationMixer, RelationWeights
+from dglcell.nn.config import CrossRelation
+from dglcell.nn.cross_relation import RelationMixer, RelationWeights, make_mixer
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
 
@@ -79,7 +80,7 @@ class HeteroLayer(nn.Module):
         self.how, self.residual = cross_relation.how, residual
         self.convs = nn.ModuleList(RelationConv(make_conv(r), width, norm, activation, dropout) for r in relations)
         numbers = Counter(r[2] for r in relations)
-        mixers = {t: cross_relation.mixer(number, width) for t, number in numbers.items()}
+        mixers = {t: make_mixer(cross_relation, number, width) for t, number in numbers.items()}
         self.mixers = nn.ModuleDict({t: mixer for t, mixer in mixers.items() if mixer is not None})
 
     def forward(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, States]:

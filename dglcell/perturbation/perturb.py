@@ -12,6 +12,7 @@ from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
 from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import dgl_runs_on
+from dglcell.perturbation import DGL_STRATEGIES, EDGE_STRATEGIES, STRATEGIES
 from dglcell.perturbation.attention import Score
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.deletions import Kept, keep_masks
@@ -23,15 +24,6 @@ from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.states import Execution, States
-
-STRATEGIES = ("edge_subgraph", "edge_mask", "node_mask", "difference")
-"""Ways to express the strains' graphs; ``auto`` takes one of them."""
-
-EDGE_STRATEGIES = ("edge_mask", "edge_subgraph")
-"""Those that can express perturbations of single edges."""
-
-DGL_STRATEGIES = ("edge_subgraph", "edge_mask")
-"""Those that leave products to DGL, whose build must support the device."""
 
 REDUCES = ("sum", "mean")
 

@@ -20,7 +20,7 @@ from dglcell.errors import CheckpointError
 from dglcell.files import canonical_hash, user_cache, write_json
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.spmm import KERNELS, runs_on, spmm
-from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.encoder import PerturbedModel
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
 from dglcell.perturbation.choices import Choices, Rates, Share, measure_rates, predict_product, survey
 from dglcell.perturbation.deletions import Kept
@@ -120,7 +120,7 @@ class Calibration:
     reasons: dict[str, Any]
 
 
-def choose(model: HeteroCell, genotypes: GenotypeBatch, *, file: Path | None = None) -> Calibration:
+def choose(model: PerturbedModel, genotypes: GenotypeBatch, *, file: Path | None = None) -> Calibration:
     """Find, or look up, what `auto` takes for a model and batches like this one.
 
     Args:
@@ -155,7 +155,7 @@ def choose(model: HeteroCell, genotypes: GenotypeBatch, *, file: Path | None = N
     return found
 
 
-def describe(model: HeteroCell, genotypes: GenotypeBatch) -> dict[str, Any]:
+def describe(model: PerturbedModel, genotypes: GenotypeBatch) -> dict[str, Any]:
     """What choices depend on: machine, versions, sizes of the cell graph and of the model."""
     device = genotypes.genes.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
@@ -183,7 +183,7 @@ def _processor() -> str:
     return f"{names[0]} x {len(names)}" if names else platform.machine()
 
 
-def calibrate(model: HeteroCell, genotypes: GenotypeBatch, about: dict[str, Any]) -> Calibration:
+def calibrate(model: PerturbedModel, genotypes: GenotypeBatch, about: dict[str, Any]) -> Calibration:
     """Time what is worth timing; log each choice with its reason."""
     started, device = time.perf_counter(), genotypes.genes.device
     dtype = next(model.parameters()).dtype
@@ -265,7 +265,7 @@ def time_kernels(
     return timed
 
 
-def time_rows(model: HeteroCell, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
+def time_rows(model: PerturbedModel, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
     """Seconds of a relation with its gradient, for each row of a list of half of all, and of dense states.
 
     The relation is one of the last layer with about as many edges as most: its sums, and the update of the rows that

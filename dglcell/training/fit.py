@@ -28,7 +28,7 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.build import make_loss
 from dglcell.models.build import make_model
-from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.encoder import PerturbedModel
 from dglcell.optimizers import count_steps
 from dglcell.perturbation.choices import Choices
 from dglcell.run_directory import EpochLog, RunDirectory
@@ -187,7 +187,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     normaliser = prepared.normaliser(config.data.normalise)
     # After everything that may refuse the data: this writes the first file of the run.
     if config.model.is_calibrated() and is_rank_zero():
-        assert isinstance(model, HeteroCell)
+        assert isinstance(model, PerturbedModel)
         model.choose(find_choices(config, prepared, directory, model))
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
@@ -215,7 +215,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     )
 
 
-def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, model: HeteroCell) -> Choices:
+def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, model: PerturbedModel) -> Choices:
     """What `auto` takes: a continued run's choices again, else those of `model.choices`, else new ones."""
     if not (directory.is_started() and directory.choices.exists()):
         train = prepared.parts["train"][: config.data.training_batch]

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from dglcell.config import Config
+from dglcell.data.config import PARTS
 from dglcell.data.dataset import StrainDataset
-from dglcell.data.partition import PARTS
 from dglcell.data.report import describe_split
 from dglcell.data.sources import load_source, source_files
 from dglcell.data.split import Split, make_split

@@ -10,9 +10,13 @@ import torch
 
 from dglcell.config import AUTO, Config
 from dglcell.config_io import to_yaml
+from dglcell.devices import check_device, device_of
+from dglcell.errors import ConfigError
 from dglcell.files import atomic_file, write_json
+from dglcell.kernels.spmm import check_kernel
 from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
+from dglcell.perturbation.perturb import check_strategy_device
 from dglcell.plots.style import check_plotting
 from dglcell.run_directory import RunDirectory, environment, write_usage
 from dglcell.training.batch_size import find_batch_size
@@ -59,8 +63,7 @@ def train(config: Config, command: str = "dglcell train", signals: StopSignals |
     check_allocation(config.trainer)
     if not is_rank_zero():
         log.setLevel(logging.WARNING)
-    if config.plot or config.plot_every:
-        check_plotting()
+    check_machine(config)
     checkpoint = resume_from(config)
     start, finished = starting_point(checkpoint, config)
     config = settle(config, checkpoint)
@@ -88,6 +91,29 @@ def train(config: Config, command: str = "dglcell train", signals: StopSignals |
         if is_rank_zero():
             write_usage(directory, trainer.strategy.root_device)
     return RunResult(directory, report(config, directory, prepared) if is_rank_zero() else [])
+
+
+def check_machine(config: Config) -> None:
+    """Refuse what this machine cannot do, before anything is read or computed.
+
+    Raises:
+        ConfigError: it has fewer devices, or a kernel is for another one.
+        MissingDependencyError: it lacks the device, DGL for a strategy or kernel that was asked for by name, or what
+            pictures need.
+    """
+    settings, device = config.trainer, device_of(config.trainer.accelerator)
+    check_device(device)
+    if device == "cuda" and torch.cuda.device_count() < settings.devices:
+        raise ConfigError(
+            "`trainer.devices` is more than torch sees",
+            got=settings.devices,
+            expected=f"at most {torch.cuda.device_count()}",
+            do="see `dglcell doctor`",
+        )
+    check_kernel(config.model.kernel, device)
+    check_strategy_device(getattr(config.model, "strategy", "auto"), device)  # of models that have one
+    if config.plot or config.plot_every:
+        check_plotting()
 
 
 def set_up_process(config: Config) -> None:

@@ -18,7 +18,7 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms
 from dglcell.metrics import CONSTANT, classification_metrics, regression_metrics
-from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler
 from dglcell.run_directory import EpochLog
@@ -242,7 +242,7 @@ class StrainTask(pl.LightningModule):
         """Take what the first rank chose for `auto`: ranks that chose by themselves, or by a file that an earlier run
         left, could compute differently.
         """
-        if isinstance(self.model, HeteroCell) and self.model.config.is_calibrated():
+        if isinstance(self.model, PerturbedModel) and self.model.config.is_calibrated():
             choices = self.trainer.strategy.broadcast(self.model.choices)
             if choices is not None:
                 self.model.choose(choices)

@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.agreement import TOLERANCE, Agreement, check_agreement, check_methods
 from benchmarks.methods import Method, MethodSpec, choose_methods, methods
 from benchmarks.workload import Workload, random_workload
-from dglcell.nn.cross_relation import LEARNED
+from dglcell.nn.config import LEARNED
 from tests.benchmarks.cells import SETTING, small_cell, small_workload
 
 PLAIN = [name for name, spec in methods().items() if spec.same_predictions and not spec.compiled]

@@ -66,6 +66,14 @@ def test_a_batch_larger_than_the_training_part_is_refused(tiny: Tiny, capsys) ->
     assert "smaller than the batch\n  got:      240\n  expected: 241 or more" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--batch", "--threads"])
+@pytest.mark.parametrize("wrong", ["0", "many"])
+def test_numbers_are_checked(option: str, wrong: str, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["tiny.yaml", option, wrong])
+    assert f"argument {option}: '{wrong}' is not a number of 1 or more" in capsys.readouterr().err
+
+
 def test_too_little_memory_is_a_row(tmp_path: Path) -> None:
     target = tmp_path / "bench.json"
     asked = ["--scale", 0.15, "--hidden", 64, "--layers", 1, "--batch", 28, "--memory-limit", 0.25, "--threads", 1]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from dglcell.data.partition import UNUSED, Parts
+from dglcell.data.config import UNUSED
+from dglcell.data.partition import Parts
 from dglcell.data.table import Provenance, StrainTable
 
 PROVENANCE = Provenance(

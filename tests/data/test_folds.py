@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data.config import FOLDED, SplitConfig
-from dglcell.data.partition import TEST, TRAIN, UNUSED, VALIDATION, Bins, Parts
+from dglcell.data.config import FOLDED, TEST, TRAIN, UNUSED, VALIDATION, SplitConfig
+from dglcell.data.partition import Bins, Parts
 from dglcell.data.split import divide
 from dglcell.data.table import StrainTable
 from tests.data.strain_tables import random_table

@@ -10,17 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data.partition import (
-    TEST,
-    TRAIN,
-    UNUSED,
-    VALIDATION,
-    Bins,
-    Parts,
-    gene_disjoint_parts,
-    gene_fold_parts,
-    held_out_gene_parts,
-)
+from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION
+from dglcell.data.partition import Bins, Parts, gene_disjoint_parts, gene_fold_parts, held_out_gene_parts
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError
 from tests.data.strain_tables import (

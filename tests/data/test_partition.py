@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dglcell.data.config import TEST, TRAIN, VALIDATION
 from dglcell.data.partition import (
-    TEST,
-    TRAIN,
-    VALIDATION,
     Bins,
     Parts,
     fill,

@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.data.blocks import CRC, DATA_FILE
-from dglcell.data.config import StreamingConfig
+from dglcell.data.config import PARTS, StreamingConfig
 from dglcell.data.datamodule import StreamedBatches, StreamedDataModule, to_batch
 from dglcell.data.dataset import StrainDataset
-from dglcell.data.partition import PARTS
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.data.stream import Strains, StrainStream

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data.partition import UNUSED, Bins, random_parts
+from dglcell.data.config import UNUSED
+from dglcell.data.partition import Bins, random_parts
 from dglcell.data.split import subset_parts
 from dglcell.errors import DataError
 from tests.data.strain_tables import gene_lists, random_table, table_of

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.transform import STATISTICS, Normaliser
+from dglcell.data.config import NORMALISATIONS, STREAMED_NORMALISATIONS
+from dglcell.data.transform import OF_MOMENTS, STATISTICS, Normaliser
 from dglcell.errors import DataError
 
 TINY, HUGE = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
@@ -83,6 +84,11 @@ def test_statistics_are_buffers() -> None:
     assert set(normaliser.state_dict()) == {"shift", "scale"}
     assert not list(normaliser.parameters())
     assert normaliser.double().normalise(torch.tensor([[3.0]])).dtype == torch.float64
+
+
+def test_configurations_know_the_kinds_there_are() -> None:
+    assert tuple(STATISTICS) == NORMALISATIONS
+    assert tuple(OF_MOMENTS) == STREAMED_NORMALISATIONS
 
 
 @pytest.mark.parametrize("kind", STATISTICS)

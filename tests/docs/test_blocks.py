@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from dglcell import config
 from dglcell.cli import main
 from dglcell.config_io import load_config
 from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.graph.derived import DERIVED
 from dglcell.models.build import MODELS
+from dglcell.models.config import MODEL_CONFIGS
 from tests.docs.commands import call, check, why_not
 from tests.docs.conftest import Note
 from tests.docs.pages import DOCS, ROOT, Block, blocks, commands
@@ -31,7 +31,7 @@ WITH_COMMANDS = {page: list(group) for page, group in groupby(blocks("sh"), key=
 SLOW = {DOCS / "extend" / "model.md"}
 """Pages that train."""
 
-REGISTERS = (MODELS, LABORATORIES, DERIVED, config.KINDS["model"])
+REGISTERS = (MODELS, MODEL_CONFIGS, LABORATORIES, DERIVED)
 SMALL = {
     'triples: "20000"': 'triples: none\n      pairs: "150"\n      processes: 1',
     "batch_size: 256": "batch_size: 64",

@@ -10,8 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from dglcell.kernels import pair_error, pooled_shares, rows, spmm
 from dglcell.kernels.spmm import dgl_runs_on
-from dglcell.perturbation import attention, states
-from dglcell.perturbation.perturb import DGL_STRATEGIES, STRATEGIES
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, attention, states
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

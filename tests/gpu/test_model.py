@@ -18,7 +18,7 @@ from dglcell.models.config import CONVS, OPERATORS, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
-from dglcell.nn.cross_relation import LEARNED
+from dglcell.nn.config import LEARNED
 from dglcell.optimizers import OptimizerConfig, make_optimizer
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.task import StrainTask

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from dglcell.nn.convolutions import GATv2Score
-from dglcell.perturbation import difference
+from dglcell.perturbation import STRATEGIES, difference
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import STRATEGIES, PerturbedCell, perturb
+from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import DifferenceStates, Execution, States
 from tests.gpu.cells import SIZES, STRAINS, make_cell

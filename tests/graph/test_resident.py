@@ -12,8 +12,9 @@ from dglcell.errors import GraphError, MissingDependencyError
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import CONVERTS
 from dglcell.kernels.spmm import KERNELS, check_kernel, dgl_runs_on, runs_on
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import DGL_STRATEGIES, STRATEGIES, check_strategy_device, perturb
+from dglcell.perturbation.perturb import check_strategy_device, perturb
 from tests.random_cells import resident_cell
 
 PHYSICAL = ("gene", "physical", "gene")

@@ -9,10 +9,10 @@ import pytest
 
 from dglcell.config import TrainerConfig
 from dglcell.config_original import LOSS_DROPPED, LOSS_KEYS, LOSS_WEIGHTS, explain
-from dglcell.losses.build import LOSSES
+from dglcell.losses.config import LOSS_CONFIGS
 from tests.config_files import refusal, write
 
-HERE = {f"loss.{field.name}" for kind in LOSSES.values() for field in fields(kind.config)}
+HERE = {f"loss.{field.name}" for kind in LOSS_CONFIGS.values() for field in fields(kind)}
 HERE |= {f"trainer.{field.name}" for field in fields(TrainerConfig)}
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dglcell.models.config import CONVS, HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.nn.cross_relation import CROSS_RELATION
+from dglcell.nn.config import CROSS_RELATION
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.random_cells import RandomCell, random_cells

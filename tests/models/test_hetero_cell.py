@@ -14,11 +14,11 @@ from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS
 from dglcell.models.config import CONVS, HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import count_parameters
-from dglcell.nn.cross_relation import CROSS_RELATION, LEARNED
-from dglcell.perturbation import states
+from dglcell.nn.config import CROSS_RELATION, LEARNED
+from dglcell.perturbation import STRATEGIES, states
 from dglcell.perturbation.choices import Choices
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import STRATEGIES, perturb
+from dglcell.perturbation.perturb import perturb
 from tests.models.plain_network import plain_forward
 from tests.random_cells import RandomCell, genotypes_of, random_cells, resident_cell
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from dglcell.devices import measured_memory
-from dglcell.nn.cross_relation import CrossRelation
+from dglcell.nn.config import CrossRelation
+from dglcell.nn.cross_relation import make_mixer
 from dglcell.perturbation.states import DifferenceStates, Execution
 from tests.nn.naive_cross_relation import NAIVE
 
@@ -30,7 +31,7 @@ def measure(how: str, form: str, shape: tuple[int, int, int, int], repeats: int)
     """
     K, N, B, H = shape
     torch.manual_seed(0)
-    mixer = CrossRelation(how).mixer(K, H)
+    mixer = make_mixer(CrossRelation(how), K, H)
     assert mixer is not None
     rows = [torch.randn(N, B, H, requires_grad=True) for _ in range(K)]
     upstream = torch.randn(N, B, H)

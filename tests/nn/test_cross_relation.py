@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
-from dglcell.nn.cross_relation import NODES_AT_ONCE, CrossRelation, RelationMixer
+from dglcell.nn.config import CrossRelation
+from dglcell.nn.cross_relation import NODES_AT_ONCE, RelationMixer, make_mixer
 from dglcell.perturbation.differences import PerturbedTensor
 from tests.nn.naive_cross_relation import ACTIVATIONS, NAIVE
 from tests.perturbation.states_of import agree, gradients
@@ -23,7 +24,7 @@ EXACT = {"atol": 1e-10, "rtol": 1e-10}
 
 
 def make_mixer(how: str, relations: int, width: int, **changes: object) -> RelationMixer:
-    mixer = CrossRelation(how, **{"heads": 1, **changes}).mixer(relations, width)
+    mixer = make_mixer(CrossRelation(how, **{"heads": 1, **changes}), relations, width)
     assert mixer is not None
     for parameter in mixer.parameters():
         nn.init.normal_(parameter, std=0.7)
@@ -96,7 +97,7 @@ def test_options_are_named_after_pairs() -> None:
 
 @pytest.mark.parametrize("how", ["sum", "mean", *NAIVE])
 def test_a_single_relation_is_taken_as_it_is(how: str) -> None:
-    assert CrossRelation(how, norm="layer").mixer(1, 8) is None
+    assert make_mixer(CrossRelation(how, norm="layer"), 1, 8) is None
 
 
 def test_pairs_are_half_as_wide_inside_unless_told() -> None:

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError
 from dglcell.nn.convolutions import GATv2Conv
+from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import STRATEGIES, perturb
+from dglcell.perturbation.perturb import perturb
 from tests.random_cells import RandomCell, random_cells
 
 WIDTH, HEADS = 6, 2

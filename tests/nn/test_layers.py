@@ -9,8 +9,8 @@ from torch import nn
 
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
-from dglcell.nn.blocks import NORMS, REFUSED_NORMS, make_activation, make_norm, mlp
-from dglcell.nn.cross_relation import CrossRelation
+from dglcell.nn.blocks import NORMS, make_activation, make_norm, mlp
+from dglcell.nn.config import REFUSED_NORMS, CrossRelation
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb

@@ -17,10 +17,10 @@ from torch import Tensor
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import Relation
 from dglcell.nn.convolutions import GATv2Score
-from dglcell.perturbation import attention
+from dglcell.perturbation import EDGE_STRATEGIES, STRATEGIES, attention
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import EDGE_STRATEGIES, STRATEGIES, PerturbedCell, perturb
+from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.states import DifferenceStates, Execution, States
 from tests.perturbation.states_of import (
     DENSE_SHARES,

@@ -14,10 +14,10 @@ from dglcell.errors import ConfigError, GenotypeError, GraphError
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.perturbation import edge_mask
+from dglcell.perturbation import EDGE_STRATEGIES, edge_mask
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import EDGE_STRATEGIES, REDUCES, perturb
+from dglcell.perturbation.perturb import REDUCES, perturb
 from tests.perturbation.states_of import agree, gradients, states_of, values_of
 from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, random_cells
 

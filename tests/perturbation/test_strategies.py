@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import KERNELS
+from dglcell.nn.config import CROSS_RELATION, CrossRelation
 from dglcell.nn.convolutions import GINConv, SAGEConv
-from dglcell.nn.cross_relation import CROSS_RELATION, CrossRelation
 from dglcell.nn.hetero_layer import HeteroLayer
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.perturb import DGL_STRATEGIES, REDUCES, STRATEGIES, check_strategy_device, perturb
+from dglcell.perturbation.perturb import REDUCES, check_strategy_device, perturb
 from dglcell.perturbation.states import Execution
 from tests.perturbation.states_of import (
     DENSE_SHARES,
