@@ -23,7 +23,7 @@ from tests.perturbation.states_of import agree, gradients
 EXACT = {"atol": 1e-10, "rtol": 1e-10}
 
 
-def make_mixer(how: str, relations: int, width: int, **changes: object) -> RelationMixer:
+def fresh_mixer(how: str, relations: int, width: int, **changes: object) -> RelationMixer:
     mixer = make_mixer(CrossRelation(how, **{"heads": 1, **changes}), relations, width)
     assert mixer is not None
     for parameter in mixer.parameters():
@@ -49,7 +49,7 @@ def test_a_combination_equals_the_naive_one_forward_and_in_every_gradient(
     """The base's rows, and by how much strains differ, some relations from none."""
     torch.manual_seed(seed)
     options = {"heads": 2, "hidden": 3, "layers": layers, "activation": activation, "norm": norm}
-    mixer = make_mixer(how, relations, width, **options)
+    mixer = fresh_mixer(how, relations, width, **options)
     bases = [torch.randn(5, width, dtype=torch.float64, requires_grad=True) for _ in range(relations)]
     deltas = [(size * torch.randn(5 * strains, width).double()).requires_grad_() for _ in range(relations)]
     changed = [None, *deltas[1:]]
@@ -68,7 +68,7 @@ def test_a_combination_equals_the_naive_one_forward_and_in_every_gradient(
 
 
 def test_dropout_draws_in_training_only() -> None:
-    mixer, rows = make_mixer("pairwise_interaction", 2, 4, dropout=0.5), [torch.randn(20, 4).double() for _ in range(2)]
+    mixer, rows = fresh_mixer("pairwise_interaction", 2, 4, dropout=0.5), [torch.randn(20, 4).double() for _ in range(2)]
     assert not torch.equal(mixer(*rows), mixer(*rows))
     mixer.eval()
     assert torch.equal(mixer(*rows), mixer(*rows))
@@ -77,7 +77,7 @@ def test_dropout_draws_in_training_only() -> None:
 @pytest.mark.parametrize("how", NAIVE)
 def test_mean_weights_are_those_of_all_rows(how: str) -> None:
     torch.manual_seed(0)
-    mixer, names = make_mixer(how, 3, 4, hidden=3), ["physical", "regulatory", "string"]
+    mixer, names = fresh_mixer(how, 3, 4, hidden=3), ["physical", "regulatory", "string"]
     rows = [torch.randn(2 * NODES_AT_ONCE + 7, 4, dtype=torch.float64) for _ in names]
     weights = mixer.mean_weights(*rows)
     _, expected = NAIVE[how](mixer.mix, rows, "gelu")
@@ -87,7 +87,7 @@ def test_mean_weights_are_those_of_all_rows(how: str) -> None:
 
 
 def test_options_are_named_after_pairs() -> None:
-    assert make_mixer("pairwise_interaction", 2, 2).options(["physical", "regulatory"]) == [
+    assert fresh_mixer("pairwise_interaction", 2, 2).options(["physical", "regulatory"]) == [
         "physical",
         "physical × regulatory",
         "regulatory",
@@ -101,7 +101,7 @@ def test_a_single_relation_is_taken_as_it_is(how: str) -> None:
 
 
 def test_pairs_are_half_as_wide_inside_unless_told() -> None:
-    shapes = [make_mixer("pairwise_interaction", 3, 8, hidden=h).mix.first.weight.shape for h in (None, 5)]
+    shapes = [fresh_mixer("pairwise_interaction", 3, 8, hidden=h).mix.first.weight.shape for h in (None, 5)]
     assert shapes == [(6, 16, 4), (6, 16, 5)]
 
 
