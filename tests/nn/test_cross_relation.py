@@ -68,7 +68,8 @@ def test_a_combination_equals_the_naive_one_forward_and_in_every_gradient(
 
 
 def test_dropout_draws_in_training_only() -> None:
-    mixer, rows = fresh_mixer("pairwise_interaction", 2, 4, dropout=0.5), [torch.randn(20, 4).double() for _ in range(2)]
+    mixer = fresh_mixer("pairwise_interaction", 2, 4, dropout=0.5)
+    rows = [torch.randn(20, 4).double() for _ in range(2)]
     assert not torch.equal(mixer(*rows), mixer(*rows))
     mixer.eval()
     assert torch.equal(mixer(*rows), mixer(*rows))
