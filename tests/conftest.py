@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,19 @@ SIBLING = Path(__file__).resolve().parents[2] / "shared" / "data"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--update-golden`` writes the golden numbers anew instead of comparing with them."""
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Tests that compute with DGL are skipped where its wheel does not fit this Python."""
+    from dglcell.errors import MissingDependencyError
+
+    try:
+        return (yield)
+    except MissingDependencyError as error:
+        if importlib.util.find_spec("dgl") is None and "DGL cannot be imported" in str(error):
+            pytest.skip("needs DGL, which has no wheel for this Python")
+        raise
 
 
 @pytest.fixture(scope="session")
