@@ -6,7 +6,7 @@ BIN := .venv/bin
 PYTEST_OPTIONS ?= -n 2
 INSTALLED := .venv/installed
 
-.PHONY: demo test smoke test-slow test-slurm test-gpu test-docs docs lint bench install clean
+.PHONY: demo test smoke test-slow test-slurm test-gpu test-docs coverage docs lint bench install clean
 
 demo: $(INSTALLED)  ## compute a deletion screen, train on it, compare with null models, draw
 	$(BIN)/dglcell train conf/quickstart.yaml
@@ -32,6 +32,11 @@ test-slurm: $(INSTALLED)  ## on a SLURM of two nodes that the tests start here; 
 
 test-gpu: $(INSTALLED)  ## those for a GPU; without one, along a GPU's paths on the CPU where that is possible
 	$(BIN)/python -m pytest tests/gpu $(PYTEST_OPTIONS)
+
+coverage: $(INSTALLED)  ## which lines `make test` does not reach: a measurement, not a condition
+	$(BIN)/python -c "import pytest_cov" 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --constraint constraints.txt --group coverage
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS) --cov --cov-report=term
 
 docs: $(INSTALLED)  ## the site, into docs/_build/html; warnings are errors
 	$(BIN)/python -c "import sphinx, furo, myst_parser, sphinxcontrib.katex" 2>/dev/null || \
@@ -63,4 +68,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $(INSTALLED)
 
 clean:
-	rm -rf .venv build docs/_build docs/_generated *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build docs/_build docs/_generated *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

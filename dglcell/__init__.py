@@ -2,7 +2,7 @@
 
 import os
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Else DGL's first import on a machine writes a file into the user's home and says so.
 os.environ.setdefault("DGLBACKEND", "pytorch")

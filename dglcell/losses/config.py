@@ -1,4 +1,4 @@
-"""New."""
+"""What an experiment says about its loss. No torch is needed to read it."""
 
 from __future__ import annotations
 
