@@ -25,9 +25,9 @@ from dglcell.models.dango import CHANNEL_ZERO_WEIGHTS, UNCERTAIN, Dango, channel
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.dango import Reconstruction
 from dglcell.perturbation import STRATEGIES
-from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.training.autotune import choose
+from dglcell.training.autotune import autotuned_for
 
 # What a method is: a module that predicts, and a training step of it.
 
@@ -134,10 +134,10 @@ def build_ours(
     """
     check_kernel(kernel, device)
     model = workload.weights(strategy, kernel).to(device)
-    choices = Choices.default(device)
+    autotuned = Autotuned.default(device)
     if strategy == "auto":
-        choices = choose(model, workload.genotypes.to(device)).choices
-    model.choose(choices.for_layers(compiled=compiled, half=half))
+        autotuned = autotuned_for(model, workload.genotypes.to(device)).autotuned
+    model.choose(autotuned.for_layers(compiled=compiled, half=half))
     return Ours(model)
 
 

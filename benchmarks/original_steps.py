@@ -30,7 +30,7 @@ from dglcell.models.config import DangoConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import count_parameters
 from dglcell.optimizers import make_optimizer
-from dglcell.training.autotune import choose
+from dglcell.training.autotune import autotuned_for
 
 CONF = Path(__file__).resolve().parents[1] / "conf" / "006-kuzmin-tmi"
 TRAINED = 265_850
@@ -59,7 +59,7 @@ def measure(name: str) -> dict[str, Any]:
     model = make_model(config.model, ResidentCell.of(cell), 1)
     genotypes = random_genotypes(len(cell.genes), batch, 3, seed=0)
     if isinstance(model, HeteroCell):
-        model.choose(choose(model, genotypes).choices)
+        model.choose(autotuned_for(model, genotypes).autotuned)
     loss = make_loss(config.loss if dango else MaskedConfig(), config.trainer.epochs)
     optimizer = make_optimizer(config.optimizer, model.parameters())
     target = torch.randn(batch, 1, generator=torch.Generator().manual_seed(0))

@@ -41,7 +41,7 @@ from dglcell.graph.schema import GENE
 from dglcell.memory import keep_freed_memory
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.perturbation.choices import DENSE_SHARE, Choices
+from dglcell.perturbation.autotuned import DENSE_SHARE, Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.run_directory import environment
 
@@ -167,13 +167,13 @@ def errors_of(found: Outcome, exact: Outcome) -> dict[str, list[float]]:
 
 def measure(model: HeteroCell, about: dict[str, Any], pairs: list[list[int]], ways: list[Way]) -> list[dict[str, Any]]:
     """Errors of every way to compute one model, against float64."""
-    model.choose(Choices("node_mask", DENSE_SHARE))
+    model.choose(Autotuned("node_mask", DENSE_SHARE))
     exact = outcome(model.double(), pairs)
     model.float()
     ratios = exact["second_differences"].norm(dim=1) / exact["differences"].norm(dim=1) * 3**0.5
     rows = []
     for way, (arguments, context) in ways:
-        model.choose(Choices(**arguments))
+        model.choose(Autotuned(**arguments))
         with context():
             errors = errors_of(outcome(model, pairs), exact)
         row = {
@@ -245,7 +245,7 @@ def main() -> None:
         about |= {"pairs": len(pairs), "parameters": sum(p.numel() for p in model.parameters())}
         for trained in (False, True):
             if trained:
-                model.choose(Choices("difference", DENSE_SHARE))
+                model.choose(Autotuned("difference", DENSE_SHARE))
                 train(model)
             rows += measure(model, {**about, "trained": trained}, pairs, ways)
             write_json(options.out, content)

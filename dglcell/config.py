@@ -123,13 +123,13 @@ class TrainerConfig:
     num_nodes: int = 1
     strategy: str = "auto"  # auto | ddp, as Lightning names them
     precision: str = "auto"  # auto | 32-true | bf16 (of differences) | 64-true
-    accumulate: dict[int, int] = field(default_factory=dict)  # from epoch → batches per optimiser step
-    clip: float | None = 10.0  # largest gradient norm; null for none
+    accumulate_grad_batches: dict[int, int] = field(default_factory=dict)  # from epoch → batches per optimiser step
+    gradient_clip_val: float | None = 10.0  # largest gradient norm; null for none
     deterministic: bool = True  # refuse non-deterministic kernels
     threads: int | None = None  # CPU threads of torch; its default where null
     timeout: int = 1800  # seconds for which processes wait for one another, starting included, before all end
     patience: int | None = None  # stop after so many epochs without a better validation loss; null for never
-    evaluate: str = "best_pearson"  # which is reported: best_loss | best_pearson | best_average_precision | last
+    checkpoint: str = "best_pearson"  # which is reported: best_loss | best_pearson | best_average_precision | last
     train_ranking: bool = True  # ranks of the training part as well, which keeps an epoch's predictions of it
     progress: bool = True  # a progress bar, on a terminal
 
@@ -139,19 +139,23 @@ class TrainerConfig:
             number = getattr(self, key)
             if number is not None and number < 1:
                 raise ConfigError(f"`trainer.{key}` is too small", got=number, expected="1 or more")
-        if self.evaluate not in CHECKPOINTS:
-            raise ConfigError("`trainer.evaluate` is unknown", got=self.evaluate, expected=", ".join(CHECKPOINTS))
+        if self.checkpoint not in CHECKPOINTS:
+            raise ConfigError("`trainer.checkpoint` is unknown", got=self.checkpoint, expected=", ".join(CHECKPOINTS))
         for key, known in (("accelerator", ACCELERATORS), ("strategy", STRATEGIES)):
             if getattr(self, key) not in known:
                 expected = ", ".join(known)
                 raise ConfigError(f"`trainer.{key}` is unknown", got=getattr(self, key), expected=expected)
         check_precision(self.precision)
-        if self.clip is not None and self.clip <= 0:
-            raise ConfigError("`trainer.clip` must be positive", got=self.clip, do="use null for no clipping")
-        if any(epoch < 0 or batches < 1 for epoch, batches in self.accumulate.items()):
+        if self.gradient_clip_val is not None and self.gradient_clip_val <= 0:
             raise ConfigError(
-                "`trainer.accumulate` is no schedule",
-                got=dict(self.accumulate),
+                "`trainer.gradient_clip_val` must be positive",
+                got=self.gradient_clip_val,
+                do="use null for no clipping",
+            )
+        if any(epoch < 0 or batches < 1 for epoch, batches in self.accumulate_grad_batches.items()):
+            raise ConfigError(
+                "`trainer.accumulate_grad_batches` is no schedule",
+                got=dict(self.accumulate_grad_batches),
                 expected="{epoch: batches per step}, e.g. {0: 3}",
             )
 
@@ -301,14 +305,15 @@ class Config:
             )
 
     def _validate_loss(self) -> None:
-        lacking = sorted(self.loss.needs() - self.model.gives())
+        provided = self.model.provides()
+        lacking = sorted(self.loss.needs() - provided)
         if lacking:
             raise ConfigError(
                 f"`loss.name: {self.loss.name}` needs what the model does not give: {', '.join(lacking)}",
-                got=f"`model.name: {self.model.name}`, which gives {', '.join(sorted(self.model.gives())) or 'none'}",
+                got=f"`model.name: {self.model.name}`, which gives {', '.join(sorted(provided)) or 'none'}",
                 do="choose another loss or model",
             )
-        for name, remedy in self.model.asks().items():
+        for name, remedy in self.model.requires().items():
             if name not in self.loss.needs():
                 raise ConfigError(
                     f"`loss.name: {self.loss.name}` does not read the model's {name}, which nothing else would train",

@@ -88,9 +88,9 @@ RENAMED = {
     "regression_task.optimizer.lr": "optimizer.lr",
     "regression_task.optimizer.weight_decay": "optimizer.weight_decay",
     **{f"regression_task.lr_scheduler.{key}": name for key, name in SCHEDULER_KEYS.items()},
-    "regression_task.clip_grad_norm": "trainer.clip",
-    "regression_task.clip_grad_norm_max_norm": "trainer.clip",
-    "regression_task.grad_accumulation_schedule": "trainer.accumulate",
+    "regression_task.clip_grad_norm": "trainer.gradient_clip_val",
+    "regression_task.clip_grad_norm_max_norm": "trainer.gradient_clip_val",
+    "regression_task.grad_accumulation_schedule": "trainer.accumulate_grad_batches",
     "regression_task.plot_every_n_epochs": "plot_every",
     "regression_task.plot_sample_ceiling": "plot_points",
 }

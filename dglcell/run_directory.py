@@ -53,9 +53,9 @@ class RunDirectory:
         return self.path / "environment.json"
 
     @property
-    def choices(self) -> Path:
+    def autotuned(self) -> Path:
         """What `auto` takes, and why."""
-        return self.path / "choices.json"
+        return self.path / "autotuned.json"
 
     @property
     def wandb_id(self) -> Path:
@@ -215,7 +215,7 @@ class EpochLog:
                 continue
         return rows
 
-    def write(self, epoch: int, step: int, figures: dict[str, float]) -> str:
+    def write(self, epoch: int, step: int, metrics: dict[str, float]) -> str:
         """Append an epoch.
 
         Returns:
@@ -224,17 +224,17 @@ class EpochLog:
         best = min(
             (r["validation/loss"] for r in self.read() if r.get("validation/loss") is not None), default=math.inf
         )
-        row = {"epoch": epoch, "step": step, **{k: v if math.isfinite(v) else None for k, v in figures.items()}}
+        row = {"epoch": epoch, "step": step, **{k: v if math.isfinite(v) else None for k, v in metrics.items()}}
         with open(self.path, "a") as file:
             file.write(json.dumps(row) + "\n")
-        loss = figures.get("validation/loss", math.nan)
-        metric = f"r {figures.get('validation/pearson', math.nan):.4f}"
-        if "validation/average_precision" in figures:
-            metric = f"AP {figures['validation/average_precision']:.4f}"
+        loss = metrics.get("validation/loss", math.nan)
+        metric = f"r {metrics.get('validation/pearson', math.nan):.4f}"
+        if "validation/average_precision" in metrics:
+            metric = f"AP {metrics['validation/average_precision']:.4f}"
         return (
-            f"epoch {epoch + 1:>4}/{self.epochs}  train loss {figures['train/loss']:.4f}  "
+            f"epoch {epoch + 1:>4}/{self.epochs}  train loss {metrics['train/loss']:.4f}  "
             f"validation loss {loss:.4f}  {metric}  "
-            f"{figures['seconds']:.1f} s{'  *' if loss < best else ''}"
+            f"{metrics['seconds']:.1f} s{'  *' if loss < best else ''}"
         )
 
 

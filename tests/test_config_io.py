@@ -87,12 +87,12 @@ def test_the_name_is_the_file_below_conf(tmp_path: Path) -> None:
 
 
 def test_show_gives_the_same_configuration_again(minimal: Path, tmp_path: Path) -> None:
-    overrides = ["optimizer.options={betas: [0.9, 0.99]}", "trainer.accumulate={0: 2, 5: 4}", "loss=huber"]
+    overrides = ["optimizer.options={betas: [0.9, 0.99]}", "trainer.accumulate_grad_batches={0: 2, 5: 4}", "loss=huber"]
     overrides += ["data.source.insilico.pairs='300'", "model.norm=none"]
     first = load_config(minimal, overrides)
     again = load_config(write(tmp_path, "again.yaml", to_yaml(first)))
     assert again == first
-    assert again.trainer.accumulate == {0: 2, 5: 4}
+    assert again.trainer.accumulate_grad_batches == {0: 2, 5: 4}
 
 
 @pytest.mark.parametrize("path", [p for p in EXPERIMENTS if p not in FRAGMENTS], ids=lambda p: str(p.relative_to(CONF)))
@@ -141,7 +141,7 @@ def test_an_unknown_key_without_a_close_one_lists_all(minimal: Path) -> None:
         ("cell.networks=[1]", "`cell.networks` takes no single value"),
         ("data.source.csv.phenotypes.a=[b]", "`data.source.csv.phenotypes.a` takes a single value\n  got:      ['b']"),
         ("cell.networks.foo=3", "`cell.networks.foo` has a wrong value"),
-        ("trainer.accumulate={a: 2}", "`trainer.accumulate.a` has a wrong value"),
+        ("trainer.accumulate_grad_batches={a: 2}", "`trainer.accumulate_grad_batches.a` has a wrong value"),
         ("seed=${nowhere}", "`seed` has a wrong value\n  got:      Interpolation key 'nowhere' not found"),
         ("data.phenotypes=[a", "override `data.phenotypes`: its value is not YAML\n  got:      data.phenotypes=[a"),
         ("seed", "an override is not of the form key=value\n  got:      seed"),

@@ -28,7 +28,7 @@ split: {kind: random, seed: 42, subset: {size: 300}}
 model: {hidden: 8, layers: 1, local_heads: 2, strategy: node_mask}
 optimizer: {name: AdamW, lr: 0.003}
 scheduler: {name: none}
-trainer: {epochs: 2, evaluate: best_loss, threads: 1, accelerator: cpu}
+trainer: {epochs: 2, checkpoint: best_loss, threads: 1, accelerator: cpu}
 """
 
 # What most tests of training do without.

@@ -76,8 +76,8 @@ class NetworkConfig:
                 expected="names from the header, or positions such as ['0', '1']",
             )
         if self.separator not in SEPARATORS:
-            choices = ", ".join(repr(mark) for mark in SEPARATORS)
-            raise ConfigError(f"`{key}.separator` is unknown", got=repr(self.separator), expected=choices)
+            autotuned = ", ".join(repr(mark) for mark in SEPARATORS)
+            raise ConfigError(f"`{key}.separator` is unknown", got=repr(self.separator), expected=autotuned)
         if self.unknown is not None and self.unknown not in UNKNOWN_POLICIES:
             expected = " or ".join(UNKNOWN_POLICIES)
             raise ConfigError(f"`{key}.unknown` is not a policy", got=self.unknown, expected=expected)

@@ -11,7 +11,7 @@ from dglcell.losses.loss import Loss
 LOSSES: dict[str, type[Loss]] = {
     **dict.fromkeys(ELEMENTS, MaskedLoss),
     "bce": BceLoss,
-    "ic": DistributionLoss,
+    "mse_dist_supcr": DistributionLoss,
     "mle_dist_supcr": DistributionLoss,
     "mle_wass_supcr": MleWassSupcrLoss,
     "dango": DangoLoss,

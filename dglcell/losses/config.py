@@ -27,7 +27,7 @@ class LossConfig:
         """
 
     def needs(self) -> frozenset[str]:
-        """What it reads of predictions beside phenotypes; see ``ModelConfig.gives``."""
+        """What it reads of predictions beside phenotypes; see ``ModelConfig.provides``."""
         return frozenset()
 
     def predicts_logits(self) -> bool:
@@ -220,10 +220,10 @@ class DistributionConfig(CoupledConfig):
 
 
 @dataclass
-class IcConfig(DistributionConfig):
+class MseDistSupcrConfig(DistributionConfig):
     """Squared error + distribution matching + SupCR, within a batch."""
 
-    name: str = "ic"
+    name: str = "mse_dist_supcr"
 
 
 @dataclass
@@ -303,7 +303,7 @@ class DangoLossConfig(LossConfig):
 LOSS_CONFIGS: dict[str, type[LossConfig]] = {
     **dict.fromkeys(("mse", "huber", "log_cosh"), MaskedConfig),
     "bce": BceConfig,
-    "ic": IcConfig,
+    "mse_dist_supcr": MseDistSupcrConfig,
     "mle_dist_supcr": MleDistSupcrConfig,
     "mle_wass_supcr": MleWassSupcrConfig,
     "dango": DangoLossConfig,

@@ -39,15 +39,15 @@ class ModelConfig:
         if self.kernel not in ("auto", *KERNEL_NAMES):
             raise ConfigError("`model.kernel` is unknown", got=self.kernel, expected=", ".join(("auto", *KERNEL_NAMES)))
 
-    def gives(self) -> frozenset[str]:
+    def provides(self) -> frozenset[str]:
         """What its predictions hold beside phenotypes: ``embedding``, and the names of auxiliary scalars."""
         return frozenset()
 
-    def asks(self) -> dict[str, str]:
-        """What the loss must read of ``gives``, as nothing else trains it: name → what to set where it does not."""
+    def requires(self) -> dict[str, str]:
+        """What the loss must read of ``provides``, as nothing else trains it: name → what to set where it does not."""
         return {}
 
-    def is_calibrated(self) -> bool:
+    def is_autotuned(self) -> bool:
         """Whether something is chosen by measuring when a run starts."""
         return False
 
@@ -89,7 +89,7 @@ class EncoderConfig(ModelConfig):
     norm: str = "layer"  # layer | rms | none, per node
     activation: str = "gelu"
     dropout: float = 0.0
-    embedding_sd: float = 0.02  # of the initial embeddings
+    embedding_std: float = 0.02  # of the initial embeddings
     preprocessor_layers: int = 2  # Linear layers between the embeddings and the first round
     relations: list[str] | None = None  # names of the relations in use; all of the cell graph where null
     metabolism: bool = True  # use the relations with reactions and metabolites
@@ -120,8 +120,8 @@ class EncoderConfig(ModelConfig):
         ):
             if getattr(self, key) < minimum:
                 raise ConfigError(f"`model.{key}` is too small", got=getattr(self, key), expected=f"{minimum} or more")
-        if not self.embedding_sd > 0:
-            raise ConfigError("`model.embedding_sd` must be positive", got=self.embedding_sd)
+        if not self.embedding_std > 0:
+            raise ConfigError("`model.embedding_std` must be positive", got=self.embedding_std)
         if not 0 <= self.dropout < 1:
             raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
         self.recompute = str(self.recompute).lower()  # YAML's true is "True" here
@@ -137,8 +137,8 @@ class EncoderConfig(ModelConfig):
         check_norm(self.norm)
         check_activation(self.activation)
 
-    def gives(self) -> frozenset[str]:
-        """See ``ModelConfig.gives``."""
+    def provides(self) -> frozenset[str]:
+        """See ``ModelConfig.provides``."""
         return frozenset({"embedding"})
 
     def uses_metabolism(self) -> bool:
@@ -204,7 +204,7 @@ class HeteroCellConfig(EncoderConfig):
     combination: str = "sum"  # sum | mean | gated | none, of global and local prediction
     strategy: str = "auto"  # auto | difference | node_mask | edge_mask | edge_subgraph, for the strains' graphs
     compile: str = "auto"  # auto | true | false: torch.compile for layers; auto where it works and a run is long enough
-    choices: str | None = None  # choices.json of a run, for what `auto` takes; found by a short calibration where null
+    autotuned: str | None = None  # autotuned.json of a run, for what `auto` takes; measured where null
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -227,8 +227,8 @@ class HeteroCellConfig(EncoderConfig):
             )
         self._validate_local_head()
 
-    def is_calibrated(self) -> bool:
-        """See ``ModelConfig.is_calibrated``."""
+    def is_autotuned(self) -> bool:
+        """See ``ModelConfig.is_autotuned``."""
         return True
 
     def about(self) -> str:
@@ -285,9 +285,9 @@ class SetOperatorConfig(EncoderConfig):
                 do="set `model.operator: both` or `model.combination: sum`",
             )
 
-    def gives(self) -> frozenset[str]:
-        """See ``ModelConfig.gives``."""
-        return frozenset() if self.operator == "local" else super().gives()
+    def provides(self) -> frozenset[str]:
+        """See ``ModelConfig.provides``."""
+        return frozenset() if self.operator == "local" else super().provides()
 
     def about(self) -> str:
         """See ``ModelConfig.about``."""
@@ -307,7 +307,7 @@ class DangoConfig(ModelConfig):
     name: str = "dango"
     hidden: int = 64  # H, width of every state
     activation: str = "relu"
-    embedding_sd: float = 0.1  # of the genes' initial embeddings
+    embedding_std: float = 0.1  # of the genes' initial embeddings
     relations: list[str] | None = None  # names of the networks; all gene–gene relations of the cell graph where null
     meta_layers: int = 2  # Linear layers that weigh a gene's states in the networks
     reconstruction: bool = True  # predict every network's adjacency too, for `loss.name: dango`
@@ -348,8 +348,8 @@ class DangoConfig(ModelConfig):
             if getattr(self, key) not in allowed:
                 raise ConfigError(f"`model.{key}` is unknown", got=getattr(self, key), expected=", ".join(allowed))
         check_activation(self.activation)
-        if self.embedding_sd <= 0:
-            raise ConfigError("`model.embedding_sd` must be positive", got=self.embedding_sd)
+        if self.embedding_std <= 0:
+            raise ConfigError("`model.embedding_std` must be positive", got=self.embedding_std)
         if not 0 <= self.dropout < 1:
             raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
         if self.scorer == "rezero" and self.hidden % self.heads:
@@ -364,12 +364,12 @@ class DangoConfig(ModelConfig):
                 "`model.features`: DANGO has states of genes only", got=", ".join(self.features), expected=GENE
             )
 
-    def gives(self) -> frozenset[str]:
-        """See ``ModelConfig.gives``."""
+    def provides(self) -> frozenset[str]:
+        """See ``ModelConfig.provides``."""
         return frozenset({"reconstruction"} if self.reconstruction else ())
 
-    def asks(self) -> dict[str, str]:
-        """See ``ModelConfig.asks``."""
+    def requires(self) -> dict[str, str]:
+        """See ``ModelConfig.requires``."""
         return {"reconstruction": "`loss.name: dango`, or `model.reconstruction: false`"} if self.reconstruction else {}
 
 

@@ -124,7 +124,7 @@ class Dango(StrainModel):
         self.networks = choose_networks(cell, config)
         N, H = cell.num_nodes[GENE], config.hidden
         self.embedding = nn.Embedding(N, H)
-        nn.init.normal_(self.embedding.weight, std=config.embedding_sd)
+        nn.init.normal_(self.embedding.weight, std=config.embedding_std)
         self.features = nn.ParameterDict({t: nn.Parameter(x, requires_grad=False) for t, x in (features or {}).items()})
         self.project = nn.ModuleDict({t: nn.Linear(x.shape[1], H) for t, x in self.features.items()})
         self.encoders = nn.ModuleList(NetworkEncoder(relation, H, config.activation) for relation in self.networks)

@@ -13,12 +13,12 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
 from dglcell.models.model import StrainModel
-from dglcell.nn.blocks import EMBEDDING_SD, make_activation, make_norm
+from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
 from dglcell.nn.convolutions import GATv2Conv, GINConv, SAGEConv
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
-from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
@@ -98,7 +98,7 @@ class CellEncoder(nn.Module):
         with torch.no_grad():
             for embedding in self.embeddings.children():
                 assert isinstance(embedding, nn.Embedding)
-                embedding.weight.mul_(self.config.embedding_sd / EMBEDDING_SD)
+                embedding.weight.mul_(self.config.embedding_std / EMBEDDING_STD)
 
     def forward(self, perturbed: PerturbedCell, kept_pass: BasePass | None = None) -> dict[str, States]:
         """Node states of every strain after L rounds: node type → [N, B, H].
@@ -151,16 +151,16 @@ class PerturbedModel(StrainModel):
 
     Attributes:
         encoder: passes messages over the strains' graphs.
-        choices: what ``auto`` takes; the device's defaults where None.
+        autotuned: what ``auto`` takes; the device's defaults where None.
     """
 
     config: HeteroCellConfig
     encoder: CellEncoder
-    choices: Choices | None = None
+    autotuned: Autotuned | None = None
 
     @abstractmethod
-    def choose(self, choices: Choices) -> None:
-        """Let ``strategy: auto`` and ``kernel: auto`` follow ``choices``."""
+    def choose(self, autotuned: Autotuned) -> None:
+        """Let ``strategy: auto`` and ``kernel: auto`` follow ``autotuned``."""
 
 
 def choose_relations(cell: ResidentCell, config: EncoderConfig) -> list[Relation]:

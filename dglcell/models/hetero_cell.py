@@ -17,7 +17,7 @@ from dglcell.models.model import Prediction
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import AttentionPooling, Combination
-from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BaseCache, BasePass
@@ -80,10 +80,10 @@ class HeteroCell(PerturbedModel):
         if self.local_head is not None:
             self.local_head.start_at_the_mean()
 
-    def choose(self, choices: Choices) -> None:
+    def choose(self, autotuned: Autotuned) -> None:
         """See ``PerturbedModel.choose``."""
-        self.choices = choices
-        choices.apply(self.cell)
+        self.autotuned = autotuned
+        autotuned.apply(self.cell)
         self._base_cache.forget()
 
     def train(self, mode: bool = True) -> HeteroCell:
@@ -120,26 +120,28 @@ class HeteroCell(PerturbedModel):
     def shares_deletions(self) -> bool:
         """See ``StrainModel.shares_deletions``: as far as the strategy ``difference`` is taken."""
         strategy = self.config.strategy
-        return (self._choices().strategy if strategy == "auto" else strategy) == "difference"
+        return (self._autotuned().strategy if strategy == "auto" else strategy) == "difference"
 
-    def _choices(self) -> Choices:
-        return self.choices or Choices.default(next(self.parameters()).device.type)
+    def _autotuned(self) -> Autotuned:
+        return self.autotuned or Autotuned.default(next(self.parameters()).device.type)
 
-    def _recomputes(self, num_strains: int, choices: Choices) -> bool:
+    def _recomputes(self, num_strains: int, autotuned: Autotuned) -> bool:
         """Whether the backward pass computes layers once more instead of keeping what they went through."""
         if self.config.recompute != "auto":
             return self.config.recompute == "true"
         numbers = self.encoder.rows_per_strain * num_strains * self.config.hidden
-        kept = numbers * choices.execution(recompute=False).activation_bytes
+        kept = numbers * autotuned.execution(recompute=False).activation_bytes
         return kept > activation_limit(next(self.parameters()).device)
 
     def _encode(
         self, genotypes: GenotypeBatch, kept_pass: BasePass | None, edges: EdgePerturbations | None = None
     ) -> tuple[Tensor, States]:
         """[B, D] by how much the pooled states of B strains differ from the base's, and the genes' states."""
-        config, choices = self.config, self._choices()
-        execution = choices.execution(recompute=self._recomputes(genotypes.num_strains, choices))
-        perturbed = perturb(self.cell, genotypes, config.strategy, config.kernel, edges, choices, execution, kept_pass)
+        config, autotuned = self.config, self._autotuned()
+        execution = autotuned.execution(recompute=self._recomputes(genotypes.num_strains, autotuned))
+        perturbed = perturb(
+            self.cell, genotypes, config.strategy, config.kernel, edges, autotuned, execution, kept_pass
+        )
         states = self.encoder(perturbed, kept_pass)
         pooled = [self._pool(t, states[t], perturbed.kept[t]) for t in config.pool]
         return torch.cat([difference for _, difference in pooled], dim=-1), states[GENE]

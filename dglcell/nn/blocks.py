@@ -68,7 +68,7 @@ def mlp(widths: list[int], activation: str, dropout: float = 0.0) -> nn.Sequenti
 
 HEAD_GAIN = 0.01
 """Initial scale of the output layers' weights, relative to Kaiming's."""
-EMBEDDING_SD = 0.02
+EMBEDDING_STD = 0.02
 
 
 def initialise(module: nn.Module) -> None:
@@ -78,7 +78,7 @@ def initialise(module: nn.Module) -> None:
         if module.bias is not None:
             nn.init.zeros_(module.bias)
     elif isinstance(module, nn.Embedding):
-        nn.init.normal_(module.weight, std=EMBEDDING_SD)
+        nn.init.normal_(module.weight, std=EMBEDDING_STD)
 
 
 def start_at_the_mean(output: nn.Module) -> None:

@@ -14,7 +14,7 @@ from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.perturbation import DGL_STRATEGIES, EDGE_STRATEGIES, STRATEGIES
 from dglcell.perturbation.attention import Score
-from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.deletions import Kept, keep_masks
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.edge_mask import EdgeMask
@@ -134,7 +134,7 @@ def perturb(
     strategy: str = "node_mask",
     kernel: str = "auto",
     edges: EdgePerturbations | None = None,
-    choices: Choices | None = None,
+    autotuned: Autotuned | None = None,
     execution: Execution | None = None,
     kept_pass: BasePass | None = None,
 ) -> PerturbedCell:
@@ -148,7 +148,7 @@ def perturb(
         kernel: how ``node_mask`` and ``difference``, and ``edge_mask`` with ``edges``, compute their products, see
             ``dglcell.kernels.spmm``.
         edges: changed edges of the same strains; optional.
-        choices: what ``auto`` takes; the device's defaults where None. With ``edges`` it takes ``edge_mask``.
+        autotuned: what ``auto`` takes; the device's defaults where None. With ``edges`` it takes ``edge_mask``.
         execution: how ``node_mask`` and ``difference`` compute rows.
         kept_pass: what they computed of the base for earlier batches.
 
@@ -158,9 +158,9 @@ def perturb(
         GenotypeError: ``edges`` are of another number of strains.
     """
     check_strategy(strategy)
-    choices = choices or Choices.default(genotypes.genes.device.type)
+    autotuned = autotuned or Autotuned.default(genotypes.genes.device.type)
     if strategy == "auto":
-        strategy = choices.strategy if edges is None else "edge_mask"
+        strategy = autotuned.strategy if edges is None else "edge_mask"
     check_strategy_device(strategy, genotypes.genes.device.type)
     if edges is not None:
         _check_edges(edges, genotypes, strategy)
@@ -174,7 +174,7 @@ def perturb(
         return PerturbedCell(EdgeMask(cell, columns, kernel, changed), kept)
     base = keep_masks(cell, genotypes.of_shared())
     kept = {t: Kept(base[t], mask) for t, mask in keep.items()}
-    execution = execution or Execution(dense_share=choices.dense_share)
+    execution = execution or Execution(dense_share=autotuned.dense_share)
     engine: Callable[..., NodeMask] = Difference if strategy == "difference" else NodeMask
     return PerturbedCell(engine(cell, kept, kernel, execution, kept_pass), kept)
 

@@ -117,7 +117,7 @@ def config_for(config: Config, mode: str) -> Config:
     """
     trainer = dataclasses.replace(config.trainer, progress=False)
     if mode != "full":
-        trainer = dataclasses.replace(trainer, clip=None, accumulate={})
+        trainer = dataclasses.replace(trainer, gradient_clip_val=None, accumulate_grad_batches={})
     return dataclasses.replace(config, trainer=trainer)
 
 

@@ -168,17 +168,17 @@ def describe(
         bytes_to_device=profiler.counts.bytes_to_device,
         synchronisations=profiler.counts.synchronisations,
         peak_memory_bytes=watched.peak.bytes,
-        choices=take_choices(directory),
+        autotuned=take_autotuned(directory),
         environment=environment(command),
     )
 
 
-def take_choices(directory: RunDirectory) -> dict[str, Any] | None:
+def take_autotuned(directory: RunDirectory) -> dict[str, Any] | None:
     """What `auto` took, as it was written for all ranks; the file goes, so that a later profile chooses by itself."""
-    if not directory.choices.exists():
+    if not directory.autotuned.exists():
         return None
-    content: dict[str, Any] = json.loads(directory.choices.read_text())
-    directory.choices.unlink()
+    content: dict[str, Any] = json.loads(directory.autotuned.read_text())
+    directory.autotuned.unlink()
     return content
 
 
@@ -186,8 +186,8 @@ def strategy_of(task: StrainTask) -> str | None:
     """The model's strategy, and what `auto` took; None for a model that has none."""
     if not isinstance(task.model, HeteroCell):
         return None
-    strategy, choices = task.model.config.strategy, task.model.choices
-    return f"auto: {choices.strategy}" if strategy == "auto" and choices else strategy
+    strategy, autotuned = task.model.config.strategy, task.model.autotuned
+    return f"auto: {autotuned.strategy}" if strategy == "auto" and autotuned else strategy
 
 
 def device_name(device: torch.device) -> str:

@@ -47,7 +47,7 @@ class Profile:
         synchronisations: of the host with the device in one step; None on a CPU.
         peak_memory_bytes: largest rise of the process's resident set, or of the GPU's allocations, above what there
             was before the first step; None where it cannot be measured.
-        choices: what `auto` took for strategy and kernels, and why; None where nothing was left to it.
+        autotuned: what `auto` took for strategy and kernels, and why; None where nothing was left to it.
         environment: versions, command, git state.
     """
 
@@ -72,7 +72,7 @@ class Profile:
     bytes_to_device: int
     synchronisations: int | None
     peak_memory_bytes: int | None
-    choices: dict[str, Any] | None
+    autotuned: dict[str, Any] | None
     environment: dict[str, Any]
 
     @property

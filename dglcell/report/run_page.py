@@ -67,7 +67,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "split": split_facts(about["split"]),
         "checkpoints": checkpoints(run),
         "config": run.directory.config.read_text(encoding="utf-8"),
-        "choices": _text(run.directory.choices),
+        "choices": _text(run.directory.autotuned),
         "command": about["command"],
         "command_again": f"dglcell train {shlex.quote(str(run.directory.config))} paths.runs=runs-again",
         "command_predict": f"dglcell predict {path} genotypes.csv --output predictions.csv",

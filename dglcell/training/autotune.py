@@ -22,7 +22,7 @@ from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.spmm import KERNELS, runs_on, spmm
 from dglcell.models.encoder import PerturbedModel
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
-from dglcell.perturbation.choices import Choices, Rates, Share, measure_rates, predict_product, survey
+from dglcell.perturbation.autotuned import Autotuned, Rates, Share, measure_rates, predict_product, survey
 from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.execution import compiler_works
@@ -48,27 +48,27 @@ def lightning_precision(name: str) -> str:
     return "64-true" if OLD_PRECISIONS.get(name, name) == "64-true" else "32-true"
 
 
-def settle_execution(
-    choices: Choices, precision: str, compiled: str, device: torch.device, rows: float, *, pinned: bool = False
-) -> Choices:
-    """Choices with the precision of differences, and whether layers are compiled.
+def resolve_execution(
+    autotuned: Autotuned, precision: str, compiled: str, device: torch.device, rows: float, *, pinned: bool = False
+) -> Autotuned:
+    """Autotuned with the precision of differences, and whether layers are compiled.
 
     Args:
-        choices: of strategy and kernels.
+        autotuned: of strategy and kernels.
         precision: ``trainer.precision``.
         compiled: ``model.compile``: auto, true or false.
         device: where the run computes.
         rows: how many rows, strain by strain and relation by relation, the run computes.
-        pinned: let ``auto`` stand for what ``choices`` say, which are another run's.
+        pinned: let ``auto`` stand for what ``autotuned`` say, which are another run's.
     """
     name = OLD_PRECISIONS.get(precision, precision)
     if name != precision:
         log.info(
             "`trainer.precision: %s` stands for `%s` here: only differences are in half precision", precision, name
         )
-    wanted = choices.compile if pinned else rows >= ROWS_WORTH_COMPILING
+    wanted = autotuned.compile if pinned else rows >= ROWS_WORTH_COMPILING
     compile_layers = (wanted if compiled == "auto" else compiled == "true") and compiler_works()
-    fast = choices.differences == "bfloat16" if pinned else compile_layers and multiplies_bfloat16_fast(device)
+    fast = autotuned.differences == "bfloat16" if pinned else compile_layers and multiplies_bfloat16_fast(device)
     half = fast if name == "auto" else name == "bf16"
     log.info(
         "differences in %s (`trainer.precision: %s`), layers %s (`model.compile: %s`)",
@@ -77,7 +77,7 @@ def settle_execution(
         "compiled" if compile_layers else "not compiled",
         compiled,
     )
-    return choices.for_layers(compiled=compile_layers, half=half)
+    return autotuned.for_layers(compiled=compile_layers, half=half)
 
 
 def multiplies_bfloat16_fast(device: torch.device) -> bool:
@@ -91,7 +91,7 @@ def multiplies_bfloat16_fast(device: torch.device) -> bool:
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
-# A short calibration before the first step: which strategy and kernels `auto` takes here, and why.
+# A short measurement before the first step: which strategy and kernels `auto` takes here, and why.
 
 
 SMALL_STEP = 1 << 30
@@ -101,57 +101,57 @@ WORTH_TIMING = 6.0
 """Kernels predicted to take this much longer than the best are not timed."""
 
 SECONDS = 20.0
-"""Budget of a calibration; what is not timed by then keeps its default."""
+"""Budget of a measurement; what is not timed by then keeps its default."""
 
 PROBE_STRAINS = 8
 """Strains in which listed and dense rows are timed against each other."""
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """Choices, and what led to them.
+class Autotuning:
+    """Autotuned, and what led to them.
 
     Attributes:
-        choices: what `auto` takes.
+        autotuned: what `auto` takes.
         reasons: sizes, measured seconds and expected shares, as plain containers.
     """
 
-    choices: Choices
+    autotuned: Autotuned
     reasons: dict[str, Any]
 
 
-def choose(model: PerturbedModel, genotypes: GenotypeBatch, *, file: Path | None = None) -> Calibration:
+def autotuned_for(model: PerturbedModel, genotypes: GenotypeBatch, *, file: Path | None = None) -> Autotuning:
     """Find, or look up, what `auto` takes for a model and batches like this one.
 
     Args:
         model: on its device; its weights are not changed.
         genotypes: a typical batch, on the same device.
-        file: choices.json of a run, to be taken as it is.
+        file: autotuned.json of a run, to be taken as it is.
 
     Raises:
         CheckpointError: ``file`` is not there, or holds something else.
     """
     if file is not None:
-        return read_choices(file)
+        return read_autotuned(file)
     device = genotypes.genes.device
     if "auto" not in (model.config.strategy, model.config.kernel):
-        return Calibration(Choices.default(device.type), {"why": "strategy and kernel are given"})
+        return Autotuning(Autotuned.default(device.type), {"why": "strategy and kernel are given"})
     edges = max((sum(model.cell[r].num_edges for r in layer) for layer in model.encoder.plan), default=0)
     if edges * genotypes.num_strains * model.config.hidden < SMALL_STEP:
-        return Calibration(Choices.default(device.type), {"why": "a step is too short for a calibration to pay"})
+        return Autotuning(Autotuned.default(device.type), {"why": "a step is too short for a measurement to pay"})
     about = describe(model, genotypes)
-    cached = user_cache("choices") / f"{canonical_hash(about)[:16]}.json"
+    cached = user_cache("autotuned") / f"{canonical_hash(about)[:16]}.json"
     if cached.is_file():
         try:
-            found = read_choices(cached)
+            found = read_autotuned(cached)
         except CheckpointError as error:
-            log.warning("calibrating anew: %s", error)
+            log.warning("measuring anew: %s", error)
         else:
             log.info("strategy and kernels as found before (%s)", cached)
             return found
-    found = calibrate(model, genotypes, about)
+    found = autotune(model, genotypes, about)
     cached.parent.mkdir(parents=True, exist_ok=True)
-    write_choices(cached, found)
+    write_autotuned(cached, found)
     return found
 
 
@@ -183,7 +183,7 @@ def _processor() -> str:
     return f"{names[0]} x {len(names)}" if names else platform.machine()
 
 
-def calibrate(model: PerturbedModel, genotypes: GenotypeBatch, about: dict[str, Any]) -> Calibration:
+def autotune(model: PerturbedModel, genotypes: GenotypeBatch, about: dict[str, Any]) -> Autotuning:
     """Time what is worth timing; log each choice with its reason."""
     started, device = time.perf_counter(), genotypes.genes.device
     dtype = next(model.parameters()).dtype
@@ -204,8 +204,8 @@ def calibrate(model: PerturbedModel, genotypes: GenotypeBatch, about: dict[str, 
     shares = survey(model.cell, model.encoder.plan, genotypes)
     dense_share = min(1.0, max(0.3, dense / listed))
     strategy = choose_strategy(shares, dense_share) if device.type == "cpu" else "node_mask"
-    choices = Choices(strategy, dense_share, kernels)
-    lines = [explain(layer, choices) for layer in shares]
+    autotuned = Autotuned(strategy, dense_share, kernels)
+    lines = [explain(layer, autotuned) for layer in shares]
     for number, line in enumerate(lines, start=1):
         log.info("layer %d: %s", number, "; ".join(f"{name} {how}" for name, how in line.items()))
     reasons = {
@@ -214,21 +214,21 @@ def calibrate(model: PerturbedModel, genotypes: GenotypeBatch, about: dict[str, 
         "product_seconds": seconds,
         "row_seconds": {"listed": listed, "dense": dense},
         "layers": lines,
-        "calibration_seconds": time.perf_counter() - started,
+        "autotuning_seconds": time.perf_counter() - started,
     }
-    log.info("strategy %s, found in %.1f s", strategy, reasons["calibration_seconds"])
-    return Calibration(choices, reasons)
+    log.info("strategy %s, found in %.1f s", strategy, reasons["autotuning_seconds"])
+    return Autotuning(autotuned, reasons)
 
 
-def explain(layer: dict[tuple[str, str, str], Share], choices: Choices) -> dict[str, str]:
+def explain(layer: dict[tuple[str, str, str], Share], autotuned: Autotuned) -> dict[str, str]:
     """For each relation what is done, and why."""
     lines = {}
     for relation, share in layer.items():
-        listed = choices.strategy == "difference" and share.rows <= choices.dense_share
-        kernel = ", ".join(f"{k} at {c} columns" for c, k in choices.kernels.get("/".join(relation), {}).items())
+        listed = autotuned.strategy == "difference" and share.rows <= autotuned.dense_share
+        kernel = ", ".join(f"{k} at {c} columns" for c, k in autotuned.kernels.get("/".join(relation), {}).items())
         lines["/".join(relation)] = (
             f"{'changed rows' if listed else 'dense'} ({share.rows:.0%} of rows, {share.edges:.0%} of edges change; "
-            f"dense from {choices.dense_share:.0%}){'; ' + kernel if kernel else ''}"
+            f"dense from {autotuned.dense_share:.0%}){'; ' + kernel if kernel else ''}"
         )
     return lines
 
@@ -313,26 +313,28 @@ def time_rows(model: PerturbedModel, device: torch.device, dtype: torch.dtype) -
     return listed / rows, dense / every
 
 
-def write_choices(path: Path, calibration: Calibration) -> None:
-    """Choices and reasons as JSON."""
-    write_json(path, {**calibration.choices.to_dict(), "reasons": calibration.reasons})
+def write_autotuned(path: Path, found: Autotuning) -> None:
+    """Autotuned and reasons as JSON."""
+    write_json(path, {**found.autotuned.to_dict(), "reasons": found.reasons})
 
 
-def read_choices(path: Path) -> Calibration:
-    """The reverse of ``write_choices``.
+def read_autotuned(path: Path) -> Autotuning:
+    """The reverse of ``write_autotuned``.
 
     Raises:
         CheckpointError: the file is not there, or holds something else.
     """
     if not path.is_file():
         raise CheckpointError(
-            f"'{path}' not found", expected="choices.json of a run", do="set `model.choices: null` to have them found"
+            f"'{path}' not found",
+            expected="autotuned.json of a run",
+            do="set `model.autotuned: null` to have them found",
         )
     try:
         content = json.loads(path.read_text())
     except ValueError as error:
-        raise CheckpointError(f"'{path}' is no JSON", got=error, do="set `model.choices: null`") from error
+        raise CheckpointError(f"'{path}' is no JSON", got=error, do="set `model.autotuned: null`") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"'{path}' does not hold choices", got=type(content).__name__, expected="an object")
     reasons = content.pop("reasons", {})
-    return Calibration(Choices.from_dict(content, str(path)), reasons if isinstance(reasons, dict) else {})
+    return Autotuning(Autotuned.from_dict(content, str(path)), reasons if isinstance(reasons, dict) else {})

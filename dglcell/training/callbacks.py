@@ -166,7 +166,7 @@ def not_finite(bad: BadBatch, strains: list[int]) -> DglcellError:
     return DglcellError(
         f"the training loss is not finite in epoch {bad.epoch}",
         got=f"{bad.loss} in step {bad.step}, batch {bad.batch}: strains {listing(strains, SHOWN)} of the store",
-        do="lower `optimizer.lr`, set `trainer.clip`, or look for outliers with `dglcell data stats`; "
+        do="lower `optimizer.lr`, set `trainer.gradient_clip_val`, or look for outliers with `dglcell data stats`; "
         "the checkpoints of earlier epochs are kept",
     )
 

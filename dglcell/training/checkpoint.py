@@ -150,7 +150,7 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     """
     if not directory.path.is_dir():
         raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
-    path = directory.checkpoint(checkpoint or read_config(directory).trainer.evaluate)
+    path = directory.checkpoint(checkpoint or read_config(directory).trainer.checkpoint)
     content = read_checkpoint(path)
     about = content["dglcell"]
     cell = cell or CellGraph.load(directory.cell)
@@ -201,7 +201,7 @@ FREE_KEYS = (
     "trainer.progress",
     "trainer.threads",
     "trainer.timeout",
-    "trainer.evaluate",
+    "trainer.checkpoint",
     "data.eval_batch_size",
     "data.streaming.readers",
     "data.store",  # its content is checked by hash
@@ -291,7 +291,7 @@ def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[i
     return epoch, False
 
 
-def settle(config: Config, checkpoint: ReadCheckpoint | None) -> Config:
+def resolve_settings(config: Config, checkpoint: ReadCheckpoint | None) -> Config:
     """Replace `data.batch_size: auto` by what was found when the run that is continued began."""
     if checkpoint is None or config.data.batch_size != AUTO:
         return config

@@ -80,7 +80,7 @@ def _check_gpus(trainer: TrainerConfig, environment: Mapping[str, str]) -> None:
 # Collect rows of all ranks.
 
 
-def gather_rows(rows: Tensor) -> Tensor:
+def collect_rows(rows: Tensor) -> Tensor:
     """Concatenate ``rows`` [n_r, …] of every rank; n_r may differ. A single process gets its own rows back."""
     if not (dist.is_available() and dist.is_initialized()):
         return rows

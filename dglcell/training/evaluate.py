@@ -229,7 +229,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     Returns:
         the rows of the table.
     """
-    trained = load_trained(directory, config.trainer.evaluate, prepared.cell)
+    trained = load_trained(directory, config.trainer.checkpoint, prepared.cell)
     found = evaluate_parts(config, prepared, trained)
     for part, predicted_ST in found.predictions.items():
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST)

@@ -30,9 +30,15 @@ from dglcell.losses.build import make_loss
 from dglcell.models.build import make_model
 from dglcell.models.encoder import PerturbedModel
 from dglcell.optimizers import count_steps
-from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.autotuned import Autotuned
 from dglcell.run_directory import EpochLog, RunDirectory
-from dglcell.training.autotune import choose, lightning_precision, read_choices, settle_execution, write_choices
+from dglcell.training.autotune import (
+    autotuned_for,
+    lightning_precision,
+    read_autotuned,
+    resolve_execution,
+    write_autotuned,
+)
 from dglcell.training.callbacks import CheckpointFiles, EpochBar, EpochPictures, Preemption, leave_signals_alone
 from dglcell.training.checkpoint import ReadCheckpoint, describe_run
 from dglcell.training.distributed import launched, leave_group
@@ -70,7 +76,7 @@ def make_trainer(
                 strategy=_strategy(settings),
                 precision=precision,
                 max_epochs=settings.epochs,
-                gradient_clip_val=settings.clip,
+                gradient_clip_val=settings.gradient_clip_val,
                 deterministic="warn" if settings.deterministic else False,
                 callbacks=list(callbacks),
                 plugins=[CheckpointFiles()],
@@ -117,11 +123,11 @@ def make_callbacks(
     Raises:
         ConfigError: the checkpoint to evaluate is of a metric that no phenotype has.
     """
-    if config.trainer.evaluate == "best_average_precision" and CLASSIFICATION not in kinds:
+    if config.trainer.checkpoint == "best_average_precision" and CLASSIFICATION not in kinds:
         raise ConfigError(
-            "`trainer.evaluate: best_average_precision` is for phenotypes of 0 and 1",
+            "`trainer.checkpoint: best_average_precision` is for phenotypes of 0 and 1",
             got="labels that are other numbers",
-            do="set `trainer.evaluate: best_pearson` or `best_loss`",
+            do="set `trainer.checkpoint: best_pearson` or `best_loss`",
         )
 
     def keep(name: str, monitor: str | None, mode: str) -> ModelCheckpoint:
@@ -140,7 +146,11 @@ def make_callbacks(
         callbacks.append(EarlyStopping("validation/loss", patience=config.trainer.patience))
     if shows_bar(config):
         callbacks.append(EpochBar())
-    accumulation = GradientAccumulationScheduler(dict(config.trainer.accumulate)) if config.trainer.accumulate else None
+    accumulation = (
+        GradientAccumulationScheduler(dict(config.trainer.accumulate_grad_batches))
+        if config.trainer.accumulate_grad_batches
+        else None
+    )
     if accumulation is not None:
         callbacks.append(accumulation)
     # After it, whose setting is put right where a run continues in the middle of an epoch.
@@ -186,9 +196,9 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     config.loss.check_labels(prepared.labels(), dataset.phenotypes)
     normaliser = prepared.normaliser(config.data.normalise)
     # After everything that may refuse the data: this writes the first file of the run.
-    if config.model.is_calibrated() and is_rank_zero():
+    if config.model.is_autotuned() and is_rank_zero():
         assert isinstance(model, PerturbedModel)
-        model.choose(find_choices(config, prepared, directory, model))
+        model.choose(find_autotuned(config, prepared, directory, model))
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
     return StrainTask(
@@ -200,7 +210,7 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
         optimizer=config.optimizer,
         scheduler=config.scheduler,
         epochs=settings.epochs,
-        steps=count_steps(batches, settings.epochs, settings.accumulate),
+        steps=count_steps(batches, settings.epochs, settings.accumulate_grad_batches),
         record=EpochLog(directory.metrics, settings.epochs),
         pictures=EpochPictures(
             directory,
@@ -215,22 +225,22 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
     )
 
 
-def find_choices(config: Config, prepared: Prepared, directory: RunDirectory, model: PerturbedModel) -> Choices:
-    """What `auto` takes: a continued run's choices again, else those of `model.choices`, else new ones."""
-    if not (directory.is_started() and directory.choices.exists()):
+def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, model: PerturbedModel) -> Autotuned:
+    """What `auto` takes: a continued run's choices again, else those of `model.autotuned`, else new ones."""
+    if not (directory.is_started() and directory.autotuned.exists()):
         train = prepared.parts["train"][: config.data.training_batch]
         batch = prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
         device = torch.device(device_of(config.trainer.accelerator))
-        file = None if model.config.choices is None else Path(model.config.choices)
-        found = choose(model.to(device), batch.to(device), file=file)
+        file = None if model.config.autotuned is None else Path(model.config.autotuned)
+        found = autotuned_for(model.to(device), batch.to(device), file=file)
         model.to("cpu")
         rows = prepared.training_strains * config.trainer.epochs * model.encoder.rows_per_strain
         settings = config.trainer.precision, model.config.compile
-        settled = settle_execution(found.choices, *settings, device, rows, pinned=file is not None)
-        found = replace(found, choices=settled)
+        settled = resolve_execution(found.autotuned, *settings, device, rows, pinned=file is not None)
+        found = replace(found, autotuned=settled)
         directory.path.mkdir(parents=True, exist_ok=True)
-        write_choices(directory.choices, found)
-    return read_choices(directory.choices).choices
+        write_autotuned(directory.autotuned, found)
+    return read_autotuned(directory.autotuned).autotuned
 
 
 def fit(

@@ -20,7 +20,7 @@ from dglcell.perturbation.perturb import check_strategy_device
 from dglcell.plots.style import check_plotting
 from dglcell.run_directory import RunDirectory, environment, write_usage
 from dglcell.training.batch_size import find_batch_size
-from dglcell.training.checkpoint import check_continues, resume_from, settle, starting_point
+from dglcell.training.checkpoint import check_continues, resolve_settings, resume_from, starting_point
 from dglcell.training.distributed import check_allocation, watch_parent
 from dglcell.training.evaluate import report
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
@@ -66,7 +66,7 @@ def train(config: Config, command: str = "dglcell train", signals: StopSignals |
     check_machine(config)
     checkpoint = resume_from(config)
     start, finished = starting_point(checkpoint, config)
-    config = settle(config, checkpoint)
+    config = resolve_settings(config, checkpoint)
     directory = RunDirectory(config.run_directory)
     if is_rank_zero():
         directory.check_writable()

@@ -23,7 +23,7 @@ from dglcell.models.model import Prediction, StrainModel
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler
 from dglcell.run_directory import EpochLog
 from dglcell.training.callbacks import EpochPictures
-from dglcell.training.distributed import gather_rows
+from dglcell.training.distributed import collect_rows
 
 # Metrics of predictions that are not kept: from sums that are added up over batches and ranks.
 
@@ -95,7 +95,7 @@ def _is_constant(low: float, high: float) -> bool:
 
 
 class EpochSums:
-    """What the figures of an epoch need, as sums over all its steps so far; they stay on the device."""
+    """What the metrics of an epoch need, as sums over all its steps so far; they stay on the device."""
 
     def __init__(self) -> None:
         self._sums: tuple[Tensor, Tensor] | None = None
@@ -145,7 +145,7 @@ def embedding_sums(embedding_BD: Tensor) -> Tensor:
     return torch.cat([z_BD.sum(0), unit_BD.sum(0), torch.stack(scalars)])
 
 
-def embedding_figures(batches: list[Tensor]) -> dict[str, float]:
+def embedding_metrics(batches: list[Tensor]) -> dict[str, float]:
     r"""Figures of all strains of all ranks, from the sums of each batch.
 
     Args:
@@ -165,7 +165,7 @@ def embedding_figures(batches: list[Tensor]) -> dict[str, float]:
 
         What is undefined is NaN.
     """
-    sums = gather_rows(torch.stack(batches)).sum(0)
+    sums = collect_rows(torch.stack(batches)).sum(0)
     width = (len(sums) - 4) // 2
     total_D, units_D = sums[:width], sums[width : 2 * width]
     lengths = torch.stack([total_D.square().sum(), units_D.square().sum()])
@@ -198,7 +198,7 @@ class StrainTask(pl.LightningModule):
         optimizer, scheduler: validated.
         epochs: of the whole training.
         steps: optimiser steps of the whole training.
-        record: where every epoch's figures go.
+        record: where every epoch's metrics go.
         about: what checkpoints say of themselves, plain containers.
         pictures: draws the validation part while the model learns; nothing where None.
         train_ranking: whether to keep an epoch's predictions of the training part, for the metrics that compare ranks.
@@ -232,7 +232,7 @@ class StrainTask(pl.LightningModule):
         self._terms: dict[str, list[str]] = {}
         self._embedding_sums: list[Tensor] = []
         self._embeddings: list[Tensor] = []
-        self._figures: dict[str, float] = {}
+        self._epoch_metrics: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate = math.nan
         # All ranks hold the same graph: DistributedDataParallel need not send it around before every step.
@@ -242,10 +242,10 @@ class StrainTask(pl.LightningModule):
         """Take what the first rank chose for `auto`: ranks that chose by themselves, or by a file that an earlier run
         left, could compute differently.
         """
-        if isinstance(self.model, PerturbedModel) and self.model.config.is_calibrated():
-            choices = self.trainer.strategy.broadcast(self.model.choices)
-            if choices is not None:
-                self.model.choose(choices)
+        if isinstance(self.model, PerturbedModel) and self.model.config.is_autotuned():
+            autotuned = self.trainer.strategy.broadcast(self.model.autotuned)
+            if autotuned is not None:
+                self.model.choose(autotuned)
 
     def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
         """Loss of one batch, in normalised units."""
@@ -303,32 +303,32 @@ class StrainTask(pl.LightningModule):
         self._learning_rate = float(optimizer.param_groups[0]["lr"])
 
     def on_validation_epoch_end(self) -> None:
-        """Validation figures, exact over all ranks; and a picture where one is due."""
-        restored_ST, labels_ST, self._figures = self._measure("validation")
+        """Validation metrics, exact over all ranks; and a picture where one is due."""
+        restored_ST, labels_ST, self._epoch_metrics = self._measure("validation")
         if self._embedding_sums:
-            figures = embedding_figures(self._embedding_sums)
-            self._figures |= {f"validation/{name}": value for name, value in figures.items()}
+            metrics = embedding_metrics(self._embedding_sums)
+            self._epoch_metrics |= {f"validation/{name}": value for name, value in metrics.items()}
         if self._draws():
             self._draw(restored_ST, labels_ST)
 
     def _draw(self, restored_ST: Tensor, labels_ST: Tensor) -> None:
         """The picture of the epoch; every rank gives its embeddings, the first one draws."""
-        embedding_SD = gather_rows(torch.cat(self._embeddings)) if self._embeddings else None
+        embedding_SD = collect_rows(torch.cat(self._embeddings)) if self._embeddings else None
         if self.trainer.is_global_zero:
             assert self.pictures is not None
             self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, embedding_SD)
 
     def on_train_epoch_end(self) -> None:
         """Figures of the epoch, written to its record and logged at once, so that they are one row of any logger."""
-        figures = self._measure("train")[2] if self._sums is None else self._measure_sums(self._sums)
+        metrics = self._measure("train")[2] if self._sums is None else self._measure_sums(self._sums)
         seconds = time.perf_counter() - self._started
-        figures |= {"learning_rate": self._learning_rate, "seconds": seconds, **self._figures}
-        self.log_dict(figures)
+        metrics |= {"learning_rate": self._learning_rate, "seconds": seconds, **self._epoch_metrics}
+        self.log_dict(metrics)
         if self.trainer.is_global_zero:
-            self.print(self.record.write(self.current_epoch, self.global_step, figures))
+            self.print(self.record.write(self.current_epoch, self.global_step, metrics))
         for scheduler in self.trainer.lr_scheduler_configs:
             if isinstance(scheduler.scheduler, ReduceLROnPlateau):
-                scheduler.scheduler.step(figures["validation/loss"])
+                scheduler.scheduler.step(metrics["validation/loss"])
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
         """Advance a schedule, but for plateaus.
@@ -340,8 +340,8 @@ class StrainTask(pl.LightningModule):
             scheduler.step()
 
     def _measure(self, part: str) -> tuple[Tensor, Tensor, dict[str, float]]:
-        """Predictions and labels [S, T] of all ranks, in original units, and the figures of the epoch."""
-        outputs_ST, labels_ST, losses = (gather_rows(rows) for rows in self._seen_rows(part))
+        """Predictions and labels [S, T] of all ranks, in original units, and the metrics of the epoch."""
+        outputs_ST, labels_ST, losses = (collect_rows(rows) for rows in self._seen_rows(part))
         self._seen[part].clear()
         targets_ST = self.normaliser.normalise(labels_ST)
         expected_ST, restored_ST = self.normaliser.expect(outputs_ST), self.normaliser.restore(outputs_ST)
@@ -352,20 +352,20 @@ class StrainTask(pl.LightningModule):
             if kind == CLASSIFICATION:
                 original |= classification_metrics(predicted, measured)
             scores.append((original, regression_metrics(expected_ST[:, t].cpu(), targets_ST[:, t].cpu())))
-        return restored_ST, labels_ST, self._name_figures(part, losses, scores)
+        return restored_ST, labels_ST, self._name_metrics(part, losses, scores)
 
     def _measure_sums(self, sums: EpochSums) -> dict[str, float]:
-        """The figures of the training part, from the sums of all ranks."""
-        pairs, losses = (gather_rows(rows) for rows in sums.rows())
+        """The metrics of the training part, from the sums of all ranks."""
+        pairs, losses = (collect_rows(rows) for rows in sums.rows())
         sums.clear()
         original, normalised = sum_rows(pairs).cpu()
         scores = [(metrics_of(o), metrics_of(n)) for o, n in zip(original, normalised, strict=True)]
-        return self._name_figures("train", losses, scores)
+        return self._name_metrics("train", losses, scores)
 
-    def _name_figures(
+    def _name_metrics(
         self, part: str, losses: Tensor, scores: list[tuple[dict[str, float], dict[str, float]]]
     ) -> dict[str, float]:
-        """The figures of an epoch by their names.
+        """The metrics of an epoch by their names.
 
         Args:
             part: of the split.
@@ -374,14 +374,14 @@ class StrainTask(pl.LightningModule):
         """
         *totals, present = losses.sum(0).tolist()
         names = [f"{part}/loss", *(f"{part}/loss/{term}" for term in self._terms[part])]
-        figures = {name: total / max(present, 1.0) for name, total in zip(names, totals, strict=True)}
+        metrics = {name: total / max(present, 1.0) for name, total in zip(names, totals, strict=True)}
         means: dict[str, list[float]] = {}
         for name, (original, normalised) in zip(self.phenotypes, scores, strict=True):
-            figures |= {f"{part}/{name}/{metric}": value for metric, value in original.items()}
-            figures |= {f"{part}/{name}/normalised/{m}": normalised[m] for m in ("mse", "rmse", "mae")}
+            metrics |= {f"{part}/{name}/{metric}": value for metric, value in original.items()}
+            metrics |= {f"{part}/{name}/normalised/{m}": normalised[m] for m in ("mse", "rmse", "mae")}
             for metric in [m for m in ("pearson", "average_precision") if m in original]:
                 means.setdefault(metric, []).append(original[metric])
-        return figures | {f"{part}/{metric}": _mean_of_finite(values) for metric, values in means.items()}
+        return metrics | {f"{part}/{metric}": _mean_of_finite(values) for metric, values in means.items()}
 
     def configure_optimizers(self) -> Any:
         """Optimiser and schedule."""
@@ -398,7 +398,7 @@ class StrainTask(pl.LightningModule):
         if not torch.stack([weight.isfinite().all() for weight in self.model.parameters()]).all():
             raise DglcellError(
                 f"weights are not finite after step {self.global_step}, in epoch {self.current_epoch + 1}",
-                do="lower `optimizer.lr`, or set `trainer.clip`; the checkpoints of earlier epochs are kept",
+                do="lower `optimizer.lr`, or set `trainer.gradient_clip_val`; earlier epochs' checkpoints are kept",
             )
         checkpoint["dglcell"] = self.about
         checkpoint["unfinished"] = self._unfinished()
@@ -428,11 +428,11 @@ class StrainTask(pl.LightningModule):
             self._sums.add_rows(pairs, losses)
 
     def _unfinished(self) -> dict[str, Any] | None:
-        """What the epoch's figures need of its steps so far, of all ranks; None between epochs."""
+        """What the epoch's metrics need of its steps so far, of all ranks; None between epochs."""
         if not (self._seen["train"] or self._sums):
             return None
         rows = self._sums.rows() if self._sums else self._seen_rows("train")
-        seen = [gather_rows(one) for one in rows]
+        seen = [collect_rows(one) for one in rows]
         return {"seen": seen, "seconds": time.perf_counter() - self._started}
 
     def _seen_rows(self, part: str) -> tuple[Tensor, Tensor, Tensor]:

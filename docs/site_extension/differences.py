@@ -177,5 +177,5 @@ def _rows(config: Config) -> str:
         networks = set(config.cell.networks)
         fallen = [] if "string9_1" in networks else [DANGO_ZERO_WEIGHTS]
         return table(HEADER, [*own, *fallen, *DANGO, *ALL])
-    corrected = [IC] if config.loss.name == "ic" else []
+    corrected = [IC] if config.loss.name == "mse_dist_supcr" else []
     return table(HEADER, [*own, *corrected, *HETERO, *ALL, *SGD])

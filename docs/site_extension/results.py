@@ -95,7 +95,7 @@ def overrides(record: dict[str, Any]) -> list[str]:
     """The keys that the run's command changed and that change its result."""
     words = shlex.split(record["environment"].get("command", ""))
     pairs = [word for word in words if "=" in word and not word.startswith("-")]
-    free = tuple(key for key in FREE_KEYS if key not in ("trainer.epochs", "trainer.evaluate"))
+    free = tuple(key for key in FREE_KEYS if key not in ("trainer.epochs", "trainer.checkpoint"))
     return [pair for pair in pairs if not pair.startswith((*free, "plot_every", "plot_points"))]
 
 

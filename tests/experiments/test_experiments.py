@@ -22,7 +22,8 @@ NUMBERED = sorted(path for folder in CONF.glob("[0-9][0-9][0-9]-*") for path in 
 MOST_LINES = 30
 LABORATORY = [path for path in NUMBERED if load_config(path).data.source.name != "insilico"]
 ONE_STEP = [
-    "trainer={devices: 1, accelerator: cpu, strategy: auto, epochs: 1, threads: 1, accumulate: {}, patience: null}",
+    "trainer={devices: 1, accelerator: cpu, strategy: auto, epochs: 1, threads: 1, patience: null}",
+    "trainer.accumulate_grad_batches={}",
     "trainer.progress=false",
     "plot=false",
     "plot_every=0",

@@ -23,8 +23,8 @@ def relations(
     config = NetworkConfig(path=path, **({"columns": ["a", "b"]} | keys))
     config.validate("cell.networks.net")
     network = read_network(name, named_table(config, "cell.networks.net"), aliases or AliasTable.empty(), genes)
-    choices = {"symmetrise": True, "self_loops": False, "unknown": "refuse"}
-    return network_edges(network, config, genes, **choices, key="cell.networks.net")
+    autotuned = {"symmetrise": True, "self_loops": False, "unknown": "refuse"}
+    return network_edges(network, config, genes, **autotuned, key="cell.networks.net")
 
 
 def named(edges: Edges, genes: Vocabulary = GENES) -> set[tuple[str, str]]:

@@ -16,7 +16,12 @@ from tests.tiny import BARE, Tiny, dglcell, history, process_environment
 
 # 232 training strains in global batches of 48: the last one of an epoch is of 40, and accumulated alone.
 GLOBAL_BATCH = 48
-OPTIONS = ("split.subset.size=290", "trainer.epochs=3", "trainer.accumulate={0: 2}", "trainer.strategy=ddp")
+OPTIONS = (
+    "split.subset.size=290",
+    "trainer.epochs=3",
+    "trainer.accumulate_grad_batches={0: 2}",
+    "trainer.strategy=ddp",
+)
 OPTIONS += ("data.eval_batch_size=7", "scheduler={name: cosine_restarts, interval: step, first_cycle: 4}")
 SGD = "optimizer={name: SGD, lr: 0.001, options: {momentum: 0.9}}"
 ADAM = "optimizer={name: Adam, lr: 0.001}"

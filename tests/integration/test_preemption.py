@@ -16,7 +16,12 @@ from tests.integration.test_resume import assert_same_end
 from tests.tiny import Tiny
 
 # 240 training strains in batches of 2: 120 steps an epoch, 40 of the optimiser.
-OPTIONS = ("model.dropout=0.2", "data.batch_size=2", "trainer.accumulate={0: 3}", "scheduler.name=cosine_restarts")
+OPTIONS = (
+    "model.dropout=0.2",
+    "data.batch_size=2",
+    "trainer.accumulate_grad_batches={0: 3}",
+    "scheduler.name=cosine_restarts",
+)
 OPTIONS += ("scheduler.interval=step", "scheduler.first_cycle=50", "trainer.epochs=4")
 
 

@@ -65,7 +65,7 @@ def test_two_processes_continue_a_run(tiny: Tiny, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_mistake_in_both_processes_ends_both(tiny: Tiny, tmp_path: Path) -> None:
-    options = [*BARE, *DDP, "optimizer.name=SGD", "optimizer.lr=1e30", "trainer.clip=null"]
+    options = [*BARE, *DDP, "optimizer.name=SGD", "optimizer.lr=1e30", "trainer.gradient_clip_val=null"]
     done = dglcell("train", tiny.file, *tiny.overrides(tmp_path, *options), cwd=tmp_path)
     assert done.returncode == 2
     assert "error: the training loss is not finite" in done.stderr

@@ -44,7 +44,7 @@ def assert_same_end(one: RunDirectory, other: RunDirectory) -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_two_and_two_epochs_are_four(tiny: Tiny, tmp_path: Path, schedule: str) -> None:
-    options = ["model.dropout=0.2", "trainer.accumulate={0: 2, 3: 1}", *SCHEDULES[schedule]]
+    options = ["model.dropout=0.2", "trainer.accumulate_grad_batches={0: 2, 3: 1}", *SCHEDULES[schedule]]
     whole = tiny.train(tmp_path / "whole", *options, "trainer.epochs=4").directory
     tiny.train(tmp_path / "parts", *options, "trainer.epochs=2")
     parts = tiny.train(tmp_path / "parts", *options, "trainer.epochs=4").directory
@@ -106,7 +106,9 @@ def test_early_stopping_stays_stopped(tiny: Tiny, tmp_path: Path, caplog: pytest
 
 def test_the_split_of_a_run_that_never_came_to_a_checkpoint_is_replaced(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="not finite"):
-        tiny.train(tmp_path, "optimizer.lr=1e30", "optimizer.name=SGD", "trainer.clip=null", "split.seed=7")
+        tiny.train(
+            tmp_path, "optimizer.lr=1e30", "optimizer.name=SGD", "trainer.gradient_clip_val=null", "split.seed=7"
+        )
     directory = RunDirectory(tmp_path / "tiny" / "seed-0")
     stale = directory.split.read_bytes()
     tiny.train(tmp_path, "trainer.epochs=1")

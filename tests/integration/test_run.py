@@ -145,7 +145,9 @@ def test_a_model_learns_32_strains_by_heart(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_a_diverging_run_says_so_and_keeps_its_files(tiny: Tiny, tmp_path: Path, capsys) -> None:
-    arguments = tiny.overrides(tmp_path, *BARE, "optimizer.lr=1e30", "optimizer.name=SGD", "trainer.clip=null")
+    arguments = tiny.overrides(
+        tmp_path, *BARE, "optimizer.lr=1e30", "optimizer.name=SGD", "trainer.gradient_clip_val=null"
+    )
     assert main(["train", str(tiny.file), *arguments]) == 2
     message = capsys.readouterr().err
     assert "error: the training loss is not finite in epoch 1\n  got:      " in message

@@ -14,7 +14,7 @@ from dglcell.losses.config import LOSS_CONFIGS
 from dglcell.losses.loss import Loss
 from dglcell.models.model import Prediction
 
-COUPLED = ("ic", "mle_dist_supcr", "mle_wass_supcr")
+COUPLED = ("mse_dist_supcr", "mle_dist_supcr", "mle_wass_supcr")
 
 
 def make(name: str, epochs: int = 20, **keys: Any) -> Loss:

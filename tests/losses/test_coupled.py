@@ -109,8 +109,8 @@ def test_terms_over_several_steps_are_those_of_the_docstring(name: str, size: in
 
 
 def test_without_a_buffer_a_batch_is_compared_with_itself() -> None:
-    loss = make("ic", mse=2.0, distribution=0.5, temperature=0.2)
-    expected = Expected("ic", size=0, enough=0, adaptive=False, epochs=20)
+    loss = make("mse_dist_supcr", mse=2.0, distribution=0.5, temperature=0.2)
+    expected = Expected("mse_dist_supcr", size=0, enough=0, adaptive=False, epochs=20)
     assert loss.buffer is None
     assert not loss.state_dict()
     for step in range(3):
@@ -159,7 +159,9 @@ def test_evaluation_changes_nothing_and_sees_no_training_label(name: str) -> Non
     # The same function in every epoch: the last temperature, all that is there compared, full weights.
     assert look(loss.eval(), 0) == look(loss.eval(), 19) == before
     key = distance_term(name)[0]
-    same = make("ic" if key == "distribution" else name, temperature=0.2, temperature_schedule="none", **{key: 0.1})
+    same = make(
+        "mse_dist_supcr" if key == "distribution" else name, temperature=0.2, temperature_schedule="none", **{key: 0.1}
+    )
     torch.testing.assert_close(look(same.eval(), 0), before)
     for key, value in loss.state_dict().items():
         torch.testing.assert_close(value, state[key], rtol=0, atol=0, equal_nan=True)
@@ -180,7 +182,7 @@ def test_a_term_without_weight_is_left_out(name: str) -> None:
 @pytest.mark.parametrize("name", COUPLED)
 def test_weights_of_phenotypes_are_those_of_every_term(name: str) -> None:
     prediction, target = batch(0, 9)
-    keys = {"min_samples": 0} if name != "ic" else {}
+    keys = {"min_samples": 0} if name != "mse_dist_supcr" else {}
     got = make(name, phenotype_weights=[1.0, 3.0], **keys)(prediction, target, 0)
     alone = [
         make(name, **keys)(
@@ -217,7 +219,7 @@ def test_what_is_scheduled_is_recorded_in_training(name: str) -> None:
 
 def test_the_temperature_is_that_of_the_epoch() -> None:
     prediction, target = batch(0, 8, phenotypes=1, missing=0.0)
-    loss = make("ic", epochs=10, temperature=1.0, temperature_final=0.1, temperature_schedule="exponential")
+    loss = make("mse_dist_supcr", epochs=10, temperature=1.0, temperature_final=0.1, temperature_schedule="exponential")
     got = loss(prediction, target, 5).terms["supcr"]
     torch.testing.assert_close(got, supcr(prediction.embedding, target.T, 10**-0.5)[0].detach())
 

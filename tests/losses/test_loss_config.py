@@ -24,9 +24,12 @@ def minimal(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("{name: rmse}", "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, log_cosh, bce, ic, mle_"),
+        (
+            "{name: rmse}",
+            "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, log_cosh, bce, mse_dist_supcr, mle_",
+        ),
         ("{name: mse, supcr: 0.1}", "unknown key `loss.supcr`\n  expected: among name, phenotype_weights"),
-        ("{name: ic, buffer_size: 9}", "unknown key `loss.buffer_size`"),
+        ("{name: mse_dist_supcr, buffer_size: 9}", "unknown key `loss.buffer_size`"),
         (
             "{name: mle_dist_supcr, wasserstein: 1}",
             "unknown key `loss.wasserstein`\n  expected: among name, phenotype_weights, mse, supcr, temperature",
@@ -36,21 +39,24 @@ def minimal(tmp_path: Path) -> Path:
             "`loss.phenotype_weights` are no weights\n  got:      [1.0, -1.0]\n  expected: 0 or more each, not all",
         ),
         ("{name: bce, phenotype_weights: [0, 0]}", "`loss.phenotype_weights` are no weights"),
-        ("{name: ic, mse: -1}", "`loss.mse` is no weight\n  got:      -1.0\n  expected: 0 or more"),
-        ("{name: ic, distribution: .inf}", "`loss.distribution` is no weight\n  got:      inf"),
-        ("{name: ic, supcr: -0.1}", "`loss.supcr` is no weight"),
+        ("{name: mse_dist_supcr, mse: -1}", "`loss.mse` is no weight\n  got:      -1.0\n  expected: 0 or more"),
+        ("{name: mse_dist_supcr, distribution: .inf}", "`loss.distribution` is no weight\n  got:      inf"),
+        ("{name: mse_dist_supcr, supcr: -0.1}", "`loss.supcr` is no weight"),
         (
             "{name: mle_wass_supcr, mse: 0, wasserstein: 0, supcr: 1}",
             "`loss` leaves the predictions without any term\n  got:      `loss.mse: 0`, `loss.wasserstein: 0`\n"
             "  do:       give one of them a weight; `loss.supcr` trains embeddings only",
         ),
-        ("{name: ic, temperature: 0}", "`loss.temperature` must be positive\n  got:      0.0"),
-        ("{name: ic, temperature_final: -1}", "`loss.temperature_final` must be positive"),
+        ("{name: mse_dist_supcr, temperature: 0}", "`loss.temperature` must be positive\n  got:      0.0"),
+        ("{name: mse_dist_supcr, temperature_final: -1}", "`loss.temperature_final` must be positive"),
         (
-            "{name: ic, temperature_schedule: linear}",
+            "{name: mse_dist_supcr, temperature_schedule: linear}",
             "`loss.temperature_schedule` is unknown\n  got:      linear\n  expected: none, exponential, cosine",
         ),
-        ("{name: ic, bandwidth: 0}", "`loss.bandwidth` must be positive\n  got:      0.0\n  expected: e.g. 0.5"),
+        (
+            "{name: mse_dist_supcr, bandwidth: 0}",
+            "`loss.bandwidth` must be positive\n  got:      0.0\n  expected: e.g. 0.5",
+        ),
         ("{name: mle_dist_supcr, bandwidth: -1}", "`loss.bandwidth` must be positive"),
         ("{name: mle_wass_supcr, p: 3}", "`loss.p` is no order of the distance\n  got:      3\n  expected: 1 or 2"),
         ("{name: mle_wass_supcr, buffer_size: -1}", "`loss.buffer_size` is too small\n  got:      -1"),

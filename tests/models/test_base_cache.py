@@ -15,7 +15,7 @@ from torch import Tensor
 from dglcell.models.config import CONVS, HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.config import CROSS_RELATION
-from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.random_cells import RandomCell, random_cells
 
@@ -53,7 +53,7 @@ def test_predictions_are_those_of_a_wild_type_computed_anew(
     model = make_model(cell, conv=conv, cross_relation=cross_relation, residual=residual, conv_heads=2)
     batches = batches_of(data, cell.sizes["gene"])
     # States stay shared as long as they may.
-    model.choose(Choices("difference", dense_share=2.0))
+    model.choose(Autotuned("difference", dense_share=2.0))
     kept = predict(model, batches)
     assert all(map(torch.equal, kept, predict(model, batches)))
     # With gradients nothing is kept.
@@ -150,7 +150,7 @@ def test_deletions_in_common_are_computed_first_and_change_no_prediction(
     conv: str, cell: RandomCell, data: st.DataObject, dense_share: float
 ) -> None:
     model, genes = make_model(cell, conv=conv, conv_heads=2), st.integers(0, cell.sizes["gene"] - 1)
-    model.choose(Choices("difference", dense_share))
+    model.choose(Autotuned("difference", dense_share))
     expected, got = [], []
     for _ in range(3):
         shared = tuple(data.draw(st.lists(genes, min_size=1, max_size=2, unique=True)))

@@ -247,7 +247,7 @@ def test_a_step_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         ({"scorer": "mlp"}, "`model.scorer` is unknown\n  got:      mlp\n  expected: rezero, released"),
         ({"activation": "sine"}, "unknown activation"),
-        ({"embedding_sd": 0.0}, "`model.embedding_sd` must be positive"),
+        ({"embedding_std": 0.0}, "`model.embedding_std` must be positive"),
         ({"dropout": 1.0}, "`model.dropout` is no probability"),
         ({"zero_weights": {"one": -1.0}}, "`model.zero_weights` must not be negative\n  got:      {'one': -1.0}"),
         ({"features": {"reaction": "t.csv"}}, "`model.features`: DANGO has states of genes only\n  got:      reaction"),

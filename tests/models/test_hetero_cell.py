@@ -16,7 +16,7 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import count_parameters
 from dglcell.nn.config import CROSS_RELATION, LEARNED
 from dglcell.perturbation import STRATEGIES, states
-from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from tests.models.plain_network import plain_forward
@@ -96,7 +96,7 @@ def outcome(cell: RandomCell, batch: GenotypeBatch, dense_share: float = 0.5, **
     config = small_config(**changes)
     config.validate()
     model = randomise(HeteroCell(cell.resident, config, outputs=2).double())
-    model.choose(Choices("difference", dense_share))
+    model.choose(Autotuned("difference", dense_share))
     prediction = model(batch).phenotypes
     prediction.square().sum().backward()
     gradients = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}

@@ -246,7 +246,7 @@ def test_batches_without_any_deletion(strains: list[list[int]]) -> None:
         ({"local_heads": 5}, r"`model.local_heads` does not divide `model.hidden`"),
         ({"local_deviations": True}, r"`model.local_deviations` needs factorisation"),
         ({"local_factors": 0}, r"`model.local_factors` is too small"),
-        ({"embedding_sd": 0.0}, r"`model.embedding_sd` must be positive"),
+        ({"embedding_std": 0.0}, r"`model.embedding_std` must be positive"),
     ],
 )
 def test_bad_configurations_are_refused(changes: dict, message: str) -> None:
@@ -257,7 +257,7 @@ def test_bad_configurations_are_refused(changes: dict, message: str) -> None:
 def test_an_untrained_model_predicts_about_the_mean_whatever_its_embeddings_are() -> None:
     for sd, kind in itertools.product((0.02, 0.1), ("hyper_sagnn", "factorisation", "both")):
         config = SetOperatorConfig(
-            operator="both", local_kind=kind, embedding_sd=sd, metabolism=False, layers=1, cross_relation="mean"
+            operator="both", local_kind=kind, embedding_std=sd, metabolism=False, layers=1, cross_relation="mean"
         )
         torch.manual_seed(0)
         model = make_model(config, nine_network_cell(500), 1)
@@ -272,4 +272,4 @@ def test_only_an_operator_that_pools_gives_an_embedding() -> None:
     for operator, deletions in itertools.product(OPERATORS, (0, 2)):
         model = make(nine_network_cell(6), operator=operator, metabolism=False)
         embedding = model(GenotypeBatch.from_lists([list(range(deletions))])).embedding
-        assert ("embedding" in model.config.gives()) == (embedding is not None)
+        assert ("embedding" in model.config.provides()) == (embedding is not None)

@@ -19,7 +19,14 @@ from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.vocabulary import NameReport
 from dglcell.losses.build import make_loss
-from dglcell.losses.config import BceConfig, IcConfig, LossConfig, MaskedConfig, MleDistSupcrConfig, MleWassSupcrConfig
+from dglcell.losses.config import (
+    BceConfig,
+    LossConfig,
+    MaskedConfig,
+    MleDistSupcrConfig,
+    MleWassSupcrConfig,
+    MseDistSupcrConfig,
+)
 from dglcell.models.config import OPERATORS as SET_OPERATORS
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
@@ -144,7 +151,7 @@ def test_a_step_waits_for_nothing_and_takes_as_many_operators_for_any_batch(
         MaskedConfig("huber"),
         MaskedConfig("log_cosh", phenotype_weights=[1.0, 2.0]),
         BceConfig(),
-        IcConfig(),
+        MseDistSupcrConfig(),
         MleDistSupcrConfig(min_samples=4, buffer_size=8),
         MleWassSupcrConfig(supcr=0.1, buffer_size=8),
         MleWassSupcrConfig(p=1, adaptive=False),

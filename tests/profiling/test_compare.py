@@ -33,7 +33,7 @@ BASE = Profile(
     bytes_to_device=0,
     synchronisations=None,
     peak_memory_bytes=2_000_000,
-    choices=None,
+    autotuned=None,
     environment={},
 )
 

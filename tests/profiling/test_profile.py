@@ -126,7 +126,7 @@ def test_a_step_that_takes_much_longer_than_the_others_is_told(full: Profile) ->
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "full"])
 def test_a_mode_runs_its_part_of_a_step(tiny: Tiny, tmp_path: Path, mode: str) -> None:
     # Lightning would neither clip nor accumulate where it takes no steps.
-    found = run(tiny, tmp_path, "trainer.accumulate={0: 2}", "trainer.clip=1.0", mode=mode)
+    found = run(tiny, tmp_path, "trainer.accumulate_grad_batches={0: 2}", "trainer.gradient_clip_val=1.0", mode=mode)
     expected = {"data": set(), "forward": FORWARD, "backward": FORWARD | {"backward"}}[mode]
     assert set(found.per_step()) == expected | {"data", "other"}
     assert sum(found.components.values()) == pytest.approx(found.wall, rel=1e-9)

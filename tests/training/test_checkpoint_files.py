@@ -107,7 +107,7 @@ def test_a_continued_run_reads_its_checkpoint_once(tiny: Tiny, tmp_path: Path, o
     with patch.context() as patched:
         patched.setattr(checkpoint, "read_checkpoint", reading)
         opens.clear()
-        tiny.train(tmp_path, "trainer.epochs=2", "trainer.evaluate=best_loss")
+        tiny.train(tmp_path, "trainer.epochs=2", "trainer.checkpoint=best_loss")
     assert reads.count(run.last) == 1
     # Once to verify and once to load; then it is written anew.
     assert opened(run.checkpoints, opens).count("last.ckpt") == 2

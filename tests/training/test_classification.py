@@ -38,7 +38,7 @@ def screen(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 OPTIONS = (
     "data.phenotypes=[sick]",
-    "trainer.evaluate=best_average_precision",
+    "trainer.checkpoint=best_average_precision",
     "trainer.epochs=6",
     "optimizer.lr=0.02",
 )
@@ -108,7 +108,7 @@ def test_the_best_average_precision_of_numbers_is_refused(tiny: Tiny, tmp_path: 
     with pytest.raises(
         ConfigError, match=r"best_average_precision` is for phenotypes of 0 and 1\n.*\n  do: .*best_loss"
     ):
-        tiny.train(tmp_path, "trainer.evaluate=best_average_precision")
+        tiny.train(tmp_path, "trainer.checkpoint=best_average_precision")
     assert not list(tmp_path.rglob("*.ckpt"))
 
 

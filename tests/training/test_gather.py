@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from dglcell.training.distributed import gather_rows, leave_group
+from dglcell.training.distributed import collect_rows, leave_group
 
 SIZES = (3, 0, 2)
 
@@ -18,7 +18,7 @@ def gather_in_group(rank: int, folder: str) -> None:
     """One process: gathers its rows and saves what it sees."""
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=len(SIZES))
     rows = torch.arange(SIZES[rank] * 2.0).view(-1, 2) + 100 * rank
-    torch.save(gather_rows(rows), f"{folder}/{rank}.pt")
+    torch.save(collect_rows(rows), f"{folder}/{rank}.pt")
     leave_group()
     assert not dist.is_initialized()
 
@@ -33,5 +33,5 @@ def test_ranks_with_different_numbers_of_rows_see_all_of_them(tmp_path: Path) ->
 
 def test_a_single_process_gets_its_own_rows() -> None:
     rows = torch.ones(3, 2)
-    assert gather_rows(rows) is rows
+    assert collect_rows(rows) is rows
     leave_group()

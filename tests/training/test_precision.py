@@ -13,10 +13,10 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation import execution as compiled
-from dglcell.perturbation.choices import Choices
+from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training import autotune
-from dglcell.training.autotune import lightning_precision, settle_execution
+from dglcell.training.autotune import lightning_precision, resolve_execution
 from tests.random_cells import resident_cell
 
 CPU = torch.device("cpu")
@@ -47,8 +47,8 @@ def test_bf16_mixed_of_other_programs_stands_for_differences_in_bfloat16_and_say
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO, logger="dglcell"):
-        choices = settle_execution(Choices("difference"), "bf16-mixed", "false", CPU, 1e12)
-    assert choices.execution(recompute=True).dtype == torch.bfloat16
+        autotuned = resolve_execution(Autotuned("difference"), "bf16-mixed", "false", CPU, 1e12)
+    assert autotuned.execution(recompute=True).dtype == torch.bfloat16
     assert "`trainer.precision: bf16-mixed` stands for `bf16` here" in caplog.text
 
 
@@ -60,26 +60,26 @@ def test_auto_takes_bfloat16_where_it_is_fast_and_layers_are_compiled(
 ) -> None:
     monkeypatch.setattr(autotune, "multiplies_bfloat16_fast", lambda device: fast)
     monkeypatch.setattr(autotune, "compiler_works", lambda: works)
-    execution = settle_execution(Choices("difference"), "auto", "auto", CPU, rows).execution(recompute=True)
+    execution = resolve_execution(Autotuned("difference"), "auto", "auto", CPU, rows).execution(recompute=True)
     assert execution.compile == (works and rows > 1e9)
     assert execution.dtype == (torch.bfloat16 if execution.compile and fast else None)
 
 
 @pytest.mark.parametrize("precision", ["auto", "bf16", "32-true"])
 @pytest.mark.parametrize("compiled", ["auto", "true", "false"])
-@pytest.mark.parametrize("known", [Choices("difference"), Choices("difference", 0.4, {}, "bfloat16", True)])
+@pytest.mark.parametrize("known", [Autotuned("difference"), Autotuned("difference", 0.4, {}, "bfloat16", True)])
 def test_choices_of_another_run_are_what_auto_takes_and_nothing_else(
-    known: Choices, compiled: str, precision: str, monkeypatch: pytest.MonkeyPatch
+    known: Autotuned, compiled: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dglcell.training.autotune.compiler_works", lambda: True)
-    found = settle_execution(known, precision, compiled, CPU, 1e12, pinned=True)
+    found = resolve_execution(known, precision, compiled, CPU, 1e12, pinned=True)
     assert found.compile == (known.compile if compiled == "auto" else compiled == "true")
     assert found.differences == (known.differences if precision == "auto" else {"bf16": "bfloat16"}.get(precision))
 
 
 def test_choices_of_a_run_come_back_with_their_precision() -> None:
-    choices = Choices("difference", 0.4, {}, "bfloat16", True)
-    assert Choices.from_dict(choices.to_dict(), "choices.json") == choices
+    autotuned = Autotuned("difference", 0.4, {}, "bfloat16", True)
+    assert Autotuned.from_dict(autotuned.to_dict(), "autotuned.json") == autotuned
 
 
 @pytest.mark.parametrize("strategy", ["node_mask", "difference"])
@@ -90,7 +90,7 @@ def test_a_model_with_differences_in_bfloat16_trains_as_one_in_float32_does(stra
     for differences in (None, "bfloat16"):
         torch.manual_seed(0)
         model = HeteroCell(cell, HeteroCellConfig(hidden=32, layers=2, metabolism=False, strategy=strategy))
-        model.choices = Choices(strategy, 0.5, {}, differences)
+        model.autotuned = Autotuned(strategy, 0.5, {}, differences)
         prediction = model(strains)
         assert prediction.phenotypes.dtype == torch.float32
         prediction.phenotypes.sum().backward()
@@ -125,7 +125,7 @@ def test_compiled_layers_compute_what_plain_ones_do() -> None:
     for compile_layers in (False, True):
         torch.manual_seed(0)
         model = HeteroCell(cell, HeteroCellConfig(hidden=32, layers=2, metabolism=False)).double()
-        model.choices = Choices("node_mask", 0.5, {}, None, compile_layers)
+        model.autotuned = Autotuned("node_mask", 0.5, {}, None, compile_layers)
         prediction = model(strains)
         prediction.phenotypes.square().sum().backward()
         found.append([prediction.embedding, *(p.grad for p in model.parameters())])

@@ -61,7 +61,7 @@ def test_a_report_without_picture_and_null_models_has_the_model_alone(tiny: Tiny
     result = tiny.train(tmp_path, "trainer.epochs=1")
     assert {row.model for row in result.rows} == {"hetero_cell"}
     assert not result.directory.report.exists()
-    config = tiny.config(tmp_path, "trainer.epochs=1", "plot=false", "trainer.evaluate=last")
+    config = tiny.config(tmp_path, "trainer.epochs=1", "plot=false", "trainer.checkpoint=last")
     again = report(config, result.directory, prepare_run(config, result.directory, "tests", continued=True))
     assert {row.model for row in again} > {"hetero_cell", "training mean"}
     assert json.loads(result.directory.results.read_text())["checkpoint"] == "last.ckpt"

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.training.task import embedding_figures, embedding_sums
+from dglcell.training.task import embedding_metrics, embedding_sums
 
 
 def of_all_pairs(z_SD: np.ndarray) -> dict[str, float]:
@@ -33,7 +33,7 @@ def test_batches_add_up_to_all_pairs(seed: int, n: int, width: int, batch: int) 
     rng = np.random.default_rng(seed)
     z_SD = rng.normal(size=(n, width)) + rng.normal(size=width)
     z_SD[rng.random(n) < 0.2] = 0
-    found = embedding_figures([embedding_sums(part) for part in torch.as_tensor(z_SD).split(batch)])
+    found = embedding_metrics([embedding_sums(part) for part in torch.as_tensor(z_SD).split(batch)])
     assert found == pytest.approx(of_all_pairs(z_SD), abs=1e-9, nan_ok=True)
 
 
@@ -42,7 +42,7 @@ def test_a_collapse_shows() -> None:
     centre, noise = rng.normal(size=16), rng.normal(size=(200, 16))
     spreads, cosines = [], []
     for size in (10.0, 1.0, 0.1, 0.0):
-        found = embedding_figures([embedding_sums(torch.as_tensor(centre + size * noise).float())])
+        found = embedding_metrics([embedding_sums(torch.as_tensor(centre + size * noise).float())])
         spreads.append(found["embedding_spread"])
         cosines.append(found["embedding_cosine"])
     assert spreads == sorted(spreads, reverse=True)
@@ -54,6 +54,6 @@ def test_a_collapse_shows() -> None:
 
 def test_half_precision_is_summed_in_double() -> None:
     z_BD = torch.full((4096, 2), 0.1, dtype=torch.bfloat16)
-    found = embedding_figures([embedding_sums(z_BD)])
+    found = embedding_metrics([embedding_sums(z_BD)])
     assert found["embedding_norm"] == pytest.approx(float(z_BD[0, 0].double()) * math.sqrt(2), rel=1e-12)
     assert found["embedding_spread"] == pytest.approx(0, abs=1e-12)

@@ -121,8 +121,10 @@ def test_a_phenotype_without_training_labels_is_refused(tiny: Tiny, tmp_path: Pa
 
 
 def test_accumulating_two_batches_is_one_batch_of_twice_the_size(tiny: Tiny, tmp_path: Path) -> None:
-    options = ["optimizer.name=SGD", "optimizer.lr=0.001", "trainer.clip=null"]
-    halves = tiny.train(tmp_path / "a", *options, "data.batch_size=60", "trainer.accumulate={0: 2}").directory
+    options = ["optimizer.name=SGD", "optimizer.lr=0.001", "trainer.gradient_clip_val=null"]
+    halves = tiny.train(
+        tmp_path / "a", *options, "data.batch_size=60", "trainer.accumulate_grad_batches={0: 2}"
+    ).directory
     whole = tiny.train(tmp_path / "b", *options, "data.batch_size=120").directory
     assert [row["step"] for row in history(halves)] == [row["step"] for row in history(whole)] == [2, 4]
     for name, weight in weights(whole).items():
@@ -131,7 +133,9 @@ def test_accumulating_two_batches_is_one_batch_of_twice_the_size(tiny: Tiny, tmp
 
 def test_the_whole_schedule_fits_the_steps_that_are_made(tiny: Tiny, tmp_path: Path) -> None:
     options = ["scheduler.name=cosine_restarts", "scheduler.interval=step", "scheduler.min_lr=0.0001"]
-    rows = history(tiny.train(tmp_path, *options, "trainer.accumulate={0: 2, 2: 4}", "trainer.epochs=4").directory)
+    rows = history(
+        tiny.train(tmp_path, *options, "trainer.accumulate_grad_batches={0: 2, 2: 4}", "trainer.epochs=4").directory
+    )
     assert rows[-1]["step"] == count_steps(4, 4, {0: 2, 2: 4}) == 6
     rates = [row["learning_rate"] for row in rows]
     assert rates == sorted(rates, reverse=True)
@@ -155,7 +159,7 @@ def test_clipping_bounds_the_step(tiny: Tiny, tmp_path: Path) -> None:
     start = tiny.train(tmp_path / "start", *options[:1], *options[2:], "optimizer.lr=1e-30").directory
     moved = {}
     for clip in ("0.01", "null"):
-        end = tiny.train(tmp_path / clip, *options, f"trainer.clip={clip}").directory
+        end = tiny.train(tmp_path / clip, *options, f"trainer.gradient_clip_val={clip}").directory
         steps = [(weights(end)[k] - w).square().sum() for k, w in weights(start).items() if k.startswith("model.")]
         moved[clip] = float(torch.stack(steps).sum().sqrt())
     assert moved["0.01"] == pytest.approx(0.01, rel=1e-3)
@@ -171,7 +175,7 @@ def test_every_element_wise_loss_trains(tiny: Tiny, tmp_path: Path, loss: str) -
 
 
 COUPLED = {
-    "ic": ("distribution", "supcr: 0.2"),
+    "mse_dist_supcr": ("distribution", "supcr: 0.2"),
     "mle_dist_supcr": ("distribution", "supcr: 0.2, adaptive: false, min_samples: 0"),
     "mle_wass_supcr": ("wasserstein", "supcr: 0.2, adaptive: false, min_samples: 0, temperature_schedule: none"),
 }
@@ -277,7 +281,7 @@ def test_strategies_give_the_same_losses(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_the_best_checkpoints_are_the_best(tiny: Tiny, tmp_path: Path) -> None:
-    options = ["trainer.epochs=8", "optimizer.lr=0.1", "trainer.evaluate=best_pearson"]
+    options = ["trainer.epochs=8", "optimizer.lr=0.1", "trainer.checkpoint=best_pearson"]
     directory = tiny.train(tmp_path, *options).directory
     rows = history(directory)
     best = {

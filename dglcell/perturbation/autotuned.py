@@ -25,7 +25,7 @@ COMPILED_DENSE_SHARE = 0.25
 
 
 @dataclass(frozen=True)
-class Choices:
+class Autotuned:
     """How the strains' graphs of a cell are computed.
 
     Attributes:
@@ -43,7 +43,7 @@ class Choices:
     compile: bool = False
 
     @classmethod
-    def default(cls, device_type: str) -> Choices:
+    def default(cls, device_type: str) -> Autotuned:
         """Without calibration: on a GPU ``node_mask``, which never waits for the device."""
         return cls("difference" if device_type == "cpu" else "node_mask")
 
@@ -52,7 +52,7 @@ class Choices:
         dtype = None if self.differences is None else getattr(torch, self.differences)
         return Execution(dtype, recompute, self.compile, self.dense_share)
 
-    def for_layers(self, *, compiled: bool, half: bool) -> Choices:
+    def for_layers(self, *, compiled: bool, half: bool) -> Autotuned:
         """The same where layers are compiled or not, and differences are in half precision or not.
 
         Rows of a list run uncompiled, so that lists stop earlier to be worth it where layers are compiled.
@@ -61,7 +61,7 @@ class Choices:
         return replace(self, compile=compiled, differences="bfloat16" if half else None, dense_share=share)
 
     def apply(self, cell: ResidentCell) -> None:
-        """Let ``kernel: auto`` of the cell's relations follow these choices."""
+        """Let ``kernel: auto`` of the cell's relations follow these autotuned."""
         for relation in cell.relations:
             cell[relation].preferred = dict(self.kernels.get("/".join(relation), {}))
 
@@ -70,7 +70,7 @@ class Choices:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any], source: str) -> Choices:
+    def from_dict(cls, content: dict[str, Any], source: str) -> Autotuned:
         """The reverse of ``to_dict``.
 
         Raises:
@@ -87,8 +87,8 @@ class Choices:
             raise CheckpointError(
                 f"'{source}' does not hold choices of strategy and kernels",
                 got=f"{type(error).__name__}: {error}",
-                expected="`strategy`, `dense_share` and `kernels`, as a run writes them to choices.json",
-                do="give the choices.json of a run, or set `model.choices: null` to have them found anew",
+                expected="`strategy`, `dense_share` and `kernels`, as a run writes them to autotuned.json",
+                do="give the autotuned.json of a run, or set `model.autotuned: null` to have them found anew",
             ) from error
 
 

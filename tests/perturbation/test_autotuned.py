@@ -9,7 +9,7 @@ from dglcell.errors import CheckpointError, ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels import spmm as module
 from dglcell.kernels.spmm import choose_kernel
-from dglcell.perturbation.choices import COMPILED_DENSE_SHARE, Choices
+from dglcell.perturbation.autotuned import COMPILED_DENSE_SHARE, Autotuned
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.node_mask import NodeMask
@@ -26,23 +26,23 @@ def cell() -> ResidentCell:
 
 
 def test_choices_survive_a_round_trip() -> None:
-    choices = Choices("difference", 0.7, {"gene/physical/gene": {64: "dgl", 576: "tiled"}})
-    assert Choices.from_dict(choices.to_dict(), "here") == choices
+    autotuned = Autotuned("difference", 0.7, {"gene/physical/gene": {64: "dgl", 576: "tiled"}})
+    assert Autotuned.from_dict(autotuned.to_dict(), "here") == autotuned
 
 
 def test_lists_end_earlier_where_layers_are_compiled() -> None:
-    choices = Choices("difference", 0.7)
-    assert choices.for_layers(compiled=False, half=False).dense_share == 0.7
-    compiled = choices.for_layers(compiled=True, half=True)
+    autotuned = Autotuned("difference", 0.7)
+    assert autotuned.for_layers(compiled=False, half=False).dense_share == 0.7
+    compiled = autotuned.for_layers(compiled=True, half=True)
     assert (compiled.dense_share, compiled.compile, compiled.differences) == (COMPILED_DENSE_SHARE, True, "bfloat16")
-    assert Choices("difference", 0.1).for_layers(compiled=True, half=False).dense_share == 0.1
+    assert Autotuned("difference", 0.1).for_layers(compiled=True, half=False).dense_share == 0.1
 
 
 def test_the_nearest_number_of_columns_counts(cell: ResidentCell) -> None:
-    Choices("difference", 0.7, {"gene/physical/gene": {64: "dgl", 1024: "csr"}}).apply(cell)
+    Autotuned("difference", 0.7, {"gene/physical/gene": {64: "dgl", 1024: "csr"}}).apply(cell)
     kernels = {columns: choose_kernel(cell[PHYSICAL], "cpu", columns) for columns in (1, 64, 255, 257, 10**6)}
     assert kernels == {1: "dgl", 64: "dgl", 255: "dgl", 257: "csr", 10**6: "csr"}
-    Choices("difference").apply(cell)
+    Autotuned("difference").apply(cell)
     assert choose_kernel(cell[PHYSICAL], "cpu", 64) == "tiled"
 
 
@@ -51,7 +51,7 @@ def test_a_product_follows_the_choice(cell: ResidentCell, monkeypatch: pytest.Mo
     chosen = dict.fromkeys(module.KERNELS, lambda edges, x, weighted: used.append("other"))
     chosen["reference"] = lambda edges, x, weighted: used.append("reference")  # type: ignore[assignment,func-returns-value]
     monkeypatch.setattr(module, "KERNELS", chosen)
-    Choices("difference", 0.7, {"gene/physical/gene": {8: "reference"}}).apply(cell)
+    Autotuned("difference", 0.7, {"gene/physical/gene": {8: "reference"}}).apply(cell)
     module.spmm(cell[PHYSICAL], torch.ones(cell[PHYSICAL].num_src, 8))
     assert used == ["reference"]
 
@@ -59,23 +59,23 @@ def test_a_product_follows_the_choice(cell: ResidentCell, monkeypatch: pytest.Mo
 def test_auto_is_the_strategy_chosen(cell: ResidentCell) -> None:
     batch = GenotypeBatch.from_lists([[0], []])
 
-    def engine(strategy: str, choices: Choices | None = None) -> Engine:
-        return perturb(cell, batch, strategy, choices=choices).engine
+    def engine(strategy: str, autotuned: Autotuned | None = None) -> Engine:
+        return perturb(cell, batch, strategy, autotuned=autotuned).engine
 
     assert isinstance(engine("auto"), Difference)
-    assert type(engine("auto", Choices("node_mask"))) is NodeMask
-    chosen = engine("auto", Choices("difference", dense_share=0.4))
+    assert type(engine("auto", Autotuned("node_mask"))) is NodeMask
+    chosen = engine("auto", Autotuned("difference", dense_share=0.4))
     assert isinstance(chosen, Difference)
     assert chosen.execution.dense_share == 0.4
-    assert Choices.default("cuda").strategy == "node_mask"
-    assert type(engine("node_mask", Choices("difference"))) is NodeMask, "pinned"
+    assert Autotuned.default("cuda").strategy == "node_mask"
+    assert type(engine("node_mask", Autotuned("difference"))) is NodeMask, "pinned"
 
 
 def test_what_is_no_choice_is_refused() -> None:
     with pytest.raises(
         CheckpointError, match=r"'x.json' does not hold choices of strategy and kernels\n  got:      Key"
     ):
-        Choices.from_dict({"strategy": "difference"}, "x.json")
+        Autotuned.from_dict({"strategy": "difference"}, "x.json")
 
 
 def test_an_unknown_strategy_names_auto_too(cell: ResidentCell) -> None:

@@ -1,4 +1,4 @@
-"""Processes that all start at once, as SLURM and torchrun start them, compute by the same choices."""
+"""Processes that all start at once, as SLURM and torchrun start them, compute by the same autotuned."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ else:
     data.number = schedule.total
     restrict(task, "full", recorder)
     run_steps(trainer, task, data, profiler)
-print(task.model.choices, [task.model.cell[relation].preferred for relation in task.model.cell.relations])
+print(task.model.autotuned, [task.model.cell[relation].preferred for relation in task.model.cell.relations])
 """
 
 
@@ -86,7 +86,7 @@ def free_port() -> Iterator[int]:
 def test_choices_that_a_dead_run_left_are_read_by_no_rank(tiny: Tiny, tmp_path: Path, what: str) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / "choices.json").write_text(json.dumps(STALE))
+    (folder / "autotuned.json").write_text(json.dumps(STALE))
     arguments = (what, folder, tiny.file, *tiny.overrides(tmp_path, *DDP, *AUTO))
     with free_port() as port:
         # The second rank is ready before the first one has written anything.
