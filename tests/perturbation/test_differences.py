@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dglcell.nn.blocks import ACTIVATIONS, NORMS, make_activation, make_norm, mlp
 from dglcell.nn.config import CrossRelation
+from dglcell.nn.cross_relation import make_mixer
 from dglcell.nn.convolutions import GINConv
 from dglcell.perturbation.differences import LINEAR, RULES, PerturbedTensor, share_changes
 
@@ -259,7 +260,7 @@ class Function(nn.Module):
 
 
 def mixer(how: str) -> nn.Module:
-    made = CrossRelation(how, norm="layer").mixer(3, 32)
+    made = make_mixer(CrossRelation(how, norm="layer"), 3, 32)
     assert made is not None
     return made
 
