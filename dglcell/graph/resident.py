@@ -124,7 +124,7 @@ class ResidentRelation(nn.Module):
 
     @property
     def num_edges(self) -> int:
-        """E."""
+        """The number of edges, E."""
         return len(self.src)
 
     @property

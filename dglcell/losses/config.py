@@ -66,7 +66,6 @@ class WeightedConfig(LossConfig):
             )
 
     def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
-        """See ``LossConfig.check_labels``."""
         super().check_labels(labels_ST, phenotypes)
         if self.phenotype_weights is not None and len(self.phenotype_weights) != len(phenotypes):
             raise ConfigError(
@@ -90,11 +89,9 @@ class BceConfig(WeightedConfig):
     name: str = "bce"
 
     def predicts_logits(self) -> bool:
-        """See ``LossConfig.predicts_logits``."""
         return True
 
     def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
-        """See ``LossConfig.check_labels``."""
         super().check_labels(labels_ST, phenotypes)
         for name, labels_S in zip(phenotypes, labels_ST.unbind(1), strict=True):
             labels_S = labels_S[~labels_S.isnan()]
@@ -150,7 +147,6 @@ class CoupledConfig(WeightedConfig, ABC):
             )
 
     def needs(self) -> frozenset[str]:
-        """See ``LossConfig.needs``."""
         return frozenset({"embedding"} if self.supcr > 0 else ())
 
     @property
@@ -208,14 +204,12 @@ class DistributionConfig(CoupledConfig):
     bandwidth: float = 0.5  # of the labels' density, in their standard deviations
 
     def validate(self) -> None:
-        """See ``CoupledConfig.validate``."""
         super().validate()
         if not 0 < self.bandwidth < math.inf:
             raise ConfigError("`loss.bandwidth` must be positive", got=self.bandwidth, expected="e.g. 0.5")
 
     @property
     def distance_key(self) -> str:
-        """See ``CoupledConfig.distance_key``."""
         return "distribution"
 
 
@@ -249,14 +243,12 @@ class MleWassSupcrConfig(BufferedConfig):
     p: int = 2  # its order: 1, or 2 for half the squared distance
 
     def validate(self) -> None:
-        """See ``BufferedConfig.validate``."""
         super().validate()
         if self.p not in ORDERS:
             raise ConfigError("`loss.p` is no order of the distance", got=self.p, expected="1 or 2")
 
     @property
     def distance_key(self) -> str:
-        """See ``CoupledConfig.distance_key``."""
         return "wasserstein"
 
 
@@ -289,7 +281,6 @@ class DangoLossConfig(LossConfig):
             raise ConfigError("`loss.final_alpha` is no share", got=self.final_alpha, expected="0 to 1, or null")
 
     def needs(self) -> frozenset[str]:
-        """See ``LossConfig.needs``."""
         return frozenset({"reconstruction"})
 
     def alpha(self, epoch: int) -> float:

@@ -138,15 +138,12 @@ class EncoderConfig(ModelConfig):
         check_activation(self.activation)
 
     def provides(self) -> frozenset[str]:
-        """See ``ModelConfig.provides``."""
         return frozenset({"embedding"})
 
     def uses_metabolism(self) -> bool:
-        """See ``ModelConfig.uses_metabolism``."""
         return self.metabolism
 
     def needs_relations(self) -> bool:
-        """See ``ModelConfig.needs_relations``."""
         return self.layers > 0
 
     def combination_of_relations(self) -> CrossRelation:
@@ -228,11 +225,9 @@ class HeteroCellConfig(EncoderConfig):
         self._validate_local_head()
 
     def is_autotuned(self) -> bool:
-        """See ``ModelConfig.is_autotuned``."""
         return True
 
     def about(self) -> str:
-        """See ``ModelConfig.about``."""
         return f"{self.name}, {self.strategy}"
 
     def _validate_local_head(self) -> None:
@@ -286,11 +281,9 @@ class SetOperatorConfig(EncoderConfig):
             )
 
     def provides(self) -> frozenset[str]:
-        """See ``ModelConfig.provides``."""
         return frozenset() if self.operator == "local" else super().provides()
 
     def about(self) -> str:
-        """See ``ModelConfig.about``."""
         return f"{self.name}, {self.operator}"
 
 
@@ -365,11 +358,9 @@ class DangoConfig(ModelConfig):
             )
 
     def provides(self) -> frozenset[str]:
-        """See ``ModelConfig.provides``."""
         return frozenset({"reconstruction"} if self.reconstruction else ())
 
     def requires(self) -> dict[str, str]:
-        """See ``ModelConfig.requires``."""
         return {"reconstruction": "`loss.name: dango`, or `model.reconstruction: false`"} if self.reconstruction else {}
 
 

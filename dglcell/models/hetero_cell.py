@@ -81,7 +81,6 @@ class HeteroCell(PerturbedModel):
             self.local_head.start_at_the_mean()
 
     def choose(self, autotuned: Autotuned) -> None:
-        """See ``PerturbedModel.choose``."""
         self.autotuned = autotuned
         autotuned.apply(self.cell)
         self._base_cache.forget()
@@ -118,7 +117,6 @@ class HeteroCell(PerturbedModel):
 
     @property
     def shares_deletions(self) -> bool:
-        """See ``StrainModel.shares_deletions``: as far as the strategy ``difference`` is taken."""
         strategy = self.config.strategy
         return (self._autotuned().strategy if strategy == "auto" else strategy) == "difference"
 
@@ -157,7 +155,6 @@ class HeteroCell(PerturbedModel):
         return first + rest, states.base_NH
 
     def relation_weights(self) -> list[RelationWeights]:
-        """See ``CellEncoder.relation_weights``."""
         return self.encoder.relation_weights()
 
     def _pool(self, node_type: str, states: States, kept: Kept) -> Pooled:

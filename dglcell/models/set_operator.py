@@ -149,7 +149,6 @@ class SetOperator(StrainModel):
         return Prediction(phenotypes, difference, parts, gates)
 
     def relation_weights(self) -> list[RelationWeights]:
-        """See ``CellEncoder.relation_weights``."""
         return self.encoder.relation_weights()
 
     def _difference(self, x_NH: Tensor, genotypes: GenotypeBatch, genes_BK: Tensor, present_BK: Tensor) -> Tensor:

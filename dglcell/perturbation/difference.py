@@ -38,7 +38,6 @@ class Difference(NodeMask):
     """
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
-        """See ``PerturbedCell.aggregate``."""
         assert isinstance(states, DifferenceStates)
         base_MH = self.base_sums(relation, states)
         if states.delta is not None and states.index is None:

@@ -42,15 +42,13 @@ class EdgeMask:
 
     @property
     def num_strains(self) -> int:
-        """B."""
+        """The number of strains, B."""
         return next(iter(self.keep.values())).shape[1] - 1
 
     def start(self, x_NH: Tensor) -> WholeStates:
-        """See ``PerturbedCell.start``."""
         return WholeStates(x_NH.unsqueeze(1), self.num_strains)
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
-        """See ``PerturbedCell.aggregate``."""
         assert isinstance(states, WholeStates)
         return WholeStates(self._aggregated(relation, states.columns, reduce), self.num_strains)
 
@@ -77,7 +75,6 @@ class EdgeMask:
         return y_MCH
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
-        """See ``PerturbedCell.attend``."""
         assert isinstance(keys, WholeStates)
         assert isinstance(queries, WholeStates)
         edges, key_NCH, query_MCH = self.cell[relation], keys.columns, queries.columns

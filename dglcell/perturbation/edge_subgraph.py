@@ -39,7 +39,6 @@ class EdgeSubgraph:
         self.num_strains = columns - 1
 
     def start(self, x_NH: Tensor) -> WholeStates:
-        """See ``PerturbedCell.start``."""
         return WholeStates(x_NH.unsqueeze(1), self.num_strains)
 
     def _reduced(self, wild_type: DGLGraph, strain: int) -> DGLGraph:
@@ -65,7 +64,6 @@ class EdgeSubgraph:
         return alive.nonzero().squeeze(1)
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
-        """See ``PerturbedCell.aggregate``."""
         assert isinstance(states, WholeStates)
         columns = states.columns.unbind(1)
         rows = [self._one(graph[relation], x_NH, reduce) for graph, x_NH in zip(self.graphs, columns, strict=True)]
@@ -87,7 +85,6 @@ class EdgeSubgraph:
             return graph.dstdata["y"]
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
-        """See ``PerturbedCell.attend``."""
         check_weights_matter(self.perturbations.get(relation), relation, score)
         assert isinstance(keys, WholeStates)
         assert isinstance(queries, WholeStates)

@@ -55,7 +55,7 @@ class GenotypeBatch:
 
     @property
     def num_strains(self) -> int:
-        """B."""
+        """The number of strains, B."""
         return len(self.offsets) - 1
 
     @property

@@ -42,15 +42,13 @@ class NodeMask:
 
     @property
     def num_strains(self) -> int:
-        """B."""
+        """The number of strains, B."""
         return next(iter(self.kept.values())).strains_NB.shape[1]
 
     def start(self, x_NH: Tensor) -> DifferenceStates:
-        """See ``PerturbedCell.start``."""
         return DifferenceStates(x_NH, None, None, self.num_strains, self.execution, self.kept_pass)
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
-        """See ``PerturbedCell.aggregate``."""
         assert isinstance(states, DifferenceStates)
         base_MH = self.base_sums(relation, states)
         return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
@@ -97,7 +95,6 @@ class NodeMask:
         return self._degrees[relation]
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
-        """See ``PerturbedCell.attend``."""
         assert isinstance(keys, DifferenceStates)
         assert isinstance(queries, DifferenceStates)
         base_MH = self.base_attention(relation, keys, queries, score)

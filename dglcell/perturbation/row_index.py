@@ -24,12 +24,12 @@ class RowIndex:
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """The number of nodes, N."""
         return self.mask_NB.shape[0]
 
     @property
     def num_strains(self) -> int:
-        """B."""
+        """The number of strains, B."""
         return self.mask_NB.shape[1]
 
     @cached_property

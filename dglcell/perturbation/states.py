@@ -139,7 +139,6 @@ class WholeStates(States):
 
     @property
     def base_NH(self) -> Tensor:
-        """See ``States.base_NH``."""
         return self.x_NCH[:, 0]
 
     @property
@@ -148,15 +147,12 @@ class WholeStates(States):
         return self.x_NCH.expand(-1, 1 + self.num_strains, -1)
 
     def whole(self) -> Tensor:
-        """See ``States.whole``."""
         return self.columns[:, 1:]
 
     def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
-        """See ``States.rows``."""
         return self.columns[nodes, strains + 1]
 
     def pool(self, gate: States, kept: Kept) -> Pooled:
-        """See ``States.pool``."""
         assert isinstance(gate, WholeStates)
         keep_NC = torch.cat([kept.base_N1, kept.strains_NB], dim=1)
         logits_NC = gate.columns.squeeze(-1).masked_fill(~keep_NC, torch.finfo(gate.x_NCH.dtype).min)
@@ -165,7 +161,6 @@ class WholeStates(States):
         return Pooled(pooled_CH[:1], pooled_CH[1:] - pooled_CH[:1])
 
     def sum(self, addends: Sequence[Addend]) -> States:
-        """See ``States.sum``."""
         states = [state for _, arguments in addends for state in arguments]
         shared = all(isinstance(state, WholeStates) and state.x_NCH.shape[1] == 1 for state in states)
         total: Tensor | None = None
@@ -206,7 +201,6 @@ class DifferenceStates(States):
 
     @property
     def base_NH(self) -> Tensor:
-        """See ``States.base_NH``."""
         return self._base_NH
 
     @property
@@ -240,11 +234,9 @@ class DifferenceStates(States):
         return take_rows(self.delta, positions.clamp(min=0)) * (positions >= 0).unsqueeze(1)
 
     def whole(self) -> Tensor:
-        """See ``States.whole``."""
         return self.base_NH.unsqueeze(1) + self.dense()
 
     def rows(self, nodes: Tensor, strains: Tensor) -> Tensor:
-        """See ``States.rows``."""
         base = self.base_NH[nodes]
         if self.delta is None:
             return base

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from dglcell.nn.blocks import ACTIVATIONS, NORMS, make_activation, make_norm, mlp
 from dglcell.nn.config import CrossRelation
-from dglcell.nn.cross_relation import make_mixer
 from dglcell.nn.convolutions import GINConv
+from dglcell.nn.cross_relation import make_mixer
 from dglcell.perturbation.differences import LINEAR, RULES, PerturbedTensor, share_changes
 
 WIDTH = 4

@@ -47,7 +47,7 @@ class CountingStream(io.RawIOBase):
         self.lines = 0
 
     def readable(self) -> bool:
-        """Yes."""
+        """The stream can be read."""
         return True
 
     def read(self, size: int = -1) -> bytes:
