@@ -8,26 +8,18 @@ from torch import Tensor
 from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.perturbation.attention import Score
-from dglcell.perturbation.edge_perturbation import (
-    CORRECTED_SHARE,
-    EdgeChanges,
-    EdgePerturbations,
-    check_weights_matter,
-    corrected_aggregate,
-)
+from dglcell.perturbation.edge_perturbation import EdgeChanges, EdgePerturbations, check_weights_matter
 from dglcell.perturbation.states import States, WholeStates
 
 
 class EdgeMask:
     """Masked weights [E, B, 1] in ``edata``, messages ``u_mul_e``: any edge of any strain can have its own weight.
 
-    States are whole, C = 1 + B columns with the wild type first. Where edge perturbations are given and few
-    (``CORRECTED_SHARE``), sums and means are computed without [E, C] tensors. Attention takes [E, C, H].
+    States are whole, C = 1 + B columns with the wild type first.
 
     Args:
         cell: the cell graph.
         keep: node type → [N, C] bool.
-        kernel: of sparse products.
         perturbations: of single edges, with the wild type in front; optional.
     """
 
@@ -35,10 +27,9 @@ class EdgeMask:
         self,
         cell: ResidentCell,
         keep: dict[str, Tensor],
-        kernel: str = "auto",
         perturbations: EdgePerturbations | None = None,
     ) -> None:
-        self.cell, self.keep, self.kernel, self.perturbations = cell, keep, kernel, perturbations
+        self.cell, self.keep, self.perturbations = cell, keep, perturbations
 
     @property
     def num_strains(self) -> int:
@@ -56,10 +47,6 @@ class EdgeMask:
         edges = self.cell[relation]
         if edges.num_edges == 0:
             return x_NCH.new_zeros(edges.num_dst, *x_NCH.shape[1:])
-        changes = self._changes(relation)
-        if self.perturbations and len(changes or ()) <= CORRECTED_SHARE * edges.num_edges * x_NCH.shape[1]:
-            ends = self.keep[relation[0]], self.keep[relation[2]]
-            return corrected_aggregate(edges, ends, changes, x_NCH, reduce, self.kernel)
         alive_EC, weight_EC = self._edge_data(relation, x_NCH.dtype)
         graph = edges.dgl_graph
         fn = import_dgl().function

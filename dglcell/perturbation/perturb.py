@@ -145,8 +145,7 @@ def perturb(
         genotypes: B strains on the same device. ``difference`` and ``node_mask`` take the strain of their ``shared``
             genes as the base.
         strategy: one of ``STRATEGIES``, or ``auto``.
-        kernel: how ``node_mask`` and ``difference``, and ``edge_mask`` with ``edges``, compute their products, see
-            ``dglcell.kernels.spmm``.
+        kernel: how ``node_mask`` and ``difference`` compute their products, see ``dglcell.kernels.spmm``.
         edges: changed edges of the same strains; optional.
         autotuned: what ``auto`` takes; the device's defaults where None. With ``edges`` it takes ``edge_mask``.
         execution: how ``node_mask`` and ``difference`` compute rows.
@@ -171,7 +170,7 @@ def perturb(
         changed = None if edges is None else edges.with_wild_type()
         if strategy == "edge_subgraph":
             return PerturbedCell(EdgeSubgraph(cell, columns, changed), kept)
-        return PerturbedCell(EdgeMask(cell, columns, kernel, changed), kept)
+        return PerturbedCell(EdgeMask(cell, columns, changed), kept)
     base = keep_masks(cell, genotypes.of_shared())
     kept = {t: Kept(base[t], mask) for t, mask in keep.items()}
     execution = execution or Execution(dense_share=autotuned.dense_share)
