@@ -1,24 +1,32 @@
+"""How strains are divided into parts."""
+
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data.config import TEST, TRAIN, VALIDATION
+from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION
 from dglcell.data.partition import (
     Bins,
     Parts,
     fill,
+    gene_disjoint_parts,
+    gene_fold_parts,
     gene_set_keys,
+    held_out_gene_parts,
     pair_disjoint_parts,
     query_pair_keys,
     random_parts,
     shuffled,
+    stratified_parts,
 )
 from dglcell.data.table import StrainTable
+from dglcell.errors import DataError
 from tests.data.strain_tables import (
     FRACTIONS,
     fractions,
@@ -200,3 +208,279 @@ def test_a_part_depends_on_the_strain_and_the_seed_not_on_the_order_of_rows(kind
 def test_wild_type_rows_are_training(kind: str) -> None:
     table = table_of([[], []])
     assert make(kind, table, 0).tolist() == [TRAIN, TRAIN]
+
+
+# The stratified split: its shares in every number of deletions and for every phenotype.
+
+
+STRATIFIED_FRACTIONS = (0.8, 0.1, 0.1)
+STRATIFIED_BINS = Bins.of_fractions(STRATIFIED_FRACTIONS)
+
+
+def with_phenotypes(table: StrainTable, seed: int, present: tuple[float, ...]) -> StrainTable:
+    """The table with phenotypes of which these shares are measured."""
+    rng = np.random.default_rng(seed)
+    columns = {
+        f"p{i}": np.where(rng.random(len(table)) < share, 1.0, np.nan).astype(np.float32)
+        for i, share in enumerate(present)
+    }
+    return replace(table, phenotypes=columns, units={}, p_values={}, sds={})
+
+
+stratified_tables = st.builds(
+    with_phenotypes,
+    st.builds(
+        random_table, strains=st.integers(1, 200), genes=st.just(60), deletions=st.sampled_from([(0, 3), (3, 3)])
+    ),
+    st.integers(0, 100),
+    st.sampled_from([(1.0,), (0.5, 0.5), (0.9, 0.3, 0.05), (0.0, 0.7)]),
+)
+bins = st.sampled_from([STRATIFIED_BINS, Bins.of_fractions((0.5, 0.3, 0.2)), Bins.of_folds(5, 2)])
+
+
+def shares_of_parts(bins: Bins) -> np.ndarray:
+    """[3] of training, validation and test."""
+    return np.array([sum(s for s, p in zip(bins.shares, bins.parts, strict=True) if p == part) for part in range(3)])
+
+
+@settings(max_examples=150)
+@given(table=stratified_tables, bins=bins, seed=st.integers(0, 100))
+def test_every_stratum_is_divided_as_its_shares_say(table: StrainTable, bins: Bins, seed: int) -> None:
+    parts = stratified_parts(table, bins, seed)
+    groups: dict[frozenset[str], int] = {}
+    measured: dict[frozenset[str], np.ndarray] = defaultdict(lambda: np.zeros(len(table.phenotypes), bool))
+    present = ~np.isnan(np.stack(list(table.phenotypes.values()), axis=1))
+    for strain, part, row in zip(gene_lists(table), parts, present, strict=True):
+        assert groups.setdefault(frozenset(strain), int(part)) == part
+        measured[frozenset(strain)] = measured[frozenset(strain)] | row
+    strata: dict[tuple[int, bytes], Counter[int]] = defaultdict(Counter)
+    for genes, part in groups.items():
+        strata[len(genes), measured[genes].tobytes()][part] += 1
+    merged = max(Counter(bins.parts).values())
+    for counts in strata.values():
+        found = np.array([counts[part] for part in range(3)])
+        assert abs(found - shares_of_parts(bins) * counts.total()).max() < merged
+
+
+def test_rare_strata_together_have_the_shares_too() -> None:
+    # A hundred strata of one strain each: numbers of deletions by patterns of six phenotypes.
+    strains = [[f"G{j:02d}" for j in range(1 + i % 4)] + [f"X{i}"] for i in range(100)]
+    table = table_of(strains)
+    bits = {f"p{b}": np.where((np.arange(100) // 4 + 1) >> b & 1, 1.0, np.nan).astype(np.float32) for b in range(5)}
+    parts = stratified_parts(replace(table, phenotypes=bits, units={}), STRATIFIED_BINS, 0)
+    for key in [*(table.num_deletions == n for n in range(2, 6)), *(~np.isnan(b) for b in bits.values())]:
+        found = np.bincount(parts[key], minlength=3)
+        assert abs(found - np.array(STRATIFIED_FRACTIONS) * key.sum()).max() <= 3, found
+    np.testing.assert_allclose(np.bincount(parts), (80, 10, 10), atol=3)
+
+
+def test_a_phenotype_of_few_strains_reaches_every_part() -> None:
+    table = random_table(3000, 300, (2, 4))
+    rare = np.full(3000, np.nan, np.float32)
+    rare[np.random.default_rng(0).choice(3000, 40, replace=False)] = 1.0
+    both = replace(table, phenotypes={**table.phenotypes, "rare": rare})
+    parts = stratified_parts(both, STRATIFIED_BINS, 1)
+    found = np.bincount(parts[~np.isnan(rare)], minlength=3)
+    np.testing.assert_allclose(found, (32, 4, 4), atol=1)
+    for number in (2, 3, 4):
+        level = parts[table.num_deletions == number]
+        np.testing.assert_allclose(np.bincount(level) / len(level), STRATIFIED_FRACTIONS, atol=0.01)
+
+
+@pytest.mark.parametrize("bins", [STRATIFIED_BINS, Bins.of_folds(5, 0)])
+def test_a_stratified_part_depends_on_the_strain_and_the_seed_not_on_the_order_of_rows(bins: Bins) -> None:
+    table = random_table(1500, 300, (1, 3))
+    parts = stratified_parts(table, bins, 5)
+    np.testing.assert_array_equal(stratified_parts(table, bins, 5), parts)
+    assert (stratified_parts(table, bins, 6) != parts).mean() > 0.1
+    moved, order = shuffled_rows(table)
+    np.testing.assert_array_equal(stratified_parts(moved, bins, 5), parts[order])
+
+
+# Splits by gene: which genes training never saw.
+
+
+REST = Bins.of_training((0.72, 0.18, 0.1))
+
+
+def genes_by_part(table: StrainTable, parts: Parts) -> dict[int, set[str]]:
+    genes = defaultdict(set)
+    for strain, part in zip(gene_lists(table), parts, strict=True):
+        genes[int(part)].update(strain)
+    return genes
+
+
+@settings(max_examples=200)
+@given(table=tables, fractions=fractions, seed=seeds)
+def test_no_test_gene_occurs_in_training_under_any(table: StrainTable, fractions: tuple[float, ...], seed: int) -> None:
+    parts = gene_disjoint_parts(table, fractions, seed, "any")
+    genes = genes_by_part(table, parts)
+    seen, chosen = genes[TRAIN], genes[TRAIN] | genes[VALIDATION]
+    for strain, part in zip(gene_lists(table), parts, strict=True):
+        assert part in (TRAIN, VALIDATION, TEST)
+        if part == VALIDATION:
+            assert not seen.issuperset(strain)
+        if part == TEST:
+            assert not chosen.issuperset(strain)
+
+
+@settings(max_examples=200)
+@given(table=tables, fractions=fractions, seed=seeds)
+def test_no_gene_is_in_two_parts_under_all(table: StrainTable, fractions: tuple[float, ...], seed: int) -> None:
+    parts = gene_disjoint_parts(table, fractions, seed, "all")
+    genes = genes_by_part(table, parts)
+    assert not genes[TRAIN] & genes[VALIDATION]
+    assert not genes[TRAIN] & genes[TEST]
+    assert not genes[VALIDATION] & genes[TEST]
+    homes = {gene: part for part in (TRAIN, VALIDATION, TEST) for gene in genes[part]}
+    for strain, part in zip(gene_lists(table), parts, strict=True):
+        if part == UNUSED and all(gene in homes for gene in strain):
+            assert len({homes[gene] for gene in strain}) > 1
+        if len(strain) == 1:
+            assert part != UNUSED
+
+
+def test_gene_disjoint_meets_its_fractions() -> None:
+    table = triples(20_000, genes=600)
+    np.testing.assert_allclose(shares(gene_disjoint_parts(table, FRACTIONS, 0, "any")), FRACTIONS, atol=0.005)
+    parts = gene_disjoint_parts(table, (0.5, 0.3, 0.2), 0, "all")
+    genes = genes_by_part(table, parts)
+    np.testing.assert_allclose([len(genes[part]) / 600 for part in range(3)], (0.5, 0.3, 0.2), atol=0.01)
+    assert (parts == UNUSED).mean() == pytest.approx(1 - 0.5**3 - 0.3**3 - 0.2**3, abs=0.01)
+
+
+def test_a_gene_of_many_strains_is_a_training_gene() -> None:
+    strains = [["HUB", f"X{i:03d}"] for i in range(300)] + [[f"C{i:03d}", f"D{i:03d}"] for i in range(700)]
+    table = table_of(strains)
+    for seed in range(20):
+        parts = gene_disjoint_parts(table, FRACTIONS, seed, "any")
+        assert "HUB" in genes_by_part(table, parts)[TRAIN]
+        np.testing.assert_allclose(shares(parts), FRACTIONS, atol=2e-3)
+
+
+def test_genes_that_no_strain_deletes_do_not_matter() -> None:
+    table = triples(2000, genes=300)
+    padded = replace(table, names=table.names + tuple(f"unused{i}" for i in range(1000)))
+    for rule in ("any", "all"):
+        np.testing.assert_array_equal(
+            gene_disjoint_parts(padded, (0.4, 0.3, 0.3), 1, rule),
+            gene_disjoint_parts(table, (0.4, 0.3, 0.3), 1, rule),
+        )
+
+
+@settings(max_examples=200)
+@given(table=tables, folds=st.integers(3, 5), seed=seeds)
+def test_folds_under_any_hold_out_genes_and_test_each_strain_once(table: StrainTable, folds: int, seed: int) -> None:
+    tested = np.zeros(len(table), np.int64)
+    for fold in range(folds):
+        parts = gene_fold_parts(table, folds, fold, seed, "any")
+        tested += parts == TEST
+        genes = genes_by_part(table, parts)
+        for strain, part in zip(gene_lists(table), parts, strict=True):
+            if part == VALIDATION:
+                assert not genes[TRAIN].issuperset(strain)
+            if part == TEST:
+                assert not (genes[TRAIN] | genes[VALIDATION]).issuperset(strain)
+            if not strain:
+                assert part == TRAIN
+    np.testing.assert_array_equal(tested, table.num_deletions > 0)
+
+
+@settings(max_examples=200)
+@given(table=tables, folds=st.integers(3, 5), seed=seeds)
+def test_folds_under_all_share_no_gene_and_test_no_strain_twice(table: StrainTable, folds: int, seed: int) -> None:
+    tested, test_genes = np.zeros(len(table), np.int64), []
+    for fold in range(folds):
+        parts = gene_fold_parts(table, folds, fold, seed, "all")
+        tested += parts == TEST
+        genes = genes_by_part(table, parts)
+        assert not genes[TRAIN] & genes[VALIDATION]
+        assert not (genes[TRAIN] | genes[VALIDATION]) & genes[TEST]
+        test_genes += sorted(genes[TEST])
+    assert tested.max(initial=0) <= 1
+    assert (tested[table.num_deletions == 1] == 1).all()
+    assert len(test_genes) == len(set(test_genes))
+
+
+def test_folds_of_genes_are_equal_and_a_third_of_pairs_train() -> None:
+    table = random_table(20_000, 400, (2, 2))
+    for fold in range(5):
+        parts = gene_fold_parts(table, 5, fold, 0, "any")
+        assert (parts == TRAIN).mean() == pytest.approx(0.36, abs=0.02)
+        assert (parts == TEST).mean() == pytest.approx(0.2, abs=0.02)
+        assert len(genes_by_part(table, parts)[TRAIN]) == 240
+
+
+@settings(max_examples=200)
+@given(
+    table=tables,
+    seed=seeds,
+    test_genes=st.integers(1, 4),
+    by_deletions=st.booleans(),
+    rule=st.sampled_from(["any", "all"]),
+)
+def test_gene_splits_are_those_of_dango(
+    table: StrainTable, seed: int, test_genes: int, by_deletions: bool, rule: str
+) -> None:
+    occurring = set().union(*gene_lists(table))
+    if test_genes >= len(occurring):
+        with pytest.raises(DataError, match=r"leaves no gene for training\n.*test genes of \d"):
+            held_out_gene_parts(table, REST, seed, test_genes, rule, by_deletions)
+        return
+    parts = held_out_gene_parts(table, REST, seed, test_genes, rule, by_deletions)
+    # The genes of training and validation are known to be none of the drawn; find the drawn by the one rule that
+    # says most of them, then check every strain by DANGO's definition.
+    drawn = occurring - genes_by_part(table, held_out_gene_parts(table, REST, seed, test_genes, "any", True))[TRAIN]
+    rest = genes_by_part(table, parts)
+    drawn -= rest[TRAIN] | rest[VALIDATION]
+    for strain, part in zip(gene_lists(table), parts, strict=True):
+        held = len(drawn & set(strain))
+        if part == TEST:
+            assert held >= 1 if rule == "any" else held == len(strain) > 0
+        elif part == UNUSED:
+            assert rule == "all"
+            assert held > 0
+        else:
+            assert held == 0
+
+
+def test_gene_splits_draw_as_many_genes_as_asked_and_divide_the_rest() -> None:
+    table = triples(20_000, genes=300)
+    first = held_out_gene_parts(table, REST, 0, 40, "any", True)
+    second = held_out_gene_parts(table, REST, 0, 40, "all", True)
+    for parts in (first, second):
+        genes = genes_by_part(table, parts)
+        assert len(genes[TRAIN] | genes[VALIDATION]) == 260
+        assert (parts == VALIDATION).sum() / (parts <= VALIDATION).sum() == pytest.approx(0.2, abs=1e-3)
+        assert genes[TRAIN] == genes[VALIDATION]
+    np.testing.assert_array_equal(first <= VALIDATION, second <= VALIDATION)
+    assert (first == TEST).mean() == pytest.approx(1 - (260 / 300) ** 3, abs=0.02)
+    assert 0 < (second == TEST).sum() < (second == UNUSED).sum()
+    assert len(genes_by_part(table, second)[TEST]) <= 40
+
+
+def make_gene_parts(kind: str, table: StrainTable, seed: int) -> Parts:
+    if kind.startswith("fold"):
+        return gene_fold_parts(table, 5, 2, seed, kind.split()[1])
+    if kind.startswith("split"):
+        return held_out_gene_parts(table, REST, seed, 30, kind.split()[1], True)
+    return gene_disjoint_parts(table, FRACTIONS, seed, kind)
+
+
+KINDS = ["any", "all", "fold any", "fold all", "split any", "split all"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_part_of_genes_depends_on_the_strain_and_the_seed_not_on_the_order_of_rows(kind: str) -> None:
+    table = triples(2000, genes=100)
+    parts = make_gene_parts(kind, table, 5)
+    np.testing.assert_array_equal(make_gene_parts(kind, table, 5), parts)
+    assert (make_gene_parts(kind, table, 6) != parts).mean() > 0.02
+    moved, order = shuffled_rows(table)
+    np.testing.assert_array_equal(make_gene_parts(kind, moved, 5), parts[order])
+
+
+@pytest.mark.parametrize("kind", KINDS[:4])
+def test_wild_type_rows_are_training_where_genes_are_divided(kind: str) -> None:
+    table = table_of([[], []])
+    assert make_gene_parts(kind, table, 0).tolist() == [TRAIN, TRAIN]

@@ -1,28 +1,33 @@
+"""The strain store: read by many, on disks that fill up."""
+
 from __future__ import annotations
 
 import gc
 import json
+import multiprocessing
 import os
 import pickle
+import re
+import resource
+import subprocess
+import sys
 from dataclasses import replace
+from multiprocessing.queues import Queue
 from pathlib import Path
 
 import lmdb
 import numpy as np
 import pytest
 
+from dglcell.cli import main
+from dglcell.data.blocks import open_environment
 from dglcell.data.store import Store, StoreMeta, list_stores
 from dglcell.data.store_build import build_store
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError
-from tests.data.strain_tables import (
-    PROVENANCE,
-    assert_same_strains,
-    gene_lists,
-    random_table,
-    table_of,
-    triples,
-)
+from tests.data.strain_tables import PROVENANCE, assert_same_strains, gene_lists, random_table, table_of, triples
+from tests.small_disk import make_read_only, small_disk
+from tests.tiny import TINY, process_environment
 
 
 @pytest.fixture
@@ -280,3 +285,138 @@ def test_listing_a_folder_of_stores(tmp_path: Path, table: StrainTable) -> None:
 def test_listing_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is not a directory\n.*the folder that holds the stores"):
         list_stores(tmp_path / "nowhere")
+
+
+# Disks that are full or cannot be written to: one clear error, and nothing half-written.
+
+
+def test_a_full_disk_ends_the_build_and_leaves_the_old_store(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 600) as disk:
+        old = build_store(random_table(200, 20), disk / "store", command="old")
+        with pytest.raises(DataError) as error:
+            build_store(triples(200_000), disk / "store", command="new", overwrite=True)
+        assert str(error.value).startswith(
+            f"store '{disk / 'store'}' cannot be written; nothing of it is left behind\n  got:      "
+        )
+        found = re.search(r"; ([\d,]+) bytes are free there", str(error.value))
+        assert found is not None
+        assert int(found[1].replace(",", "")) < 600_000
+        assert str(error.value).endswith("do:       make room, or choose another path")
+        assert os.listdir(disk) == ["store"]
+        Store(disk / "store").verify()
+        assert Store(disk / "store").sha256 == old.sha256
+
+
+CHILD = """
+import sys
+from dglcell.data.store_build import build_store
+from dglcell.errors import DataError
+from tests.data.strain_tables import triples
+
+try:
+    build_store(triples(200_000), sys.argv[1], command="child")
+except DataError as error:
+    print(error)
+    sys.exit(2)
+"""
+
+
+def test_a_limit_of_file_sizes_does_the_same(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(tmp_path / "store")],
+        env=process_environment(),
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000)),
+    )
+    assert done.returncode == 2, done.stderr
+    assert "cannot be written; nothing of it is left behind\n  got:      " in done.stdout
+    assert done.stdout.endswith("do:       make room, or choose another path\n")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_read_only_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = tmp_path / "conf.yaml"
+    conf.write_text(TINY)
+    options = ["data.source.insilico.pairs=none", "split.subset=null"]
+    with small_disk(tmp_path / "disk", 600) as disk:
+        make_read_only(disk)
+        assert main(["data", "build", str(conf), *options, f"data.store={disk / 'store'}"]) == 2
+        assert os.listdir(disk) == []
+    message = capsys.readouterr().err
+    assert "Traceback" not in message
+    assert f"{disk}" in message
+    assert "Read-only file system" in message
+
+
+# A store in worker processes: LMDB forbids what forking would do by itself.
+
+
+def read_in_worker(store: Store, worker: int, answers: Queue) -> None:
+    """Read the store as a worker of a loader does, and answer with what was found."""
+    blocks = [float(store.read_block(i).phenotypes["fitness"].sum()) for i in range(len(store.meta.blocks))]
+    store.verify()
+    answers.put((worker, blocks, float(store.read().phenotypes["fitness"].sum())))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("open_in_parent", [True, False])
+def test_two_workers_read_the_store(tmp_path: Path, method: str, open_in_parent: bool) -> None:
+    store = build_store(random_table(300, 30), tmp_path / "store", command="test", block_strains=100)
+    if open_in_parent:
+        store.read_block(0)
+        with pytest.raises(lmdb.Error, match="already open in this process"):
+            lmdb.open(str(store.path), readonly=True, lock=False)
+    context = multiprocessing.get_context(method)
+    answers = context.Queue()
+    workers = [context.Process(target=read_in_worker, args=(store, i, answers)) for i in range(2)]
+    for worker in workers:
+        worker.start()
+    found = sorted(answers.get(timeout=60) for _ in workers)
+    for worker in workers:
+        worker.join(timeout=60)
+        assert worker.exitcode == 0
+    blocks = [float(store.read_block(i).phenotypes["fitness"].sum()) for i in range(3)]
+    assert [answer[1] for answer in found] == [blocks, blocks]
+    assert found[0][2] == found[1][2] == float(store.read().phenotypes["fitness"].sum())
+
+
+def is_closed(environment: lmdb.Environment) -> bool:
+    try:
+        environment.info()
+    except lmdb.Error:
+        return True
+    return False
+
+
+def read_and_look_at_parents(store: Store, inherited: lmdb.Environment, answers: Queue) -> None:
+    """Answer whether the parent's environment was open before and is closed after the first read."""
+    before = is_closed(inherited)
+    store.read_block(0)
+    answers.put((before, is_closed(inherited)))
+
+
+def test_a_forked_worker_does_not_read_through_its_parents_environment(tmp_path: Path) -> None:
+    store = build_store(random_table(300, 30), tmp_path / "store", command="test")
+    inherited = open_environment(store.path)
+    store.read_block(0)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    worker = context.Process(target=read_and_look_at_parents, args=(store, inherited, answers))
+    worker.start()
+    assert answers.get(timeout=60) == (False, True)
+    worker.join(timeout=60)
+    assert not is_closed(inherited)
+
+
+def test_the_parent_still_reads_after_its_children(tmp_path: Path) -> None:
+    store = build_store(random_table(300, 30), tmp_path / "store", command="test", block_strains=100)
+    before = store.read_block(1).genes
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    worker = context.Process(target=read_in_worker, args=(store, 0, answers))
+    worker.start()
+    answers.get(timeout=60)
+    worker.join(timeout=60)
+    np.testing.assert_array_equal(store.read_block(1).genes, before)
+    Store(store.path).verify()

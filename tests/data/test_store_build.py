@@ -1,7 +1,14 @@
+"""Building a store: what is refused, what is written, what a crash leaves."""
+
 from __future__ import annotations
 
 import itertools
 import os
+import random
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +27,73 @@ from tests.data.strain_tables import (
     PROVENANCE,
     assert_same_strains,
     changed,
+    gene_lists,
     names,
     random_table,
     table_of,
     triples,
 )
+
+# Strains that a store does not take: each is named by its number.
+
+
+def test_a_gene_twice_in_a_strain(tmp_path: Path) -> None:
+    strains = [["A", "B"]] * 5 + [["C", "A", "C"], ["A", "A"]]
+    with pytest.raises(GenotypeError, match=r"^strain 6 deletes gene 'C' twice\n.*distinct genes.*\n.*drop the row"):
+        build_store(table_of(strains), tmp_path / "store", command="test")
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_gene_under_two_equal_names(tmp_path: Path) -> None:
+    table = replace(table_of([["A", "B"], ["C"]]), names=("A", "A", "C"))
+    with pytest.raises(GenotypeError, match="strain 1 deletes gene 'A' twice"):
+        build_store(table, tmp_path / "store", command="test")
+
+
+def test_a_strain_without_a_deletion(tmp_path: Path) -> None:
+    table = table_of([["A"], [], ["B"]])
+    with pytest.raises(GenotypeError, match=r"^strain 2 deletes no gene\n.*\n.*`allow_empty`"):
+        build_store(table, tmp_path / "store", command="test")
+    store = build_store(table, tmp_path / "store", command="test", allow_empty=True)
+    assert gene_lists(store.read()) == [["A"], [], ["B"]]
+
+
+def test_more_deletions_than_a_byte_counts(tmp_path: Path) -> None:
+    table = table_of([["A"], [f"G{i:03d}" for i in range(256)]])
+    with pytest.raises(GenotypeError, match=r"^strain 2 deletes too many genes\n.*256\n.*at most 255"):
+        build_store(table, tmp_path / "store", command="test")
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39])
+def test_an_infinite_label(tmp_path: Path, value: float) -> None:
+    table = table_of([["A"], ["B"], ["C"]])
+    table = replace(table, phenotypes={"fitness": np.array([1, 2, value])})
+    with pytest.raises(DataError, match=r"^strain 3 has an unusable phenotype of 'fitness'\n.*inf\n.*a finite number"):
+        build_store(table, tmp_path / "store", command="test")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("p_values", 1.5, r"strain 2 has an unusable p_value of 'fitness'\n.*1.5\n.*from 0 to 1"),
+        ("p_values", -0.1, r"unusable p_value"),
+        ("sds", -1.0, r"strain 2 has an unusable sd of 'fitness'\n.*-1.0\n.*0 or more"),
+        ("sds", np.inf, r"unusable sd"),
+        ("replicates", 1.5, r"strain 1 has an unusable replicates of 'fitness'\n.*nan\n.*a whole number, 0 or more"),
+    ],
+)
+def test_a_p_value_or_sd_out_of_range(tmp_path: Path, column: str, value: float, message: str) -> None:
+    table = table_of([["A"], ["B"], ["C"]])
+    values = {"fitness": np.array([np.nan, value, 0.5], np.float32)}
+    with pytest.raises(DataError, match=message):
+        build_store(replace(table, **{column: values}), tmp_path / "store", command="test")
+
+
+def test_a_strain_without_any_label(tmp_path: Path) -> None:
+    nan = np.nan
+    table = changed(table_of([["A"], ["B"], ["C"]]), a=np.array([1, nan, nan]), b=np.array([nan, 2, nan]))
+    with pytest.raises(DataError, match=r"^strain 3 has no label at all\n.*1 such.*\n.*one of a, b\n.*drop the rows"):
+        build_store(table, tmp_path / "store", command="test")
 
 
 @settings(max_examples=40, deadline=None)
@@ -270,3 +339,143 @@ def test_options_that_json_cannot_hold_are_found_before_the_build(tmp_path: Path
     table = replace(table_of([["A"]]), provenance=replace(PROVENANCE, parameters={"path": tmp_path}))
     with pytest.raises(TypeError, match="not JSON serializable"):
         build_store(table, tmp_path / "store", command="test")
+
+
+# Builds killed with SIGKILL: the old store or none, and the next build clears up.
+
+
+# The child commits often, so that it is also killed between and inside transactions of the file. ``renames``
+# counts os.replace: the first puts the old store aside, the last puts the new one in its place.
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+from dglcell.data import blocks
+from dglcell.data.store_build import StoreWriter
+from tests.data.strain_tables import PROVENANCE, names, random_table
+
+path, moment, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+blocks.TRANSACTION_BYTES = 150_000
+replace, renames = os.replace, 0
+
+def die(now, count):
+    if now == moment and count == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def rename(old, new):
+    global renames
+    renames += 1
+    die("before rename", renames)
+    replace(old, new)
+    die("after rename", renames)
+
+os.replace = rename
+print("started", flush=True)
+with StoreWriter(path, names=names(50), phenotypes=["fitness"], provenance=PROVENANCE, command="child",
+                 overwrite=True) as writer:
+    for chunk in range(30):
+        die("chunk", chunk)
+        writer.append(random_table(5000, 50, seed=chunk))
+    die("end", 0)
+"""
+
+MOMENTS = [
+    ("chunk", 0),
+    ("chunk", 1),
+    ("chunk", 7),
+    ("chunk", 29),
+    ("end", 0),
+    ("before rename", 1),
+    ("after rename", 1),
+]
+# Only where an old store has to be put aside first.
+LATE_MOMENTS = [("before rename", 2), ("after rename", 2)]
+
+
+def start_build(path: Path, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(path), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def strains_at(path: Path) -> int | None:
+    """Number of strains of the store at ``path``, which must be whole if it is there."""
+    if not path.exists():
+        return None
+    store = Store(path)
+    store.verify()
+    return len(store)
+
+
+def assert_next_build_clears_up(path: Path) -> None:
+    build_store(random_table(200, 20), path, command="next", overwrite=True)
+    assert strains_at(path) == 200
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("moment", "number", "old"),
+    [
+        *((*moment, old) for moment in MOMENTS for old in (True, False)),
+        *((*moment, True) for moment in LATE_MOMENTS),
+    ],
+)
+def test_a_build_killed_at_a_given_moment(tmp_path: Path, moment: str, number: int, old: bool) -> None:
+    path = tmp_path / "store"
+    if old:
+        build_store(random_table(100, 20), path, command="old")
+    child = start_build(path, moment, number)
+    child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGKILL
+    between_renames = {("after rename", 1), ("before rename", 2)}
+    if moment == "after rename" and number == (2 if old else 1):
+        assert strains_at(path) == 150_000
+    elif old and (moment, number) not in between_renames:
+        assert strains_at(path) == 100
+    else:
+        assert strains_at(path) is None
+    assert_next_build_clears_up(path)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_build_killed_at_any_time(tmp_path: Path, seed: int) -> None:
+    path = tmp_path / "store"
+    build_store(random_table(100, 20), path, command="old")
+    child = start_build(path, "never", 0)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "started\n"
+    time.sleep(random.Random(seed).uniform(0, 0.2))
+    child.kill()
+    child.communicate(timeout=60)
+    assert strains_at(path) in {100, 150_000, None}
+    assert_next_build_clears_up(path)
+
+
+def test_the_child_succeeds_when_left_alone(tmp_path: Path) -> None:
+    child = start_build(tmp_path / "store", "never", 0)
+    child.communicate(timeout=60)
+    assert child.returncode == 0
+    assert strains_at(tmp_path / "store") == 150_000
+
+
+@pytest.mark.slow
+def test_builds_killed_again_and_again_end_as_if_they_had_not_been(tmp_path: Path) -> None:
+    began = time.monotonic()
+    start_build(tmp_path / "whole", "never", 0).communicate(timeout=300)
+    longest = time.monotonic() - began
+    path, moments, killed = tmp_path / "store", random.Random(7), 0
+    for _ in range(15):
+        child = start_build(path, "never", 0)
+        try:
+            child.wait(moments.uniform(0, 1.2 * longest))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            killed += 1
+        child.communicate(timeout=300)
+        assert strains_at(path) in {150_000, None}
+    assert killed
+    start_build(path, "never", 0).communicate(timeout=300)
+    assert Store(path).sha256 == Store(tmp_path / "whole").sha256
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["store", "whole"]

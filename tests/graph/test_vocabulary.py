@@ -1,13 +1,33 @@
-"""Vocabularies, aliases and the policy for names that do not map."""
+"""Names of nodes: vocabularies, lists of names, aliases, the genes of a genome."""
 
 from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, GraphError
-from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary, enforce_name_policy
+from dglcell.graph.catalogue import GENE_SETS, NetworkConfig
+from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.schema import gene_relation
+from dglcell.graph.vocabulary import (
+    AliasTable,
+    GeneSet,
+    NameReport,
+    Vocabulary,
+    enforce_name_policy,
+    read_aliases,
+    read_gene_list,
+    read_gff,
+    read_sgd_features,
+)
+from tests.raw_files import GENES, standard_name, write_gene_sets
+
+# Vocabularies, aliases and the policy for names that do not map.
 
 
 @given(names=st.lists(st.text(min_size=1, max_size=5), max_size=20))
@@ -47,3 +67,129 @@ def test_the_policy_refuses_drops_or_is_unknown() -> None:
     enforce_name_policy(NameReport(10), "refuse", where="table", key="key")
     with pytest.raises(ConfigError, match=r"`key` is not a policy\n  got:      skip\n  expected: refuse or drop"):
         enforce_name_policy(report, "skip", where="table", key="key")
+
+
+Write = Callable[[str, str], str]
+
+
+def test_gene_list(write: Write) -> None:
+    path = write("genes.txt.gz", "# genes\nYB\n\n YA  # first\nYB\n")
+    assert read_gene_list(Path(path)).names == ("YA", "YB")
+
+
+def test_gene_list_with_several_columns(write: Write) -> None:
+    with pytest.raises(GraphError, match=r"'genes\.txt', line 2: more than one name\n.*'YB bem1'"):
+        read_gene_list(Path(write("genes.txt", "YA\nYB bem1\n")))
+
+
+def test_gene_list_without_names(write: Write) -> None:
+    with pytest.raises(GraphError, match="holds no names"):
+        read_gene_list(Path(write("genes.txt", "# none\n")))
+
+
+@pytest.mark.parametrize("mark", ["\t", ","])
+def test_aliases(write: Write, mark: str) -> None:
+    rows = ["Strain,Orf,Common", "YA_sn1,YA,ABC1", "YA_sn2,YA,ABC1", "YB_sn3,YB,TWIN", "YC_sn4,YC,TWIN", "YD_sn5,YD,YD"]
+    table = read_aliases(Path(write("aliases.tsv", "\n".join(rows).replace(",", mark))))
+    assert not {"YA", "YD", ""} & set(table.systematic)
+    assert table.systematic["YA_sn2"] == table.systematic["ABC1"] == ("YA",)
+    assert table.resolve(["ABC1", "YA", "TWIN", "YD", "other"]) == (["YA", "YA", "TWIN", "YD", "other"], ["TWIN"])
+
+
+@pytest.mark.parametrize("text", ["", "Common\tName\nABC1\tYA\n", "orf\nYA\n"])
+def test_alias_table_without_its_columns(write: Write, text: str) -> None:
+    with pytest.raises(GraphError, match=r"'a\.tsv': which column holds the systematic names\?"):
+        read_aliases(Path(write("a.tsv", text)))
+
+
+def test_truncated_files(tmp_path: Path) -> None:
+    content = gzip.compress("\n".join(f"orf{i}\tname{i}" for i in range(999)).encode())
+    (tmp_path / "names.gz").write_bytes(content[:500])
+    for read in (read_gene_list, read_aliases):
+        with pytest.raises(GraphError, match=r"'names\.gz' cannot be read to its end"):
+            read(tmp_path / "names.gz")
+
+
+@pytest.mark.raw
+def test_yeast_aliases(raw: Path) -> None:
+    table = read_aliases(raw / "genes" / "strain_orf_common_allele_160425.tsv.gz")
+    assert table.resolve(["MAK16", "cdc28-5161", "YBR160W_tsq1649", "YAL025C"]) == (
+        ["YAL025C", "YBR160W", "YBR160W", "YAL025C"],
+        [],
+    )
+
+
+READERS: dict[str, Callable[[Path], GeneSet]] = {"sgd_features": read_sgd_features, "sgd_r64_4_1": read_gff}
+
+
+@pytest.fixture(params=READERS)
+def genome(request: pytest.FixtureRequest, tmp_path: Path) -> GeneSet:
+    write_gene_sets(tmp_path, GENES)
+    return READERS[request.param](tmp_path / GENE_SETS[request.param].file.path)
+
+
+def test_genes_are_the_open_reading_frames(genome: GeneSet) -> None:
+    assert genome.genes.names == tuple(sorted(GENES)), "no tRNA, no pseudogene, no parts of genes"
+
+
+def test_names_in_every_form_lead_to_systematic_names(genome: GeneSet) -> None:
+    for i, gene in enumerate(GENES):
+        assert genome.aliases.resolve([f"A{i}"]) == ([gene], [])
+        name = standard_name(gene, GENES)
+        for form in (name, name.capitalize(), f"{name.capitalize()}p") if name else ():
+            assert genome.aliases.resolve([form]) == ([gene], [])
+
+
+def test_a_standard_name_comes_before_an_alias_and_twins_are_ambiguous(genome: GeneSet) -> None:
+    assert genome.aliases.systematic["ABC1"] == (GENES[1],), "the first gene has it among its aliases"
+    assert genome.aliases.resolve(["TWIN"]) == (["TWIN"], ["TWIN"])
+    assert "" not in genome.aliases.systematic
+
+
+def test_both_formats_say_the_same(tmp_path: Path) -> None:
+    write_gene_sets(tmp_path, GENES)
+    read = [READERS[name](tmp_path / GENE_SETS[name].file.path) for name in READERS]
+    assert read[0] == read[1]
+
+
+def test_escaped_characters_and_packed_files(tmp_path: Path) -> None:
+    path = tmp_path / "genome.gff.gz"
+    line = "chrI\tSGD\tgene\t1\t9\t.\t+\t.\tID=YAL001C;Name=YAL001C;gene=TFC3;Alias=TFC3,FUN24%2C%205%27\n"
+    path.write_bytes(gzip.compress(line.encode()))
+    assert read_gff(path).aliases.systematic["FUN24, 5'"] == ("YAL001C",)
+
+
+def test_files_of_ones_own_are_read_by_extension(tmp_path: Path) -> None:
+    write_gene_sets(tmp_path, GENES)
+    (tmp_path / "n.csv").write_text(f"a,b\nABC1,{GENES[0]}\n")
+    for name in READERS:
+        path = GENE_SETS[name].file.path
+        network = NetworkConfig(path="n.csv", columns=["a", "b"])
+        cell = build_cell(CellConfig(networks={"net": network}, genes=path, aliases=path), str(tmp_path))
+        assert cell.genes.names == tuple(sorted(GENES))
+        assert len(cell.edges(gene_relation("net"))) == 2
+        assert cell.provenance["genes"]["path"] == path
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "expected"),
+    [
+        (read_sgd_features, "S1\tORF\tVerified\n", "line 1: not a row of SGD_features.tab"),
+        (read_sgd_features, "<html>not found</html>\n", "line 1: not a row of SGD_features.tab"),
+        (read_sgd_features, "\n", "holds no genes"),
+        (read_gff, "##gff-version 3\n###\n##FASTA\n>chrI\n", "holds no genes"),
+        (read_gff, "chrI\tSGD\tgene\t1\t9\t.\t+\t.\tName=YAL001C\n", "line 1: a gene without ID"),
+    ],
+)
+def test_something_else_is_refused(tmp_path: Path, read: Callable[[Path], GeneSet], text: str, expected: str) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(GraphError) as caught:
+        read(tmp_path / "file")
+    assert expected in str(caught.value)
+
+
+def test_truncated_gene_sets(tmp_path: Path) -> None:
+    path = tmp_path / "genome.gff.gz"
+    path.write_bytes(gzip.compress(b"##gff-version 3\n" * 999)[:40])
+    with pytest.raises(GraphError, match="cannot be read to its end"):
+        read_gff(path)

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.processes import PATIENCE, catches, other_ranks, start, wait_until
 from tests.integration.test_processes import DDP
 from tests.tiny import Tiny
-from tests.training.test_stop_signals import fake_scontrol
+from tests.training.test_signals import fake_scontrol
 
 # Training would be reached at a moment that depends on how busy the machine is.
 STAY_IN_BUILDING = """

@@ -16,7 +16,7 @@ import torch.multiprocessing as mp
 from dglcell.run_directory import RunDirectory
 from dglcell.training.distributed import HostGroup, is_gone, is_silent, leave_group
 from tests.integration.processes import PATIENCE, wait_until
-from tests.integration.test_choices import free_port
+from tests.integration.test_autotuned import free_port
 from tests.integration.test_processes import DDP
 from tests.tiny import BARE, Tiny, process_environment
 

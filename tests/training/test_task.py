@@ -1,28 +1,150 @@
-"""Training with several phenotypes, missing labels, accumulation, clipping; every configuration a user can choose."""
+"""What is optimised and measured."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import json
+import math
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn.parallel import DistributedDataParallel
 
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.errors import ConfigError, DataError
 from dglcell.losses.elementwise import ELEMENTS
+from dglcell.metrics import best_threshold, classification_metrics, f1, format_results_table, regression_metrics
 from dglcell.optimizers import count_steps
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.distributed import leave_group
+from dglcell.training.evaluate import evaluate_run, rows_of
 from dglcell.training.fit import make_task
-from dglcell.training.prepare import prepare
+from dglcell.training.prepare import prepare, prepare_run
+from dglcell.training.task import FIELDS, add_sums, embedding_metrics, embedding_sums, metrics_of, pair_sums
 from tests.tiny import Tiny, history
+
+# Metrics from sums over batches, against those of all predictions together.
+
+
+def of_batches(p_ST: torch.Tensor, t_ST: torch.Tensor, batch: int) -> torch.Tensor:
+    """Sums of all batches together."""
+    parts = zip(p_ST.split(batch), t_ST.split(batch), strict=True)
+    return reduce(add_sums, [pair_sums(p, t) for p, t in parts])
+
+
+def assert_same(sums_TK: torch.Tensor, p_ST: torch.Tensor, t_ST: torch.Tensor) -> None:
+    """The metrics of every phenotype, but for ranks."""
+    for sums, p, t in zip(sums_TK, p_ST.T, t_ST.T, strict=True):
+        expected = regression_metrics(p, t)
+        del expected["spearman"]
+        assert metrics_of(sums) == pytest.approx(expected, rel=1e-10, abs=1e-10, nan_ok=True)
+
+
+@settings(max_examples=80)
+@given(st.integers(0, 10_000), st.integers(1, 30), st.integers(1, 9), st.sampled_from([0.0, 0.5, 1.0]))
+def test_batches_add_up_to_all_strains(seed: int, n: int, batch: int, missing: float) -> None:
+    rng = np.random.default_rng(seed)
+    t_ST = rng.normal(size=(n, 2)) * 10.0 ** rng.integers(-3, 4) + 10.0 ** rng.integers(-3, 3)
+    p_ST = rng.random() * t_ST + rng.normal(size=(n, 2))
+    t_ST[rng.random((n, 2)) < missing] = np.nan
+    p_ST[np.isnan(t_ST) & (rng.random((n, 2)) < 0.5)] = np.nan
+    p, t = torch.as_tensor(p_ST), torch.as_tensor(t_ST)
+    assert_same(of_batches(p, t, batch), p, t)
+
+
+def test_a_mean_far_from_zero_costs_few_digits() -> None:
+    rng = np.random.default_rng(0)
+    t = torch.as_tensor(1e6 + rng.normal(size=(5000, 1)))
+    p = t + torch.as_tensor(rng.normal(size=(5000, 1)))
+    assert_same(of_batches(p, t, 7), p, t)
+
+
+@pytest.mark.parametrize("constant", ["p", "t", "both"])
+def test_what_is_constant_has_no_correlation(constant: str) -> None:
+    varying, same = torch.arange(9.0).view(-1, 1), torch.full((9, 1), 0.1)
+    p, t = (same if constant in (name, "both") else varying for name in ("p", "t"))
+    assert_same(of_batches(p, t, 2), p, t)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_prediction_that_is_not_finite_is_not_hidden(bad: float) -> None:
+    t = torch.arange(6.0).view(-1, 1)
+    p = t.clone()
+    p[3] = bad
+    assert_same(of_batches(p, t, 2), p, t)
+
+
+def test_single_precision_is_added_in_double() -> None:
+    sums = pair_sums(torch.full((4096, 1), 0.1), torch.zeros(4096, 1))
+    assert sums.shape == (1, FIELDS)
+    assert metrics_of(sums[0])["mae"] == pytest.approx(float(torch.tensor(0.1).double()), rel=1e-12)
+
+
+def test_no_strain_is_no_number() -> None:
+    sums = pair_sums(torch.zeros(0, 3), torch.zeros(0, 3))
+    assert [metrics_of(row)["n"] for row in sums] == [0, 0, 0]
+
+
+# Size and spread of embeddings, from sums over batches, against all pairs of strains.
+
+
+def of_all_pairs(z_SD: np.ndarray) -> dict[str, float]:
+    """The same figures by their definitions."""
+    norms = np.linalg.norm(z_SD, axis=1)
+    n, squares = len(z_SD), (norms**2).sum()
+    energy = sum(((a - b) ** 2).sum() for a in z_SD for b in z_SD) / (2 * n)
+    units = z_SD[norms > 0] / norms[norms > 0, None]
+    cosines = [a @ b for i, a in enumerate(units) for j, b in enumerate(units) if i != j]
+    return {
+        "embedding_norm": norms.mean(),
+        "embedding_spread": energy / squares if squares else math.nan,
+        "embedding_cosine": float(np.mean(cosines)) if cosines else math.nan,
+    }
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10_000), st.integers(1, 20), st.integers(1, 5), st.integers(1, 7))
+def test_batches_add_up_to_all_pairs(seed: int, n: int, width: int, batch: int) -> None:
+    rng = np.random.default_rng(seed)
+    z_SD = rng.normal(size=(n, width)) + rng.normal(size=width)
+    z_SD[rng.random(n) < 0.2] = 0
+    found = embedding_metrics([embedding_sums(part) for part in torch.as_tensor(z_SD).split(batch)])
+    assert found == pytest.approx(of_all_pairs(z_SD), abs=1e-9, nan_ok=True)
+
+
+def test_a_collapse_shows() -> None:
+    rng = np.random.default_rng(0)
+    centre, noise = rng.normal(size=16), rng.normal(size=(200, 16))
+    spreads, cosines = [], []
+    for size in (10.0, 1.0, 0.1, 0.0):
+        found = embedding_metrics([embedding_sums(torch.as_tensor(centre + size * noise).float())])
+        spreads.append(found["embedding_spread"])
+        cosines.append(found["embedding_cosine"])
+    assert spreads == sorted(spreads, reverse=True)
+    assert cosines == sorted(cosines)
+    assert spreads[0] > 0.95
+    assert spreads[-1] == pytest.approx(0, abs=1e-12)
+    assert cosines[-1] == pytest.approx(1)
+
+
+def test_half_precision_is_summed_in_double() -> None:
+    z_BD = torch.full((4096, 2), 0.1, dtype=torch.bfloat16)
+    found = embedding_metrics([embedding_sums(z_BD)])
+    assert found["embedding_norm"] == pytest.approx(float(z_BD[0, 0].double()) * math.sqrt(2), rel=1e-12)
+    assert found["embedding_spread"] == pytest.approx(0, abs=1e-12)
+
+
+# Training with several phenotypes, missing labels, accumulation, clipping; every configuration a user can choose.
 
 
 def weights(directory: RunDirectory) -> dict[str, torch.Tensor]:
@@ -309,3 +431,139 @@ def test_features_of_an_unknown_node_type_are_refused(tiny: Tiny, tmp_path: Path
     message = r"`model.features` names node types that the cell graph does not have\n  got:      protein"
     with pytest.raises(ConfigError, match=message):
         tiny.train(tmp_path, "model.features.protein=x.csv")
+
+
+# Phenotypes of 0 and 1 from training to table, and the units in which models learn.
+
+
+@pytest.fixture(scope="module")
+def screen(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """Fitness, and whether it is impaired, with a tenth of these labels missing."""
+    folder = tmp_path_factory.mktemp("classes")
+    table = Store(tiny.store).read()
+    fitness = table.phenotypes["fitness"]
+    sick = (fitness < 0.97).astype(np.float32)
+    assert 0.1 < sick.mean() < 0.9
+    sick[np.random.default_rng(0).random(len(sick)) < 0.1] = np.nan
+    both = dataclasses.replace(table, phenotypes={"sick": sick, "fitness": fitness}, units={})
+    build_store(both, folder / "store", command="tests")
+    return Tiny(tiny.file, folder / "store")
+
+
+OPTIONS = (
+    "data.phenotypes=[sick]",
+    "trainer.checkpoint=best_average_precision",
+    "trainer.epochs=6",
+    "optimizer.lr=0.02",
+)
+
+
+@pytest.fixture(scope="module")
+def run(screen: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A model of sickness, with null models and picture; for reading only."""
+    from dglcell.training.run import train
+
+    return train(screen.config(tmp_path_factory.mktemp("runs"), *OPTIONS)).directory
+
+
+def measured_and_predicted(run: RunDirectory, part: str) -> tuple[np.ndarray, np.ndarray]:
+    """From the table of predictions, NaN where a label is missing."""
+    rows = list(csv.DictReader(run.predictions(part).open()))
+    return tuple(np.array([float(row[f"{k}_sick"] or "nan") for row in rows]) for k in ("measured", "predicted"))  # type: ignore[return-value]
+
+
+def test_epochs_record_the_metrics_of_classes(run: RunDirectory) -> None:
+    rows = history(run)
+    for row in rows:
+        for part in ("train", "validation"):
+            assert row[f"{part}/average_precision"] == row[f"{part}/sick/average_precision"]
+            assert row[f"{part}/sick/brier"] == row[f"{part}/sick/mse"]
+            assert 0 < row[f"{part}/sick/prevalence"] < 1
+    assert rows[-1]["train/average_precision"] > rows[-1]["train/sick/prevalence"] + 0.2
+    best = read_checkpoint(run.checkpoint("best_average_precision"))["epoch"]
+    assert best == max(rows, key=lambda row: row["validation/average_precision"])["epoch"]
+    assert json.loads(run.results.read_text())["checkpoint"] == "best_average_precision.ckpt"
+
+
+def test_results_are_those_of_the_predictions_at_the_validation_part_s_threshold(run: RunDirectory) -> None:
+    found = {(row["model"], row["part"]): row for row in json.loads(run.results.read_text())["rows"]}
+    measured, predicted = measured_and_predicted(run, "validation")
+    threshold = best_threshold(predicted, measured)
+    for part in ("validation", "test"):
+        row = found["hetero_cell", part]
+        measured, predicted = measured_and_predicted(run, part)
+        assert row["kind"] == "classification"
+        for name, value in classification_metrics(predicted, measured).items():
+            assert row["metrics"][name] == pytest.approx(value, rel=1e-4)
+        assert row["metrics"]["threshold"] == pytest.approx(threshold, rel=1e-4)
+        assert row["metrics"]["f1"] == pytest.approx(f1(predicted, measured, threshold - 1e-5))
+        mean = found["training mean", part]["metrics"]
+        assert mean["average_precision"] == pytest.approx(mean["prevalence"])
+        assert (mean["auroc"], mean["prevalence"]) == (0.5, row["metrics"]["prevalence"])
+        assert 0 < found["additive ridge", part]["metrics"]["auroc"] <= 1
+    assert found["hetero_cell", "test"]["metrics"]["n"] < 30
+
+
+def test_the_table_has_the_columns_of_classes(run: RunDirectory) -> None:
+    table = format_results_table(evaluate_run(run.path))
+    assert table.splitlines()[0].split()[-4:] == ["AP", "AUROC", "F1", "Brier"]
+    assert table.count("hetero_cell") == table.count("training mean") == 2
+
+
+def test_numbers_have_no_metrics_of_classes(tiny_run: RunDirectory) -> None:
+    assert "validation/average_precision" not in history(tiny_run)[0]
+    assert not (tiny_run.checkpoints / "best_average_precision.ckpt").exists()
+    rows = json.loads(tiny_run.results.read_text())["rows"]
+    assert {row["kind"] for row in rows} == {"regression"}
+    assert "auroc" not in rows[0]["metrics"]
+
+
+def test_the_best_average_precision_of_numbers_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"best_average_precision` is for phenotypes of 0 and 1\n.*\n  do: .*best_loss"
+    ):
+        tiny.train(tmp_path, "trainer.checkpoint=best_average_precision")
+    assert not list(tmp_path.rglob("*.ckpt"))
+
+
+def test_numbers_and_classes_are_learnt_together(screen: Tiny, tmp_path: Path) -> None:
+    result = screen.train(tmp_path, "data.phenotypes=null", "trainer.epochs=2")
+    assert {(row.phenotype, row.kind) for row in result.rows} == {
+        ("sick", "classification"),
+        ("fitness", "regression"),
+    }
+    row = history(result.directory)[-1]
+    assert row["validation/average_precision"] == row["validation/sick/average_precision"]
+    pearsons = [row[f"validation/{name}/pearson"] for name in ("sick", "fitness")]
+    assert row["validation/pearson"] == pytest.approx(np.mean(pearsons))
+
+
+def test_rows_of_numbers_are_the_metrics_of_numbers() -> None:
+    parts = {"validation": np.array([0.1, 0.5, 0.7]), "test": np.array([0.2, 0.4])}
+    labels = {"validation": np.array([0.0, 1.0, 1.0]), "test": np.array([1.0, 0.0])}
+    rows = rows_of("m", "x", "regression", parts, labels)
+    assert [(row.part, row.metrics) for row in rows] == [
+        (part, regression_metrics(parts[part], labels[part])) for part in parts
+    ]
+
+
+@pytest.mark.parametrize("kind", ["minmax", "robust", "none"])
+def test_models_learn_in_any_units(tiny: Tiny, tmp_path: Path, kind: str) -> None:
+    directory = tiny.train(tmp_path, f"data.normalise={kind}", "trainer.epochs=8", "optimizer.lr=0.02").directory
+    rows = history(directory)
+    assert rows[-1]["validation/loss"] == pytest.approx(rows[-1]["validation/fitness/normalised/mse"], rel=1e-4)
+    assert rows[-1]["validation/pearson"] > 0.4
+    trained = load_trained(directory)
+    assert trained.normaliser.kind == kind
+    scale = float(trained.normaliser.scale)
+    assert rows[-1]["validation/fitness/mse"] == pytest.approx(
+        rows[-1]["validation/fitness/normalised/mse"] * scale**2, rel=1e-4
+    )
+    prepared = prepare_run(trained.config, directory, "tests", continued=True)
+    train = prepared.dataset.labels[prepared.parts["train"]][:, 0].double()
+    expected = {
+        "minmax": (train.min(), train.max() - train.min()),
+        "robust": (train.quantile(0.25), train.quantile(0.75) - train.quantile(0.25)),
+        "none": (torch.tensor(0.0), torch.tensor(1.0)),
+    }[kind]
+    assert (float(trained.normaliser.shift), scale) == pytest.approx((float(expected[0]), float(expected[1])), rel=1e-5)

@@ -1,15 +1,31 @@
-"""One linear program at a time: optimum, infeasibility, time-out."""
+"""Flux balance analysis: one linear program, and many in several processes."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from cobra.io import load_model
+from numpy.typing import NDArray
 
-from dglcell.data.sources.fba import FluxProblem, FluxSolver
+from dglcell.data.sources import fba
+from dglcell.data.sources.fba import FluxProblem, FluxSolver, solve_all
 from dglcell.errors import DataError
+from tests.integration.processes import PATIENCE, ended, is_running
+from tests.tiny import process_environment
+
+# One linear program at a time: optimum, infeasibility, time-out.
+
 
 NOTHING = np.zeros(0, dtype=np.int64)
 
@@ -77,3 +93,120 @@ def test_extra_constraints_are_refused() -> None:
     model.add_cons_vars(model.problem.Constraint(flux, lb=-1, ub=1, name="extra"))
     with pytest.raises(DataError, match=r"constraints beyond its mass balances\n.*73 constraints\n.*72"):
         FluxProblem.of(model, tolerance=1e-9, time_limit=1.0)
+
+
+# Processes that solve linear programs end when they are not needed any more, however that comes about.
+
+
+# About a third of a millisecond each: all of them would take much longer than any test may.
+MANY = 3_000_000
+
+SCRIPT = """\
+import sys
+from dglcell.cli import main
+from dglcell.data.sources import fba
+
+if __name__ == "__main__":
+    fba.PROBE, fba.WORTHWHILE_SECONDS = 5, 0.0
+    sys.exit(main(sys.argv[1:]))
+"""
+
+SCREEN = """\
+experiment: {name: screen}
+cell: {model: iJO1366}
+data:
+  source: {name: insilico, insilico: {model: iJO1366, pairs: all, triples: none, processes: 2}}
+"""
+
+
+@pytest.fixture
+def blocked(problem: FluxProblem, monkeypatch: pytest.MonkeyPatch) -> list[NDArray[np.int64]]:
+    """Sets of which nearly all are left to two processes."""
+    monkeypatch.setattr(fba, "PROBE", 2)
+    monkeypatch.setattr(fba, "WORTHWHILE_SECONDS", 0.0)
+    each = [np.array([r]) for r in range(problem.shape[1])]
+    return each * (MANY // len(each))
+
+
+def test_a_user_who_leaves_early_waits_for_nothing(problem: FluxProblem, blocked: list[NDArray[np.int64]]) -> None:
+    with (
+        pytest.raises(ZeroDivisionError),
+        closing(solve_all(FluxSolver(problem), problem, blocked, processes=2, advance=lambda: None)) as solutions,
+    ):
+        for number, _ in enumerate(solutions):
+            if number == 10:
+                assert len(multiprocessing.active_children()) == 2
+                raise ZeroDivisionError
+    assert not multiprocessing.active_children()
+
+
+def test_a_process_that_dies_is_an_error(problem: FluxProblem, blocked: list[NDArray[np.int64]]) -> None:
+    with (
+        pytest.raises(DataError, match=r"has ended before its time\n  do: .*`data.source.insilico.processes`"),
+        closing(solve_all(FluxSolver(problem), problem, blocked, processes=2, advance=lambda: None)) as solutions,
+    ):
+        for number, _ in enumerate(solutions):
+            if number == 10:
+                pid = multiprocessing.active_children()[0].pid
+                assert pid is not None
+                os.kill(pid, signal.SIGKILL)
+    assert not multiprocessing.active_children()
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A build of a large screen, a process group of its own: it, two that solve, and two resource trackers."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "screen.yaml").write_text(SCREEN)
+    command = [sys.executable, "script.py", "train", "screen.yaml", "data.store=data/store"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=process_environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    end = time.monotonic() + PATIENCE
+    while len([pid for pid in children(process.pid) if keeps_back(pid, signal.SIGUSR1)]) < 4:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    yield process
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGUSR1, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGTERM, signal.SIGINT))],
+)
+def test_a_signal_to_all_processes_ends_a_build_and_leaves_nothing(
+    build: subprocess.Popen[str], tmp_path: Path, number: signal.Signals
+) -> None:
+    workers = children(build.pid)
+    os.killpg(build.pid, number)
+    _, said = build.communicate(timeout=PATIENCE)
+    assert build.returncode == 128 + number, said
+    assert "Traceback" not in said
+    assert all(ended(pid) for pid in workers)
+    assert not list((tmp_path / "data").glob("*"))
+
+
+@pytest.mark.slow
+def test_processes_do_not_outlive_the_first_one(build: subprocess.Popen[str]) -> None:
+    workers = children(build.pid)
+    assert all(is_running(pid) for pid in workers)
+    build.kill()
+    assert all(ended(pid) for pid in workers)
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def keeps_back(pid: int, number: signal.Signals) -> bool:
+    """Whether a signal does not reach a process."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    (blocked,) = (line.split()[1] for line in lines if line.startswith("SigBlk:"))
+    return bool(int(blocked, 16) >> (number - 1) & 1)

@@ -1,7 +1,8 @@
-"""The in-silico screen against plain cobra."""
+"""The in-silico screen."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
@@ -9,13 +10,120 @@ import numpy as np
 import pandas as pd
 import pytest
 from cobra.io import load_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dglcell.data.sources import fba
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.growth import lethal
-from dglcell.data.sources.insilico import load_insilico
+from dglcell.data.sources.insilico import cross, gene_sets, load_insilico, progress_bars, subsets
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError, GraphError
+
+# What the in-silico configuration refuses.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"design": "array"}, "`data.source.insilico.design` is not a design"),
+        ({"pairs": "some"}, r"`data.source.insilico.pairs` is not an amount\n.*some\n.*all, none or a positive number"),
+        ({"triples": "0"}, "`data.source.insilico.triples` is not an amount"),
+        ({"tolerance": 0.0}, "`data.source.insilico.tolerance` must be positive"),
+        ({"time_limit": -1.0}, "`data.source.insilico.time_limit` must be positive"),
+        ({"processes": -1}, "`data.source.insilico.processes` is negative"),
+        ({"query_pairs": 3}, "`data.source.insilico.query_pairs` belongs to the query design"),
+        ({"design": "query"}, "the query design needs `data.source.insilico.query_pairs`"),
+        ({"design": "query", "query_pairs": 2, "array_size": 0}, "`data.source.insilico.array_size` is not positive"),
+        ({"design": "query", "query_pairs": 2, "pairs": "10"}, "the query design lists all its crosses"),
+        ({"singles": False, "pairs": "none", "triples": "none"}, "the in-silico screen has no strains"),
+    ],
+)
+def test_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        InSilicoConfig(**options).validate()  # type: ignore[arg-type]
+
+
+def test_defaults_are_valid() -> None:
+    InSilicoConfig().validate()
+    InSilicoConfig(design="query", query_pairs=2).validate()
+
+
+# Which strains a screen lists.
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("genes", [3, 4, 11])
+def test_all_sets_in_lexicographic_order(genes: int, size: int) -> None:
+    sets = gene_sets(genes, size, "all", np.random.default_rng(0), key="k")
+    assert [tuple(row) for row in sets.tolist()] == list(itertools.combinations(range(genes), size))
+
+
+@settings(deadline=None)
+@given(st.integers(3, 40), st.integers(2, 3), st.integers(1, 200), st.integers(0, 9))
+def test_sampled_sets_are_distinct_sets(genes: int, size: int, count: int, seed: int) -> None:
+    count = min(count, math.comb(genes, size))
+    sets = gene_sets(genes, size, str(count), np.random.default_rng(seed), key="k")
+    assert len({tuple(row) for row in sets.tolist()}) == len(sets) == count
+    assert (np.diff(sets, axis=1) > 0).all()
+    assert 0 <= sets.min() <= sets.max() < genes
+
+
+def test_sampling_is_uniform() -> None:
+    rng = np.random.default_rng(0)
+    seen = np.zeros(10)
+    for _ in range(300):
+        seen[np.unique(gene_sets(10, 3, "5", rng, key="k"))] += 1
+    assert seen.max() / seen.min() < 1.3
+
+
+def test_no_sets() -> None:
+    assert gene_sets(5, 2, "none", np.random.default_rng(0), key="k").shape == (0, 2)
+
+
+def test_crosses_have_the_array_gene_last_and_each_gene_set_once() -> None:
+    queries = np.array([[5, 1], [1, 2]], dtype=np.int32)
+    triples, pairs = cross(queries, np.array([0, 2, 5], dtype=np.int32), genes=6)
+    # 5+1 × 5 and 1+2 × 2 would delete a gene twice; 1+2 × 5 is 5+1 × 2 again.
+    assert triples.tolist() == [[5, 1, 0], [5, 1, 2], [1, 2, 0]]
+    assert pairs.tolist() == [[5, 0], [1, 0], [5, 2], [1, 2], [2, 0]]
+
+
+def test_subsets_with_one_gene_less() -> None:
+    assert subsets(np.array([[3, 0, 2], [0, 1, 2]], dtype=np.int32), genes=4).tolist() == [
+        [0, 1],
+        [0, 2],
+        [0, 3],
+        [1, 2],
+        [2, 3],
+    ]
+    assert subsets(np.zeros((0, 3), dtype=np.int32), genes=4).shape == (0, 2)
+
+
+# Progress of long computations where there is no terminal.
+
+
+def test_lines_are_logged_where_there_is_no_terminal(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level("INFO", logger="dglcell")
+    with progress_bars() as begin:
+        advance = begin("linear programs", 12345)
+        advance()
+        assert caplog.messages == ["linear programs: 12,345"]
+    assert caplog.messages[1].startswith("done after ")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_failure_is_passed_on_and_not_called_done(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="dglcell")
+    with pytest.raises(KeyError), progress_bars() as begin:
+        begin("linear programs", 2)
+        raise KeyError
+    assert caplog.messages == ["linear programs: 2"]
+
+
+# The in-silico screen against plain cobra.
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,121 @@
+"""Which reactions a gene set blocks, and genetic interactions from growth."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from cobra import Gene, Model, Reaction
+from cobra.io import load_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dglcell.data.sources.growth import RESOLUTION, KnockoutRules, digenic, lethal, snap, trigenic
+
+# Blocked reactions of many strains against cobra's evaluation of one rule at a time.
+
+
+GENES = [f"g{i}" for i in range(6)]
+
+
+def join(parts: list[str], word: str) -> str:
+    return "(" + f" {word} ".join(parts) + ")"
+
+
+rules = st.recursive(
+    st.sampled_from(GENES),
+    lambda inner: st.builds(join, st.lists(inner, min_size=2, max_size=4), st.sampled_from(["and", "or"])),
+    max_leaves=10,
+)
+
+
+def model_of(texts: list[str]) -> Model:
+    model = Model("random")
+    model.genes += [Gene(name) for name in GENES]
+    for i, text in enumerate(texts):
+        reaction = Reaction(f"r{i}")
+        model.add_reactions([reaction])
+        reaction.gene_reaction_rule = text
+    return model
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.one_of(rules, st.just("")), min_size=1, max_size=12),
+    st.lists(st.permutations(range(6)), min_size=1, max_size=5),
+    st.integers(0, 6),
+)
+def test_blocked_reactions_are_those_whose_rule_cobra_finds_false(
+    texts: list[str], orders: list[list[int]], size: int
+) -> None:
+    model = model_of(texts)
+    rules = KnockoutRules.of(model)
+    sets = np.array([order[:size] for order in orders], dtype=np.int32).reshape(len(orders), size)
+    for row, packed in zip(sets, rules.blocked(sets), strict=True):
+        deleted = {rules.genes[gene] for gene in row}
+        expected = [i for i, r in enumerate(model.reactions) if r.gene_reaction_rule and not r.gpr.eval(deleted)]
+        assert sorted(rules.reactions_of(packed).tolist()) == expected
+
+
+def test_a_rule_is_in_use_if_one_of_its_reactions_is() -> None:
+    rules = KnockoutRules.of(model_of(["g0", "g1", "g0", ""]))
+    active = np.array([False, False, True, True])
+    assert sorted(rules.reactions_of(rules.pack(active)).tolist()) == [0, 2]
+
+
+def test_reactions_with_equal_rules_share_a_bit() -> None:
+    model = load_model("textbook")
+    rules = KnockoutRules.of(model)
+    assert len(rules.genes) == 137
+    assert sum(map(len, rules.reactions)) == sum(bool(r.gene_reaction_rule) for r in model.reactions)
+    assert len(rules.rules) < sum(map(len, rules.reactions))
+
+
+# The mathematics of genetic interactions.
+
+
+fitness = st.floats(0, 1.2)
+
+
+def array(*values: float) -> tuple[np.ndarray, ...]:
+    return tuple(np.array([value]) for value in values)
+
+
+@given(fitness, fitness, fitness)
+def test_independent_genes_do_not_interact(a: float, b: float, c: float) -> None:
+    (ab, ac, bc, abc) = array(a * b, a * c, b * c, a * b * c)
+    singles = array(a, b, c)
+    assert digenic(ab, *singles[:2]) == pytest.approx(0, abs=1e-12)
+    assert trigenic(abc, singles, (ab, ac, bc)) == pytest.approx(0, abs=1e-12)
+
+
+@given(fitness, fitness, fitness, fitness, fitness)
+def test_a_pair_with_an_independent_third_gene_has_no_trigenic_interaction(
+    a: float, b: float, c: float, ab: float, extra: float
+) -> None:
+    tau = trigenic(*array(ab * c), array(a, b, c), array(ab, a * c, b * c))
+    assert tau == pytest.approx(0, abs=1e-12)
+    assert trigenic(*array(ab * c + extra), array(a, b, c), array(ab, a * c, b * c)) == pytest.approx(extra, abs=1e-12)
+
+
+@given(st.lists(fitness, min_size=7, max_size=7), st.permutations(range(3)))
+def test_tau_does_not_depend_on_the_order_of_genes(values: list[float], order: list[int]) -> None:
+    singles, abc = values[:3], values[6]
+    pairs = dict(zip(map(frozenset, itertools.combinations(range(3), 2)), values[3:6], strict=True))
+
+    def tau(i: int, j: int, k: int) -> np.ndarray:
+        two = array(*(pairs[frozenset(pair)] for pair in ((i, j), (i, k), (j, k))))
+        return trigenic(*array(abc), array(singles[i], singles[j], singles[k]), two)  # type: ignore[arg-type]
+
+    assert tau(*order) == pytest.approx(tau(0, 1, 2), abs=1e-12)
+
+
+def test_snap_moves_only_what_is_close() -> None:
+    values = np.array([0.9 * RESOLUTION, 1.1 * RESOLUTION, 1 - 0.9 * RESOLUTION, 0.5, np.nan])
+    snapped = snap(values, 0.0, 1.0)
+    np.testing.assert_array_equal(snapped, [0.0, values[1], 1.0, 0.5, np.nan])
+
+
+def test_lethal_is_no_growth_and_missing_is_not_lethal() -> None:
+    assert lethal(np.array([0.0, 5e-7, 2e-6, 1.0, np.nan])).tolist() == [True, True, False, False, False]

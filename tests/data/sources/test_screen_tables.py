@@ -1,0 +1,277 @@
+"""Raw tables of publications, and screens as matrices."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dglcell.cli import main
+from dglcell.data.sources import fetch_source, laboratory, list_sources
+from dglcell.data.sources.config import LaboratoryConfig
+from dglcell.data.sources.laboratory import load_laboratory
+from dglcell.data.sources.screen_tables import RawTable, fetch_tables, find_tables, is_here
+from dglcell.data.table import StrainTable
+from dglcell.download import RemoteFile, record_path
+from dglcell.errors import ConfigError, DataError, MissingDependencyError
+from tests.data.sources.sga_tables import KUZMIN2018, kuzmin, read, text
+from tests.data.strain_tables import gene_lists
+from tests.http_server import Server, serve
+
+# Raw tables: whichever copy is there is read, and what is not there is fetched.
+
+
+CONTENT = text(
+    KUZMIN2018,
+    [
+        kuzmin("YAR002W+YML107C_tm1", "aΔ+bΔ", f"YAL0{i:02d}C_dma{i}", "c", "trigenic", 0.1, 0.2, 1, 0)
+        for i in range(90)
+    ],
+).encode()
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    yield from serve(monkeypatch, CONTENT)
+
+
+def table(*copies: RemoteFile) -> RawTable:
+    return RawTable(copies)
+
+
+def test_the_first_copy_that_is_there_is_read(tmp_path: Path) -> None:
+    both = table(RemoteFile("http://127.0.0.1:1/a", "x/a.tsv"), RemoteFile("", "x/b.tsv"))
+    assert not is_here([both], str(tmp_path))
+    (tmp_path / "x").mkdir()
+    for name in ("b", "a"):
+        (tmp_path / "x" / f"{name}.tsv").write_bytes(CONTENT)
+        (found,) = find_tables([both], str(tmp_path))
+        assert found.path == tmp_path / "x" / f"{name}.tsv"
+        assert found.sha256 == SHA256
+
+
+def test_a_missing_table_tells_where_it_would_be_and_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = RemoteFile("http://host/a", "x/a.zip"), RemoteFile("http://other/a", "x/a.zip"), RemoteFile("", "x/a.tsv")
+    message = r"raw file 'x/a.zip' not found\n.*\n.*'x/a.zip' or 'x/a.tsv'\n.*--raw.*data fetch.*http://host/a"
+    with pytest.raises(DataError, match=message):
+        find_tables([table(*copies)], str(tmp_path))
+    monkeypatch.delenv("DGLCELL_RAW", raising=False)
+    with pytest.raises(DataError, match=r"not found\n.*no raw folder"):
+        find_tables([table(*copies)], None)
+
+
+def test_a_copy_with_another_hash_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_bytes(CONTENT)
+    with pytest.raises(DataError, match=r"a.tsv' is not the file it should be"):
+        find_tables([table(RemoteFile("", "a.tsv", "0" * 64))], str(tmp_path))
+
+
+def test_an_archive_of_several_tables_is_fetched_once(server: Server, tmp_path: Path) -> None:
+    archive = RemoteFile(server.url("good"), "x/a.zip")
+    paths = fetch_tables([RawTable((archive,), name) for name in ("S1", "S3")], str(tmp_path))
+    assert paths == [tmp_path / "x" / "a.zip"]
+    assert server.requests == ["/good"]
+    assert fetch_tables([RawTable((archive,), "S1")], str(tmp_path)) == paths
+    assert server.requests == ["/good"]
+
+
+def test_the_next_address_is_tried(server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    copies = [RemoteFile(server.url(path), "a.tsv", SHA256, len(CONTENT)) for path in ("gone", "cut", "good")]
+    assert fetch_tables([table(*copies)], str(tmp_path)) == [tmp_path / "a.tsv"]
+    assert server.requests == ["/gone", "/cut", "/good"]
+    assert caplog.text.count("the next address is tried") == 2
+
+
+def test_a_file_put_there_by_hand_is_not_fetched(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "b.tsv").write_bytes(CONTENT)
+    copies = RemoteFile(server.url("good"), "a.tsv"), RemoteFile("", "b.tsv")
+    assert fetch_tables([table(*copies)], str(tmp_path)) == [tmp_path / "b.tsv"]
+    assert server.requests == []
+
+
+def test_what_has_no_address_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"collins2007_emap.csv.gz' cannot be downloaded.*by hand\n.*put it at"):
+        fetch_source("collins2007", str(tmp_path))
+    monkeypatch.delenv("DGLCELL_RAW", raising=False)
+    with pytest.raises(DataError, match=r"no folder for raw files\n.*--raw DIR"):
+        fetch_source("kuzmin2018")
+
+
+@pytest.mark.parametrize("name", ["insilico", "csv", "union", "kuzmin2019"])
+def test_only_screens_can_be_fetched(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"no data source is called '{name}' that has raw files\n.*kuzmin2018"):
+        fetch_source(name, "raw")
+
+
+@pytest.fixture
+def kuzmin2018(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The screen as a small file of this machine's server."""
+    screen = laboratory.LABORATORIES["kuzmin2018"]
+    name = screen.tables["S1"].copies[0].name
+    small = RawTable((RemoteFile(server.url("good"), name, None, len(CONTENT)),), rows=90)
+    monkeypatch.setitem(laboratory.LABORATORIES, "kuzmin2018", replace(screen, tables={"S1": small}))
+    return server
+
+
+def test_the_command_line_fetches_lists_and_tells_how_a_file_is_trusted(
+    kuzmin2018: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = str(tmp_path / "raw")
+    assert main(["data", "list", str(tmp_path), "--raw", raw]) == 0
+    assert "kuzmin2018 (90 rows; its raw file is not here: `dglcell data fetch kuzmin2018`, " in capsys.readouterr().out
+    assert main(["data", "fetch", "kuzmin2018", "--raw", raw]) == 0
+    printed = capsys.readouterr().out
+    path = tmp_path / "raw" / "interactions" / "kuzmin2018_Data_S1.tsv"
+    assert printed.startswith(str(path))
+    assert f"{len(CONTENT):,} bytes, sha256 {SHA256}" in printed
+    assert "no published hash is known" in printed
+    assert record_path(path).is_file()
+    assert {info.name: info.available for info in list_sources(raw)}["kuzmin2018"]
+    assert main(["data", "list", str(tmp_path), "--raw", raw]) == 0
+    assert "kuzmin2018 (90 rows)\n" in capsys.readouterr().out
+    trust = load_laboratory("kuzmin2018", LaboratoryConfig(), raw).provenance.parameters["raw_files"]
+    assert trust[path.name].startswith(
+        f"no hash is declared; this is the file first downloaded from {kuzmin2018.url('')}"
+    )
+
+
+def test_the_command_line_says_what_to_do_without_a_connection(
+    kuzmin2018: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kuzmin2018.shutdown()
+    kuzmin2018.server_close()
+    assert main(["data", "fetch", "kuzmin2018", "--raw", str(tmp_path)]) == 2
+    printed = capsys.readouterr().err
+    assert kuzmin2018.url("good") in printed
+    assert str(tmp_path / "interactions" / "kuzmin2018_Data_S1.tsv") in printed
+    assert "Traceback" not in printed
+
+
+def test_the_command_line_prints_addresses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "fetch", "kuzmin2020", "collins2007", "--addresses"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "interactions/aaz5667-tables_s1_to_s13.zip"
+    assert len([line for line in lines if line.startswith("    https://")]) == 2
+    assert lines[-1].strip().startswith("no address")
+
+
+def test_every_screen_has_a_licence_and_a_citation_and_files_inside_the_raw_folder() -> None:
+    for screen in laboratory.LABORATORIES.values():
+        assert screen.licence
+        assert screen.citation
+        assert screen.origin
+        for raw_table in screen.tables.values():
+            for copy in raw_table.copies:
+                assert copy.name.startswith("interactions/")
+                assert copy.sha256 is None or len(copy.sha256) == 64
+
+
+# Screens published as a matrix of scores: R data and text.
+
+
+NAN = np.nan
+GENES = ["YAL001C", "YBR002W", "YCL003C"]
+SCORES = np.array([[9.0, -1.5, NAN], [-1.5, NAN, 2.0], [0.5, 2.5, NAN]])
+
+
+def check(table: StrainTable) -> None:
+    a, b, c = GENES
+    assert gene_lists(table) == [[a, b], [b, c], [c, a]]
+    np.testing.assert_allclose(table.phenotypes["s_score"], [-1.5, 2.25, 0.5])
+    np.testing.assert_allclose(table.sds["s_score"], [NAN, 0.5 / np.sqrt(2), NAN], rtol=1e-6)
+    assert table.replicates["s_score"].tolist() == [1, 2, 1]
+    assert table.provenance.counts["rows"] == 5
+    assert table.provenance.counts["rows_identical"] == 1
+
+
+def write_text(folder: Path, above: list[str], beside: list[str], cells: list[list[str]]) -> None:
+    """As ``write.table(m, file, sep="\\t", quote=FALSE, col.names=NA)`` of R writes it."""
+    lines = ["\t".join(["", *above]), *("\t".join([name, *row]) for name, row in zip(beside, cells, strict=True))]
+    (folder / "interactions").mkdir()
+    (folder / "interactions" / "gi2005.tsv").write_text("\n".join(lines) + "\n")
+
+
+def cells() -> list[list[str]]:
+    return [["NA" if np.isnan(score) else str(score) for score in row] for row in SCORES]
+
+
+def test_a_text_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_text(tmp_path, GENES, GENES, cells())
+    check(read("schuldiner2005", tmp_path, monkeypatch))
+
+
+@pytest.mark.parametrize(
+    ("above", "beside", "cell", "message"),
+    [
+        (GENES, [*GENES[:2], "YDR004W"], "1", r"'gi2005.tsv' is no matrix between genes\n.*3 rows and 3 columns"),
+        ([*GENES[:2], GENES[0]], [*GENES[:2], GENES[0]], "1", r"'gi2005.tsv' is no matrix between genes"),
+        (GENES, GENES, "high", r"'gi2005.tsv' holds something that is no number\n.*high"),
+    ],
+)
+def test_what_is_no_matrix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, above: list[str], beside: list[str], cell: str, message: str
+) -> None:
+    content = cells()
+    content[0][1] = cell
+    write_text(tmp_path, above, beside, content)
+    with pytest.raises(DataError, match=message):
+        read("schuldiner2005", tmp_path, monkeypatch)
+
+
+class NamedMatrix:
+    """A matrix with names of rows and columns, as R holds it."""
+
+    def __init__(self, scores: np.ndarray) -> None:
+        self.scores = scores
+
+
+def write_rda(path: Path, content: dict[str, Any]) -> None:
+    """As ``save(gi2005, file=…)`` of R writes it."""
+    rdata = pytest.importorskip("rdata")
+    from rdata.conversion.to_r import DEFAULT_CLASS_MAP, build_r_object
+    from rdata.parser import RObjectType
+
+    def matrix(value: NamedMatrix, converter: Any) -> Any:
+        names = [np.array(GENES), np.array(GENES)]
+        shape = np.array(value.scores.shape, dtype=np.int32)
+        attributes = converter.convert_to_r_attributes({"dim": shape, "dimnames": names})
+        return build_r_object(RObjectType.REAL, value=value.scores.ravel("F"), attributes=attributes)
+
+    path.parent.mkdir()
+    rdata.write_rda(path, content, constructor_dict={**DEFAULT_CLASS_MAP, NamedMatrix: matrix})
+
+
+def test_r_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_rda(tmp_path / "interactions" / "gi2005.rda", {"gi2005": NamedMatrix(SCORES)})
+    check(read("schuldiner2005", tmp_path, monkeypatch))
+
+
+def test_r_data_of_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_rda(tmp_path / "interactions" / "gi2005.rda", {"gi2007": np.array([1.0])})
+    with pytest.raises(DataError, match=r"'gi2005.rda' holds no matrix 'gi2005' with names\n.*gi2007"):
+        read("schuldiner2005", tmp_path, monkeypatch)
+
+
+def test_r_data_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "interactions" / "gi2005.rda"
+    write_rda(path, {"gi2005": NamedMatrix(SCORES)})
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(DataError, match=r"'gi2005.rda' cannot be read as R data"):
+        read("schuldiner2005", tmp_path, monkeypatch)
+
+
+def test_r_data_without_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "interactions").mkdir()
+    (tmp_path / "interactions" / "gi2005.rda").write_bytes(b"RDX3")
+    monkeypatch.setitem(sys.modules, "rdata", None)
+    with pytest.raises(MissingDependencyError, match=r"'gi2005.rda' needs rdata\n.*write.table\(gi2005, 'gi2005.tsv'"):
+        read("schuldiner2005", tmp_path, monkeypatch)

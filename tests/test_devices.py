@@ -1,0 +1,102 @@
+"""Devices and their memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import dglcell.devices as memory
+from dglcell.devices import (
+    available_memory,
+    check_device,
+    device_here,
+    device_of,
+    is_out_of_memory,
+    measured_memory,
+    release,
+)
+from dglcell.errors import ConfigError, MissingDependencyError
+from dglcell.memory import status
+
+# Which device a model runs on.
+
+
+def test_accelerators_are_devices() -> None:
+    assert device_of("cpu") == "cpu"
+    assert device_of("gpu") == device_of("cuda") == "cuda"
+    assert device_of("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_devices_that_are_not_there_are_refused() -> None:
+    check_device("cpu")
+    with pytest.raises(ConfigError, match=r"unknown device\n  got: +abacus\n  expected: cpu or cuda"):
+        check_device("abacus")
+    if not torch.cuda.is_available():
+        with pytest.raises(MissingDependencyError, match="device 'cuda:0' asked for, but torch sees no GPU"):
+            check_device("cuda:0")
+
+
+def test_models_trained_on_a_gpu_are_evaluated_without_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="dglcell")
+    assert device_here("cpu") == "cpu"
+    assert caplog.text == ""
+    assert device_here("gpu") == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert ("torch sees no GPU" in caplog.text) != torch.cuda.is_available()
+
+
+# Memory is measured, and failed allocations are told apart.
+
+
+linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+
+
+@linux
+def test_a_planted_allocation_is_seen_and_an_earlier_one_is_not() -> None:
+    before = torch.ones(50_000_000)  # 200 MB
+    del before
+    release("cpu")
+    with measured_memory("cpu") as peak:
+        planted = torch.ones(25_000_000)  # 100 MB
+        del planted
+    assert peak.bytes is not None
+    assert 95e6 < peak.bytes < 130e6
+
+
+def test_without_a_high_water_mark_to_reset_the_whole_life_counts(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr(memory, "PROCESS", tmp_path / "missing")
+    with measured_memory("cpu") as peak:
+        pass
+    assert peak.bytes is not None
+    assert peak.bytes > 50e6
+
+
+@linux
+def test_available_memory_heeds_control_groups(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    total = available_memory()
+    assert total is not None
+    group = tmp_path / "group"
+    group.mkdir()
+    (group / "memory.max").write_text("3000000\n")
+    (group / "memory.current").write_text("1500000\n")
+    (group / "memory.stat").write_text("anon 1000000\nfile 500000\n")
+    monkeypatch.setattr(memory, "_group_rooms", lambda: [memory._room(group, "memory.max", "memory.current", "file")])
+    assert available_memory() == 2_000_000
+    (group / "memory.max").write_text("max\n")
+    assert memory._room(group, "memory.max", "memory.current", "file") is None
+
+
+def test_out_of_memory_is_told_from_other_errors() -> None:
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"))
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+@linux
+def test_the_resident_set_is_read_in_bytes() -> None:
+    resident = status("VmRSS")
+    assert resident is not None
+    assert 20e6 < resident < 1e12
+    assert status("VmNothing") is None

@@ -1,0 +1,211 @@
+"""What happens around training steps."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from dglcell.errors import CheckpointError, ConfigError, MissingDependencyError
+from dglcell.run_directory import RunDirectory
+from dglcell.training import checkpoint
+from dglcell.training.callbacks import BadBatch, CheckpointFiles, EpochPictures, LossWatch, not_finite
+from dglcell.training.checkpoint import ReadCheckpoint, newest_checkpoint, read_checkpoint
+from tests.plots.invented import png_size
+from tests.tiny import Tiny, history
+
+# Checkpoints appear whole or not at all, are checked, and are read once.
+
+
+CONTENT = {"state_dict": {"w": torch.arange(50_000.0)}, "dglcell": {"schema": checkpoint.SCHEMA_VERSION}}
+
+
+def write(path: Path, step: int = 0) -> Path:
+    CheckpointFiles().save_checkpoint({**CONTENT, "global_step": step}, path)
+    return path
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "new/last.ckpt", 3)
+    assert [p.name for p in path.parent.iterdir()] == ["last.ckpt"]
+    content = CheckpointFiles().load_checkpoint(path)
+    assert torch.equal(content["state_dict"]["w"], CONTENT["state_dict"]["w"])
+    assert content["global_step"] == 3
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    path = write(tmp_path / "last.ckpt")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(CheckpointError) as error:
+            write(path, 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    first, got, do = str(error.value).splitlines()
+    assert first == f"checkpoint '{path}' cannot be written"
+    assert "File too large" in got
+    assert "goes on from the last checkpoint" in do
+    assert [p.name for p in tmp_path.iterdir()] == ["last.ckpt"]
+    assert read_checkpoint(path)["global_step"] == 0
+
+
+def test_a_damaged_tensor_is_noticed(tmp_path: Path) -> None:
+    path = write(tmp_path / "last.ckpt")
+    with path.open("r+b") as file:
+        file.seek(100_000)
+        file.write(b"\xff" * 16)
+    assert not torch.equal(torch.load(path)["state_dict"]["w"], CONTENT["state_dict"]["w"]), "torch does not notice"
+    with pytest.raises(CheckpointError, match=r"last.ckpt' cannot be read\n  got: .*does not fit its checksum"):
+        read_checkpoint(path)
+
+
+def opened(folder: Path, events: list[str]) -> list[str]:
+    return [Path(name).name for name in events if Path(name).parent == folder]
+
+
+EVENTS: list[str] = []
+HOOKED: list[bool] = []
+
+
+@pytest.fixture
+def opens() -> list[str]:
+    """Files that this process opens from now on."""
+
+    def note(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str | os.PathLike):
+            EVENTS.append(os.fspath(arguments[0]))
+
+    if not HOOKED:  # an audit hook cannot be taken away again
+        sys.addaudithook(note)
+        HOOKED.append(True)
+    EVENTS.clear()
+    return EVENTS
+
+
+def test_a_damaged_interruption_is_named_and_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = RunDirectory(tmp_path)
+    write(run.last, 4)
+    write(run.interrupted, 5)
+    assert newest_checkpoint(run).path == run.interrupted
+    with run.interrupted.open("r+b") as file:
+        file.seek(100_000)
+        file.write(b"\xff" * 16)
+    assert newest_checkpoint(run).path == run.last
+    assert f"passed over: checkpoint '{run.interrupted}' cannot be read" in caplog.text
+
+
+def test_a_continued_run_reads_its_checkpoint_once(tiny: Tiny, tmp_path: Path, opens: list[str]) -> None:
+    run = tiny.train(tmp_path, "trainer.epochs=1").directory
+    reads: list[Path] = []
+
+    def reading(path: Path) -> dict[str, object]:
+        reads.append(path)
+        return read_checkpoint(path)
+
+    patch = pytest.MonkeyPatch()
+    with patch.context() as patched:
+        patched.setattr(checkpoint, "read_checkpoint", reading)
+        opens.clear()
+        tiny.train(tmp_path, "trainer.epochs=2", "trainer.checkpoint=best_loss")
+    assert reads.count(run.last) == 1
+    # Once to verify and once to load; then it is written anew.
+    assert opened(run.checkpoints, opens).count("last.ckpt") == 2
+
+
+def test_a_checkpoint_is_handed_over_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "last.ckpt")
+    files = CheckpointFiles()
+    files.read = ReadCheckpoint(path)
+    content = files.read.content
+    path.unlink()
+    assert files.load_checkpoint(path) is content
+    with pytest.raises(AssertionError):
+        _ = files.read.content
+
+
+# A loss that is not finite is found, with the batch it comes from.
+
+
+def watched(*losses: float) -> LossWatch:
+    """A batch of three strains for each loss."""
+    watch = LossWatch()
+    for i, loss in enumerate(losses):
+        strains = torch.arange(3) + 10 * i
+        watch.note(torch.tensor(loss, requires_grad=True) * 1, strains, step=i // 2 + 1, epoch=1, batch=i + 1)
+    return watch
+
+
+def test_finite_losses_are_forgotten() -> None:
+    watch = watched(0.0, -1e30, 1e30)
+    assert watch.found() is None
+    assert not watch._pending
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_the_first_bad_batch_is_kept(value: float) -> None:
+    watch = watched(1.0, 2.0, value, math.nan, 1.0)
+    for wait in (False, True, False):
+        found = watch.found(wait=wait)
+        assert found is not None
+        assert (found.step, found.epoch, found.batch, found.strains) == (2, 1, 3, [20, 21, 22])
+        assert str(found.loss) == str(value)
+
+
+def test_the_error_names_step_batch_and_strains() -> None:
+    error = not_finite(BadBatch(step=7, epoch=2, batch=3, loss=math.nan, strains=[0]), list(range(100, 130)))
+    first, got, do = str(error).splitlines()
+    assert first == "the training loss is not finite in epoch 2"
+    assert got.startswith("  got:      nan in step 7, batch 3: strains 100, 101, ")
+    assert got.endswith("119 … and 10 more of the store")
+    assert "the checkpoints of earlier epochs are kept" in do
+
+
+# Pictures during training: as often as asked for, and nothing where they are not.
+
+
+def test_every_second_epoch_is_drawn(tiny: Tiny, tmp_path: Path) -> None:
+    directory = tiny.train(tmp_path, "plot_every=2", "plot_points=9", "trainer.epochs=5").directory
+    assert sorted(path.name for path in directory.figures.iterdir()) == ["epoch-002.png", "epoch-004.png"]
+    width, height = png_size(directory.epoch_picture(2).read_bytes())
+    assert width > 4 * height > 0
+    for row in history(directory):
+        assert row["validation/embedding_norm"] > 0
+        assert 0 < row["validation/embedding_spread"] < 1
+        assert -1 < row["validation/embedding_cosine"] < 1
+
+
+def test_zero_means_never(tiny: Tiny, tmp_path: Path) -> None:
+    directory = tiny.train(tmp_path, "plot_every=0", "trainer.epochs=2").directory
+    assert not directory.figures.exists()
+    pictures = EpochPictures(directory, "", 0, {}, 10, 0)
+    assert not any(map(pictures.due, range(100)))
+
+
+def test_several_phenotypes_and_missing_labels_are_drawn(tmp_path: Path) -> None:
+    pictures = EpochPictures(RunDirectory(tmp_path), "run", 1, {"a": "1/h"}, 10, 0)
+    measured = torch.randn(30, 2)
+    measured[::3, 1] = torch.nan
+    pictures.draw(11, ["a", "b"], torch.randn(30, 2), measured, torch.randn(30, 4))
+    assert png_size((tmp_path / "figures/epoch-012.png").read_bytes())[0] > 0
+
+
+@pytest.mark.parametrize(("option", "least"), [("plot_every=-1", "0"), ("plot_points=0", "1")])
+def test_numbers_out_of_range_are_refused(tiny: Tiny, tmp_path: Path, option: str, least: str) -> None:
+    with pytest.raises(ConfigError, match=rf"`{option.split('=')[0]}` is too small\n.*\n  expected: {least} or more"):
+        tiny.config(tmp_path, option)
+
+
+@pytest.mark.parametrize("option", ["plot=true", "plot_every=3"])
+def test_what_is_missing_for_pictures_is_said_before_training(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingDependencyError, match=r"set `plot: false` and `plot_every: 0`"):
+        tiny.train(tmp_path, option)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,143 @@
+"""Which process this is, and how it is told to stop."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from dglcell.errors import DataError, StoppedError
+from dglcell.training import signals
+from dglcell.training.signals import RANK_VARIABLES, SIGNALS, StopSignals, is_rank_zero, requeue_job, wait_for
+
+# Which process writes, and how the others wait.
+
+
+@pytest.mark.parametrize(
+    ("environment", "first"),
+    [
+        ({}, True),
+        ({"SLURM_PROCID": "0"}, True),
+        ({"SLURM_PROCID": "3"}, False),
+        ({"RANK": "0", "LOCAL_RANK": "0"}, True),
+        ({"RANK": "4", "LOCAL_RANK": "0"}, False),
+        ({"LOCAL_RANK": "1"}, False),
+        ({"NODE_RANK": "1", "LOCAL_RANK": "0"}, False),
+    ],
+)
+def test_launchers_say_which_process_is_first(
+    environment: dict[str, str], first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in RANK_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in environment.items():
+        monkeypatch.setenv(variable, value)
+    assert is_rank_zero() == first
+
+
+def test_the_others_wait_until_the_path_is_there(tmp_path: Path) -> None:
+    path, seen = tmp_path / "store", []
+    thread = threading.Thread(target=lambda: (wait_for(path, 60), seen.append(path.exists())))
+    thread.start()
+    time.sleep(0.1)
+    assert not seen
+    path.mkdir()
+    thread.join()
+    assert seen == [True]
+
+
+def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "POLL_SECONDS", 0.01)
+    with pytest.raises(DataError, match=r"first process has not made '.*store' within `trainer.timeout`\n.*after 0 s"):
+        wait_for(tmp_path / "store", 0.05)
+
+
+# Signals are taken at once where one process works alone, and noted where several work together.
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_working_alone_a_signal_ends_the_run_at_once(number: signal.Signals) -> None:
+    before = [signal.getsignal(other) for other in SIGNALS]
+    with pytest.raises(StoppedError) as stop, StopSignals(requeue=False):
+        try:
+            signal.raise_signal(number)
+        except Exception:
+            pytest.fail("was swallowed")
+    assert stop.value.signal == number
+    assert stop.value.requeued is False
+    assert [signal.getsignal(other) for other in SIGNALS] == before
+
+
+def test_working_together_it_is_noted_and_taken_afterwards() -> None:
+    reached = []
+    with pytest.raises(StoppedError) as stop, StopSignals(requeue=False) as signals:
+        with signals.noted():
+            signal.raise_signal(signal.SIGUSR1)
+            signal.raise_signal(signal.SIGTERM)
+            reached.append(signals.number)
+        reached.append("afterwards")
+    assert reached == [signal.SIGUSR1]
+    assert stop.value.signal == signal.SIGUSR1
+
+
+def test_the_first_signal_is_not_interrupted_by_the_next() -> None:
+    with StopSignals(requeue=False) as signals:
+        with pytest.raises(StoppedError):
+            signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGTERM)
+    assert signals.number == signal.SIGUSR1
+
+
+def test_other_ranks_follow_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with StopSignals(requeue=True) as signals:
+        signal.raise_signal(signal.SIGTERM)
+        with signals.noted():
+            pass
+        assert signals.number == signal.SIGTERM
+        assert not signals.ask()
+
+
+def test_a_forked_worker_can_still_be_ended() -> None:
+    context = multiprocessing.get_context("fork")
+    with StopSignals(requeue=False) as signals:
+        runs = context.Event()
+        worker = context.Process(target=lambda: (runs.set(), time.sleep(6000)))
+        worker.start()
+        assert runs.wait(600)
+        worker.terminate()
+        worker.join(600)
+        assert worker.exitcode == -signal.SIGTERM
+    assert signals.number == 0
+
+
+@pytest.mark.parametrize(
+    ("variables", "state", "job"),
+    [
+        ({"SLURM_JOB_ID": "7"}, "RUNNING", "7"),
+        ({"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}, "RUNNING", "7_2"),
+        ({"SLURM_JOB_ID": "7"}, "CANCELLED", None),
+        ({}, "RUNNING", None),
+    ],
+)
+def test_slurm_is_asked_for_the_job_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], state: str, job: str | None
+) -> None:
+    asked = fake_scontrol(tmp_path, state)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert requeue_job(variables) == (job is not None)
+    assert (asked.read_text() if asked.exists() else None) == (f"{job}\n" if job else None)
+
+
+def fake_scontrol(folder: Path, state: str = "RUNNING") -> Path:
+    """A program in place of SLURM's; returns the file that it writes the requeued jobs to."""
+    asked = folder / "requeued"
+    program = folder / "scontrol"
+    program.write_text(f'#!/bin/sh\n[ "$1" = show ] && echo JobState={state}\n[ "$1" = show ] || echo $2 >> {asked}\n')
+    program.chmod(0o755)
+    return asked
