@@ -42,7 +42,7 @@ def test_kuzmin_has_the_relations_of_experiment_006(folder: Path) -> None:
     }  # fmt: skip
     assert set(METABOLIC_RELATIONS) <= set(cell.relations)
     for name, pairs_of in (("physical", 2 * len(pairs(GENES))), ("regulatory", len(pairs(GENES)))):
-        assert len(cell.edges(name)) == pairs_of + len(GENES), "a self-loop for every gene"
+        assert len(cell.edges(gene_relation(name))) == pairs_of + len(GENES), "a self-loop for every gene"
 
 
 def test_pairs_are_stored_once_where_asked_for(folder: Path) -> None:

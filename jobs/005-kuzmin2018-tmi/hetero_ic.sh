@@ -1,5 +1,5 @@
 #!/bin/bash
-# Heterograph model with the IC loss, trigenic interactions of Kuzmin 2018
+# Heterograph model with squared error, distribution matching and contrast, trigenic interactions of Kuzmin 2018
 # Rendered by `dglcell job render conf/005-kuzmin2018-tmi/hetero_ic.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
 #SBATCH --job-name=005-kuzmin2018-tmi.hetero_ic

@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "quickstart_tiny.json"
 def test_the_run_directory_is_complete(tiny_run: RunDirectory, tiny: Tiny) -> None:
     config = yaml.safe_load(tiny_run.config.read_text())
     assert config["model"]["hidden"] == 8
-    assert config["trainer"]["clip"] == 10.0  # a default, spelled out
+    assert config["trainer"]["gradient_clip_val"] == 10.0  # a default, spelled out
     about = json.loads(tiny_run.environment.read_text())
     assert about["strains"] == {"train": 240, "validation": 30, "test": 30}
     assert about["packages"]["torch"] == torch.__version__
