@@ -96,7 +96,8 @@ class RepeatedData(StrainDataModule):
     """A data module whose training epoch is so many batches long, however few an epoch has.
 
     Attributes:
-        number: of batches.
+        number: how many batches that is.
+        batches: the strains of each.
     """
 
     number = 0
@@ -105,8 +106,8 @@ class RepeatedData(StrainDataModule):
         """Shuffled batches of the training part, over several epochs."""
         loader = super().train_dataloader()
         assert isinstance(loader.sampler, EpochBatches)
-        batches = list(itertools.islice(repeated(loader.sampler), self.number))
-        return DataLoader(loader.dataset, sampler=batches, batch_size=None, pin_memory=loader.pin_memory)
+        self.batches = list(itertools.islice(repeated(loader.sampler), self.number))
+        return DataLoader(loader.dataset, sampler=self.batches, batch_size=None, pin_memory=loader.pin_memory)
 
 
 # What a step asks of the bus: bytes copied to the device, and waits of the host for it.
@@ -240,7 +241,6 @@ class LoopProfiler(Profiler):
         recorder: of the spans.
         phase: contexts that end with the timed steps, then with each of the two that follow.
         steps, times: where the time of the timed steps went, see ``Recorder.divide``.
-        samples: strains in them.
         peak: of memory, until they were done.
         counts: what one step asked of the bus.
     """
@@ -251,7 +251,7 @@ class LoopProfiler(Profiler):
         super().__init__()
         self.schedule, self.device, self.trace = schedule, device, trace
         self.recorder, self.phase = Recorder(clock_of(device)), ExitStack()
-        self.samples, self.peak, self.counts = 0, Peak(), StepCounts()
+        self.peak, self.counts = Peak(), StepCounts()
         self.steps: list[int] = []
         self.times: dict[str, int] = {}
         self._begun = 0
@@ -286,10 +286,10 @@ class LoopProfiler(Profiler):
 
 
 class LoopCallback(pl.Callback):
-    """Counts strains, shows waits for other processes, and ends the loop.
+    """Shows waits for other processes, and ends the loop.
 
     Args:
-        profiler: takes what is counted, and records the waits.
+        profiler: records the waits, and knows how many steps there are.
     """
 
     def __init__(self, profiler: LoopProfiler) -> None:
@@ -302,14 +302,6 @@ class LoopCallback(pl.Callback):
             trainer.strategy.model.register_comm_hook(
                 self.profiler.recorder, lambda recorder, bucket: exchange(recorder, bucket)
             )
-
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        """Count strains of timed steps."""
-        warm_up, steps = self.profiler.schedule
-        if 0 <= batch_idx - warm_up < steps:
-            self.profiler.samples += len(batch.strains)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -74,10 +74,11 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
         config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
     task = make_task(config, prepared, directory)
     restrict(task, mode, profiler.recorder)
-    run_steps(trainer, task, resident_data(RepeatedData, config, prepared), profiler)
+    data = resident_data(RepeatedData, config, prepared)
+    run_steps(trainer, task, data, profiler)
     if not is_rank_zero():
         return None
-    found = describe(config, mode, prepared, task, profiler, environment(command), take_choices(directory))
+    found = describe(config, mode, prepared, task, data, profiler, directory, command)
     found.write(folder / PROFILE)
     return found
 
@@ -118,12 +119,14 @@ def describe(
     mode: str,
     prepared: Prepared,
     task: StrainTask,
+    data: RepeatedData,
     profiler: LoopProfiler,
-    environment: dict[str, Any],
-    choices: dict[str, Any] | None,
+    directory: RunDirectory,
+    command: str,
 ) -> Profile:
-    """The profile of the steps that a task has run."""
+    """The profile of the steps that a task has run on data, as a profiler saw them."""
     cell, device, processes = prepared.cell, profiler.device, task.trainer.world_size
+    warm_up, steps = profiler.schedule
     return Profile(
         experiment=config.experiment.name,
         mode=mode,
@@ -139,15 +142,15 @@ def describe(
         cell_sha256=cell.sha256,
         parameters=count_parameters(task.model),
         clock=profiler.recorder.clock.title,
-        warm_up=profiler.schedule.warm_up,
+        warm_up=warm_up,
         steps=[nanoseconds / 1e9 for nanoseconds in profiler.steps],
-        samples=profiler.samples * processes,
+        samples=processes * sum(len(strains) for strains in data.batches[warm_up : warm_up + steps]),
         components={name: nanoseconds / 1e9 for name, nanoseconds in profiler.times.items()},
         bytes_to_device=profiler.counts.bytes_to_device,
         synchronisations=profiler.counts.synchronisations,
         peak_memory_bytes=profiler.peak.bytes,
-        choices=choices,
-        environment=environment,
+        choices=take_choices(directory),
+        environment=environment(command),
     )
 
 
