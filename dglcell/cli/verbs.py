@@ -59,7 +59,8 @@ PROFILE_HELP = "say where the time of an experiment's training steps goes"
 PROFILE_EPILOG = """\
 Steps are run as `train` runs them, from fresh weights; nothing of the experiment's runs is read or changed. Times are
 exclusive: a part's own time is without what is told apart in it, so that all parts sum up to the step. On a GPU they
-are those of its queue. Written are profile.json, and trace.json.gz for https://ui.perfetto.dev or chrome://tracing.
+are those of its queue. Written are profile.json, and trace.json.gz for https://ui.perfetto.dev or chrome://tracing: all
+operations of one more step.
 
   dglcell profile conf/quickstart.yaml
   dglcell profile conf/quickstart.yaml model.strategy=node_mask --output masks

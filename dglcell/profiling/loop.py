@@ -1,15 +1,20 @@
-"""Lightning's loop under measurement: schedules, repeated batches, counted steps, parts of a step."""
+"""Lightning's loop under measurement: parts of a step, repeated batches, and what is watched while steps run."""
 
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import itertools
+import os
 import re
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -19,25 +24,98 @@ from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from dglcell.config import Config
 from dglcell.data.datamodule import StrainDataModule, StrainNumbers
 from dglcell.data.dataset import EpochBatches, StrainBatch
+from dglcell.devices import Peak
 from dglcell.errors import ConfigError
-from dglcell.profiling.spans import OpenSpan, Recorder
+from dglcell.files import atomic_file
+from dglcell.profiling.spans import WAITING, Recorder, Span, clock_of
 from dglcell.training.task import StrainTask
+
+# How much of a training step is run, and on which batches.
+
+
+MODES = {
+    "data": "batches alone",
+    "forward": "batches, predictions and loss",
+    "backward": "batches, predictions, loss and gradients",
+    "full": "whole training steps",
+}
+
+
+def config_for(config: Config, mode: str) -> Config:
+    """The configuration without what a mode has no use for, and without a progress bar.
+
+    Lightning refuses to clip or to accumulate gradients where it takes no steps.
+
+    Raises:
+        ConfigError: there is no such mode.
+    """
+    if mode not in MODES:
+        raise ConfigError("unknown mode", got=mode, expected=", ".join(MODES), do="set `--mode`")
+    trainer = dataclasses.replace(config.trainer, progress=False)
+    if mode != "full":
+        trainer = dataclasses.replace(trainer, gradient_clip_val=None, accumulate_grad_batches={})
+    return dataclasses.replace(config, trainer=trainer)
+
+
+def restrict(task: StrainTask, mode: str, recorder: Recorder) -> None:
+    """Let a task do in a step what a mode says, and no more."""
+    if mode == "full":
+        return
+    whole = task.training_step
+
+    def training_step(batch: StrainBatch, batch_idx: int) -> Tensor | None:
+        if mode == "data":
+            return None
+        loss = whole(batch, batch_idx)
+        if mode == "backward":
+            task.zero_grad()
+            with recorder.span("backward"):
+                task.manual_backward(loss)
+        return None
+
+    task.automatic_optimization = False
+    # Of this object alone: it goes before the method of its class.
+    vars(task)["training_step"] = training_step
+
+
+def repeated(epoch: EpochBatches) -> Iterator[Tensor]:
+    """The batches of one epoch after the other, each epoch in an order of its own, without an end."""
+    for number in itertools.count():
+        epoch.set_epoch(number)
+        yield from epoch
+
+
+class RepeatedData(StrainDataModule):
+    """A data module whose training epoch is so many batches long, however few an epoch has.
+
+    Attributes:
+        number: how many batches that is.
+        batches: the strains of each.
+    """
+
+    number = 0
+
+    def train_dataloader(self) -> DataLoader[StrainNumbers]:
+        """Shuffled batches of the training part, over several epochs."""
+        loader = super().train_dataloader()
+        assert isinstance(loader.sampler, EpochBatches)
+        self.batches = list(itertools.islice(repeated(loader.sampler), self.number))
+        return DataLoader(loader.dataset, sampler=self.batches, batch_size=None, pin_memory=loader.pin_memory)
+
 
 # What a step asks of the bus: bytes copied to the device, and waits of the host for it.
 
 
-SYNC_WARNING = "called a synchronizing CUDA operation"
-
-
 @dataclass
 class StepCounts:
-    """Of one step.
+    """What one step asked of the bus.
 
     Attributes:
         bytes_to_device: copied from the host to another device; 0 on a CPU.
@@ -59,15 +137,11 @@ class CountCopies(TorchDispatchMode):
         """Run an operator, and look whether it is a copy."""
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if name == "_to_copy":
-            self._count(args[0], out)
-        elif name == "copy_":
-            self._count(args[1], args[0])
+        if name in ("_to_copy", "copy_"):
+            source, target = (args[0], out) if name == "_to_copy" else (args[1], args[0])
+            if source.device.type == "cpu" != target.device.type:
+                self.counts.bytes_to_device += target.numel() * target.element_size()
         return out
-
-    def _count(self, source: Tensor, target: Tensor) -> None:
-        if source.device.type == "cpu" != target.device.type:
-            self.counts.bytes_to_device += target.numel() * target.element_size()
 
 
 @contextmanager
@@ -86,103 +160,37 @@ def counted(device: torch.device) -> Iterator[StepCounts]:
                 yield counts
         finally:
             torch.cuda.set_sync_debug_mode(before)
-            counts.synchronisations = sum(SYNC_WARNING in str(warning.message) for warning in caught)
+            synchronising = "called a synchronizing CUDA operation"
+            counts.synchronisations = sum(synchronising in str(warning.message) for warning in caught)
 
 
-# How much of a training step is run.
+# A step as PyTorch's profiler sees it: every operator, and on a GPU every kernel.
 
 
-MODES = {
-    "data": "batches alone",
-    "forward": "batches, predictions and loss",
-    "backward": "batches, predictions, loss and gradients",
-    "full": "whole training steps",
-}
-
-
-def check_mode(mode: str) -> None:
-    """Refuse an unknown mode.
-
-    Raises:
-        ConfigError: naming those there are.
-    """
-    if mode not in MODES:
-        raise ConfigError("unknown mode", got=mode, expected=", ".join(MODES), do="set `--mode`")
-
-
-def config_for(config: Config, mode: str) -> Config:
-    """The configuration without what a mode has no use for, and without a progress bar.
-
-    Lightning refuses to clip or to accumulate gradients where it takes no steps.
-    """
-    trainer = dataclasses.replace(config.trainer, progress=False)
-    if mode != "full":
-        trainer = dataclasses.replace(trainer, gradient_clip_val=None, accumulate_grad_batches={})
-    return dataclasses.replace(config, trainer=trainer)
-
-
-def restrict(task: StrainTask, mode: str, recorder: Recorder) -> None:
-    """Let a task do in a step what a mode says, and no more."""
-    if mode == "full":
-        return
-    whole = task.training_step
-
-    def training_step(batch: StrainBatch, batch_idx: int) -> Tensor | None:
-        if mode == "data":
-            return None
-        loss = whole(batch, batch_idx)
-        if mode == "backward":
-            task.zero_grad()
-            with recorder.span("backward", leaf=True):
-                task.manual_backward(loss)
-        return None
-
-    task.automatic_optimization = False
-    # Of this object alone: it goes before the method of its class.
-    vars(task)["training_step"] = training_step
-
-
-# As many training batches as are asked for, however few an epoch has.
-
-
-class RepeatedEpochs(Sampler[Tensor]):
-    """The first batches of one epoch after the other, each in an order of its own.
+@contextmanager
+def traced(recorder: Recorder, device: torch.device, path: Path, about: dict[str, str]) -> Iterator[None]:
+    """Write a trace of what happens inside, with the recorder's spans; slows it down, so that it must not be timed.
 
     Args:
-        epoch: batches of an epoch.
-        number: of batches.
+        recorder: its spans become ranges of the trace.
+        device: on which steps run.
+        path: of the trace; ends in ``.json.gz``.
+        about: shown as the trace's metadata.
     """
-
-    def __init__(self, epoch: EpochBatches, number: int) -> None:
-        self.epoch, self.number = epoch, number
-
-    def __len__(self) -> int:
-        return self.number
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return itertools.islice(self._all(), self.number)
-
-    def _all(self) -> Iterator[Tensor]:
-        for epoch in itertools.count():
-            self.epoch.set_epoch(epoch)
-            yield from self.epoch
-
-
-class RepeatedData(StrainDataModule):
-    """A data module whose training epoch is so many batches long.
-
-    Attributes:
-        number: of batches.
-    """
-
-    number = 0
-
-    def train_dataloader(self) -> DataLoader[StrainNumbers]:
-        """Shuffled batches of the training part, over several epochs."""
-        loader = super().train_dataloader()
-        assert isinstance(loader.sampler, EpochBatches)
-        batches = RepeatedEpochs(loader.sampler, self.number)
-        return DataLoader(loader.dataset, sampler=batches, batch_size=None, pin_memory=loader.pin_memory)
+    # PyTorch's profiler would print a line when it starts, and when it stops.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    with torch.profiler.profile(activities=activities) as profiler:
+        for key, value in about.items():
+            profiler.add_metadata(key, value)
+        recorder.tracing = True
+        yield
+        recorder.tracing = False
+    with TemporaryDirectory() as folder, atomic_file(path) as partial:
+        plain = Path(folder, "trace.json")
+        profiler.export_chrome_trace(str(plain))
+        with plain.open("rb") as source, gzip.open(partial, "wb", compresslevel=6) as target:
+            shutil.copyfileobj(source, target)
 
 
 # Lightning's training loop, watched: where its steps begin and end, and what it does in them.
@@ -191,26 +199,25 @@ class RepeatedData(StrainDataModule):
 NEXT_BATCH = re.compile(r"\.train_dataloader_next$")
 
 ACTIONS = (
-    (NEXT_BATCH, "data/next", False),
-    (re.compile(r"^\[Strategy\]\w+\.batch_to_device$"), "data/gather", False),
-    (re.compile(r"^\[Strategy\]\w+\.training_step$"), "other/task", False),
-    (re.compile(r"^\[Strategy\]\w+\.backward$"), "backward", True),
-    (re.compile(r"^\[LightningModule\]\w+\.(optimizer_step|lr_scheduler_step)$"), "optimiser", False),
+    (NEXT_BATCH, "data/next"),
+    (re.compile(r"^\[Strategy\]\w+\.batch_to_device$"), "data/gather"),
+    (re.compile(r"^\[Strategy\]\w+\.training_step$"), "other/task"),
+    (re.compile(r"^\[Strategy\]\w+\.backward$"), "backward"),
+    (re.compile(r"^\[LightningModule\]\w+\.(optimizer_step|lr_scheduler_step)$"), "optimiser"),
 )
-"""What Lightning calls its actions, the component that each is, and whether nothing in it is told apart."""
+"""What Lightning calls its actions, and the component that each is."""
 
 
 class FinishedError(Exception):
     """All steps are done; ends Lightning's loop before an epoch would be closed."""
 
 
-@dataclass(frozen=True)
-class Schedule:
+class Schedule(NamedTuple):
     """Which steps count.
 
     Attributes:
         warm_up: steps before.
-        steps: that are timed. One more follows, in which copies and waits are counted.
+        steps: that are timed. Two more follow: of one a trace is written, and in one copies and waits are counted.
     """
 
     warm_up: int
@@ -219,79 +226,82 @@ class Schedule:
     @property
     def total(self) -> int:
         """All of them."""
-        return self.warm_up + self.steps + 1
+        return self.warm_up + self.steps + 2
 
 
 class LoopProfiler(Profiler):
     """Turns what Lightning says of its progress into spans; a step is from one batch to the next.
 
     Args:
-        recorder: of the spans.
         schedule: warm-up and timed steps.
-        device: on which the last step is counted.
+        device: on which steps run.
+        trace: where the trace of a step is written, and its metadata; None for no trace.
+
+    Attributes:
+        recorder: of the spans.
+        phase: contexts that end with the timed steps, then with each of the two that follow.
+        steps, times: where the time of the timed steps went, see ``Recorder.divide``.
+        peak: of memory, until they were done.
+        counts: what one step asked of the bus.
     """
 
-    def __init__(self, recorder: Recorder, schedule: Schedule, device: torch.device) -> None:
+    def __init__(
+        self, schedule: Schedule, device: torch.device, trace: tuple[Path, dict[str, str]] | None = None
+    ) -> None:
         super().__init__()
-        self.recorder, self.schedule, self.device = recorder, schedule, device
-        self.counts = StepCounts()
+        self.schedule, self.device, self.trace = schedule, device, trace
+        self.recorder, self.phase = Recorder(clock_of(device)), ExitStack()
+        self.peak, self.counts = Peak(), StepCounts()
+        self.steps: list[int] = []
+        self.times: dict[str, int] = {}
         self._begun = 0
-        self._open: list[OpenSpan | None] = []
-        self._counting = ExitStack()
+        self._open: list[Span | None] = []
 
     def start(self, action_name: str) -> None:
         """Lightning begins something."""
         if NEXT_BATCH.search(action_name):
-            self._begin_step()
-        found = next(((name, leaf) for pattern, name, leaf in ACTIONS if pattern.search(action_name)), None)
-        self._open.append(None if found is None else self.recorder.open(found[0], leaf=found[1]))
+            self._begin_step(self._begun - self.schedule.warm_up)
+            self._begun += 1
+        name = next((name for pattern, name in ACTIONS if pattern.search(action_name)), None)
+        self._open.append(None if name is None else self.recorder.open(name))
 
     def stop(self, action_name: str) -> None:
         """Lightning ends what it began last."""
         self.recorder.close(self._open.pop())
 
-    def finish(self) -> None:
-        """Stop counting."""
-        self._counting.close()
-
-    def _begin_step(self) -> None:
-        number, self._begun = self._begun, self._begun + 1
-        if number == self.schedule.warm_up:
-            self.recorder.forget()
-        if number < self.schedule.warm_up + self.schedule.steps:
-            self.recorder.step()
-        else:
+    def _begin_step(self, number: int) -> None:
+        """End a step, and begin the next; the timed ones have numbers from 0."""
+        after = number - self.schedule.steps
+        if after >= 0:
             self.recorder.stop()
-            self.counts = self._counting.enter_context(counted(self.device))
+            self.phase.close()
+        if after == 0:
+            self.steps, self.times = self.recorder.divide()
+            if self.trace is not None:
+                self.phase.enter_context(traced(self.recorder, self.device, *self.trace))
+        if after > 0:
+            self.counts = self.phase.enter_context(counted(self.device))
+        elif number >= 0:
+            self.recorder.step()
 
 
 class LoopCallback(pl.Callback):
-    """Counts strains, shows waits for other processes, and ends the loop.
+    """Shows waits for other processes, and ends the loop.
 
     Args:
-        recorder: of the spans.
-        schedule: warm-up and timed steps.
+        profiler: records the waits, and knows how many steps there are.
     """
 
-    def __init__(self, recorder: Recorder, schedule: Schedule) -> None:
-        self.recorder, self.schedule = recorder, schedule
-        self.samples = 0
+    def __init__(self, profiler: LoopProfiler) -> None:
+        self.profiler = profiler
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Watch the exchange of gradients."""
         if isinstance(trainer.strategy.model, DistributedDataParallel):
             # PyTorch compares annotations, which it cannot read where they are strings; a lambda has none.
             trainer.strategy.model.register_comm_hook(
-                self.recorder, lambda recorder, bucket: exchange(recorder, bucket)
+                self.profiler.recorder, lambda recorder, bucket: exchange(recorder, bucket)
             )
-
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        """Count strains of timed steps."""
-        assert isinstance(batch, StrainBatch)
-        if 0 <= batch_idx - self.schedule.warm_up < self.schedule.steps:
-            self.samples += len(batch.strains)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -301,7 +311,7 @@ class LoopCallback(pl.Callback):
         Raises:
             FinishedError: that was it.
         """
-        if batch_idx + 1 == self.schedule.total:
+        if batch_idx + 1 == self.profiler.schedule.total:
             raise FinishedError
 
 
@@ -312,7 +322,7 @@ def exchange(recorder: Recorder, bucket: dist.GradBucket) -> Future[Tensor]:
     backward pass is waiting for other processes.
     """
     if bucket.is_last():
-        recorder.open("communication", leaf=True, anywhere=True)
+        recorder.open(WAITING)
     everyone = dist.group.WORLD
     assert everyone is not None
     return allreduce_hook(everyone, bucket)

@@ -6,7 +6,6 @@ import json
 import logging
 import warnings
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +13,21 @@ import pytorch_lightning as pl
 import torch
 
 from dglcell.config import AUTO, Config
-from dglcell.devices import Peak, device_of, measured_memory
+from dglcell.devices import device_of, measured_memory
 from dglcell.errors import ConfigError
-from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import count_parameters
-from dglcell.profiling.account import account, read_trace, write_trace
 from dglcell.profiling.loop import (
     FinishedError,
     LoopCallback,
     LoopProfiler,
     RepeatedData,
     Schedule,
-    check_mode,
     config_for,
     restrict,
 )
 from dglcell.profiling.profile import PROFILE, TRACE, Profile
-from dglcell.profiling.spans import Recorder, clock_of, spans_in
+from dglcell.profiling.spans import spans_in
 from dglcell.run_directory import RunDirectory, environment, processor_name
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.batch_size import find_batch_size
@@ -42,23 +39,6 @@ from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
 
 log = logging.getLogger("dglcell")
-
-
-@dataclass(frozen=True)
-class Watched:
-    """What was seen while steps ran.
-
-    Attributes:
-        profiler: with the recorder, and the counts of a step.
-        callback: with the number of strains.
-        peak: of memory.
-        world_size: processes.
-    """
-
-    profiler: LoopProfiler
-    callback: LoopCallback
-    peak: Peak
-    world_size: int
 
 
 def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command: str) -> Profile | None:
@@ -80,7 +60,31 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
     Raises:
         DglcellError: anything the user can mend.
     """
-    check_mode(mode)
+    config = config_for(config, mode)
+    _set_up(config)
+    directory, prepared = RunDirectory(folder), prepare(config, command=command)
+    device = torch.device(device_of(config.trainer.accelerator))
+    about = {"experiment": config.experiment.name, "mode": mode}
+    profiler = LoopProfiler(schedule, device, (folder / TRACE, about) if is_rank_zero() else None)
+    # What a run does beside its steps is part of whole ones only. Its signals do here what they always do.
+    beside = make_callbacks(config, directory, prepared.dataset.kinds, StopSignals(requeue=False))
+    callbacks = [*(beside if mode == "full" else []), LoopCallback(profiler)]
+    trainer = make_trainer(config, directory, callbacks, profiler)
+    if config.data.batch_size == AUTO:
+        config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
+    task = make_task(config, prepared, directory)
+    restrict(task, mode, profiler.recorder)
+    data = resident_data(RepeatedData, config, prepared)
+    run_steps(trainer, task, data, profiler)
+    if not is_rank_zero():
+        return None
+    found = describe(config, mode, prepared, task, data, profiler, directory, command)
+    found.write(folder / PROFILE)
+    return found
+
+
+def _set_up(config: Config) -> None:
+    """Prepare the process for steps of an experiment, whose strains must all be in memory."""
     if config.data.streaming is not None:
         raise ConfigError(
             "profiles are of runs whose strains are all in memory",
@@ -91,83 +95,60 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
     check_allocation(config.trainer)
     if not is_rank_zero():
         log.setLevel(logging.WARNING)
-    config = config_for(config, mode)
     set_up_process(config)
-    directory = RunDirectory(folder)
-    prepared = prepare(config, command=command)
-    device = torch.device(device_of(config.trainer.accelerator))
-    recorder = Recorder(clock_of(device))
-    profiler, counter = LoopProfiler(recorder, schedule, device), LoopCallback(recorder, schedule)
-    # What a run does beside its steps is part of whole ones only. Its signals do here what they always do.
-    beside = make_callbacks(config, directory, prepared.dataset.kinds, StopSignals(requeue=False))
-    trainer = make_trainer(config, directory, [*(beside if mode == "full" else []), counter], profiler)
-    if config.data.batch_size == AUTO:
-        config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
-    task = make_task(config, prepared, directory)
-    data = resident_data(RepeatedData, config, prepared)
-    data.number = schedule.total
-    restrict(task, mode, recorder)
-    peak = run_steps(trainer, task, data, profiler)
-    watched = Watched(profiler, counter, peak, trainer.world_size)
-    if not is_rank_zero():
-        return None
-    about = {"experiment": config.experiment.name, "mode": mode, "clock": recorder.clock.title}
-    write_trace(folder / TRACE, recorder.spans(), about)
-    found = describe(config, prepared, task, watched, mode, directory, command)
-    found.write(folder / PROFILE)
-    return found
 
 
-def run_steps(trainer: pl.Trainer, task: StrainTask, data: RepeatedData, profiler: LoopProfiler) -> Peak:
-    """Run the steps in Lightning's own loop, and measure the memory they take."""
+def run_steps(trainer: pl.Trainer, task: StrainTask, data: RepeatedData, profiler: LoopProfiler) -> None:
+    """Run the steps of the profiler's schedule in Lightning's own loop."""
+    data.number = profiler.schedule.total
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         quieten()
-        peak = stack.enter_context(measured_memory(str(trainer.strategy.root_device)))
+        profiler.peak = profiler.phase.enter_context(measured_memory(str(trainer.strategy.root_device)))
         stack.enter_context(spans_in(task, profiler.recorder))
         stack.enter_context(launched(trainer))
         stack.callback(leave_group)
-        stack.callback(profiler.finish)
+        stack.callback(profiler.phase.close)
         stack.enter_context(suppress(FinishedError))
         stack.enter_context(interrupts())
         trainer.fit(task, datamodule=data)
-    return peak
 
 
 def describe(
     config: Config,
+    mode: str,
     prepared: Prepared,
     task: StrainTask,
-    watched: Watched,
-    mode: str,
+    data: RepeatedData,
+    profiler: LoopProfiler,
     directory: RunDirectory,
     command: str,
 ) -> Profile:
-    """The profile of what was seen; times are those of the trace as it was written."""
-    cell, profiler = prepared.cell, watched.profiler
-    accounting = account(read_trace(directory.path / TRACE))
+    """The profile of the steps that a task has run on data, as a profiler saw them."""
+    cell, device, processes = prepared.cell, profiler.device, task.trainer.world_size
+    warm_up, steps = profiler.schedule
     return Profile(
         experiment=config.experiment.name,
         mode=mode,
         model=config.model.name,
         strategy=strategy_of(task),
-        device=device_name(profiler.device),
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu: {processor_name()}",
         threads=torch.get_num_threads(),
-        world_size=watched.world_size,
+        world_size=processes,
         batch_size=config.data.training_batch,
         dtype=lightning_precision(config.trainer.precision),
         nodes=cell.num_nodes,
         edges={relation[1]: len(cell.edges(relation)) for relation in cell.relations},
-        cell_sha256=prepared.cell.sha256,
+        cell_sha256=cell.sha256,
         parameters=count_parameters(task.model),
         clock=profiler.recorder.clock.title,
-        warm_up=profiler.schedule.warm_up,
-        steps=[nanoseconds / 1e9 for nanoseconds in accounting.steps],
-        samples=watched.callback.samples * watched.world_size,
-        components={name: nanoseconds / 1e9 for name, nanoseconds in accounting.times.items()},
+        warm_up=warm_up,
+        steps=[nanoseconds / 1e9 for nanoseconds in profiler.steps],
+        samples=processes * sum(len(strains) for strains in data.batches[warm_up : warm_up + steps]),
+        components={name: nanoseconds / 1e9 for name, nanoseconds in profiler.times.items()},
         bytes_to_device=profiler.counts.bytes_to_device,
         synchronisations=profiler.counts.synchronisations,
-        peak_memory_bytes=watched.peak.bytes,
+        peak_memory_bytes=profiler.peak.bytes,
         autotuned=take_autotuned(directory),
         environment=environment(command),
     )
@@ -184,12 +165,7 @@ def take_autotuned(directory: RunDirectory) -> dict[str, Any] | None:
 
 def strategy_of(task: StrainTask) -> str | None:
     """The model's strategy, and what `auto` took; None for a model that has none."""
-    if not isinstance(task.model, HeteroCell):
+    if not isinstance(task.model, PerturbedModel):
         return None
     strategy, autotuned = task.model.config.strategy, task.model.autotuned
     return f"auto: {autotuned.strategy}" if strategy == "auto" and autotuned else strategy
-
-
-def device_name(device: torch.device) -> str:
-    """Of a GPU, or of the processor."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu: {processor_name()}"

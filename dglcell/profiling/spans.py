@@ -1,18 +1,21 @@
-"""Spans of time: clocks of CPU and GPU, what is recorded, and where in the model."""
+"""Which component of a step the time goes to: clocks, spans that are open, and where in the model they begin."""
 
 from __future__ import annotations
 
 import functools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, cast
+from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.profiler import record_function
 
 from dglcell.losses.loss import Loss
 from dglcell.models import hetero_cell, set_operator
@@ -22,107 +25,95 @@ from dglcell.models.set_operator import DeletionAttention
 from dglcell.nn import dango
 from dglcell.nn.dango import MetaEmbedding, NetworkEncoder, Reconstruction, ReleasedSAGNN
 from dglcell.nn.heads import AttentionPooling, Combination, HyperSAGNN, LocalHead
-from dglcell.nn.hetero_layer import Conv, RelationConv
+from dglcell.nn.hetero_layer import RelationConv
 
-# What time is read from: the host's clock, or the progress of a device's queue.
+# What time is read from: the host's clock, or the progress of a GPU's queue.
 
 
-class Clock(Protocol):
-    """Marks moments while a program runs, and says afterwards when they were.
+class HostClock:
+    """The wall clock of the calling process, which is right where operators return when they are done, as on a CPU.
 
     Attributes:
         title: what its times mean, for readers.
     """
 
-    title: str
+    title = "host"
 
     def mark(self) -> Any:
         """Remember this moment, without waiting for anything."""
+        return time.perf_counter_ns()
 
     def nanoseconds(self, marks: Sequence[Any]) -> list[int]:
         """When the marks were, from an arbitrary origin."""
-
-
-class HostClock:
-    """The wall clock of the calling process: right where operators return when they are done, as on a CPU."""
-
-    title = "host"
-
-    def mark(self) -> int:
-        """Nanoseconds, monotonic."""
-        return time.perf_counter_ns()
-
-    def nanoseconds(self, marks: Sequence[int]) -> list[int]:
-        """As they are."""
         return list(marks)
 
 
-class StreamClock:
+class StreamClock(HostClock):
     """When a GPU's current stream comes to a mark.
 
     The host runs ahead of the device and only enqueues work, so its own clock would show neither. Between two marks
     lies the work that was enqueued between them, and the time in which the device had nothing to do because the host
-    was late with it. Nothing is synchronised until the end.
+    was late with it. Nothing is synchronised until the times are read.
     """
 
     title = "device stream"
 
-    def __init__(self) -> None:
-        self._first: torch.cuda.Event | None = None
-
-    def mark(self) -> torch.cuda.Event:
+    def mark(self) -> Any:
         """An event in the stream."""
         event = torch.cuda.Event(enable_timing=True)
         event.record()
-        self._first = self._first or event
         return event
 
-    def nanoseconds(self, marks: Sequence[torch.cuda.Event]) -> list[int]:
-        """Since the first mark; waits for the device."""
-        if self._first is None:
-            return []
+    def nanoseconds(self, marks: Sequence[Any]) -> list[int]:
+        """When the marks were, from the first of them; waits for the device."""
         torch.cuda.synchronize()
-        return [round(self._first.elapsed_time(mark) * 1e6) for mark in marks]
+        return [round(marks[0].elapsed_time(mark) * 1e6) for mark in marks]
 
 
-def clock_of(device: torch.device) -> Clock:
-    """The one that shows where a device's time goes."""
+def clock_of(device: torch.device) -> HostClock:
+    """The clock that shows where a device's time goes."""
     return StreamClock() if device.type == "cuda" else HostClock()
 
 
-# Named, nested stretches of time on one thread.
+# Steps, divided among components: at every moment the time goes to the span that began last and has not ended.
 
+
+COMPONENTS = (
+    "data",  # waiting for the next batch, and gathering it on the device
+    "perturbation",  # from deleted genes to the strains' graphs
+    "aggregation",  # along the edges of each relation, with the projections of attention
+    "updates",  # row-wise networks: embeddings, convolutions' MLPs, norms, combination of relations
+    "pooling",  # from node states to strains
+    "heads",  # from pooled states and deleted genes to predictions
+    "loss",  # with the reconstructions that it reads
+    "backward",  # gradients, with what is computed once more for them
+    "optimiser",  # zeroing and clipping gradients, the optimiser's step, the schedule
+    "communication",  # waiting for other processes
+    "other",  # the model's and the training loop's own code
+)
+"""The parts of a step, in its order. Names of spans are these, or `component/part`."""
 
 STEP = "step"
+REST = "other/loop"
+
+WAITING = "communication"
+"""Also told apart in a leaf, and where another thread begins it, for which the recording one waits."""
+
+LEAVES = ("backward", WAITING)
+"""In these nothing but waiting is told apart: what is computed once more for gradients is part of them."""
 
 
-class Span(NamedTuple):
-    """A stretch of time.
+@dataclass(eq=False)
+class Span:
+    """A stretch of time that has begun.
 
     Attributes:
-        name: a component, see ``components``, or ``STEP``.
-        start, end: nanoseconds from an arbitrary origin.
+        name: what its own time is counted as: a component or `component/part`.
+        range: the same in a trace of PyTorch's profiler; None where none is written.
     """
 
     name: str
-    start: int
-    end: int
-
-
-@dataclass
-class OpenSpan:
-    """One that has begun.
-
-    Attributes:
-        name: see ``Span``.
-        leaf: what begins inside is part of it.
-        start, end: marks of the clock.
-    """
-
-    name: str
-    leaf: bool
-    start: Any
-    end: Any = None
+    range: record_function | None
 
 
 class Recorder:
@@ -133,94 +124,106 @@ class Recorder:
 
     Args:
         clock: where times come from.
+
+    Attributes:
+        tracing: whether spans are shown to PyTorch's profiler, too, which costs some microseconds for each.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
+    def __init__(self, clock: HostClock) -> None:
+        self.clock, self.tracing = clock, False
         self._thread = threading.get_ident()
-        self._open: list[OpenSpan] = []
-        self._closed: list[OpenSpan] = []
+        self._open: list[Span] = []
+        # What time goes to from a moment on, None outside of steps; the moment; and whether a step begins then.
+        self._turns: list[tuple[str | None, Any, bool]] = []
 
     def step(self) -> None:
         """End the step that is open, with all in it, and begin the next at the same moment."""
-        moment = self.clock.mark()
-        self._close_from(0, moment)
-        self._open = [OpenSpan(STEP, leaf=False, start=moment)]
+        self._end(0)
+        self._open.append(Span(REST, self._range(STEP)))
+        self._turn(begins=True)
 
     def stop(self) -> None:
         """End the step that is open; spans outside of steps are not recorded."""
-        self._close_from(0, self.clock.mark())
+        self._end(0)
+        self._turn()
 
-    def forget(self) -> None:
-        """Drop what has been recorded, and the step that is open."""
-        self._open, self._closed = [], []
-
-    def open(self, name: str, *, leaf: bool = False, anywhere: bool = False) -> OpenSpan | None:
+    def open(self, name: str) -> Span | None:
         """Begin a span.
 
         Args:
-            name: component.
-            leaf: nothing begins in it.
-            anywhere: also begin it inside a leaf, and from another thread, for which the recording one waits.
+            name: a component or `component/part`.
 
         Returns:
             what ``close`` takes; None where the span is part of the one that is open, or outside of a step.
         """
-        if not self._open or not (anywhere or (threading.get_ident() == self._thread and not self._open[-1].leaf)):
+        mine = threading.get_ident() == self._thread
+        if not self._open or (name != WAITING and (not mine or self._open[-1].name in LEAVES)):
             return None
-        span = OpenSpan(name, leaf, self.clock.mark())
+        # A range of PyTorch's ends in the thread in which it began.
+        span = Span(name, self._range(name) if mine else None)
         self._open.append(span)
+        self._turn()
         return span
 
-    def close(self, span: OpenSpan | None) -> None:
-        """End a span, and those in it that are still open."""
-        for position, known in enumerate(self._open):
-            if known is span:
-                self._close_from(position, self.clock.mark())
-                return
+    def close(self, span: Span | None) -> None:
+        """End a span, and those in it that are still open; None and what has ended are left alone."""
+        if span in self._open:
+            self._end(self._open.index(span))
+            self._turn()
 
     @contextmanager
-    def span(self, name: str, *, leaf: bool = False, anywhere: bool = False) -> Iterator[None]:
+    def span(self, name: str) -> Iterator[None]:
         """Record what happens inside; see ``open``."""
-        span = self.open(name, leaf=leaf, anywhere=anywhere)
+        span = self.open(name)
         try:
             yield
         finally:
             self.close(span)
 
-    def spans(self) -> list[Span]:
-        """All that have ended."""
-        times = self.clock.nanoseconds([mark for span in self._closed for mark in (span.start, span.end)])
-        pairs = zip(self._closed, times[::2], times[1::2], strict=True)
-        return [Span(span.name, start, end) for span, start, end in pairs]
+    def divide(self) -> tuple[list[int], dict[str, int]]:
+        """Where the time of the steps that have ended went; on a GPU this waits until they are done.
 
-    def _close_from(self, position: int, moment: Any) -> None:
-        for span in self._open[position:]:
-            span.end = moment
-            self._closed.append(span)
+        Returns:
+            the nanoseconds of each step; and those of every component or `component/part` in all steps, whose sum is
+            that of the steps.
+        """
+        steps: list[int] = []
+        times: Counter[str] = Counter()
+        moments = pairwise(self.clock.nanoseconds([moment for _, moment, _ in self._turns]))
+        for (name, _, begins), (start, end) in zip(self._turns, moments, strict=False):
+            if name is not None:
+                steps += [0] if begins else []
+                steps[-1] += end - start
+                times[name] += end - start
+        return steps, dict(times)
+
+    def _range(self, name: str) -> record_function | None:
+        return record_function(name).__enter__() if self.tracing else None
+
+    def _turn(self, *, begins: bool = False) -> None:
+        self._turns.append((self._open[-1].name if self._open else None, self.clock.mark(), begins))
+
+    def _end(self, position: int) -> None:
+        for span in reversed(self._open[position:]):
+            if span.range is not None:
+                span.range.__exit__(None, None, None)
         del self._open[position:]
 
 
-# Where spans are put: around methods of a task's modules, and functions that models call.
+# Where spans begin: around methods of a task's modules, and functions that models call.
 #
-# The package's own code knows nothing of it. Each point is replaced by one that opens a span, and put back afterwards.
+# The package's own code knows nothing of it. Each is replaced by one that opens a span, and put back afterwards.
 
 
-MODULES: tuple[tuple[type[nn.Module], str], ...] = (
-    (StrainModel, "other/model"),
-    (CellEncoder, "updates"),
-    (NetworkEncoder, "updates"),
-    (MetaEmbedding, "updates"),
-    (AttentionPooling, "pooling"),
-    (DeletionAttention, "heads"),
-    (LocalHead, "heads"),
-    (HyperSAGNN, "heads"),
-    (ReleasedSAGNN, "heads"),
-    (Combination, "heads"),
-    (Reconstruction, "loss/reconstruction"),
-    (Loss, "loss"),
-)
-"""What the forward pass of a module is, less the modules in it."""
+MODULES: dict[str, tuple[type[nn.Module], ...]] = {
+    "other/model": (StrainModel,),
+    "updates": (CellEncoder, NetworkEncoder, MetaEmbedding),
+    "pooling": (AttentionPooling,),
+    "heads": (DeletionAttention, LocalHead, HyperSAGNN, ReleasedSAGNN, Combination),
+    "loss/reconstruction": (Reconstruction,),
+    "loss": (Loss,),
+}
+"""What the forward passes of modules are, less the modules in them."""
 
 MEMBERS: tuple[tuple[type[nn.Module], str, str], ...] = (
     (StrainModel, "global_head", "heads"),
@@ -234,68 +237,65 @@ FUNCTIONS: tuple[tuple[Any, str, str], ...] = (
     (set_operator, "perturb", "perturbation"),
     (set_operator, "keep_genes", "perturbation"),
     (set_operator, "pooling_shares", "pooling"),
+    (dist, "all_reduce", WAITING),
+    (dist, "all_gather", WAITING),
 )
 """Functions, in the modules that call them."""
-
-COLLECTIVES = ("all_reduce", "all_gather")
 
 Name = str | Callable[..., str]
 
 
 @contextmanager
 def spans_in(task: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Open spans while ``task`` runs."""
-    with ExitStack() as stack:
-
-        def put(owner: Any, attribute: str, name: Name, *, anywhere: bool = False) -> None:
-            stack.enter_context(spanned(recorder, owner, attribute, name, anywhere=anywhere))
-
-        for module in task.modules():
-            for kind, name in MODULES:
-                if isinstance(module, kind):
-                    put(module, "forward", name)
-            for kind, member, name in MEMBERS:
-                if isinstance(module, kind) and isinstance(getattr(module, member, None), nn.Module):
-                    put(getattr(module, member), "forward", name)
-            if isinstance(module, RelationConv):
-                put(module.conv, "receive", f"aggregation/{_relation_of(cast(Conv, module.conv))}")
-        for owner, function, name in FUNCTIONS:
-            put(owner, function, name)
-        put(dango, "spmm", lambda edges, *_, **__: f"aggregation/{edges.relation[1]}")
-        for collective in COLLECTIVES:
-            put(dist, collective, "communication", anywhere=True)
-        yield
-
-
-@contextmanager
-def spanned(recorder: Recorder, owner: Any, attribute: str, name: Name, *, anywhere: bool = False) -> Iterator[None]:
-    """Let a method of one object, or a function of one module, open a span.
+    """Let the parts of a task open spans while they run.
 
     Args:
-        recorder: of the span.
-        owner: object or module.
-        attribute: of the owner.
-        name: of the span, or what it is for given arguments.
-        anywhere: see ``Recorder.open``.
+        task: its modules are changed while this lasts, as are functions that models call.
+        recorder: records the spans.
     """
-    function, own = getattr(owner, attribute), vars(owner).get(attribute)
+    replaced: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, attribute, name in points(task):
+            replaced.append((owner, attribute, vars(owner).get(attribute)))
+            setattr(owner, attribute, spanned(getattr(owner, attribute), name, recorder))
+        yield
+    finally:
+        for owner, attribute, own in reversed(replaced):
+            # A method was the class's, not the object's own.
+            if own is None:
+                delattr(owner, attribute)
+            else:
+                setattr(owner, attribute, own)
+
+
+def points(task: nn.Module) -> Iterator[tuple[Any, str, Name]]:
+    """Where spans begin: an object or a module, the name of what it has there, and that of the span."""
+    for module in task.modules():
+        yield from ((module, "forward", name) for name, kinds in MODULES.items() if isinstance(module, kinds))
+        for kind, member, name in MEMBERS:
+            if isinstance(module, kind) and isinstance(getattr(module, member, None), nn.Module):
+                yield getattr(module, member), "forward", name
+        if isinstance(module, RelationConv):
+            conv: Any = module.conv
+            yield conv, "receive", f"aggregation/{conv.relation[1]}"
+    yield from FUNCTIONS
+    yield dango, "spmm", lambda edges, *_, **__: f"aggregation/{edges.relation[1]}"
+
+
+def spanned(function: Callable[..., Any], name: Name, recorder: Recorder) -> Callable[..., Any]:
+    """A function that opens a span while it runs; what ``torch.compile`` compiles belongs to the span around it.
+
+    Args:
+        function: what is to be run.
+        name: the span's name, or a function that gives it for the call's arguments.
+        recorder: records the span.
+    """
 
     @functools.wraps(function)
     def inside(*args: Any, **kwargs: Any) -> Any:
-        with recorder.span(name if isinstance(name, str) else name(*args, **kwargs), anywhere=anywhere):
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        with recorder.span(name if isinstance(name, str) else name(*args, **kwargs)):
             return function(*args, **kwargs)
 
-    setattr(owner, attribute, inside)
-    try:
-        yield
-    finally:
-        # A method was the class's, not the object's own.
-        if own is None:
-            delattr(owner, attribute)
-        else:
-            setattr(owner, attribute, own)
-
-
-def _relation_of(conv: Any) -> str:
-    name: str = conv.relation[1]
-    return name
+    return inside

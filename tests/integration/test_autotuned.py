@@ -26,12 +26,8 @@ import sys
 from pathlib import Path
 import torch
 from dglcell.config_io import load_config
-from dglcell.profiling.loop import RepeatedData
-from dglcell.profiling.spans import clock_of
-from dglcell.profiling.loop import LoopCallback, LoopProfiler, Schedule
+from dglcell.profiling.loop import LoopCallback, LoopProfiler, RepeatedData, Schedule
 from dglcell.profiling.measure import run_steps
-from dglcell.profiling.loop import restrict
-from dglcell.profiling.spans import Recorder
 from dglcell.run_directory import RunDirectory
 from dglcell.training.fit import fit, make_task, resident_data
 from dglcell.training.prepare import prepare
@@ -41,12 +37,11 @@ from dglcell.training.fit import make_callbacks, make_trainer
 what, folder, file, *overrides = sys.argv[1:]
 config, directory = load_config(file, overrides), RunDirectory(Path(folder))
 prepared = prepare(config, command="test")
-signals, schedule, device = StopSignals(requeue=False), Schedule(1, 1), torch.device("cpu")
+signals = StopSignals(requeue=False)
 callbacks, profiler = make_callbacks(config, directory, prepared.dataset.kinds, signals), None
 if what == "profile":
-    recorder = Recorder(clock_of(device))
-    profiler = LoopProfiler(recorder, schedule, device)
-    callbacks = [*callbacks, LoopCallback(recorder, schedule)]
+    profiler = LoopProfiler(Schedule(1, 1), torch.device("cpu"))
+    callbacks = [*callbacks, LoopCallback(profiler)]
 trainer = make_trainer(config, directory, callbacks, profiler)
 task = make_task(config, prepared, directory)
 print("made", flush=True)
@@ -54,10 +49,7 @@ if what == "train":
     with signals:
         fit(config, trainer, prepared, task, directory, None, signals)
 else:
-    data = resident_data(RepeatedData, config, prepared)
-    data.number = schedule.total
-    restrict(task, "full", recorder)
-    run_steps(trainer, task, data, profiler)
+    run_steps(trainer, task, resident_data(RepeatedData, config, prepared), profiler)
 print(task.model.autotuned, [task.model.cell[relation].preferred for relation in task.model.cell.relations])
 """
 

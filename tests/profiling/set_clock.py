@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dglcell.profiling.spans import HostClock
 
 
-class SetClock:
+class SetClock(HostClock):
     """Stands still until it is set.
 
     Attributes:
@@ -20,7 +20,3 @@ class SetClock:
     def mark(self) -> int:
         """What it shows."""
         return self.now
-
-    def nanoseconds(self, marks: Sequence[int]) -> list[int]:
-        """As they are."""
-        return list(marks)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import torch
 
 from dglcell.data.dataset import EpochBatches
-from dglcell.profiling.loop import RepeatedEpochs
+from dglcell.profiling.loop import repeated
 
 
 def test_epochs_follow_each_other_each_in_its_own_order() -> None:
     epoch = EpochBatches(torch.arange(10), 4, shuffle=True, seed=3)
-    batches = list(RepeatedEpochs(epoch, 8))
-    assert len(RepeatedEpochs(epoch, 8)) == len(batches) == 8
+    batches = list(islice(repeated(epoch), 8))
     assert [len(batch) for batch in batches] == [4, 4, 2, 4, 4, 2, 4, 4]
     for number in (0, 1):
         epoch.set_epoch(number)
