@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 
 from dglcell.data.config import (
@@ -243,6 +244,37 @@ class SlurmConfig:
             raise ConfigError("`slurm.binds` needs a container", do="set `slurm.container`, or leave `binds` out")
 
 
+def check_one_line(value: object, key: str = "") -> None:
+    """Refuse control characters, a line break for one, in any value or name of a key.
+
+    Values reach job scripts, paths, file names and messages to other programs, where a line break would begin a new
+    command. Only the description of an experiment may have several lines: it goes to comments, as one line.
+
+    Args:
+        value: a section, a list, a mapping, or a single value.
+        key: its dotted path, for the message.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    if isinstance(value, str) and key != "experiment.description":
+        bad = sorted({character for character in value if unicodedata.category(character) == "Cc"})
+        if bad:
+            raise ConfigError(
+                f"`{key}` has a control character", got=repr(value), expected="one line of text", do=f"leave out {bad}"
+            )
+    elif is_dataclass(value):
+        for name in fields(value):
+            check_one_line(getattr(value, name.name), f"{key}.{name.name}".lstrip("."))
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            check_one_line(str(name), f"{key} (a name in it)")
+            check_one_line(item, f"{key}.{name}")
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            check_one_line(item, f"{key}[{number}]")
+
+
 @dataclass
 class Config:
     """One experiment."""
@@ -286,6 +318,7 @@ class Config:
             self.slurm,
         ):
             section.validate()
+        check_one_line(self)
         self._validate_names()
         self._validate_loss()
         self._validate_plots()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from dglcell.config import ANY, Config
+from dglcell.config import ANY, Config, check_one_line
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError
 
 # Job arrays: one experiment with several seeds and values of keys.
@@ -152,7 +152,11 @@ def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Swe
         file: its file, as the job will find it from the folder it is submitted in.
         overrides: passed on to ``dglcell train``.
         sweep: makes it a job array.
+
+    Raises:
+        ConfigError: the file or an override has a line break.
     """
+    check_one_line([str(file), *overrides], "the experiment's file and overrides")
     members = (sweep or Sweep()).members(config.experiment.name)
     lines = [*surroundings(config), ""]
     words = [launcher(config), "dglcell train", shlex.quote(str(file)), shlex.join(overrides)]
