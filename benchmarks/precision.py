@@ -234,8 +234,9 @@ def main() -> None:
     command += " --compile" if options.compile else ""
     rows: list[dict[str, Any]] = []
     content: dict[str, Any] = {"environment": environment(command), "training": TRAINING, "rows": rows}
-    if options.out.exists():
-        content["before"] = json.loads(options.out.read_text())["before"]
+    earlier = json.loads(options.out.read_text()) if options.out.exists() else {}
+    if "before" in earlier:
+        content["before"] = earlier["before"]
     for name, cell in cells.items():
         model = make_model(cell, options.layers)
         genes = len(cell.genes)

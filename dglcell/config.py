@@ -258,14 +258,11 @@ def check_one_line(value: object, key: str = "") -> None:
         ConfigError: naming the key.
     """
     if isinstance(value, str) and key != "experiment.description":
-        bad = sorted({character for character in value if unicodedata.category(character) == "Cc"})
-        if bad:
-            raise ConfigError(
-                f"`{key}` has a control character", got=repr(value), expected="one line of text", do=f"leave out {bad}"
-            )
+        if any(unicodedata.category(character) == "Cc" for character in value):
+            raise ConfigError(f"`{key}` has a control character", got=repr(value), expected="one line of text")
     elif is_dataclass(value):
-        for name in fields(value):
-            check_one_line(getattr(value, name.name), f"{key}.{name.name}".lstrip("."))
+        for part in fields(value):
+            check_one_line(getattr(value, part.name), f"{key}.{part.name}".lstrip("."))
     elif isinstance(value, Mapping):
         for name, item in value.items():
             check_one_line(str(name), f"{key} (a name in it)")

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from dglcell.config import Config
 from dglcell.config_io import load_config
 from dglcell.errors import ConfigError
+from dglcell.graph.schema import RESERVED
+from dglcell.losses.build import LOSSES
+from dglcell.losses.config import LOSS_CONFIGS
+from dglcell.models.build import MODELS
+from dglcell.models.config import MODEL_CONFIGS
+from dglcell.optimizers import PLAIN, OptimizerConfig, make_optimizer
 from tests.config_files import refusal, write
 
 
@@ -80,3 +88,16 @@ def test_a_model_without_relations_is_refused_before_anything_is_built(minimal: 
     assert message.startswith("no relation is left for the model\n  got:      no relation with reactions, no `cell.net")
     assert load_config(minimal, ["model.metabolism=false", "cell.derived=[isoenzyme]"]).cell.derived == ["isoenzyme"]
     assert load_config(minimal, ["model.metabolism=false", "model.layers=0"]).model.layers == 0
+
+
+def test_what_is_written_out_so_that_it_is_read_without_torch_is_what_there_is() -> None:
+    assert set(MODEL_CONFIGS) == set(MODELS)
+    assert set(LOSS_CONFIGS) == set(LOSSES)
+    assert {name for name in dir(torch.nn.Module) if re.fullmatch("[a-z][a-z0-9_]*", name)} <= RESERVED
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_optimisers_take_a_rate_and_a_decay(name: str) -> None:
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    for lr, decay in ((1e-9, 0.0), (10.0, 1e3)):
+        assert make_optimizer(OptimizerConfig(name, lr, decay), [parameter]).param_groups[0]["weight_decay"] == decay

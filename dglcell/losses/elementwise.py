@@ -13,15 +13,10 @@ from dglcell.losses.config import BceConfig, MaskedConfig
 from dglcell.losses.loss import Loss, LossTerms, label_sums, mean_cost, phenotype_weights, sum_over_ranks
 from dglcell.models.model import Prediction
 
-# Squared error.
-
 
 def squared_error(error: Tensor) -> Tensor:
     """``error²``, element by element."""
     return error.square()
-
-
-# Huber loss.
 
 
 def huber(error: Tensor) -> Tensor:
@@ -31,9 +26,6 @@ def huber(error: Tensor) -> Tensor:
     """
     magnitude = error.abs()
     return torch.where(magnitude <= 1, 0.5 * error.square(), magnitude - 0.5)
-
-
-# Log-cosh loss.
 
 
 def log_cosh(error: Tensor) -> Tensor:

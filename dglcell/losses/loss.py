@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from dglcell.losses.config import WeightedConfig
 from dglcell.models.model import Prediction
 
-# What every loss is.
-
 
 @dataclass(frozen=True)
 class LossTerms:

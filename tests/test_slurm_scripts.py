@@ -9,7 +9,7 @@ import pytest
 
 from dglcell.cli import main
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 RENEW = "renew it with: dglcell job render conf --output jobs"
 
 
