@@ -35,12 +35,22 @@ AUTO = "auto"
 
 
 @dataclass
+class ExpectedConfig:
+    """What a run of the file as it stands should have on the test part, for its first phenotype."""
+
+    metric: str = "pearson"  # as in results.json
+    value: float = 0.0
+    tolerance: float = 0.0  # by how much machines and versions may differ, either way
+
+
+@dataclass
 class ExperimentConfig:
     """What the run is called."""
 
     name: str = ""  # names the run directory; the file's folder and stem where empty
     description: str = ""
     tags: list[str] = field(default_factory=list)
+    expected: ExpectedConfig | None = None  # a result to compare with, where nothing was changed on the command line
 
 
 @dataclass

@@ -167,7 +167,7 @@ def train(options: argparse.Namespace) -> None:
     config = load(options)
     # A signal may come as early as now: imports alone take seconds.
     with StopSignals(config.slurm.requeue) as signals:
-        from dglcell.metrics import format_results_table
+        from dglcell.metrics import format_expected, format_results_table
         from dglcell.training.run import train as run
 
         result = run(config, options.command, signals)
@@ -178,6 +178,9 @@ def train(options: argparse.Namespace) -> None:
         print(f"picture  {result.directory.report}")
         print(f"report   {result.directory.page}")
     print(f"run      {result.directory.path}")
+    expected = config.experiment.expected
+    if expected is not None and not options.overrides:
+        print(f"\n{format_expected(result.rows, expected.metric, expected.value, expected.tolerance)}")
 
 
 def evaluate(options: argparse.Namespace) -> None:
