@@ -177,7 +177,7 @@ class TrackingConfig:
 
     wandb: str = "disabled"  # disabled | offline | online
     project: str = "dglcell"  # at W&B
-    entity: str | None = None
+    entity: str | None = None  # user or team at W&B; your own where null
     group: str | None = None  # the experiment's name where null
 
     def validate(self) -> None:
@@ -212,8 +212,8 @@ class SlurmConfig:
     """Resources and surroundings of a job."""
 
     partition: str | None = None  # the cluster's default where null
-    account: str | None = None
-    qos: str | None = None
+    account: str | None = None  # that pays for the job, `sbatch --account`
+    qos: str | None = None  # quality of service, `sbatch --qos`
     time: str = "24:00:00"  # D-HH:MM:SS, HH:MM:SS or minutes
     memory: str | None = "32G"  # of every node; null: the cluster's default
     cpus_per_task: int = 4  # a task is one device
