@@ -394,3 +394,20 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) ->
     while not condition():
         assert process.poll() is None
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trian", "x.yaml"], "did you mean 'train'?"),
+        (["data", "bild"], "did you mean 'build'?"),
+        (["report", "runs/a", "--outptu", "b.html"], "unrecognized arguments: --outptu b.html; did you mean '--output'?"),
+        (["doctor", "--nothing"], "unrecognized arguments: --nothing\n"),
+    ],
+)
+def test_near_misses_are_answered_with_a_suggestion(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert said in capsys.readouterr().err

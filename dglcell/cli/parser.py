@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
 from dglcell.cli import job, predict, verbs
@@ -29,9 +31,22 @@ Every key of a configuration can be given as key=value. `dglcell config show FIL
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """argparse's, which suggests the verb or option that was nearly typed."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and leave with 2."""
+        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: (--[\w-]+)", message)
+        if wrong:
+            known = re.findall(r"[\w-]+", wrong[2]) if wrong[2] else [*self._option_string_actions]
+            close = difflib.get_close_matches(wrong[1] or wrong[3], known, n=1)
+            message += f"; did you mean '{close[0]}'?" if close else ""
+        super().error(message)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """All verbs with their options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="dglcell",
         description="Train graph neural networks on strains: one cell graph, many gene deletions.",
         epilog=EPILOG,
@@ -43,6 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_evaluate(group)
     _add_predict(group)
     _add_report(group)
+    _add_runs(group)
     _add_data(group)
     _add_graph(group)
     _add_config(group)
@@ -61,7 +77,7 @@ def _verb(group: Group, name: str, run: Verb, text: str, more: str = "") -> argp
         epilog=more,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     return parser
 
 
@@ -119,6 +135,11 @@ def _add_report(group: Group) -> None:
     parser.add_argument(
         "--output", "-o", type=Path, metavar="FILE", help="page (default: RUN/report.html; comparison.html for several)"
     )
+
+
+def _add_runs(group: Group) -> None:
+    parser = _verb(group, "runs", verbs.runs, "list runs with their state, epochs and scores")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), help="of runs (default: runs)")
 
 
 def _add_data(group: Group) -> None:

@@ -201,6 +201,13 @@ def report(options: argparse.Namespace) -> None:
     print(write_comparison(paths, options.output) if len(paths) > 1 else write_report(paths[0], options.output))
 
 
+def runs(options: argparse.Namespace) -> None:
+    """``dglcell runs``."""
+    from dglcell.report.runs import find_runs, format_runs
+
+    print(format_runs(find_runs(options.folder)))
+
+
 def data_build(options: argparse.Namespace) -> None:
     """``dglcell data build``."""
     config = load(options)
