@@ -37,9 +37,6 @@ PARTS = {
     "source": Part("data.source.name", "dglcell.sources", "dglcell.data.sources.source:Source"),
 }
 
-CONFIG = "Config"
-"""The attribute of a class that is the dataclass of its keys."""
-
 FORM = "MODULE:CLASS of your own"
 """How errors call a class that is not part of this package."""
 
@@ -76,6 +73,7 @@ def find_class(part: str, name: str) -> Any:
 
 
 def _import(key: str, target: str) -> Any:
+    """The object that ``MODULE:CLASS`` stands for."""
     module, _, name = target.partition(":")
     if not all(word.isidentifier() for word in (*module.split("."), name)):
         raise ConfigError(f"`{key}` names no class", got=target, expected="MODULE:CLASS, e.g. my_model:MyModel")
@@ -102,22 +100,17 @@ def _import(key: str, target: str) -> Any:
 
 def _check(about: Part, target: str, made: Any, base: Any) -> None:
     """Refuse what is no class derived from the base, or lacks something, before anything runs."""
-    wanted = about.base.replace(":", ".")
-    if not (isinstance(made, type) and issubclass(made, base)):
-        bases = [kind.__name__ for kind in made.__bases__] if isinstance(made, type) else []
-        raise ConfigError(
-            f"`{about.key}: {target}` cannot be used",
-            got=f"a class derived from {', '.join(bases)}" if bases else f"a value of type {type(made).__name__}",
-            expected=f"a class derived from {wanted}",
-        )
-    abstract = [name for name, value in vars(base).items() if getattr(value, "__isabstractmethod__", False)]
-    lacking = [name for name in abstract if getattr(getattr(made, name), "__isabstractmethod__", False)]
+    named, wanted = f"`{about.key}: {target}`", about.base.replace(":", ".")
+    is_derived = isinstance(made, type) and issubclass(made, base)
+    if not is_derived:
+        raise ConfigError(f"{named} cannot be used", got=made, expected=f"a class derived from {wanted}")
+    lacking = [name for name in dir(made) if getattr(getattr(made, name), "__isabstractmethod__", False)]
     if lacking:
-        raise ConfigError(f"`{about.key}: {target}` lacks the method `{lacking[0]}`", do=f"write it as {wanted} says")
-    config = getattr(made, CONFIG)
+        raise ConfigError(f"{named} lacks the method `{lacking[0]}`", do=f"write it as {wanted} says")
+    config = made.Config
     if not (isinstance(config, type) and issubclass(config, base.Config) and "__dataclass_fields__" in vars(config)):
         raise ConfigError(
-            f"`{about.key}: {target}`: its `Config` cannot be used",
+            f"{named}: its `Config` cannot be used",
             got=config,
             expected=f"a dataclass derived from {base.Config.__module__}.{base.Config.__qualname__}",
         )
@@ -125,22 +118,17 @@ def _check(about: Part, target: str, made: Any, base: Any) -> None:
         OmegaConf.structured(config())
     except (TypeError, OmegaConfBaseException) as error:
         raise ConfigError(
-            f"`{about.key}: {target}`: its `Config` cannot be read from YAML",
+            f"{named}: its `Config` cannot be read from YAML",
             got=str(error).splitlines()[0],
             expected="keys with a default each, of types that YAML has",
         ) from error
 
 
 def read_options(config: type, options: Mapping[str, Any], key: str) -> Any:
-    """A ``Config`` with the values of a mapping.
-
-    Args:
-        config: the dataclass.
-        options: key → value; the others keep their defaults.
-        key: where the mapping stands, for the message.
+    """A ``Config`` with the values of a mapping, which stands at ``key``.
 
     Raises:
-        ConfigError: a key is unknown, or a value is of a wrong type.
+        ConfigError: a key of it is unknown, or a value is of a wrong type.
     """
     known = [field.name for field in dataclasses.fields(config)]
     for name in options:
