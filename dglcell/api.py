@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.config_io import experiment_file, keyword_overrides, load_config
-from dglcell.data.table import StrainTable, frame_genotypes
+from dglcell.data.table import StrainTable, frame_genotypes, list_genotypes
 from dglcell.devices import check_device
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, import_optional, listing
 from dglcell.graph.cell import build_cell
@@ -46,7 +46,7 @@ class Predictor:
         directories: of their runs.
     """
 
-    members: tuple[Trained, ...]
+    members: tuple[Trained, ...] = field(repr=False)
     directories: tuple[Path, ...]
 
     @property
@@ -149,13 +149,10 @@ class Predictor:
 def _read_strains(strains: Genotypes | pd.DataFrame | StrainTable) -> tuple[pd.DataFrame, list[list[str]]]:
     """Strains as a DataFrame with gene columns, and their deleted genes."""
     pd = import_optional("pandas", "a table of predictions", "pip install 'dglcell[data]'")
-    if isinstance(strains, pd.DataFrame):
-        return strains, frame_genotypes(strains)
-    rows: list[Any] = strains.genotypes if isinstance(strains, StrainTable) else list(strains)
-    texts = [row for row in rows if isinstance(row, str)]
-    if texts:
-        raise GenotypeError("a strain is a list of genes", got=repr(texts[0]), expected=f"e.g. [{texts[0]!r}]")
-    genotypes = [[str(gene) for gene in row] for row in rows]
+    given: Any = strains
+    if isinstance(given, pd.DataFrame):
+        return given, frame_genotypes(given)
+    genotypes = given.genotypes if isinstance(given, StrainTable) else list_genotypes(given)
     width = max(map(len, genotypes), default=1)
     cells = [genes + [""] * (width - len(genes)) for genes in genotypes]
     return pd.DataFrame(cells, columns=[f"gene_{k + 1}" for k in range(width)]), genotypes

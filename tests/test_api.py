@@ -69,8 +69,9 @@ def test_examples_of_docstrings_are_right(folder: Path, name: str) -> None:
 
 
 def test_every_public_function_and_method_has_an_example() -> None:
-    public = [dglcell.Predictor, dglcell.Predictor.predict, dglcell.Predictor.results, dglcell.load, dglcell.train]
-    public += [dglcell.evaluate, dglcell.load_cell, dglcell.Strains.from_names, dglcell.Strains.from_dataframe]
+    public = [getattr(dglcell, name) for name in dglcell.__all__]
+    public += [dglcell.Predictor.predict, dglcell.Predictor.results]
+    public += [dglcell.Strains.from_names, dglcell.Strains.from_dataframe]
     public += [dglcell.CellGraph.to_pyg, dglcell.CellGraph.to_networkx, dglcell.CellGraph.to_pandas]
     for thing in public:
         assert ">>> " in str(thing.__doc__), thing
@@ -137,6 +138,8 @@ def test_what_cannot_be_predicted_is_refused(predictor: dglcell.Predictor) -> No
         predictor.predict(STRAINS, unknown="drop")
     with pytest.raises(GenotypeError, match=r"a strain is a list of genes\n.*'b0008'\n.*\['b0008'\]"):
         predictor.predict(["b0008"])
+    with pytest.raises(GenotypeError, match="a strain is a list of genes"):
+        dglcell.Strains.from_names(["b0008"])
     with pytest.raises(GenotypeError, match="the DataFrame: no gene columns"):
         predictor.predict(pd.DataFrame({"gene": ["b0008"]}))
     with pytest.raises(GenotypeError, match="the DataFrame has a column 'predicted_fitness' already"):
@@ -228,6 +231,7 @@ def small() -> CellGraph:
 
 
 def test_cells_become_tables_and_graphs_of_names(small: CellGraph) -> None:
+    assert repr(small) == "CellGraph(2 gene nodes, 1 reaction nodes, 3 edges)"
     frame = small.to_pandas()
     assert frame.source.tolist() == ["b", "b", "a"]
     assert frame.target.tolist() == ["r", "a", "b"]

@@ -17,10 +17,13 @@ from dglcell.data.sources import SourceConfig, load_source
 from dglcell.errors import ConfigError
 from dglcell.graph.cell import build_cell
 from dglcell.graph.config import CellConfig
+from dglcell.graph.resident import ResidentCell
 from dglcell.losses.build import LOSSES
 from dglcell.losses.config import LOSS_CONFIGS
-from dglcell.models.build import MODELS
+from dglcell.models.build import MODELS, make_model
 from dglcell.models.config import MODEL_CONFIGS
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 
@@ -34,6 +37,7 @@ from dglcell.data.table import StrainTable
 from dglcell.losses.config import LossConfig
 from dglcell.losses.loss import Loss, LossTerms
 from dglcell.models.config import ModelConfig
+from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import Prediction, StrainModel
 
 LIMIT = 3
@@ -89,6 +93,10 @@ class Lines(Source):
         from pathlib import Path
 
         return [Path(self.config.path)]
+
+
+class Wider(HeteroCell):
+    """The package's own model under another name."""
 
 
 class NoForward(StrainModel):
@@ -165,6 +173,16 @@ def test_installed_packages_give_short_names(folder: Path, monkeypatch: pytest.M
     assert find_class("model", "additive").__name__ == "Additive"
     Path("experiment.yaml").write_text("cell: {model: textbook}\nmodel: {name: additive, scale: 2}\n")
     assert load_config("experiment.yaml").model.scale == 2.0  # type: ignore[attr-defined]
+
+
+def test_models_of_the_package_are_derived_from_with_their_keys(folder: Path) -> None:
+    Path("experiment.yaml").write_text("cell: {model: textbook}\nmodel: {name: 'my_parts:Wider', hidden: 8}\n")
+    config = load_config("experiment.yaml")
+    cell = ResidentCell.of(build_cell(config.cell))
+    made = make_model(config.model, cell, outputs=2)
+    assert isinstance(made, HeteroCell)
+    assert type(made).__name__ == "Wider"
+    assert made(GenotypeBatch.from_lists([[0, 1], [2]])).phenotypes.shape == (2, 2)
 
 
 def test_a_source_says_what_it_is_of(folder: Path) -> None:

@@ -67,6 +67,19 @@ def frame_genotypes(frame: pd.DataFrame, genes: Sequence[str] | None = None) -> 
     return [[str(cell).strip() for cell in row if str(cell).strip()] for row in rows]
 
 
+def list_genotypes(strains: Iterable[Sequence[str]]) -> list[list[str]]:
+    """The deleted genes of each strain, as lists.
+
+    Raises:
+        GenotypeError: a strain is a text.
+    """
+    genotypes = list(strains)
+    for strain in genotypes:
+        if isinstance(strain, str):
+            raise GenotypeError("a strain is a list of genes", got=repr(strain), expected=f"e.g. [{strain!r}]")
+    return [[str(gene) for gene in strain] for strain in genotypes]
+
+
 def check_columns(header: Sequence[str], names: Sequence[str]) -> None:
     """Refuse names of columns that a DataFrame does not have.
 
@@ -152,6 +165,10 @@ class StrainTable:
 
     Genes of a strain keep the order of the source: query genes first, array gene last.
 
+    >>> import dglcell
+    >>> len(dglcell.Strains.from_names([["b0008", "b2464"], ["b0727"]]))
+    2
+
     Attributes:
         names: distinct gene names, any order.
         genes: [P] int32, indices into ``names``, concatenated strain by strain.
@@ -216,7 +233,7 @@ class StrainTable:
             GenotypeError: the cell lacks a gene.
             DataError: a phenotype has more or fewer numbers than there are strains.
         """
-        genotypes = [tuple(strain) for strain in strains]
+        genotypes = list_genotypes(strains)
         for number, genes in enumerate(genotypes if cell is not None else ()):
             check_known(genes, cell.genes, f"strain {number}")  # type: ignore[union-attr]
         names = Vocabulary.of(chain.from_iterable(genotypes))

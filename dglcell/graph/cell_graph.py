@@ -102,9 +102,14 @@ SCHEMA_VERSION = 1
 _META, _EDGES = "cell.json", "edges.npz"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CellGraph:
     """The wild-type cell.
+
+    >>> import dglcell
+    >>> cell = dglcell.load_cell("quickstart")
+    >>> cell.genes.names[0], cell.num_nodes["gene"]
+    ('b0008', 137)
 
     Attributes:
         vocabularies: node type → names; the index of a name is its node id.
@@ -144,6 +149,10 @@ class CellGraph:
         for relation, ends in edges.items():
             _check_ends(relation, ends, vocabularies)
         return cls(dict(vocabularies), edges, provenance or {}, _content_hash(vocabularies, edges))
+
+    def __repr__(self) -> str:
+        nodes = ", ".join(f"{count:,} {node_type} nodes" for node_type, count in self.num_nodes.items())
+        return f"CellGraph({nodes}, {self.num_edges:,} edges)"
 
     @property
     def genes(self) -> Vocabulary:
