@@ -1,8 +1,38 @@
 """dglcell: graph neural networks over one cell and its many deletion strains."""
 
+from __future__ import annotations
+
+import importlib
 import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dglcell.api import Predictor, evaluate, load, load_cell, train
+    from dglcell.data.table import StrainTable as Strains
+    from dglcell.graph.cell_graph import CellGraph
 
 __version__ = "0.2.0"
 
+__all__ = ["CellGraph", "Predictor", "Strains", "evaluate", "load", "load_cell", "train"]
+
 # Else DGL's first import on a machine writes a file into the user's home and says so.
 os.environ.setdefault("DGLBACKEND", "pytorch")
+
+_ELSEWHERE = {
+    "CellGraph": ("dglcell.graph.cell_graph", "CellGraph"),
+    "Strains": ("dglcell.data.table", "StrainTable"),
+}
+"""Public names that are not in ``dglcell.api``: module and name there."""
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported when it is first used: torch takes seconds."""
+    if name not in __all__:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    module, there = _ELSEWHERE.get(name, ("dglcell.api", name))
+    globals()[name] = found = getattr(importlib.import_module(module), there)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -14,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.config import KINDS, Config
 from dglcell.config_original import explain
+from dglcell.custom import FORM, find_class, installed_names
 from dglcell.errors import ConfigError
 
 DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
@@ -35,6 +37,66 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         config.experiment.name = "/".join([*_folders(Path(path)), Path(path).stem])
     config.validate()
     return config
+
+
+def experiment_file(name: str | Path, folder: Path = Path("conf")) -> Path:
+    """The file of an experiment.
+
+    Args:
+        name: its path; or its name in ``folder``, without ``.yaml``.
+        folder: of experiments.
+
+    Raises:
+        ConfigError: there is none; close names are suggested.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    there = {file.relative_to(folder).with_suffix("").as_posix(): file for file in folder.rglob("*.yaml")}
+    if str(name) in there:
+        return there[str(name)]
+    close = difflib.get_close_matches(str(name), there, n=3)
+    raise ConfigError(
+        f"experiment '{name}' not found",
+        expected=f"a YAML file, or the name of one in '{folder}'",
+        do=f"did you mean {' or '.join(close)}?" if close else None,
+    )
+
+
+def keyword_overrides(path: Path, overrides: Sequence[str], keys: Mapping[str, Any]) -> list[str]:
+    """Overrides from keyword arguments of Python.
+
+    Args:
+        path: of the experiment, which says what sections there are.
+        overrides: that are given beside them.
+        keys: dotted key, key at the top, or key of one section → value.
+
+    Raises:
+        ConfigError: no section has the key, or several have it.
+    """
+
+    values = {key: json.dumps(value, default=str) for key, value in keys.items()}
+    top = [field.name for field in dataclasses.fields(Config)]
+    found = [f"{key}={value}" for key, value in values.items() if key in top or "." in key]
+    config = parse_config(_layers(path, ()), [*overrides, *found], where=str(path))
+    sections = {name: getattr(config, name) for name in top if dataclasses.is_dataclass(getattr(config, name))}
+    known = {name: [field.name for field in dataclasses.fields(section)] for name, section in sections.items()}
+    for key in [key for key in keys if key not in top and "." not in key]:
+        full = [f"{name}.{key}" for name, fields in known.items() if key in fields]
+        if len(full) > 1:
+            raise ConfigError(
+                f"key `{key}` is in several sections",
+                got=", ".join(full),
+                expected="one of them",
+                do=f'give it as `**{{"{full[0]}": …}}`, or as the override "{full[0]}=…"',
+            )
+        if not full:
+            close = difflib.get_close_matches(key, {*top, *(name for fields in known.values() for name in fields)})
+            raise ConfigError(
+                f"no section has a key `{key}`", do=f"did you mean {' or '.join(close)}?" if close else None
+            )
+        found.append(f"{full[0]}={values[key]}")
+    return found
 
 
 def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: str) -> Config:
@@ -148,13 +210,18 @@ def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
     """The dataclass of a section whose keys depend on its name.
 
     Raises:
-        ConfigError: no kind is called so.
+        ConfigError: no kind is called so, or a class of one's own cannot be used.
     """
     content = plain.get(section)
     name = content.get("name", DEFAULTS[section]) if isinstance(content, dict) else DEFAULTS[section]
-    if name not in KINDS[section]:
-        raise ConfigError(f"{where}: `{section}.name` is unknown", got=name, expected=", ".join(KINDS[section]))
-    return KINDS[section][name]
+    if name in KINDS[section]:
+        return KINDS[section][name]
+    own = find_class(section, str(name))
+    if own is None:
+        known = ", ".join((*KINDS[section], *installed_names(section), f"or {FORM}"))
+        raise ConfigError(f"{where}: `{section}.name` is unknown", got=name, expected=known)
+    kind: type = own.Config
+    return kind
 
 
 def _folders(path: Path) -> list[str]:

@@ -6,7 +6,9 @@ line prints these without a traceback and exits with their status; any other exc
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 
 class DglcellError(Exception):
@@ -82,3 +84,20 @@ def listing(items: Iterable[object], limit: int = 10) -> str:
     shown = [str(item) for item in items]
     more = len(shown) - limit
     return ", ".join(shown[:limit]) + (f" … and {more:,} more" if more > 0 else "")
+
+
+def import_optional(name: str, purpose: str, do: str) -> Any:
+    """A module of a package that not every installation has.
+
+    Args:
+        name: of the module.
+        purpose: what needs it, as the subject of a sentence.
+        do: how it is installed.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(f"{purpose} needs the package '{error.name}'", do=do) from error

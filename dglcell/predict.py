@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.data.dataset import StrainDataset
+from dglcell.data.table import check_known, gene_columns
 from dglcell.designs import Design, Parts
 from dglcell.errors import GenotypeError
 from dglcell.files import atomic_file, sha256_file
@@ -67,7 +68,7 @@ def read_genotypes(path: Path, vocabulary: Vocabulary, phenotypes: Sequence[str]
     if not lines:
         raise GenotypeError(f"genotype file '{path}' is empty", expected="a header and one row per strain")
     header, rows = lines[0][1], lines[1:]
-    columns = gene_columns(header, path)
+    columns = gene_columns(header, f"'{path}'")
     taken = [name for name in map(predicted_column, phenotypes) if name in header]
     if taken:
         raise GenotypeError(f"'{path}': column '{taken[0]}' is there already", do="rename or remove it")
@@ -79,15 +80,29 @@ def read_genotypes(path: Path, vocabulary: Vocabulary, phenotypes: Sequence[str]
             strains.append(_genotype(row, columns, header, vocabulary))
         except GenotypeError as error:
             problems.append(f"line {number}: {error}")
+    refuse_rows(problems, len(rows), f"'{path}'")
+    return GenotypeTable(header, [row for _, row in rows], strains)
+
+
+def refuse_rows(problems: Sequence[str], rows: int, where: str) -> None:
+    """Refuse a table with rows that cannot be predicted, where there are any.
+
+    Args:
+        problems: one for each such row, beginning with its number.
+        rows: of the table.
+        where: the table is.
+
+    Raises:
+        GenotypeError: with the first ``MAX_REPORTED`` of them.
+    """
     if problems:
         more = f"\n  … and {len(problems) - MAX_REPORTED:,} more" if len(problems) > MAX_REPORTED else ""
         raise GenotypeError(
-            f"'{path}': {len(problems):,} of {len(rows):,} rows cannot be predicted\n  "
+            f"{where}: {len(problems):,} of {rows:,} rows cannot be predicted\n  "
             + "\n  ".join(problems[:MAX_REPORTED])
             + more,
             do="mend or remove these rows; `dglcell graph describe RUN --names` lists the genes of the model",
         )
-    return GenotypeTable(header, [row for _, row in rows], strains)
 
 
 def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
@@ -111,41 +126,27 @@ def predicted_column(phenotype: str) -> str:
     return f"predicted_{phenotype}"
 
 
-def gene_columns(header: Sequence[str], path: Path) -> list[int]:
-    """Positions of the gene columns, in order.
-
-    Raises:
-        GenotypeError: there is none, or both forms are used.
-    """
-    names = [name.strip() for name in header]
-    numbered = [i for i, name in enumerate(names) if name.startswith("gene_") and name[5:].isdecimal()]
-    single = [i for i, name in enumerate(names) if name == "genes"]
-    if bool(numbered) == bool(single):
-        raise GenotypeError(
-            f"'{path}': {'two kinds of' if numbered else 'no'} gene columns",
-            got=", ".join(header),
-            expected="either `gene_1, gene_2, …` or one column `genes` separated by `;`",
-        )
-    if len(single) > 1:
-        raise GenotypeError(f"'{path}': {len(single)} columns are called `genes`", expected="one")
-    return sorted(numbered, key=lambda i: int(names[i][5:])) or single
-
-
 def _genotype(row: Sequence[str], columns: Sequence[int], header: Sequence[str], vocabulary: Vocabulary) -> list[int]:
     if len(row) != len(header):
         raise GenotypeError(f"{len(row)} cells where the header has {len(header)}")
     cells = [row[i] for i in columns]
     if header[columns[0]].strip() == "genes":
         cells = cells[0].split(";")
-    names = [cell.strip() for cell in cells if cell.strip()]
+    return gene_indices([cell.strip() for cell in cells if cell.strip()], vocabulary)
+
+
+def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:
+    """The deleted genes of a strain by their numbers in the cell graph.
+
+    Raises:
+        GenotypeError: no gene is deleted, a gene is deleted twice, or the cell lacks one.
+    """
     if not names:
         raise GenotypeError("no gene is deleted")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise GenotypeError(f"gene '{twice[0]}' is deleted twice")
-    unknown = [name for name in names if name not in vocabulary]
-    if unknown:
-        raise GenotypeError(f"unknown gene '{unknown[0]}'{vocabulary.suggestion(unknown[0])}")
+    check_known(names, vocabulary)
     return [vocabulary.index(name) for name in names]
 
 

@@ -2,13 +2,105 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from dglcell.errors import DataError
+from dglcell.errors import DataError, GenotypeError, listing
+from dglcell.graph.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dglcell.graph.cell_graph import CellGraph
+
+# Which columns of a table name deleted genes.
+
+
+def gene_columns(header: Sequence[str], where: str) -> list[int]:
+    """Positions of the gene columns, in order.
+
+    Args:
+        header: column names.
+        where: the table is, for the message.
+
+    Raises:
+        GenotypeError: there is none, or both forms are used.
+    """
+    names = [name.strip() for name in header]
+    numbered = [i for i, name in enumerate(names) if name.startswith("gene_") and name[5:].isdecimal()]
+    single = [i for i, name in enumerate(names) if name == "genes"]
+    if bool(numbered) == bool(single):
+        raise GenotypeError(
+            f"{where}: {'two kinds of' if numbered else 'no'} gene columns",
+            got=", ".join(header),
+            expected="either `gene_1, gene_2, …` or one column `genes` separated by `;`",
+        )
+    if len(single) > 1:
+        raise GenotypeError(f"{where}: {len(single)} columns are called `genes`", expected="one")
+    return sorted(numbered, key=lambda i: int(names[i][5:])) or single
+
+
+def frame_genotypes(frame: pd.DataFrame, genes: Sequence[str] | None = None) -> list[list[str]]:
+    """The deleted genes of each row of a DataFrame; empty cells delete nothing.
+
+    Args:
+        frame: a row per strain.
+        genes: its gene columns; one column may hold several genes, separated by ``;``. The columns ``gene_1, gene_2,
+            …`` or ``genes`` where None.
+
+    Raises:
+        DataError: a column is not there.
+        GenotypeError: there is no gene column.
+    """
+    header = [str(name) for name in frame.columns]
+    check_columns(header, genes or ())
+    chosen = [header.index(name) for name in genes] if genes else gene_columns(header, "the DataFrame")
+    columns = [frame.iloc[:, i].astype(object).where(frame.iloc[:, i].notna(), "") for i in chosen]
+    rows = zip(*columns, strict=True)
+    if len(columns) == 1:
+        return [[gene.strip() for gene in str(cell).split(";") if gene.strip()] for (cell,) in rows]
+    return [[str(cell).strip() for cell in row if str(cell).strip()] for row in rows]
+
+
+def list_genotypes(strains: Iterable[Sequence[str]]) -> list[list[str]]:
+    """The deleted genes of each strain, as lists.
+
+    Raises:
+        GenotypeError: a strain is a text.
+    """
+    genotypes = list(strains)
+    for strain in genotypes:
+        if isinstance(strain, str):
+            raise GenotypeError("a strain is a list of genes", got=repr(strain), expected=f"e.g. [{strain!r}]")
+    return [[str(gene) for gene in strain] for strain in genotypes]
+
+
+def check_columns(header: Sequence[str], names: Sequence[str]) -> None:
+    """Refuse names of columns that a DataFrame does not have.
+
+    Raises:
+        DataError: naming those that it has.
+    """
+    lacking = [name for name in names if name not in header]
+    if lacking:
+        raise DataError(f"the DataFrame has no column '{lacking[0]}'", expected=f"among {listing(header)}")
+
+
+def check_known(genes: Sequence[str], vocabulary: Vocabulary, where: str = "") -> None:
+    """Refuse genes that a cell graph lacks.
+
+    Raises:
+        GenotypeError: naming the first, and close names.
+    """
+    for name in genes:
+        if name not in vocabulary:
+            raise GenotypeError(f"{where}{': ' if where else ''}unknown gene '{name}'{vocabulary.suggestion(name)}")
+
 
 # Kinds of labels.
 
@@ -73,6 +165,10 @@ class StrainTable:
 
     Genes of a strain keep the order of the source: query genes first, array gene last.
 
+    >>> import dglcell
+    >>> len(dglcell.Strains.from_names([["b0008", "b2464"], ["b0727"]]))
+    2
+
     Attributes:
         names: distinct gene names, any order.
         genes: [P] int32, indices into ``names``, concatenated strain by strain.
@@ -111,8 +207,89 @@ class StrainTable:
                         f"strain table: column '{name}' has the wrong length", got=len(values), expected=strains
                     )
 
+    @classmethod
+    def from_names(
+        cls,
+        strains: Iterable[Sequence[str]],
+        cell: CellGraph | None = None,
+        *,
+        phenotypes: Mapping[str, ArrayLike] | None = None,
+        units: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Strains as lists of gene names.
+
+        >>> from dglcell import Strains
+        >>> strains = Strains.from_names([["b0008", "b2464"], ["b0727"]], phenotypes={"fitness": [0.1, 0.9]})
+        >>> strains.num_deletions.tolist()
+        [2, 1]
+
+        Args:
+            strains: the deleted genes of each.
+            cell: whose genes they have to be; not checked where None.
+            phenotypes: name → a number for each strain, NaN where not measured.
+            units: phenotype → unit.
+
+        Raises:
+            GenotypeError: the cell lacks a gene.
+            DataError: a phenotype has more or fewer numbers than there are strains.
+        """
+        genotypes = list_genotypes(strains)
+        for number, genes in enumerate(genotypes if cell is not None else ()):
+            check_known(genes, cell.genes, f"strain {number}")  # type: ignore[union-attr]
+        names = Vocabulary.of(chain.from_iterable(genotypes))
+        return cls(
+            names.names,
+            names.indices(list(chain.from_iterable(genotypes))).astype(np.int32),
+            np.cumsum([0, *map(len, genotypes)], dtype=np.int64),
+            {name: np.asarray(values, dtype=np.float32) for name, values in (phenotypes or {}).items()},
+            Provenance(source="python"),
+            dict(units or {}),
+        )
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        frame: pd.DataFrame,
+        cell: CellGraph | None = None,
+        *,
+        genes: Sequence[str] | None = None,
+        phenotypes: Sequence[str] = (),
+        units: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Strains as rows of a DataFrame.
+
+        >>> import pandas as pd
+        >>> from dglcell import Strains
+        >>> frame = pd.DataFrame({"query": ["b0008"], "array": ["b2464"], "fitness": [0.1]})
+        >>> Strains.from_dataframe(frame, genes=["query", "array"], phenotypes=["fitness"]).names
+        ('b0008', 'b2464')
+
+        Args:
+            frame: a row per strain.
+            cell: whose genes they have to be; not checked where None.
+            genes: its gene columns, as `frame_genotypes` has them.
+            phenotypes: its columns of numbers.
+            units: phenotype → unit.
+
+        Raises:
+            DataError: a column is not there, or holds no numbers.
+            GenotypeError: there is no gene column, or the cell lacks a gene.
+        """
+        check_columns([str(name) for name in frame.columns], phenotypes)
+        try:
+            columns = {name: frame[name].to_numpy(dtype=np.float32) for name in phenotypes}
+        except (TypeError, ValueError) as error:
+            raise DataError("a column of phenotypes holds no numbers", got=error, expected="numbers, or NaN") from error
+        return cls.from_names(frame_genotypes(frame, genes), cell, phenotypes=columns, units=units)
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def genotypes(self) -> list[list[str]]:
+        """The names of the deleted genes of each strain."""
+        genes = np.array(self.names, dtype=object)[self.genes]
+        return [part.tolist() for part in np.split(genes, self.offsets[1:-1])] if len(self) else []
 
     @property
     def num_deletions(self) -> NDArray[np.int64]:

@@ -8,15 +8,20 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import GraphError
+from dglcell.errors import GraphError, import_optional, listing
 from dglcell.files import atomic_directory
 from dglcell.graph.schema import GENE, Relation
 from dglcell.graph.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import networkx
+    import pandas as pd
+    from torch_geometric.data import HeteroData
 
 # Edge lists of one relation as arrays, and the few operations that turn tables into relations.
 
@@ -97,9 +102,14 @@ SCHEMA_VERSION = 1
 _META, _EDGES = "cell.json", "edges.npz"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CellGraph:
     """The wild-type cell.
+
+    >>> import dglcell
+    >>> cell = dglcell.load_cell("quickstart")
+    >>> cell.genes.names[0], cell.num_nodes["gene"]
+    ('b0008', 137)
 
     Attributes:
         vocabularies: node type → names; the index of a name is its node id.
@@ -139,6 +149,10 @@ class CellGraph:
         for relation, ends in edges.items():
             _check_ends(relation, ends, vocabularies)
         return cls(dict(vocabularies), edges, provenance or {}, _content_hash(vocabularies, edges))
+
+    def __repr__(self) -> str:
+        nodes = ", ".join(f"{count:,} {node_type} nodes" for node_type, count in self.num_nodes.items())
+        return f"CellGraph({nodes}, {self.num_edges:,} edges)"
 
     @property
     def genes(self) -> Vocabulary:
@@ -191,6 +205,93 @@ class CellGraph:
                 if node_type == GENE:
                     touched[ends] = True
         return np.flatnonzero(~touched)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All edges, with the names of their ends.
+
+        >>> import dglcell
+        >>> dglcell.load_cell("quickstart").to_pandas().columns.tolist()
+        ['source_type', 'source', 'relation', 'target_type', 'target', 'weight']
+
+        Returns:
+            A row per edge; the weight is NaN in relations without weights.
+
+        Raises:
+            MissingDependencyError: pandas is not installed.
+        """
+        pd = import_optional("pandas", "a table of edges", "pip install 'dglcell[data]'")
+        names = {kind: np.array(v.names, dtype=object) for kind, v in self.vocabularies.items()}
+        kinds = np.repeat(np.array(self.relations, dtype=object), [len(e) for e in self.content.values()], axis=0)
+        weights = [np.full(len(e), np.nan) if e.weight is None else e.weight for e in self.content.values()]
+        columns = {
+            "source_type": kinds[:, 0],
+            "source": np.concatenate([names[source][e.src] for (source, _, _), e in self.content.items()]),
+            "relation": kinds[:, 1],
+            "target_type": kinds[:, 2],
+            "target": np.concatenate([names[target][e.dst] for (_, _, target), e in self.content.items()]),
+            "weight": np.concatenate(weights),
+        }
+        return pd.DataFrame(columns)
+
+    def to_networkx(self) -> networkx.MultiDiGraph:
+        """The cell as a directed graph of names.
+
+        >>> import dglcell
+        >>> graph = dglcell.load_cell("quickstart").to_networkx()
+        >>> graph.nodes["b0008"]["node_type"]
+        'gene'
+
+        Returns:
+            Nodes are names with a ``node_type``; the key of an edge is the name of its relation, and edges of relations
+            with weights have a ``weight``.
+
+        Raises:
+            GraphError: nodes of two types have one name.
+            MissingDependencyError: networkx is not installed.
+        """
+        networkx = import_optional("networkx", "`to_networkx`", "pip install networkx")
+        graph = networkx.MultiDiGraph()
+        for node_type, vocabulary in self.vocabularies.items():
+            twice = [name for name in vocabulary.names if name in graph]
+            if twice:
+                raise GraphError("nodes of two types have one name", got=listing(twice), do="use `to_pandas`")
+            graph.add_nodes_from(vocabulary.names, node_type=node_type)
+        for (source, relation, target), edges in self.content.items():
+            ends = self.vocabularies[source].names, self.vocabularies[target].names
+            about = [{}] * len(edges) if edges.weight is None else [{"weight": w} for w in edges.weight.tolist()]
+            graph.add_edges_from(
+                (ends[0][u], ends[1][v], relation, more)
+                for u, v, more in zip(edges.src.tolist(), edges.dst.tolist(), about, strict=True)
+            )
+        return graph
+
+    def to_pyg(self) -> HeteroData:
+        """The cell as a graph of PyTorch Geometric.
+
+        >>> import dglcell
+        >>> graph = dglcell.load_cell("quickstart").to_pyg()
+        >>> graph["gene"].names[0]
+        'b0008'
+
+        Returns:
+            Node types have ``num_nodes`` and ``names``; relations have an ``edge_index`` [2, E], and an
+            ``edge_weight`` [E] where they have weights.
+
+        Raises:
+            MissingDependencyError: PyTorch Geometric is not installed.
+        """
+        pyg = import_optional("torch_geometric.data", "`to_pyg`", "pip install torch_geometric")
+        import torch
+
+        graph = pyg.HeteroData()
+        for node_type, vocabulary in self.vocabularies.items():
+            graph[node_type].num_nodes = len(vocabulary)
+            graph[node_type].names = list(vocabulary.names)
+        for relation, edges in self.content.items():
+            graph[relation].edge_index = torch.from_numpy(np.stack([edges.src, edges.dst]))
+            if edges.weight is not None:
+                graph[relation].edge_weight = torch.from_numpy(edges.weight.copy())
+        return graph
 
     def save(self, directory: Path, *, overwrite: bool = False) -> None:
         """Write ``cell.json`` (names, provenance, hash) and ``edges.npz``; the directory appears whole or not.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dglcell.custom import find_class
 from dglcell.losses.config import LossConfig
 from dglcell.losses.coupled import DistributionLoss, MleWassSupcrLoss
 from dglcell.losses.dango import DangoLoss
@@ -23,10 +24,11 @@ def make_loss(config: LossConfig, epochs: int, batch_size: int | None = None) ->
     """The loss of a configuration.
 
     Args:
-        config: validated.
+        config: validated; a name that is none of ``LOSSES`` is a class of one's own.
         epochs: of the whole training, for schedules.
         batch_size: most strains that a rank can have in a training step; see ``Loss.batch_size``.
     """
-    loss = LOSSES[config.name](config, epochs)
+    kind: type[Loss] = LOSSES.get(config.name) or find_class("loss", config.name)
+    loss = kind(config, epochs)
     loss.batch_size = batch_size
     return loss

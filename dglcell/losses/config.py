@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class LossConfig:
     """A loss; each kind adds its own keys."""
 
-    name: str = ""  # which loss, a key of `LOSS_CONFIGS`
+    name: str = ""  # which loss: a key of `LOSS_CONFIGS`, or MODULE:CLASS of your own
 
     def validate(self) -> None:
         """Check values and their combinations.

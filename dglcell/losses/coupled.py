@@ -304,6 +304,8 @@ class DistributionLoss(CoupledLoss):
         epochs: of the whole training.
     """
 
+    Config = DistributionConfig
+
     def __init__(self, config: DistributionConfig, epochs: int) -> None:
         super().__init__(config, epochs, partial(distribution_matching, bandwidth=config.bandwidth))
 
@@ -321,6 +323,8 @@ class MleWassSupcrLoss(CoupledLoss):
         config: validated.
         epochs: of the whole training.
     """
+
+    Config = MleWassSupcrConfig
 
     def __init__(self, config: MleWassSupcrConfig, epochs: int) -> None:
         def distance(prediction_TN: Tensor, target_TN: Tensor) -> Tensor:

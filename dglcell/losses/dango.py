@@ -29,6 +29,8 @@ class DangoLoss(Loss):
         epochs: of the whole training.
     """
 
+    Config = DangoLossConfig
+
     def __init__(self, config: DangoLossConfig, epochs: int) -> None:
         super().__init__()
         self.config = config

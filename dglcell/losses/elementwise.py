@@ -51,6 +51,7 @@ class MaskedLoss(Loss):
         epochs: of the whole training.
     """
 
+    Config = MaskedConfig
     weight_T: Tensor | None
 
     def __init__(self, config: MaskedConfig, epochs: int) -> None:
@@ -90,6 +91,7 @@ class BceLoss(Loss):
         epochs: of the whole training.
     """
 
+    Config = BceConfig
     weight_T: Tensor | None
 
     def __init__(self, config: BceConfig, epochs: int) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dglcell.losses.config import WeightedConfig
+from dglcell.losses.config import LossConfig, WeightedConfig
 from dglcell.models.model import Prediction
 
 
@@ -31,13 +31,16 @@ class Loss(nn.Module):
     """A loss over labels of which some are missing, in normalised units.
 
     With several ranks it is the loss of all their batches together, the same number on each of them, and its gradient
-    is right once DistributedDataParallel has averaged it; see ``dglcell.losses.loss``.
+    is right once DistributedDataParallel has averaged it; see ``dglcell.losses.loss``. It is made with two arguments,
+    ``config`` and ``epochs``, the number of the whole training.
 
     Attributes:
+        Config: what its section of a configuration may say.
         batch_size: most strains that a rank can have in a training step. Where None, ranks that compare each other's
             strains ask for it in every step, which the host waits for.
     """
 
+    Config: ClassVar[type[LossConfig]] = LossConfig
     batch_size: int | None = None
 
     @abstractmethod

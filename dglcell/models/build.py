@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from dglcell.custom import find_class
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import ModelConfig
 from dglcell.models.dango import Dango
@@ -21,9 +22,10 @@ def make_model(
     """The model of a configuration, with fresh weights from torch's generator.
 
     Args:
-        config: validated.
+        config: validated; a name that is none of ``MODELS`` is a class of one's own.
         cell: the cell graph.
         outputs: T, number of phenotypes.
         features: node type → [N, F] fixed input features.
     """
-    return MODELS[config.name](cell, config, outputs, features)
+    kind: type[StrainModel] = MODELS.get(config.name) or find_class("model", config.name)
+    return kind(cell, config, outputs, features)

@@ -26,7 +26,7 @@ from dglcell.perturbation import STRATEGIES
 class ModelConfig:
     """A model; each kind adds its own keys."""
 
-    name: str = ""  # which model, a key of `MODEL_CONFIGS`
+    name: str = ""  # which model: a key of `MODEL_CONFIGS`, or MODULE:CLASS of your own
     kernel: str = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | reference
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features
 

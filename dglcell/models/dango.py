@@ -110,6 +110,7 @@ class Dango(StrainModel):
         ConfigError: a network is unknown or has no rule for its λ; there is none.
     """
 
+    Config = DangoConfig
     config: DangoConfig
 
     def __init__(

@@ -154,6 +154,7 @@ class PerturbedModel(StrainModel):
         autotuned: what ``auto`` takes; the device's defaults where None.
     """
 
+    Config = HeteroCellConfig
     config: HeteroCellConfig
     encoder: CellEncoder
     autotuned: Autotuned | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -59,11 +60,16 @@ class Prediction:
 class StrainModel(nn.Module):
     """A model of strains: integers in, phenotypes out.
 
+    It is made with four arguments: ``cell``, ``config``, ``outputs`` (T, the number of phenotypes) and ``features``
+    (node type → [N, F] fixed input features, or None).
+
     Attributes:
+        Config: what its section of a configuration may say.
         cell: the cell graph; part of the module, so it follows it to any device.
         config: what it was made from.
     """
 
+    Config: ClassVar[type[ModelConfig]] = ModelConfig
     cell: ResidentCell
     config: ModelConfig
 

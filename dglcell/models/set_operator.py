@@ -96,6 +96,7 @@ class SetOperator(StrainModel):
         features: node type → [N, F] fixed input features, added through a Linear; optional.
     """
 
+    Config = SetOperatorConfig
     config: SetOperatorConfig
     no_genes: Tensor
     no_offsets: Tensor

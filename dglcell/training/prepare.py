@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,10 +81,7 @@ def store_path(config: Config) -> Path:
     if config.data.store:
         return Path(config.data.store)
     source = config.data.source
-    options = getattr(source, source.name, source.laboratory)
-    # The number of processes changes no strain.
-    shaping = {k: v for k, v in dataclasses.asdict(options).items() if k != "processes"}
-    return Path(config.paths.data) / f"{source.name}-{canonical_hash(shaping)[:8]}"
+    return Path(config.paths.data) / f"{source.name.replace(':', '.')}-{canonical_hash(source.shaping)[:8]}"
 
 
 def build(config: Config, command: str, *, overwrite: bool = False) -> Store:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dglcell
 from site_extension.markdown import block
 
 FOLDERS = {
@@ -35,7 +36,19 @@ def pages(root: Path) -> dict[str, str]:
         found[_folder(module, package)].append(module)
     made = {f"api/{_page(folder)}.md": _text(folder, modules) for folder, modules in found.items()}
     listing = "\n".join(_page(folder) for folder in FOLDERS)
-    return {**made, "api/index.md": _index(listing)}
+    return {**made, "api/public.md": _public(), "api/index.md": _index(listing)}
+
+
+def _public() -> str:
+    """The names that ``import dglcell`` gives."""
+    sections = []
+    for name in dglcell.__all__:
+        found = getattr(dglcell, name)
+        kind = "class" if isinstance(found, type) else "function"
+        directive = f".. auto{kind}:: {found.__module__}.{found.__qualname__}\n   :no-index:"
+        sections.append(f"## dglcell.{name}\n\n" + block("{eval-rst}", directive))
+    head = "These names are what `import dglcell` gives. [The guide](../../guides/python.md) shows them at work."
+    return "\n".join(["# Public names", "", head, "", *sections])
 
 
 def _folder(module: str, package: Path) -> str:
@@ -62,7 +75,8 @@ def _index(listing: str) -> str:
     return f"""\
 # API reference
 
-Every public name with its docstring, folder by folder. Imports go one way:
+[Public names](public.md) are what `import dglcell` gives. The other pages are for those who extend the package or read
+its code: every name with its docstring, folder by folder. Imports go one way:
 
 ```{{mermaid}}
 :alt: graph and kernels, perturbation, nn, models and losses, training, cli; data between perturbation and training.
@@ -81,6 +95,7 @@ strain (at most), P deleted genes of the whole batch, T phenotypes, S strains of
 ```{{toctree}}
 :maxdepth: 1
 
+public
 {listing}
 ```
 """

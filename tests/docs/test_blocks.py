@@ -19,8 +19,6 @@ from dglcell.cli import main
 from dglcell.config_io import load_config
 from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.graph.derived import DERIVED
-from dglcell.models.build import MODELS
-from dglcell.models.config import MODEL_CONFIGS
 from tests.docs.commands import call, check, why_not
 from tests.docs.conftest import Note
 from tests.docs.pages import DOCS, ROOT, Block, blocks, commands
@@ -28,10 +26,13 @@ from tests.docs.pages import DOCS, ROOT, Block, blocks, commands
 PYTHON = {page: list(group) for page, group in groupby(blocks("python"), key=lambda block: block.page)}
 SHELL = blocks("sh")
 WITH_COMMANDS = {page: list(group) for page, group in groupby(blocks("sh"), key=lambda block: block.page)}
-SLOW = {DOCS / "extend" / "model.md"}
-"""Pages that train."""
+ON_SMALL = {DOCS / "guides" / "python.md", DOCS / "extend" / "trainer.md"}
+"""Pages that train the quickstart."""
 
-REGISTERS = (MODELS, MODEL_CONFIGS, LABORATORIES, DERIVED)
+FILE = re.compile(r"# (\w+\.(?:py|yaml))\n")
+"""First line of a block that is a file of its own."""
+
+REGISTERS = (LABORATORIES, DERIVED)
 SMALL = {
     'triples: "20000"': 'triples: none\n      pairs: "150"\n      processes: 1',
     "batch_size: 256": "batch_size: 64",
@@ -52,13 +53,32 @@ def registers() -> Iterator[None]:
         register.update(content)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [pytest.param(p, marks=pytest.mark.slow if p in SLOW else (), id=str(p.relative_to(ROOT))) for p in PYTHON],
-)
+def write_files(page: Path) -> None:
+    """Write the blocks of a page that are files into the working folder; modules of that name are forgotten."""
+    for block in blocks("python", "yaml"):
+        if block.page == page and (name := FILE.match(block.text)):
+            Path(name[1]).write_text(block.text)
+            sys.modules.pop(Path(name[1]).stem, None)
+
+
+def make_small(quickstart: Path) -> None:
+    """Leave few strains and one epoch."""
+    text = quickstart.read_text()
+    for old, new in SMALL.items():
+        assert old in text
+        text = text.replace(old, new)
+    quickstart.write_text(text)
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, id=str(p.relative_to(ROOT))) for p in PYTHON])
 def test_python_blocks_run(
     page: Path, clone: Path, registers: None, monkeypatch: pytest.MonkeyPatch, note: Note
 ) -> None:
+    write_files(page)
+    if page in ON_SMALL:
+        make_small(Path("conf/quickstart.yaml"))
+        with open("conf/quickstart.yaml", "a") as file:
+            file.write("plot: false\n")
     # A module of its own: dataclasses and pickles look their module up.
     module = types.ModuleType("page")
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -71,6 +91,7 @@ def test_python_blocks_run(
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
 def test_commands_are_ones_that_exist(block: Block, clone: Path, note: Note) -> None:
+    write_files(block.page)
     for command in commands(block):
         check(command)
         reason = why_not(command)
@@ -82,12 +103,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone whose quickstart has few strains and one epoch, after it was run with two seeds."""
     folder = tmp_path_factory.mktemp("worked")
     shutil.copytree(ROOT / "conf", folder / "conf")
-    quickstart = folder / "conf" / "quickstart.yaml"
-    text = quickstart.read_text()
-    for old, new in SMALL.items():
-        assert old in text
-        text = text.replace(old, new)
-    quickstart.write_text(text)
+    make_small(folder / "conf" / "quickstart.yaml")
     (folder / "genotypes.csv").write_text("strain,gene_1,gene_2\nfirst,b0008,b2464\nsecond,b0727,\n")
     with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
         for seed in (0, 1):
@@ -100,6 +116,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_commands_run(page: Path, worked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, note: Note) -> None:
     shutil.copytree(worked, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    write_files(page)
     if any("seed=1" in block.text for block in WITH_COMMANDS[page]):
         shutil.rmtree(tmp_path / "runs" / "quickstart" / "seed-1")  # the page makes it with keys of its own
     if any("data build" in block.text for block in WITH_COMMANDS[page]):
@@ -151,6 +168,7 @@ def assert_shown(expected: list[str], printed: list[str], command: str) -> None:
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)
 def test_configurations_are_valid(block: Block, clone: Path, note: Note) -> None:
+    write_files(block.page)
     keys = re.findall(r"^(\w+):", block.text, flags=re.MULTILINE)
     missing = "".join(f"{key}: {value}\n" for key, value in OVER.items() if key not in keys)
     (clone / "shown.yaml").write_text(missing + block.text)

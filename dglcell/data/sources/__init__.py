@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from dglcell.custom import FORM, find_class, installed_names, read_options
 from dglcell.data.sources.config import CsvConfig, InSilicoConfig, LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, load_laboratory
 from dglcell.data.sources.screen_tables import fetch_tables, is_here
+from dglcell.data.sources.source import Source, SourceOptions
 from dglcell.data.sources.union import UnionConfig
 from dglcell.data.table import StrainTable
 from dglcell.download import RemoteFile
 from dglcell.errors import ConfigError, DataError, MissingDependencyError
-from dglcell.files import find_raw
+from dglcell.files import find_raw, sha256_file
 from dglcell.graph.model_files import SHIPPED
 
 __all__ = [
     "CsvConfig",
     "InSilicoConfig",
     "LaboratoryConfig",
+    "Source",
     "SourceConfig",
     "SourceInfo",
+    "SourceOptions",
     "UnionConfig",
     "fetch_source",
     "list_sources",
@@ -40,11 +46,12 @@ class SourceConfig:
     """Which source, and the options of each kind; those of the other kinds are not used.
 
     Attributes:
-        name: ``insilico``, ``csv``, ``union``, or the name of a laboratory screen.
+        name: ``insilico``, ``csv``, ``union``, the name of a laboratory screen, or ``MODULE:CLASS`` of your own.
         insilico: options of the in-silico screen.
         csv: options of a table of one's own.
         laboratory: options of the laboratory screens.
         union: the sources of a union.
+        options: options of a class of your own.
     """
 
     name: str = "insilico"
@@ -52,6 +59,7 @@ class SourceConfig:
     csv: CsvConfig = field(default_factory=CsvConfig)
     laboratory: LaboratoryConfig = field(default_factory=LaboratoryConfig)
     union: UnionConfig = field(default_factory=UnionConfig)
+    options: dict[str, Any] | None = None
 
     def validate(self) -> None:
         """Check the options of the chosen source.
@@ -59,23 +67,45 @@ class SourceConfig:
         Raises:
             ConfigError: the source is unknown or one of its options is wrong.
         """
-        if self.name not in (*COMPUTED, *LABORATORIES):
-            raise _unknown(self.name, (*COMPUTED, *LABORATORIES))
         if self.name == "insilico":
             self.insilico.validate()
         elif self.name == "csv":
             self.csv.validate()
         elif self.name == "union":
             self.union.validate()
-        else:
+        elif self.name in LABORATORIES:
             check_choices(self.name, self.laboratory)
+        elif (own := self.own()) is not None:
+            own.config.validate()
+            return
+        else:
+            raise _unknown(self.name, (*COMPUTED, *LABORATORIES, *installed_names("source")))
+        if self.options is not None:
+            raise ConfigError(f"`data.source.options` is for a {FORM}", got=f"`data.source.name: {self.name}`")
+
+    @property
+    def shaping(self) -> dict[str, Any]:
+        """The options in use, as plain containers, but for those that change no strain."""
+        own = self.own()
+        options = own.config if own else getattr(self, self.name, self.laboratory)
+        return {name: value for name, value in asdict(options).items() if name != "processes"}
+
+    def own(self) -> Source | None:
+        """The source, where it is a class of one's own.
+
+        Raises:
+            ConfigError: the class or an option is wrong.
+        """
+        known = self.name in COMPUTED or self.name in LABORATORIES
+        kind: type[Source] | None = None if known else find_class("source", self.name)
+        return None if kind is None else kind(read_options(kind.Config, self.options or {}, "data.source.options"))
 
 
 def _unknown(name: str, known: Sequence[str], such: str = "") -> ConfigError:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     return ConfigError(
         f"no data source is called '{name}'{such}",
-        expected="one of " + ", ".join(known),
+        expected="one of " + ", ".join(known) + ("" if such else f", or {FORM}"),
         do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell data list`",
     )
 
@@ -110,7 +140,23 @@ def load_source(config: SourceConfig, raw: str | None = None) -> StrainTable:
         from dglcell.data.sources.union import load_union
 
         return load_union(config.union, raw)
+    own = config.own()
+    if own is not None:
+        return _load_own(own, config, raw)
     return load_laboratory(config.name, config.laboratory, raw)
+
+
+def _load_own(source: Source, config: SourceConfig, raw: str | None) -> StrainTable:
+    """The strains of a class of one's own, with the name and options of the source and hashes of its files."""
+    table = source.load(raw)
+    files = {path.name: sha256_file(path) for path in _files_of(source, raw)}
+    provenance = replace(table.provenance, source=config.name, parameters=config.shaping)
+    return replace(table, provenance=replace(provenance, files={**provenance.files, **files}))
+
+
+def _files_of(source: Source, raw: str | None) -> list[Path]:
+    """The file of its class, and those that it reads."""
+    return [Path(inspect.getfile(type(source))), *source.files(raw)]
 
 
 def fetch_source(name: str, raw: str | None = None) -> list[Path]:
@@ -151,6 +197,9 @@ def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
     Published screens are checked against their sha256 when they are read, and shipped models come with cobra.
     """
     paths: list[str | None] = []
+    own = config.own()
+    if own is not None:
+        return _files_of(own, raw)
     if config.name == "insilico":
         paths = [None if config.insilico.model in SHIPPED else config.insilico.model]
     elif config.name == "union":

@@ -1,0 +1,310 @@
+"""What ``import dglcell`` offers: train, load, predict and evaluate in a few lines of Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.config_io import experiment_file, keyword_overrides, load_config
+from dglcell.data.table import StrainTable, frame_genotypes, list_genotypes
+from dglcell.devices import check_device
+from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, import_optional, listing
+from dglcell.graph.cell import build_cell
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.metrics import ResultRow, classification_metrics, regression_metrics
+from dglcell.predict import GenotypeTable, gene_indices, predict_table, predicted_column, refuse_rows
+from dglcell.report.run_files import read_run
+from dglcell.run_directory import RunDirectory
+from dglcell.training.checkpoint import Trained, load_trained
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Genotypes = Iterable[Sequence[str]]
+
+UNKNOWN = ("refuse", "empty")
+"""What may become of strains with genes that the cell graph lacks."""
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained model, or the models of several seeds, which predict together.
+
+    >>> import dglcell
+    >>> predictor = dglcell.load("runs/quickstart/seed-0")
+    >>> predictor.phenotypes
+    ('fitness',)
+
+    Attributes:
+        members: the models.
+        directories: of their runs.
+    """
+
+    members: tuple[Trained, ...] = field(repr=False)
+    directories: tuple[Path, ...]
+
+    @property
+    def directory(self) -> Path:
+        """The run directory; of several runs, the folder that they are in."""
+        return Path(os.path.commonpath(self.directories))
+
+    @property
+    def cell(self) -> CellGraph:
+        """The cell graph."""
+        return self.members[0].cell
+
+    @property
+    def phenotypes(self) -> tuple[str, ...]:
+        """What is predicted."""
+        return self.members[0].phenotypes
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Phenotype → unit."""
+        return dict(zip(self.phenotypes, self.members[0].units, strict=True))
+
+    @property
+    def results(self) -> pd.DataFrame:
+        """The tables of results that the runs wrote: a row for each seed, model, part and phenotype.
+
+        >>> results = dglcell.load("runs/quickstart/seed-0").results
+        >>> results[results.part == "test"].model.iloc[0]
+        'hetero_cell'
+
+        Raises:
+            CheckpointError: a run is not finished, or a file of it is damaged.
+        """
+        runs = [read_run(path, parts=()) for path in self.directories]
+        return _results([(run.seed, row) for run in runs for row in run.rows])
+
+    def predict(
+        self,
+        strains: Genotypes | pd.DataFrame | StrainTable,
+        *,
+        unknown: str = "refuse",
+        batch_size: int = 256,
+    ) -> pd.DataFrame:
+        """Predict the phenotypes of strains.
+
+        >>> predictor = dglcell.load("runs/quickstart/seed-0")
+        >>> predictor.predict([["b0008", "b2464"], ["b0727"]]).columns.tolist()
+        ['gene_1', 'gene_2', 'predicted_fitness', 'unknown']
+
+        Args:
+            strains: lists of deleted genes; or a DataFrame with columns ``gene_1, gene_2, …`` or one column ``genes``,
+                separated by ``;``, whose other columns are kept; or ``Strains``.
+            unknown: ``refuse`` genes that the cell graph lacks, or leave the predictions of their strains ``empty``.
+            batch_size: strains per forward pass.
+
+        Returns:
+            The strains in order. ``predicted_PHENOTYPE`` is in original units, of several seeds their mean, and then
+            ``sd_PHENOTYPE`` is the standard deviation over them. ``unknown`` names the genes that the cell graph
+            lacks, separated by ``;``.
+
+        Raises:
+            GenotypeError: strains cannot be predicted; every one is named by its number, from 0.
+            ConfigError: ``unknown`` is neither of the two.
+            MissingDependencyError: pandas is not installed.
+        """
+        if unknown not in UNKNOWN:
+            raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
+        frame, genotypes = _read_strains(strains)
+        lacking = [[name for name in genes if name not in self.cell.genes] for genes in genotypes]
+        left_out = [unknown == "empty" and bool(names) for names in lacking]
+        predicted_RST = self._predict(genotypes, np.array(left_out, dtype=bool), batch_size)
+        columns: dict[str, Any] = {}
+        for t, name in enumerate(self.phenotypes):
+            columns[predicted_column(name)] = predicted_RST[:, :, t].mean(0)
+            if len(self.members) > 1:
+                columns[f"sd_{name}"] = predicted_RST[:, :, t].std(0, ddof=1)
+        columns["unknown"] = [";".join(names) for names in lacking]
+        taken = [name for name in columns if name in frame.columns]
+        if taken:
+            raise GenotypeError(f"the DataFrame has a column '{taken[0]}' already", do="rename or remove it")
+        return frame.assign(**columns)
+
+    def _predict(self, genotypes: list[list[str]], left_out: NDArray[np.bool_], batch_size: int) -> NDArray[np.float64]:
+        """[R, S, T] predictions of all members; NaN for what is left out."""
+        indices, problems = [], []
+        for row in np.flatnonzero(~left_out):
+            try:
+                indices.append(gene_indices(genotypes[row], self.cell.genes))
+            except GenotypeError as error:
+                problems.append(f"row {row}: {error}")
+        refuse_rows(problems, len(genotypes), "the strains")
+        predicted_RST = np.full((len(self.members), len(genotypes), len(self.phenotypes)), np.nan)
+        if indices:
+            table = GenotypeTable([], [], indices)
+            for member, predicted_ST in zip(self.members, predicted_RST, strict=True):
+                predicted_ST[~left_out] = predict_table(member, table, batch_size=batch_size)
+        return predicted_RST
+
+
+def _read_strains(strains: Genotypes | pd.DataFrame | StrainTable) -> tuple[pd.DataFrame, list[list[str]]]:
+    """Strains as a DataFrame with gene columns, and their deleted genes."""
+    pd = import_optional("pandas", "a table of predictions", "pip install 'dglcell[data]'")
+    given: Any = strains
+    if isinstance(given, pd.DataFrame):
+        return given, frame_genotypes(given)
+    genotypes = given.genotypes if isinstance(given, StrainTable) else list_genotypes(given)
+    width = max(map(len, genotypes), default=1)
+    cells = [genes + [""] * (width - len(genes)) for genes in genotypes]
+    return pd.DataFrame(cells, columns=[f"gene_{k + 1}" for k in range(width)]), genotypes
+
+
+def _results(rows: Sequence[tuple[int, ResultRow]]) -> pd.DataFrame:
+    """Rows of results, each with the seed of its run, as a DataFrame."""
+    pd = import_optional("pandas", "a table of results", "pip install 'dglcell[data]'")
+    about = ("model", "part", "phenotype", "is_null")
+    return pd.DataFrame([{"seed": seed, **{k: getattr(row, k) for k in about}, **row.metrics} for seed, row in rows])
+
+
+def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = None, device: str = "cpu") -> Predictor:
+    """Load a trained model, or the models of several seeds.
+
+    >>> import dglcell
+    >>> predictor = dglcell.load("runs/quickstart")
+    >>> [path.name for path in predictor.directories]
+    ['seed-0', 'seed-1']
+
+    Args:
+        runs: a run directory; an experiment's folder, for all of its seeds; or a list of run directories.
+        checkpoint: ``best_loss``, ``best_pearson``, ``best_average_precision``, ``last`` or a path; as each run
+            configured where None.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        CheckpointError: a run or checkpoint is missing or damaged, or the runs predict different things.
+        MissingDependencyError: the device is not there.
+    """
+    check_device(device)
+    given = [runs] if isinstance(runs, str | Path) else list(runs)
+    directories = [directory for path in given for directory in _runs_in(Path(path))]
+    if not directories:
+        raise CheckpointError("no run to load", got=f"{given}", expected="a run directory, or several")
+    members = [load_trained(RunDirectory(path), checkpoint) for path in directories]
+    first = members[0]
+    for path, member in zip(directories, members, strict=True):
+        member.model.to(device)
+        if (member.cell.sha256, member.phenotypes) != (first.cell.sha256, first.phenotypes):
+            raise CheckpointError(
+                "these runs cannot predict together",
+                got=f"'{directories[0]}' and '{path}'",
+                expected="runs on one cell graph that predict the same phenotypes",
+            )
+    return Predictor(tuple(members), tuple(directories))
+
+
+def _runs_in(path: Path) -> list[Path]:
+    """The run directory itself, or those of its seeds where it is an experiment's folder."""
+    seeds = [] if RunDirectory(path).config.exists() else path.glob("seed-*/config.yaml")
+    found = sorted((file.parent for file in seeds), key=lambda run: (len(run.name), run.name))
+    return found or [path]
+
+
+def train(experiment: str | Path, *overrides: str, **keys: Any) -> Predictor:
+    """Train an experiment, or continue it where it stopped, as `dglcell train` does.
+
+    >>> import dglcell
+    >>> run = dglcell.train("quickstart", epochs=1, null_models=False)
+    >>> run.directory.as_posix()
+    'runs/quickstart/seed-0'
+
+    Args:
+        experiment: a YAML file, or its name in the folder ``conf``.
+        overrides: ``dotted.key=value``, as on the command line.
+        keys: key → value. A key of a section needs no prefix where one section alone has it: ``epochs=3`` is
+            `trainer.epochs`, ``lr=0.01`` is `optimizer.lr`. ``**{"split.seed": 1}`` always works.
+
+    Returns:
+        The trained model, with the ``directory`` and the ``results`` of the run.
+
+    Raises:
+        DglcellError: anything the user can mend.
+        StoppedError: a signal came, and what is needed to continue is on disk.
+    """
+    path = experiment_file(experiment)
+    config = load_config(path, [*overrides, *keyword_overrides(path, overrides, keys)])
+    import_optional("pytorch_lightning", "training", "pip install 'dglcell[train]'")
+    from dglcell.training.run import train as run
+
+    return load(run(config, f"dglcell.train({str(experiment)!r})").directory.path)
+
+
+def evaluate(run: str | Path | Predictor, strains: StrainTable | None = None) -> pd.DataFrame:
+    """How good a trained model is: on its own split with the null models, or on strains that you have measured.
+
+    >>> import dglcell
+    >>> strains = dglcell.Strains.from_names([["b0008"], ["b0727"], ["b2464"]], phenotypes={"fitness": [1.0, 0.9, 1.0]})
+    >>> int(dglcell.evaluate("runs/quickstart/seed-0", strains).n[0])
+    3
+
+    Args:
+        run: a run directory, an experiment's folder, or what `load` and `train` return.
+        strains: with measured phenotypes in original units; the validation and test part of the run where None.
+
+    Returns:
+        A row for each model, part and phenotype, with metrics in original units. Several seeds are evaluated each on
+        their own split; of measured strains the mean of their predictions is.
+
+    Raises:
+        CheckpointError: the run or a checkpoint is missing or damaged.
+        DataError: no phenotype that the model predicts is measured.
+        GenotypeError: strains cannot be predicted.
+        MissingDependencyError: pandas is not installed.
+    """
+    if strains is None:
+        from dglcell.training.evaluate import evaluate_run
+
+        members = run if isinstance(run, Predictor) else load(run)
+        found = zip(members.members, members.directories, strict=True)
+        return _results(
+            [(member.config.seed, row) for member, path in found for row in evaluate_run(path, str(member.path))]
+        )
+    predictor = run if isinstance(run, Predictor) else load(run)
+    measured = [name for name in predictor.phenotypes if name in strains.phenotypes]
+    if not measured:
+        raise DataError(
+            "these strains have no phenotype that the model predicts",
+            got=listing(strains.phenotypes) or "no phenotype",
+            expected=" or ".join(predictor.phenotypes),
+        )
+    predicted, rows = predictor.predict(strains), []
+    for name in measured:
+        labels, values = strains.phenotypes[name], predicted[predicted_column(name)].to_numpy()
+        metrics = regression_metrics(values, labels)
+        if np.isin(labels[~np.isnan(labels)], (0, 1)).all():
+            metrics |= classification_metrics(values, labels)
+        rows.append({"model": predictor.members[0].config.model.name, "phenotype": name, **metrics})
+    return import_optional("pandas", "a table of results", "pip install 'dglcell[data]'").DataFrame(rows)
+
+
+def load_cell(source: str | Path) -> CellGraph:
+    """The cell graph of a run or an experiment.
+
+    >>> import dglcell
+    >>> cell = dglcell.load_cell("quickstart")
+    >>> len(cell.genes), cell.genes.names[0]
+    (137, 'b0008')
+
+    Args:
+        source: a run directory, a folder with a saved cell graph, an experiment's YAML file, or its name in the folder
+            ``conf``, whose cell graph is built.
+
+    Raises:
+        ConfigError: there is no such experiment, or keys of it are wrong.
+        DataError: a file that the cell graph is built from is missing.
+        GraphError: a file is unusable, or the folder has no cell graph.
+    """
+    path = Path(source)
+    if path.is_dir():
+        run = RunDirectory(path)
+        return CellGraph.load(run.cell if run.cell.is_dir() else path)
+    config = load_config(experiment_file(source))
+    return build_cell(config.cell, config.paths.raw)

@@ -1,0 +1,140 @@
+"""Models, losses and sources of one's own: classes that a configuration names by ``MODULE:CLASS`` or an entry point."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from dglcell.errors import ConfigError, listing
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of an experiment that may be a class of one's own.
+
+    Attributes:
+        key: that names it in a configuration.
+        group: of entry points, by which an installed package gives such classes short names.
+        base: ``MODULE:CLASS`` that it is derived from; imported only where somebody names a class of their own.
+    """
+
+    key: str
+    group: str
+    base: str
+
+
+PARTS = {
+    "model": Part("model.name", "dglcell.models", "dglcell.models.model:StrainModel"),
+    "loss": Part("loss.name", "dglcell.losses", "dglcell.losses.loss:Loss"),
+    "source": Part("data.source.name", "dglcell.sources", "dglcell.data.sources.source:Source"),
+}
+
+FORM = "MODULE:CLASS of your own"
+"""How errors call a class that is not part of this package."""
+
+
+def installed_names(part: str) -> tuple[str, ...]:
+    """Short names that installed packages have given to their classes by entry points."""
+    return tuple(sorted(entry_points(group=PARTS[part].group).names))
+
+
+def find_class(part: str, name: str) -> Any:
+    """The class that a configuration names, imported and checked.
+
+    Modules are looked up where Python looks them up, and then in the working folder.
+
+    Args:
+        part: ``model``, ``loss`` or ``source``.
+        name: ``MODULE:CLASS``, or the name of an entry point.
+
+    Returns:
+        The class; None where ``name`` is neither.
+
+    Raises:
+        ConfigError: the class cannot be imported, or lacks something; the message says what.
+    """
+    about, target = PARTS[part], name
+    if ":" not in name:
+        found = [entry.value for entry in entry_points(group=about.group) if entry.name == name]
+        if not found:
+            return None
+        target = found[0]
+    made, base = _import(about.key, target), _import(about.key, about.base)
+    _check(about, target, made, base)
+    return made
+
+
+def _import(key: str, target: str) -> Any:
+    """The object that ``MODULE:CLASS`` stands for."""
+    module, _, name = target.partition(":")
+    if not all(word.isidentifier() for word in (*module.split("."), name)):
+        raise ConfigError(f"`{key}` names no class", got=target, expected="MODULE:CLASS, e.g. my_model:MyModel")
+    if "" not in sys.path:
+        sys.path.append("")  # the working folder, as `python -m` has it and the installed command has not
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"`{key}: {target}` cannot be imported",
+            got=f"{type(error).__name__}: {error}",
+            expected=f"a module '{module}' that Python can import",
+            do=f"work in the folder that holds {module.partition('.')[0]}, or install it",
+        ) from error
+    if not hasattr(found, name):
+        there = [n for n, value in vars(found).items() if isinstance(value, type) and value.__module__ == module]
+        raise ConfigError(
+            f"module '{module}' has no '{name}'",
+            got=f"`{key}: {target}`",
+            expected="one of its classes: " + listing(there) if there else "a module that defines a class",
+        )
+    return getattr(found, name)
+
+
+def _check(about: Part, target: str, made: Any, base: Any) -> None:
+    """Refuse what is no class derived from the base, or lacks something, before anything runs."""
+    named, wanted = f"`{about.key}: {target}`", about.base.replace(":", ".")
+    is_derived = isinstance(made, type) and issubclass(made, base)
+    if not is_derived:
+        raise ConfigError(f"{named} cannot be used", got=made, expected=f"a class derived from {wanted}")
+    lacking = [name for name in dir(made) if getattr(getattr(made, name), "__isabstractmethod__", False)]
+    if lacking:
+        raise ConfigError(f"{named} lacks the method `{lacking[0]}`", do=f"write it as {wanted} says")
+    config = made.Config
+    if not (isinstance(config, type) and issubclass(config, base.Config) and "__dataclass_fields__" in vars(config)):
+        raise ConfigError(
+            f"{named}: its `Config` cannot be used",
+            got=config,
+            expected=f"a dataclass derived from {base.Config.__module__}.{base.Config.__qualname__}",
+        )
+    try:
+        OmegaConf.structured(config())
+    except (TypeError, OmegaConfBaseException) as error:
+        raise ConfigError(
+            f"{named}: its `Config` cannot be read from YAML",
+            got=str(error).splitlines()[0],
+            expected="keys with a default each, of types that YAML has",
+        ) from error
+
+
+def read_options(config: type, options: Mapping[str, Any], key: str) -> Any:
+    """A ``Config`` with the values of a mapping, which stands at ``key``.
+
+    Raises:
+        ConfigError: a key of it is unknown, or a value is of a wrong type.
+    """
+    known = [field.name for field in dataclasses.fields(config)]
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"unknown key `{key}.{name}`", expected=f"among {', '.join(known)}" if known else "none")
+    try:
+        return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(config()), dict(options)))
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"`{key}.{error.full_key}` has a wrong value", got=str(error).splitlines()[0]) from error

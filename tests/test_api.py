@@ -1,0 +1,276 @@
+"""The few lines of Python that train, load, predict and evaluate."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import doctest
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pandas as pd
+import pytest
+
+import dglcell
+from dglcell.config_io import experiment_file, keyword_overrides
+from dglcell.data import table
+from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, GraphError, MissingDependencyError
+from dglcell.graph import cell_graph
+from dglcell.graph.cell_graph import CellGraph, Edges
+from dglcell.graph.vocabulary import Vocabulary
+from dglcell.run_directory import RunDirectory
+from tests.tiny import TINY, Tiny, process_environment
+
+STRAINS = [["b0008", "b0114"], ["b0115"], ["b0356", "b0351", "b0116"]]
+
+
+@pytest.fixture(scope="module")
+def folder(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working folder whose quickstart is tiny, trained with two seeds."""
+    folder = tmp_path_factory.mktemp("api")
+    text = TINY.replace("name: tiny", "name: quickstart").replace("data:\n", f"data:\n  store: {tiny.store}\n")
+    (folder / "conf").mkdir()
+    (folder / "conf" / "quickstart.yaml").write_text(text + "plot: false\n")
+    with contextlib.chdir(folder):
+        for seed in (0, 1):
+            dglcell.train("quickstart", epochs=1, null_models=False, seed=seed)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def predictor(folder: Path) -> dglcell.Predictor:
+    """The model of seed 0."""
+    return dglcell.load("runs/quickstart/seed-0")
+
+
+def test_nothing_is_imported_for_the_names() -> None:
+    code = "import sys, dglcell; assert set(dglcell.__all__) <= set(dir(dglcell)); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=process_environment())
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_every_public_name_is_there() -> None:
+    for name in dglcell.__all__:
+        assert getattr(dglcell, name).__doc__
+    with pytest.raises(AttributeError, match="module 'dglcell' has no attribute 'loads'"):
+        dglcell.loads  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["dglcell.api", "dglcell.data.table", "dglcell.graph.cell_graph"])
+def test_examples_of_docstrings_are_right(folder: Path, name: str) -> None:
+    found = doctest.testmod(sys.modules[name], extraglobs={"dglcell": dglcell})
+    assert found.attempted > 3
+    assert found.failed == 0
+
+
+def test_every_public_function_and_method_has_an_example() -> None:
+    public = [getattr(dglcell, name) for name in dglcell.__all__]
+    public += [dglcell.Predictor.predict, dglcell.Predictor.results]
+    public += [dglcell.Strains.from_names, dglcell.Strains.from_dataframe]
+    public += [dglcell.CellGraph.to_pyg, dglcell.CellGraph.to_networkx, dglcell.CellGraph.to_pandas]
+    for thing in public:
+        assert ">>> " in str(thing.__doc__), thing
+    assert table.StrainTable is dglcell.Strains
+    assert cell_graph.CellGraph is dglcell.CellGraph
+
+
+def test_a_trained_run_has_its_directory_and_results(folder: Path, predictor: dglcell.Predictor) -> None:
+    assert predictor.directory == Path("runs/quickstart/seed-0")
+    results = predictor.results
+    assert set(results.part) == {"validation", "test"}
+    assert results.seed.tolist() == [0] * len(results)
+    evaluated = dglcell.evaluate(predictor)
+    test = evaluated[(evaluated.part == "test") & ~evaluated.is_null]
+    np.testing.assert_allclose(test.pearson, results[(results.part == "test")].pearson, rtol=1e-5)
+
+
+def test_predictions_are_those_of_the_run(predictor: dglcell.Predictor) -> None:
+    with open(RunDirectory(predictor.directory).predictions("test"), newline="") as file:
+        written = list(csv.DictReader(file))
+    frame = pd.DataFrame({"note": range(len(written)), "genes": [row["genes"] for row in written]})
+    frame.index = frame.index + 100
+    found = predictor.predict(frame, batch_size=7)
+    assert found.columns.tolist() == ["note", "genes", "predicted_fitness", "unknown"]
+    assert found.index.equals(frame.index)
+    expected = [float(row["predicted_fitness"]) for row in written]
+    np.testing.assert_allclose(found.predicted_fitness, expected, rtol=2e-5)
+
+
+def test_lists_frames_and_strains_give_the_same(predictor: dglcell.Predictor) -> None:
+    found = predictor.predict(STRAINS)
+    assert found.gene_2.tolist() == ["b0114", "", "b0351"]
+    assert found.unknown.tolist() == ["", "", ""]
+    pd.testing.assert_frame_equal(predictor.predict(dglcell.Strains.from_names(STRAINS)), found)
+    again = predictor.predict(found[["gene_1", "gene_2", "gene_3"]].replace("", None))
+    pd.testing.assert_series_equal(again.predicted_fitness, found.predicted_fitness)
+    assert predictor.predict([]).columns.tolist() == ["gene_1", "predicted_fitness", "unknown"]
+
+
+def test_several_seeds_give_mean_and_spread(folder: Path) -> None:
+    both = dglcell.load("runs/quickstart")
+    assert both.directory == Path("runs/quickstart")
+    single = [dglcell.load(path).predict(STRAINS).predicted_fitness for path in both.directories]
+    found = dglcell.load([str(path) for path in both.directories]).predict(STRAINS)
+    np.testing.assert_allclose(found.predicted_fitness, np.mean(single, axis=0))
+    np.testing.assert_allclose(found.sd_fitness, np.std(single, axis=0, ddof=1))
+    assert sorted(set(both.results.seed)) == [0, 1]
+
+
+def test_unknown_genes_are_refused_or_left_empty(predictor: dglcell.Predictor) -> None:
+    strains = [["b0008"], ["b9999", "b0008", "x"], ["b0114", "b0114"], []]
+    with pytest.raises(GenotypeError, match=r"the strains: 3 of 4 rows cannot be predicted\n  row 1: unknown gene 'b9"):
+        predictor.predict(strains)
+    with pytest.raises(GenotypeError, match=r"2 of 4 .*\n  row 2: gene 'b0114' is deleted twice\n  row 3: no gene is"):
+        predictor.predict(strains, unknown="empty")
+    found = predictor.predict(strains[:2], unknown="empty")
+    assert found.unknown.tolist() == ["", "b9999;x"]
+    assert [math.isnan(value) for value in found.predicted_fitness] == [False, True]
+    assert math.isnan(predictor.predict([["x"]], unknown="empty").predicted_fitness[0])
+
+
+def test_what_cannot_be_predicted_is_refused(predictor: dglcell.Predictor) -> None:
+    with pytest.raises(ConfigError, match=r"`unknown` has an unknown value\n.*drop\n.*refuse or empty"):
+        predictor.predict(STRAINS, unknown="drop")
+    with pytest.raises(GenotypeError, match=r"a strain is a list of genes\n.*'b0008'\n.*\['b0008'\]"):
+        predictor.predict(["b0008"])
+    with pytest.raises(GenotypeError, match="a strain is a list of genes"):
+        dglcell.Strains.from_names(["b0008"])
+    with pytest.raises(GenotypeError, match="the DataFrame: no gene columns"):
+        predictor.predict(pd.DataFrame({"gene": ["b0008"]}))
+    with pytest.raises(GenotypeError, match="the DataFrame has a column 'predicted_fitness' already"):
+        predictor.predict(predictor.predict(STRAINS))
+
+
+def test_measured_strains_are_compared(predictor: dglcell.Predictor) -> None:
+    values = predictor.predict(STRAINS).predicted_fitness
+    strains = dglcell.Strains.from_names(STRAINS, phenotypes={"fitness": values + 0.5, "other": [0, 0, 0]})
+    found = dglcell.evaluate(predictor, strains)
+    assert found.phenotype.tolist() == ["fitness"]
+    assert found.mae[0] == pytest.approx(0.5, rel=1e-5)
+    classes = dglcell.Strains.from_names(STRAINS, phenotypes={"fitness": [0, 1, math.nan]})
+    assert dglcell.evaluate(predictor, classes).n[0] == 2
+    assert "average_precision" in dglcell.evaluate(predictor, classes)
+    with pytest.raises(DataError, match=r"no phenotype that the model predicts\n.*no phenotype\n.*fitness"):
+        dglcell.evaluate(predictor, dglcell.Strains.from_names(STRAINS))
+
+
+def test_runs_that_cannot_be_loaded_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"run directory 'runs/no' not found"):
+        dglcell.load("runs/no")
+    with pytest.raises(CheckpointError, match="no run to load"):
+        dglcell.load([])
+    with pytest.raises(CheckpointError, match="not a run directory"):
+        dglcell.load(tmp_path)
+    dglcell.train("quickstart", "experiment.name=other", epochs=1, null_models=False, derived=["isoenzyme"])
+    with pytest.raises(CheckpointError, match=r"these runs cannot predict together\n.*seed-0' and 'runs/other/seed-0'"):
+        dglcell.load(["runs/quickstart/seed-0", "runs/other/seed-0"])
+
+
+def test_experiments_are_found_by_name(folder: Path) -> None:
+    assert experiment_file("quickstart") == Path("conf/quickstart.yaml") == experiment_file("conf/quickstart.yaml")
+    with pytest.raises(ConfigError, match=r"'quickstrat' not found\n.*in 'conf'\n.*did you mean quickstart\?"):
+        experiment_file("quickstrat")
+
+
+def test_keys_find_their_sections(folder: Path) -> None:
+    path = experiment_file("quickstart")
+    keys = {"seed": 3, "epochs": 2, "lr": 1e-5, "model": "set_operator", "operator_heads": 2, "split.seed": 7}
+    assert sorted(keyword_overrides(path, [], keys)) == [
+        "model.operator_heads=2",
+        'model="set_operator"',
+        "optimizer.lr=1e-05",
+        "seed=3",
+        "split.seed=7",
+        "trainer.epochs=2",
+    ]
+    with pytest.raises(ConfigError, match=r"key `name` is in several sections\n.*experiment.name, .*model.name"):
+        keyword_overrides(path, [], {"name": "x"})
+    with pytest.raises(ConfigError, match=r"no section has a key `epoch`\n.*did you mean epochs"):
+        keyword_overrides(path, [], {"epoch": 2})
+
+
+def test_cells_of_runs_folders_and_experiments_are_the_same(folder: Path, predictor: dglcell.Predictor) -> None:
+    for source in ("quickstart", "conf/quickstart.yaml", "runs/quickstart/seed-0", "runs/quickstart/seed-0/cell"):
+        assert dglcell.load_cell(source).sha256 == predictor.cell.sha256
+    with pytest.raises(GraphError, match="no cell graph at 'conf'"):
+        dglcell.load_cell("conf")
+
+
+def test_strains_are_checked_against_a_cell(predictor: dglcell.Predictor) -> None:
+    strains = dglcell.Strains.from_names(STRAINS, predictor.cell)
+    assert strains.genotypes == STRAINS
+    with pytest.raises(GenotypeError, match="strain 1: unknown gene 'b0009'"):
+        dglcell.Strains.from_names([["b0008"], ["b0009"]], predictor.cell)
+    with pytest.raises(DataError, match="column 'x' has the wrong length"):
+        dglcell.Strains.from_names(STRAINS, phenotypes={"x": [1.0]})
+    frame = pd.DataFrame({"a": ["b0008", None], "b": ["b0114", "b0115"], "x": [1.0, None]})
+    found = dglcell.Strains.from_dataframe(frame, genes=["a", "b"], phenotypes=["x"], units={"x": "1/h"})
+    assert found.genotypes == [["b0008", "b0114"], ["b0115"]]
+    assert found.units == {"x": "1/h"}
+    assert math.isnan(found.phenotypes["x"][1])
+    for wrong in ({"genes": ["c"]}, {"genes": ["a"], "phenotypes": ["c"]}):
+        with pytest.raises(DataError, match=r"no column 'c'\n.*among a, b, x"):
+            dglcell.Strains.from_dataframe(frame, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="holds no numbers"):
+        dglcell.Strains.from_dataframe(frame, genes=["a"], phenotypes=["b"])
+
+
+@pytest.fixture
+def small() -> CellGraph:
+    """Two genes and a reaction, one relation with weights."""
+    edges = {
+        ("gene", "near", "gene"): Edges(np.array([0, 1]), np.array([1, 0]), np.array([0.5, 2.0], np.float32)),
+        ("gene", "catalyses", "reaction"): Edges(np.array([1]), np.array([0])),
+    }
+    return CellGraph.assemble({"gene": Vocabulary(("a", "b")), "reaction": Vocabulary(("r",))}, edges)
+
+
+def test_cells_become_tables_and_graphs_of_names(small: CellGraph) -> None:
+    assert repr(small) == "CellGraph(2 gene nodes, 1 reaction nodes, 3 edges)"
+    frame = small.to_pandas()
+    assert frame.source.tolist() == ["b", "b", "a"]
+    assert frame.target.tolist() == ["r", "a", "b"]
+    assert frame.weight.tolist()[1:] == [2.0, 0.5]
+    graph = small.to_networkx()
+    assert sorted(graph.edges(keys=True, data="weight")) == [
+        ("a", "b", "near", 0.5),
+        ("b", "a", "near", 2.0),
+        ("b", "r", "catalyses", None),
+    ]
+    assert networkx.get_node_attributes(graph, "node_type") == {"a": "gene", "b": "gene", "r": "reaction"}
+    clash = CellGraph.assemble({"gene": Vocabulary(("a", "b")), "reaction": Vocabulary(("a",))}, small.content)
+    with pytest.raises(GraphError, match=r"nodes of two types have one name\n.*a\n.*to_pandas"):
+        clash.to_networkx()
+
+
+def test_cells_become_graphs_of_pytorch_geometric(small: CellGraph) -> None:
+    pytest.importorskip("torch_geometric")
+    graph = small.to_pyg()
+    assert graph["gene"].names == ["a", "b"]
+    assert graph["gene", "near", "gene"].edge_index.tolist() == [[1, 0], [0, 1]]
+    assert graph["gene", "near", "gene"].edge_weight.tolist() == [2.0, 0.5]
+    assert "edge_weight" not in graph["gene", "catalyses", "reaction"]
+
+
+@pytest.mark.parametrize(
+    ("package", "method", "install"),
+    [
+        ("networkx", "to_networkx", "pip install networkx"),
+        ("torch_geometric", "to_pyg", "pip install torch_geometric"),
+        ("pandas", "to_pandas", r"pip install 'dglcell\[data\]'"),
+    ],
+)
+def test_packages_that_are_missing_are_named(
+    small: CellGraph, package: str, method: str, install: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr(sys, "path_importer_cache", {})
+    with pytest.raises(MissingDependencyError, match=rf"needs the package '{package}'\n.*{install}"):
+        getattr(small, method)()
