@@ -21,8 +21,8 @@ Verb = Callable[[argparse.Namespace], None]
 EPILOG = """\
 first steps:
   dglcell doctor                                 what works on this machine
-  dglcell train conf/quickstart.yaml             compute a screen, train, compare with null models, draw
-  dglcell train conf/quickstart.yaml model.hidden=64 trainer.epochs=30
+  dglcell train quickstart                       compute a screen, train, compare with null models, draw
+  dglcell train quickstart model.hidden=64 trainer.epochs=30
   dglcell evaluate runs/quickstart/seed-0        the table again
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
   dglcell report runs/*/seed-*                   several runs on one page
@@ -94,7 +94,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_configuration(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", type=Path, metavar="FILE", help="experiment, e.g. conf/quickstart.yaml")
+    parser.add_argument("config", type=Path, metavar="FILE", help="experiment: a YAML file, or a name like quickstart")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="e.g. model.hidden=32 seed=1")
     add_raw(parser)
 
@@ -187,6 +187,7 @@ def _add_graph(group: Group) -> None:
 def _add_config(group: Group) -> None:
     config = _group(group, "config", "show and check experiments")
     _add_configuration(_verb(config, "show", verbs.config_show, "print an experiment with every default filled in"))
+    _verb(config, "list", verbs.config_list, "list the experiments that have names")
     _add_configuration(_verb(config, "validate", verbs.config_validate, "check an experiment without running it"))
 
 

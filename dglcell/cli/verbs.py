@@ -299,6 +299,16 @@ def config_show(options: argparse.Namespace) -> None:
     print(to_yaml(load(options)), end="")
 
 
+def config_list(options: argparse.Namespace) -> None:
+    """``dglcell config list``."""
+    from dglcell.config_io import named_experiments
+
+    found = named_experiments()
+    width = max(map(len, found))
+    for name, description in found.items():
+        print(f"{name:{width}}  {description}".rstrip())
+
+
 def config_validate(options: argparse.Namespace) -> None:
     """``dglcell config validate``."""
     config = load(options)
