@@ -172,7 +172,8 @@ def test_files_of_the_package_are_extended_where_there_are_none_beside(tmp_path:
 def test_experiments_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     named = named_experiments()
-    assert "quickstart" in named and "101-collins2007/random" in named and "base" not in named
+    assert {"quickstart", "101-collins2007/random"} <= named.keys()
+    assert "base" not in named
     assert named["quickstart"].startswith("In-silico deletion screen")
     for name in ("quickstart", "quickstart.yaml", "conf/quickstart.yaml"):
         assert load_config(experiment_file(name)).experiment.name == "quickstart"
