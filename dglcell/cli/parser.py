@@ -54,6 +54,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dglcell {__version__}")
     group = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_init(group)
     _add_train(group)
     _add_evaluate(group)
     _add_predict(group)
@@ -97,6 +98,18 @@ def _add_configuration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", type=Path, metavar="FILE", help="experiment: a YAML file, or a name like quickstart")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="e.g. model.hidden=32 seed=1")
     add_raw(parser)
+
+
+def _add_init(group: Group) -> None:
+    parser = _verb(group, "init", verbs.init, "write the file of an experiment of your own", verbs.INIT_EPILOG)
+    parser.add_argument("file", type=Path, metavar="NAME", help="of the experiment; NAME.yaml is written")
+    strains = parser.add_mutually_exclusive_group()
+    strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV), a row for each")
+    strains.add_argument("--screen", metavar="NAME", help="a published screen, as `dglcell data list` names it")
+    parser.add_argument("--cell", help="metabolic model, or cell of this package (default: yeast)", default="yeast")
+    parser.add_argument("--split", default="random", metavar="KIND", help="kind of split (default: random)")
+    parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="of genes (default: by their names)")
+    parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: other numbers")
 
 
 def _add_train(group: Group) -> None:

@@ -157,6 +157,31 @@ def sync(options: argparse.Namespace) -> None:
     print(f"{len(plan.files)} files {verb}, {plan.uploaded} were before")
 
 
+# ``dglcell init``: a first experiment of one's own.
+
+
+INIT_EPILOG = """\
+  dglcell init mine --table strains.csv --cell textbook
+  dglcell init collins --screen collins2007 --split gene_disjoint
+Without a table or a screen, the questions are asked. The strains are read and compared with the cell graph at once:
+genes that it lacks are named, with close names."""
+
+
+def init(options: argparse.Namespace) -> None:
+    """``dglcell init``."""
+    from dglcell.new_experiment import Wanted, ask, write_experiment
+
+    file = options.file.with_suffix(".yaml")
+    if options.table is None and options.screen is None:
+        if not sys.stdin.isatty():
+            raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
+        wanted = ask(file, input)
+    else:
+        names = "table", "screen", "cell", "split", "genes", "phenotypes"
+        wanted = Wanted(file, *(getattr(options, name) for name in names))
+    print(f"{write_experiment(wanted)}\n\n{file} is written. Train with `dglcell train {file}`.")
+
+
 # What every verb does: call the package, print what comes back.
 #
 # Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at once.
