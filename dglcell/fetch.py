@@ -52,7 +52,7 @@ def needs(config: Config) -> list[Need]:
         found.append(_file(MODELS[source.insilico.model].file))
     known = published()
     found += [_file(known[value]) for value in _strings(asdict(config)) if value in known]
-    return list({need.name: need for need in found}.values())
+    return _once(found)
 
 
 def named(name: str) -> list[Need]:
@@ -62,7 +62,7 @@ def named(name: str) -> list[Need]:
         ConfigError: neither a screen nor a file is called so.
     """
     if name in LABORATORIES:
-        return [_table(table) for table in LABORATORIES[name].tables.values()]
+        return _once(_table(table) for table in LABORATORIES[name].tables.values())
     known = published()
     if name not in known:
         raise ConfigError(
@@ -114,6 +114,11 @@ def format_addresses(wanted: Iterable[Need]) -> str:
     for need in wanted:
         lines += [need.name, *(f"    {address}" for address in need.addresses or ["no address: put it there by hand"])]
     return "\n".join(lines)
+
+
+def _once(found: Iterable[Need]) -> list[Need]:
+    """Several tables may be in one archive."""
+    return list({need.name: need for need in found}.values())
 
 
 def _file(file: RawFile) -> Need:
