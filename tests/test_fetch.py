@@ -50,7 +50,7 @@ def texts(value: Any) -> Iterator[str]:
 def test_everything_that_an_experiment_reads_can_be_fetched(path: Path) -> None:
     # A part that experiments extend may have no cell of its own.
     part = path.name == "base.yaml" or path.parent.name in ("bases", "strains")
-    config = load_config(path, ["cell.model=textbook"] if part else [])
+    config = load_config(path, ["cell={model: textbook, derived: [shares_complex]}"] if part else [])
     wanted = needs(config)
     assert {need.name for need in wanted if not need.downloads} <= set(WITHOUT_ADDRESS)
     assert all(address.startswith("http") for need in wanted for address in need.addresses)

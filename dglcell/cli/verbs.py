@@ -16,9 +16,10 @@ from dglcell.training.signals import StopSignals
 
 FETCH_HELP = "download the networks, gene set and metabolic model that an experiment's cell graph needs"
 FETCH_EPILOG = """\
-Files of the catalogue go to the raw folder (--raw, paths.raw or $DGLCELL_RAW); what is there is checked and kept. A
-file whose publisher states no hash is trusted when it is first fetched, and has to stay the same afterwards. With
---addresses nothing is downloaded: take the printed addresses to a machine that has internet access."""
+Files of the catalogue go to the raw folder (--raw, paths.raw, $DGLCELL_RAW, or ~/.cache/dglcell/raw); what is there is
+checked and kept. `dglcell data fetch --all` fetches the strains too. A file whose publisher states no hash is trusted
+when it is first fetched, and has to stay the same afterwards. With --addresses nothing is downloaded: take the printed
+addresses to a machine that has internet access."""
 
 
 def graph_list(options: argparse.Namespace) -> None:
