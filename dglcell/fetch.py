@@ -61,8 +61,10 @@ def named(name: str) -> list[Need]:
     Raises:
         ConfigError: neither a screen nor a file is called so.
     """
-    if name in LABORATORIES:
-        return _once(_table(table) for table in LABORATORIES[name].tables.values())
+    tables = [table for screen in LABORATORIES.values() for table in screen.tables.values() if table.name == name]
+    tables = tables[:1] or (list(LABORATORIES[name].tables.values()) if name in LABORATORIES else [])
+    if tables:
+        return _once(map(_table, tables))
     known = published()
     if name not in known:
         raise ConfigError(

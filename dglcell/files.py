@@ -58,7 +58,11 @@ def find_raw(path: str, raw: str | None = None) -> Path:
         got="looked at " + ", ".join(str(c) for c in candidates),
         expected="an existing file",
         do=f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it"
-        + (f"; `dglcell data fetch {path}` downloads it" if path.startswith(PUBLISHED) else ""),
+        + (
+            f"; if it is a published file, `dglcell data fetch {path}` downloads it"
+            if path.startswith(PUBLISHED)
+            else ""
+        ),
     )
 
 

@@ -66,6 +66,8 @@ def test_published_files_are_found_by_path_and_by_screen() -> None:
     assert [need.name for need in named("kuzmin2020")] == ["interactions/aaz5667-tables_s1_to_s13.zip"]
     (model,) = named("metabolism/yeast-GEM_9.0.2.mat")
     assert model.addresses == [MODELS["yeast-GEM_9.0.2"].file.url]
+    (table,) = named("interactions/kuzmin2018_Data_S1.tsv")
+    assert table.addresses == [copy.url for copy in LABORATORIES["kuzmin2018"].tables["S1"].copies if copy.url]
     assert set(RECIPES) < set(published())
     for name in ("insilico", "csv", "union", "kuzmin2019", "networks/mine.csv"):
         with pytest.raises(ConfigError, match=rf"no data source is called '{name}' that has raw files\n.*kuzmin2018"):
@@ -180,6 +182,16 @@ def test_one_that_fails_is_named_and_does_not_keep_others(
     assert "Traceback" not in printed.err
     left = {str(path.relative_to(raw)) for path in raw.rglob("*") if path.is_file()}
     assert left == {SCREEN_PATH, f"{ORIGINALS}/pairs", f"{ORIGINALS}/pairs.fetched.json"}
+
+
+def test_a_published_file_is_fetched_by_its_path(
+    experiment: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, trust in ((NETWORK_PATH, "(as declared)"), (SCREEN_PATH, "the hash is the declared one")):
+        assert main(["data", "fetch", name, "--raw", str(tmp_path)]) == 0
+        printed = capsys.readouterr().out
+        assert printed.startswith(str(tmp_path / name))
+        assert trust in printed
 
 
 def test_addresses_are_printed_for_a_machine_with_a_connection(

@@ -112,10 +112,10 @@ class RawFile:
         Raises:
             DataError: it is another file, or cut off.
         """
-        if self.sha256 is None:
+        if self.sha256 is None and self.content is None:
             sha256 = check_file(RemoteFile(self.address, path.name), path)
             return Checked(sha256, FIRST_USE if read_record(path) else UNCHECKED)
-        if path.name == self.name:
+        if path.name == self.name or self.sha256 is None:
             return Checked(check_file(self.remote, path), DECLARED)
         return Checked(check_content(path, self.sha256, f"remove it, and take it from {self.address}"), DECLARED)
 

@@ -47,6 +47,15 @@ def test_a_declared_file_is_compared_packed_or_not(tmp_path: Path, name: str) ->
     assert "https://example.org/n.tab" in str(caught.value)
 
 
+def test_a_table_with_a_recipe_is_compared_by_its_content(tmp_path: Path) -> None:
+    file = RawFile("networks/n.csv.gz", content=RAW_SHA256)
+    path = put(tmp_path, name="networks/n.csv.gz")
+    assert file.check(path).trust == "declared"
+    put(tmp_path, RAW_CONTENT + b"c", "networks/n.csv.gz")
+    with pytest.raises(DataError, match="does not hold the file it should"):
+        file.check(path)
+
+
 def test_a_file_cut_off_is_told_by_its_size(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="wrong size: cut off"):
         FILE.check(put(tmp_path, RAW_CONTENT[:50]))
