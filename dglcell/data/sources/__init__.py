@@ -99,11 +99,11 @@ class SourceConfig:
         return None if kind is None else kind(read_options(kind.Config, self.options or {}, "data.source.options"))
 
 
-def _unknown(name: str, known: Sequence[str], such: str = "") -> ConfigError:
+def _unknown(name: str, known: Sequence[str]) -> ConfigError:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     return ConfigError(
-        f"no data source is called '{name}'{such}",
-        expected="one of " + ", ".join(known) + ("" if such else f", or {FORM}"),
+        f"no data source is called '{name}'",
+        expected=f"one of {', '.join(known)}, or {FORM}",
         do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell data list`",
     )
 
