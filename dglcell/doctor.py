@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from dglcell.errors import MissingDependencyError
-from dglcell.files import RAW_VARIABLE
+from dglcell.files import RAW_VARIABLE, raw_folder
 from dglcell.graph.resident import ResidentRelation, import_dgl
 from dglcell.kernels.spmm import KERNELS, dgl_runs_on, runs_on, spmm
 from dglcell.perturbation import DGL_STRATEGIES
@@ -124,5 +124,5 @@ def _kernel(name: str, device: str) -> Finding:
 def _raw() -> Finding:
     folder = os.environ.get(RAW_VARIABLE)
     if not folder:
-        return Finding("raw files", f"{RAW_VARIABLE} is not set; needed for laboratory screens only")
+        return Finding("raw files", f"{raw_folder()}; {RAW_VARIABLE}, which would name another folder, is not set")
     return Finding("raw files", folder, ok=os.path.isdir(folder), do=f"set {RAW_VARIABLE} to an existing folder")

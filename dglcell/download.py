@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
+import logging
 import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from dglcell.errors import DataError, MissingDependencyError
-from dglcell.files import atomic_file, sha256_file, write_json
+from dglcell.files import DAMAGE, atomic_file, sha256_file, write_json
+
+log = logging.getLogger(__name__)
 
 DECLARED, FIRST_USE = "declared", "first use"
 RECORD_SUFFIX = ".fetched.json"
@@ -27,12 +32,15 @@ class RemoteFile:
         sha256: of its bytes. None where the publisher states none: the hash of the first download is then
             recorded beside the file, and every later one has to agree with it (trust on first use).
         size: in bytes, where it is known.
+        content: sha256 of what a gzip file holds, of a table that is packed here. A file with this content is right,
+            whatever its bytes: they depend on the zlib that packed it.
     """
 
     url: str
     name: str
     sha256: str | None = None
     size: int | None = None
+    content: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,31 @@ def check_file(file: RemoteFile, path: Path) -> str:
         DataError: its size or hash differs.
     """
     sha256 = sha256_file(path)
-    _compare(file, path, path.stat().st_size, sha256, f"remove it, and fetch it again from {file.url}")
+    if file.content is None:
+        _compare(file, path, path.stat().st_size, sha256, f"remove it, and fetch it again from {file.url}")
+    elif sha256 != file.sha256:
+        check_content(path, file.content, "remove it, and fetch it again")
+    return sha256
+
+
+def check_content(path: Path, expected: str, do: str) -> str:
+    """The sha256 of what a gzip file holds, once it agrees with what is expected.
+
+    Raises:
+        DataError: the file is damaged, or holds something else.
+    """
+    try:
+        with gzip.open(path) as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    except DAMAGE as error:
+        raise DataError(f"'{path}' is not a whole gzip file", got=str(error), do="copy it again") from error
+    if sha256 != expected:
+        raise DataError(
+            f"'{path}' does not hold the file it should",
+            got=f"content with sha256 {sha256}",
+            expected=f"sha256 {expected}",
+            do=do,
+        )
     return sha256
 
 
@@ -149,8 +181,10 @@ def _download(file: RemoteFile, partial: Path, target: Path) -> None:
             f"downloading needs {error.name}",
             do=f"pip install 'dglcell[data]', or download {file.url} yourself and put it at '{target}'",
         ) from error
+    if not sys.stderr.isatty():
+        log.info("downloading %s", file.url)
     download = pooch.HTTPDownloader(
-        progressbar=sys.stderr.isatty(),
+        progressbar=_Bar(Path(file.name).name) if sys.stderr.isatty() else False,
         chunk_size=CHUNK_BYTES,
         timeout=(CONNECT_TIMEOUT, READ_TIMEOUT),
         # As the file lies on the server: compressing it on the way would change size and hash of what arrives.
@@ -165,3 +199,29 @@ def _download(file: RemoteFile, partial: Path, target: Path) -> None:
             expected=f"a file at {file.url}",
             do=f"on a machine with internet access, download that address and put the file at '{target}'",
         ) from error
+
+
+class _Bar:
+    """A progress bar on the terminal, with the methods that pooch calls."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn(name, markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+        self.total = 0
+        self._bar = Progress(*columns, console=Console(stderr=True))
+        self._task = self._bar.add_task(name, total=None)
+
+    def update(self, count: int) -> None:
+        """So many bytes more have arrived."""
+        self._bar.start()
+        self._bar.update(self._task, advance=count, total=self.total or None)
+
+    def reset(self) -> None:
+        """Begin anew; pooch then updates once, by the whole."""
+        self._bar.reset(self._task)
+
+    def close(self) -> None:
+        """All has arrived."""
+        self._bar.stop()

@@ -20,6 +20,9 @@ from dglcell.errors import DataError
 
 RAW_VARIABLE = "DGLCELL_RAW"
 
+PUBLISHED = ("genes/", "interactions/", "metabolism/", "networks/")
+"""Folders inside the raw folder that published files are downloaded into."""
+
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
 """What reading a file raises that is cut off, or is not text."""
 
@@ -30,10 +33,10 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def raw_folder(raw: str | None = None) -> Path | None:
-    """The folder of raw files: ``raw``, or what ``DGLCELL_RAW`` says; None where neither is set."""
+def raw_folder(raw: str | None = None) -> Path:
+    """The folder of raw files: ``raw``, or what ``DGLCELL_RAW`` says, or ``raw`` in the user's cache (`user_cache`)."""
     folder = raw or os.environ.get(RAW_VARIABLE)
-    return Path(folder) if folder else None
+    return Path(folder) if folder else user_cache("raw")
 
 
 def find_raw(path: str, raw: str | None = None) -> Path:
@@ -41,13 +44,12 @@ def find_raw(path: str, raw: str | None = None) -> Path:
 
     Args:
         path: as written in a configuration.
-        raw: the raw folder; the environment variable ``DGLCELL_RAW`` where None or empty.
+        raw: the raw folder; see `raw_folder`.
 
     Raises:
         DataError: it is in none of these places.
     """
-    folder = raw_folder(raw)
-    candidates = [Path(path)] + ([folder / path] if folder else [])
+    candidates = [Path(path), raw_folder(raw) / path]
     for candidate in candidates:
         if candidate.is_file():
             return candidate
@@ -55,7 +57,12 @@ def find_raw(path: str, raw: str | None = None) -> Path:
         f"raw file '{path}' not found",
         got="looked at " + ", ".join(str(c) for c in candidates),
         expected="an existing file",
-        do=f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it",
+        do=f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it"
+        + (
+            f"; if it is a published file, `dglcell data fetch {path}` downloads it"
+            if path.startswith(PUBLISHED)
+            else ""
+        ),
     )
 
 

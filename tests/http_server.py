@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -56,4 +58,21 @@ def serve(monkeypatch: pytest.MonkeyPatch, content: bytes) -> Iterator[Server]:
         threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
         yield running
         running.stopped.set()
+        running.shutdown()
+
+
+class Folder(SimpleHTTPRequestHandler):
+    """The files of a folder."""
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def serve_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[str]:
+    """The address of a running server that has the files of a folder; skips where nothing can be downloaded."""
+    pytest.importorskip("pooch", reason="downloading needs pooch")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Folder, directory=str(folder))) as running:
+        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{running.server_port}"
         running.shutdown()

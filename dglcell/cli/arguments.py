@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
     """``--raw``."""
-    parser.add_argument("--raw", metavar="DIR", help="folder of raw files (default: $DGLCELL_RAW)")
+    parser.add_argument(
+        "--raw", metavar="DIR", help="folder of raw files (default: $DGLCELL_RAW, else ~/.cache/dglcell/raw)"
+    )
 
 
 def load(options: argparse.Namespace) -> Config:

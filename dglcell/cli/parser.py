@@ -169,12 +169,23 @@ def _add_data(group: Group) -> None:
         data,
         "fetch",
         verbs.data_fetch,
-        "download the raw files of laboratory screens into the raw folder, and check them",
-        "What is there already is checked only. A file appears complete and with the right size and hash, or not at\n"
-        "all. Where no hash is published, that of the first download is recorded, and later ones have to agree.",
+        "download published files into the raw folder, and check them",
+        "With --all, everything that an experiment reads: screens, networks, gene sets, models. Tables that this\n"
+        "project reads in a form of its own are made from the published files. What is there already is checked only.\n"
+        "A file appears complete and with the right size and hash, or not at all; one that fails does not keep the\n"
+        "others from being fetched. Where no hash is published, that of the first download is recorded, and later\n"
+        "ones have to agree.\n\n"
+        "  dglcell data fetch --all conf/101-collins2007/set_operator_random.yaml\n"
+        "  dglcell data fetch kuzmin2018 genes/essential_genes_reference.txt.gz",
+    )
+    fetch.add_argument(
+        "--all", type=Path, dest="config", metavar="FILE", help="experiment, all of whose files to fetch"
     )
     fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
-    fetch.add_argument("sources", nargs="+", metavar="NAME", help="as `dglcell data list` names them")
+    fetch.add_argument(
+        "sources", nargs="*", metavar="NAME", help="screen of `dglcell data list`, or path of a published file"
+    )
+    fetch.set_defaults(overrides=[])
     add_raw(fetch)
     listing = _verb(data, "list", verbs.data_list, "list data sources, and the stores of a folder")
     listing.add_argument("folder", nargs="?", type=Path, default=Path("data"), help="of stores (default: data)")

@@ -16,9 +16,10 @@ from dglcell.training.signals import StopSignals
 
 FETCH_HELP = "download the networks, gene set and metabolic model that an experiment's cell graph needs"
 FETCH_EPILOG = """\
-Files of the catalogue go to the raw folder (--raw, paths.raw or $DGLCELL_RAW); what is there is checked and kept. A
-file whose publisher states no hash is trusted when it is first fetched, and has to stay the same afterwards. With
---addresses nothing is downloaded: take the printed addresses to a machine that has internet access."""
+Files of the catalogue go to the raw folder (--raw, paths.raw, $DGLCELL_RAW, or ~/.cache/dglcell/raw); what is there is
+checked and kept. `dglcell data fetch --all` fetches the strains too. A file whose publisher states no hash is trusted
+when it is first fetched, and has to stay the same afterwards. With --addresses nothing is downloaded: take the printed
+addresses to a machine that has internet access."""
 
 
 def graph_list(options: argparse.Namespace) -> None:
@@ -40,15 +41,8 @@ def graph_fetch(options: argparse.Namespace) -> None:
     elif options.addresses:
         print(format_addresses(files))
     else:
-        folder = raw_folder(config.paths.raw)
-        if folder is None:
-            raise ConfigError(
-                "where should the files go?",
-                expected="a raw folder",
-                do="pass `--raw DIR`, set `paths.raw`, or set DGLCELL_RAW",
-            )
         for file in files:
-            print(format_fetched(fetch_file(file, folder)), flush=True)
+            print(format_fetched(fetch_file(file, raw_folder(config.paths.raw))), flush=True)
 
 
 # ``dglcell profile`` and ``dglcell compare``: where the time of training steps goes.
@@ -279,21 +273,26 @@ def data_list(options: argparse.Namespace) -> None:
 
 def data_fetch(options: argparse.Namespace) -> None:
     """``dglcell data fetch``."""
-    from dglcell.data.sources import fetch_source, source_addresses
-    from dglcell.download import FIRST_USE, read_record
-    from dglcell.files import sha256_file
+    from dglcell.fetch import fetch_all, format_addresses, named, needs
+    from dglcell.files import raw_folder
 
-    for name in options.sources:
-        if options.addresses:
-            for file in source_addresses(name):
-                print(f"{file.name}\n    {file.url or 'no address: it was brought into this form by hand'}")
-            continue
-        for path in fetch_source(name, options.raw):
-            record = read_record(path)
-            trust = "not downloaded here" if record is None else "the declared hash"
-            if record is not None and record.trust == FIRST_USE:
-                trust = "no published hash is known: this one is recorded, later downloads have to agree with it"
-            print(f"{path}\n    {path.stat().st_size:,} bytes, sha256 {sha256_file(path)}\n    {trust}")
+    if bool(options.sources) == bool(options.config):
+        raise ConfigError(
+            "what shall be fetched?",
+            got="names and an experiment" if options.config else "nothing",
+            expected="names, or --all EXPERIMENT.yaml",
+        )
+    raw, wanted = options.raw, [need for name in options.sources for need in named(name)]
+    if options.config:
+        config = load(options)
+        raw, wanted = config.paths.raw, needs(config)
+        if not wanted:
+            print(f"{options.config}: it needs no file that is published")
+    if options.addresses:
+        print(format_addresses(wanted))
+        return
+    for text in fetch_all(wanted, raw_folder(raw)):
+        print(text, flush=True)
 
 
 def graph_describe(options: argparse.Namespace) -> None:

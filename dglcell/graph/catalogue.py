@@ -204,7 +204,9 @@ def _read_catalogue() -> tuple[dict[str, NetworkSource], dict[str, GeneSetSource
     networks, gene_sets, models = {}, {}, {}
     for name, fields in content["networks"].items():
         table = NetworkConfig(**fields.pop("table"))
-        networks[name] = NetworkSource(_take(fields, Origin), _take(fields, RawFile), table, **fields)
+        origin, file = _take(fields, Origin), _take(fields, RawFile)
+        file = replace(file, content=file.recipe.sha256 if file.recipe else None)
+        networks[name] = NetworkSource(origin, file, table, **fields)
     for name, fields in content["gene_sets"].items():
         read = GENE_SET_FORMATS[fields.pop("format")]
         gene_sets[name] = GeneSetSource(_take(fields, Origin), _take(fields, RawFile), read, **fields)
@@ -293,5 +295,5 @@ def named_table(config: NetworkConfig, key: str) -> NamedTable:
     if config.path:
         file = RawFile(config.path, sha256=sha256)
     elif sha256:
-        file = replace(file, sha256=sha256, size=None)
+        file = replace(file, sha256=sha256, size=None, content=None)
     return NamedTable(replace(table, **{**own, "path": file.path, "sha256": file.sha256}), file, source)

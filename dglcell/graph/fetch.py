@@ -19,12 +19,9 @@ from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, GeneSetSource, 
 from dglcell.graph.config import CellConfig
 from dglcell.graph.model_files import SHIPPED
 from dglcell.graph.raw_file import Checked, RawFile
+from dglcell.recipes import make
 
 # Downloading the files of the catalogue that a cell graph needs.
-
-
-ARCHIVES = "archives"
-"""Folder inside the raw folder for archives of which one file is used."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +78,12 @@ def fetch_file(file: RawFile, folder: str | Path) -> Fetched:
 
 
 def _download(file: RawFile, folder: Path) -> Path:
+    if file.recipe is not None:
+        return make(file.recipe, folder)
     if file.url is None:
         raise DataError(
             f"'{file.path}' cannot be downloaded",
-            got="no address: the table was put together from another one, or is made to order",
+            got="no address: its publisher makes it to order",
             expected=f"the file at '{folder / file.path}'",
             do="copy it there; `dglcell graph list` says where it came from",
         )
@@ -94,11 +93,11 @@ def _download(file: RawFile, folder: Path) -> Path:
     if packed:
         # What is declared is declared of the content, which `check` compares.
         return fetch(RemoteFile(file.url, f"{file.path}.gz"), folder)
-    return fetch(RemoteFile(file.url, file.path, file.sha256, file.size), folder)
+    return fetch(file.remote, folder)
 
 
 def _extract(file: RawFile, url: str, member: str, folder: Path) -> Path:
-    archive = fetch(RemoteFile(url, f"{ARCHIVES}/{url.rpartition('/')[2]}", file.archive_sha256), folder)
+    archive = fetch(file.downloads[0], folder)
     packed = member.endswith(".gz") and not file.path.endswith(".gz")
     target = folder / (f"{file.path}.gz" if packed else file.path)
     with atomic_file(target) as partial, _member(archive, member) as source, open(partial, "wb") as copy:
@@ -174,7 +173,7 @@ def _where(file: RawFile, raw: str | None) -> str:
     try:
         file.find(raw)
     except DataError:
-        return "not here" if file.url else "not here, and without an address"
+        return "not here" if file.addresses else "not here, and without an address"
     return "here"
 
 
@@ -197,7 +196,7 @@ def format_addresses(files: Iterable[RawFile]) -> str:
     lines = []
     for file in files:
         lines.append(file.path + (f"  (in it: {file.member})" if file.member else ""))
-        lines.append(f"    {file.url or 'no address'}")
+        lines += [f"    {address}" for address in file.addresses or ["no address"]]
     return "\n".join(lines)
 
 

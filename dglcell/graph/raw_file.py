@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dglcell.download import DECLARED, FIRST_USE, RemoteFile, check_file, read_record
+from dglcell.download import DECLARED, FIRST_USE, RemoteFile, check_content, check_file, read_record
 from dglcell.errors import DataError
-from dglcell.files import DAMAGE, find_raw
+from dglcell.files import find_raw
+from dglcell.recipes import RECIPES, Recipe
+
+ARCHIVES = "archives"
+"""Folder inside the raw folder for archives of which one file is used."""
 
 UNCHECKED = "nothing to compare with"
 """Trust in a file whose publisher states no hash and which was put there by hand."""
@@ -31,6 +33,7 @@ class RawFile:
         size: in bytes, where it is known.
         member: if the URL leads to an archive (.zip, .tgz), the file in it.
         archive_sha256: of that archive, where it is known.
+        content: as of `RemoteFile`.
     """
 
     path: str
@@ -39,6 +42,7 @@ class RawFile:
     size: int | None = None
     member: str | None = None
     archive_sha256: str | None = None
+    content: str | None = None
 
     @property
     def name(self) -> str:
@@ -46,9 +50,35 @@ class RawFile:
         return Path(self.path).name
 
     @property
+    def recipe(self) -> Recipe | None:
+        """How it is made from published files, if it is."""
+        return RECIPES.get(self.path)
+
+    @property
+    def downloads(self) -> tuple[RemoteFile, ...]:
+        """What is downloaded to have it: a file, or those that it is made from, or nothing."""
+        if self.recipe is not None:
+            return self.recipe.downloads
+        if self.url is None:
+            return ()
+        if self.member is not None:
+            return (RemoteFile(self.url, f"{ARCHIVES}/{self.url.rpartition('/')[2]}", self.archive_sha256),)
+        return (self.remote,)
+
+    @property
+    def addresses(self) -> list[str]:
+        """All that is downloaded to have it; nothing where only a copy by hand will do."""
+        return [file.url for file in self.downloads]
+
+    @property
     def address(self) -> str:
         """Where it can be had, in words."""
         return self.url or "where it was published"
+
+    @property
+    def remote(self) -> RemoteFile:
+        """What is known of its bytes."""
+        return RemoteFile(self.address, self.path, self.sha256, self.size, self.content)
 
     def find(self, raw: str | None = None) -> Path:
         """Where it is, or its packed copy.
@@ -65,13 +95,15 @@ class RawFile:
             missing = error
         with suppress(DataError):
             return find_raw(f"{self.path}.gz", raw)
-        if self.url is None:
+        if not self.addresses:
             raise missing
         raise DataError(
             f"raw file '{self.path}' not found",
             got="it is neither in the working folder nor in the raw folder (`--raw`, `DGLCELL_RAW`)",
-            expected=f"the file from {self.url}" + (f", in it {self.member}" if self.member else ""),
-            do="run `dglcell graph fetch` with the experiment's file, where there is internet access",
+            expected=("the table made" if self.recipe else "the file")
+            + f" from {' and '.join(self.addresses)}"
+            + (f", in it {self.member}" if self.member else ""),
+            do="run `dglcell data fetch --all` with the experiment's file, where there is internet access",
         )
 
     def check(self, path: Path) -> Checked:
@@ -80,28 +112,12 @@ class RawFile:
         Raises:
             DataError: it is another file, or cut off.
         """
-        if self.sha256 is None:
+        if self.sha256 is None and self.content is None:
             sha256 = check_file(RemoteFile(self.address, path.name), path)
             return Checked(sha256, FIRST_USE if read_record(path) else UNCHECKED)
-        if path.name == self.name:
-            return Checked(check_file(RemoteFile(self.address, self.name, self.sha256, self.size), path), DECLARED)
-        return Checked(self._check_content(path), DECLARED)
-
-    def _check_content(self, path: Path) -> str:
-        """The sha256 of what is inside a packed copy."""
-        try:
-            with gzip.open(path) as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        except DAMAGE as error:
-            raise DataError(f"'{path}' is not a whole gzip file", got=str(error), do="copy it again") from error
-        if sha256 != self.sha256:
-            raise DataError(
-                f"'{path}' does not hold the file it should",
-                got=f"content with sha256 {sha256}",
-                expected=f"sha256 {self.sha256}",
-                do=f"remove it, and take it from {self.address}",
-            )
-        return sha256
+        if path.name == self.name or self.sha256 is None:
+            return Checked(check_file(self.remote, path), DECLARED)
+        return Checked(check_content(path, self.sha256, f"remove it, and take it from {self.address}"), DECLARED)
 
 
 @dataclass(frozen=True)

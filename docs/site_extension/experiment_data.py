@@ -8,9 +8,21 @@ from pathlib import Path
 from dglcell.config import Config
 from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.download import RemoteFile
-from dglcell.graph.catalogue import MODELS, NETWORKS
+from dglcell.fetch import needs
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
 from dglcell.graph.raw_file import RawFile
-from site_extension.markdown import code
+from dglcell.recipes import download_size
+from site_extension.markdown import code, table
+
+FETCH = (
+    "The first command downloads these files into the raw folder (`--raw`, `DGLCELL_RAW`, or `~/.cache/dglcell/raw`) "
+    "and checks them. Where a table has to be made from what is downloaded, that takes less than a minute. Licences "
+    "are [below](#data).\n"
+)
+PART = (
+    "The committed results are of {part}, a part of {rows:,} rows. The download gives {whole}, which holds all that "
+    "was published, so that the numbers of your own runs will differ from those.\n"
+)
 
 
 def source_names(config: Config) -> list[str]:
@@ -18,6 +30,30 @@ def source_names(config: Config) -> list[str]:
     source = config.data.source
     names = [part.name for part in source.union.parts] if source.name == "union" else [source.name]
     return [name for name in dict.fromkeys(names) if name in LABORATORIES]
+
+
+def downloads(config: Config) -> str:
+    """What the command that fetches downloads, and where it goes; nothing where all is computed."""
+    wanted = needs(config)
+    if not wanted:
+        return ""
+    rows = []
+    for need in wanted:
+        size = download_size(need.downloads)
+        hosts = dict.fromkeys("/".join(file.url.split("/")[2:5]) for file in need.downloads)
+        rows.append((code(need.name), f"{size / 1e6:,.1f} MB" if size else "not stated", ", ".join(map(code, hosts))))
+    return f"{FETCH}\n{table(('file in the raw folder', 'download', 'from'), rows, 'lrl')}\n" + "".join(
+        _part(name) for name in source_names(config)
+    )
+
+
+def _part(name: str) -> str:
+    """Where committed results are of a part of what is downloaded."""
+    return "".join(
+        PART.format(rows=raw.rows, part=code(raw.copies[0].name), whole=code(raw.name))
+        for raw in LABORATORIES[name].tables.values()
+        if raw.name != raw.copies[0].name
+    )
 
 
 def data(config: Config) -> str:
@@ -37,6 +73,11 @@ def data(config: Config) -> str:
             origin = entry.origin
             title = f"Network {code(name)} ({code(network.source)})"
             items.append(_item(title, origin.description, origin.citation, origin.licence, [entry.file]))
+    for name in dict.fromkeys([config.cell.genes, config.cell.aliases]):
+        if name in GENE_SETS:
+            genes = GENE_SETS[name]
+            about = genes.origin.description, genes.origin.citation, genes.origin.licence
+            items.append(_item(f"Genes {code(name)}", *about, [genes.file]))
     if config.cell.model in MODELS:
         entry = MODELS[config.cell.model]
         origin = entry.origin
@@ -50,5 +91,10 @@ def data(config: Config) -> str:
 
 def _item(title: str, what: str, citation: str, licence: str, files: Sequence[RemoteFile | RawFile]) -> str:
     hashes = [f"{code(Path(file.name).name)} sha256 {code(file.sha256)}" for file in files if file.sha256]
+    hashes += [
+        f"{code(Path(file.name).name)}, unpacked, sha256 {code(file.content)}"
+        for file in files
+        if file.content and not file.sha256
+    ]
     about = [what.rstrip("."), citation, f"Licence: {licence}" if licence else "", *hashes]
     return f"- **{title}**: " + ". ".join(part for part in about if part) + "."

@@ -9,11 +9,11 @@ from typing import Any
 from dglcell.config import Config
 from dglcell.config_io import load_config, read_yaml, to_yaml
 from dglcell.data.config import KINDS
-from dglcell.data.sources.laboratory import LABORATORIES
+from dglcell.fetch import needs
 from dglcell.slurm import render
 from site_extension import plots
 from site_extension.differences import differences
-from site_extension.experiment_data import data, source_names
+from site_extension.experiment_data import data, downloads
 from site_extension.markdown import block, folded, table
 from site_extension.results import committed, cost, expected, overrides, stated_rows, stated_table
 
@@ -160,15 +160,9 @@ def purpose(file: Path) -> str:
 
 def run_it(config: Config, file: Path, found: dict[int, dict[str, Any]]) -> str:
     """Commands that fetch, train and evaluate; those of the committed runs where there are any."""
-    fetch = []
-    if config.cell.networks or (config.cell.model or "").startswith("yeast-GEM"):
-        fetch.append(f"dglcell graph fetch {file} --raw raw")
-    names = [name for name in source_names(config) if LABORATORIES[name].download is not None]
-    if names:
-        fetch.append(f"dglcell data fetch {' '.join(names)} --raw raw")
-    raw = " --raw raw" if fetch or source_names(config) else ""
+    fetch = [f"dglcell data fetch --all {file}"] if needs(config) else []
     changes = {seed: " ".join(overrides(record)) for seed, record in found.items()} or {config.seed: ""}
-    train = [f"dglcell train {file}{raw} {change}".rstrip() for change in changes.values()]
+    train = [f"dglcell train {file} {change}".rstrip() for change in changes.values()]
     runs = [str(config.run_directory.with_name(f"seed-{seed}")) for seed in changes]
     lines = [*fetch, *train, f"dglcell evaluate {runs[0]}"]
     if len(runs) > 1:
@@ -176,7 +170,7 @@ def run_it(config: Config, file: Path, found: dict[int, dict[str, Any]]) -> str:
     text = block("sh", "\n".join(lines))
     if any("split.seed=" in change for change in changes.values()):
         text += f"\n{BOTH_SEEDS}"
-    return text
+    return f"{text}\n{downloads(config)}"
 
 
 def parameters(found: dict[int, dict[str, Any]]) -> str:

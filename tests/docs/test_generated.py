@@ -104,8 +104,11 @@ def test_committed_runs_say_how_they_are_run_and_what_they_took() -> None:
     found = results.committed(ROOT, config)
     page = experiments.page(ROOT, file, config, found)
     for seed in found:
-        assert f"\ndglcell train {file.relative_to(ROOT)} --raw raw seed={seed} split.seed={seed}\n" in page
+        assert f"\ndglcell train {file.relative_to(ROOT)} seed={seed} split.seed={seed}\n" in page
     assert "Give `seed=S split.seed=S` together" in page
+    assert f"\ndglcell data fetch --all {file.relative_to(ROOT)}\n" in page
+    assert "| `interactions/collins2007_emap_whole.csv.gz` | 1.3 MB | `raw.githubusercontent.com/bioc/SLGI` |" in page
+    assert "a part of 140,579 rows" in page
     seconds = [row["seconds"] for row in found[0]["metrics"]]
     assert f"| 0 | {len(seconds)} | {sum(seconds) / len(seconds):.1f} |" in page
     drawn = experiments.drawings(found)

@@ -140,7 +140,7 @@ def test_hashes_are_those_of_the_source_unless_path_or_hash_is_ones_own() -> Non
     declared = NETWORKS["yeastract"].file
     for keys, file in (
         ({}, declared),
-        ({"sha256": "AB" * 32}, replace(declared, sha256="ab" * 32, size=None)),
+        ({"sha256": "AB" * 32}, replace(declared, sha256="ab" * 32, size=None, content=None)),
     ):
         assert named_table(NetworkConfig(source="yeastract", **keys), "k").file == file  # type: ignore[arg-type]
     own = named_table(NetworkConfig(source="yeastract", path="mine.csv"), "k")
@@ -177,7 +177,7 @@ def test_a_missing_file_says_where_it_can_be_had(tmp_path: Path) -> None:
     with pytest.raises(Exception, match=r"4932\.protein\.links\.detailed\.v12\.0\.txt\.gz' not found") as caught:
         build_cell(config, str(tmp_path))
     assert "https://stringdb-downloads.org/download/protein.links.detailed.v12.0/" in str(caught.value)
-    assert "dglcell graph fetch" in str(caught.value)
+    assert "dglcell data fetch --all" in str(caught.value)
 
 
 @pytest.mark.raw

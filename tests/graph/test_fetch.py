@@ -7,12 +7,9 @@ import hashlib
 import io
 import json
 import tarfile
-import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -24,6 +21,7 @@ from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, NetworkConfig
 from dglcell.graph.config import CellConfig
 from dglcell.graph.fetch import cell_files, fetch_file
 from dglcell.graph.raw_file import RawFile
+from tests.http_server import serve_folder
 
 RAW_CONTENT = b"a\tb\n" * 100
 RAW_SHA256 = hashlib.sha256(RAW_CONTENT).hexdigest()
@@ -47,6 +45,15 @@ def test_a_declared_file_is_compared_packed_or_not(tmp_path: Path, name: str) ->
         FILE.check(path)
     assert f"sha256 {RAW_SHA256}" in str(caught.value)
     assert "https://example.org/n.tab" in str(caught.value)
+
+
+def test_a_table_with_a_recipe_is_compared_by_its_content(tmp_path: Path) -> None:
+    file = RawFile("networks/n.csv.gz", content=RAW_SHA256)
+    path = put(tmp_path, name="networks/n.csv.gz")
+    assert file.check(path).trust == "declared"
+    put(tmp_path, RAW_CONTENT + b"c", "networks/n.csv.gz")
+    with pytest.raises(DataError, match="does not hold the file it should"):
+        file.check(path)
 
 
 def test_a_file_cut_off_is_told_by_its_size(tmp_path: Path) -> None:
@@ -90,16 +97,9 @@ CONTENT = b"YAL001C\tYAL002W\n" * 50
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a server with a plain and a packed file, a zip and a tgz archive of it."""
-    pytest.importorskip("pooch", reason="downloading needs pooch")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     folder = tmp_path / "published"
     folder.mkdir()
     (folder / "n.tab").write_bytes(CONTENT)
@@ -112,10 +112,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         entry = tarfile.TarInfo("release/n.tab.gz")
         entry.size = len(packed)
         tarred.addfile(entry, io.BytesIO(packed))
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as running:
-        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{running.server_port}"
-        running.shutdown()
+    yield from serve_folder(monkeypatch, folder)
 
 
 def read(path: Path) -> bytes:
@@ -214,13 +211,8 @@ def test_the_command_prints_addresses(tmp_path: Path, capsys: pytest.CaptureFixt
     ]
 
 
-def test_the_command_checks_what_is_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("DGLCELL_RAW", raising=False)
+def test_the_command_checks_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = experiment(tmp_path, "cell: {networks: {physical: {source: sgd_physical}}}\n")
-    assert main(["graph", "fetch", file]) == 2
-    assert "where should the files go?" in capsys.readouterr().err
     path = tmp_path / "networks/interaction_data.tab"
     path.parent.mkdir()
     path.write_bytes(CONTENT)

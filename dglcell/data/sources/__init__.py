@@ -12,13 +12,13 @@ from typing import Any
 from dglcell.custom import FORM, find_class, installed_names, read_options
 from dglcell.data.sources.config import CsvConfig, InSilicoConfig, LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, load_laboratory
-from dglcell.data.sources.screen_tables import fetch_tables, is_here
+from dglcell.data.sources.screen_tables import is_here
 from dglcell.data.sources.source import Source, SourceOptions
 from dglcell.data.sources.union import UnionConfig
 from dglcell.data.table import StrainTable
-from dglcell.download import RemoteFile
 from dglcell.errors import ConfigError, DataError, MissingDependencyError
 from dglcell.files import find_raw, sha256_file
+from dglcell.graph.catalogue import MODELS
 from dglcell.graph.model_files import SHIPPED
 
 __all__ = [
@@ -30,10 +30,8 @@ __all__ = [
     "SourceInfo",
     "SourceOptions",
     "UnionConfig",
-    "fetch_source",
     "list_sources",
     "load_source",
-    "source_addresses",
     "source_files",
 ]
 
@@ -101,11 +99,11 @@ class SourceConfig:
         return None if kind is None else kind(read_options(kind.Config, self.options or {}, "data.source.options"))
 
 
-def _unknown(name: str, known: Sequence[str], such: str = "") -> ConfigError:
+def _unknown(name: str, known: Sequence[str]) -> ConfigError:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     return ConfigError(
-        f"no data source is called '{name}'{such}",
-        expected="one of " + ", ".join(known) + ("" if such else f", or {FORM}"),
+        f"no data source is called '{name}'",
+        expected=f"one of {', '.join(known)}, or {FORM}",
         do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell data list`",
     )
 
@@ -159,49 +157,18 @@ def _files_of(source: Source, raw: str | None) -> list[Path]:
     return [Path(inspect.getfile(type(source))), *source.files(raw)]
 
 
-def fetch_source(name: str, raw: str | None = None) -> list[Path]:
-    """Download the raw files of a laboratory screen that are not there yet, and check those that are.
-
-    Args:
-        name: of the screen.
-        raw: the raw folder; the environment variable ``DGLCELL_RAW`` where None.
-
-    Returns:
-        Its files.
-
-    Raises:
-        ConfigError: no laboratory screen is called so.
-        DataError: a file cannot be downloaded, or is not the right one.
-        MissingDependencyError: pooch is not installed.
-    """
-    if name not in LABORATORIES:
-        raise _unknown(name, tuple(LABORATORIES), " that has raw files")
-    return fetch_tables(LABORATORIES[name].tables.values(), raw)
-
-
-def source_addresses(name: str) -> list[RemoteFile]:
-    """Where the raw files of a laboratory screen can be had, and what they are called in the raw folder.
-
-    Raises:
-        ConfigError: no laboratory screen is called so.
-    """
-    if name not in LABORATORIES:
-        raise _unknown(name, tuple(LABORATORIES), " that has raw files")
-    copies = [copy for table in LABORATORIES[name].tables.values() for copy in table.copies]
-    return list(dict.fromkeys(copy for copy in copies if copy.url)) or copies
-
-
 def source_files(config: SourceConfig, raw: str | None = None) -> list[Path]:
     """Files of a source that its user may edit, as far as they are here.
 
-    Published screens are checked against their sha256 when they are read, and shipped models come with cobra.
+    Published screens and models of the catalogue are checked against their sha256 when they are read, and shipped
+    models come with cobra.
     """
     paths: list[str | None] = []
     own = config.own()
     if own is not None:
         return _files_of(own, raw)
     if config.name == "insilico":
-        paths = [None if config.insilico.model in SHIPPED else config.insilico.model]
+        paths = [None if config.insilico.model in {*SHIPPED, *MODELS} else config.insilico.model]
     elif config.name == "union":
         for part in config.union.parts:
             paths += _own_files(part.name, part.csv, part.laboratory)

@@ -28,6 +28,7 @@ from dglcell.download import RemoteFile
 from dglcell.errors import ConfigError, DataError
 from dglcell.files import find_raw, sha256_file
 from dglcell.graph.vocabulary import read_gene_list
+from dglcell.recipes import RECIPES, download_size
 
 # The published laboratory screens that can be read: one declaration each.
 
@@ -74,16 +75,17 @@ class Laboratory:
     @property
     def download(self) -> int | None:
         """Bytes of the files that can be fetched, 0 where a size is not known; None where nothing can be."""
-        files = {copies[0].name: copies[0] for copies in (table.copies for table in self.tables.values())}
-        if not all(file.url for file in files.values()):
+        if not all(table.downloads for table in self.tables.values()):
             return None
-        sizes = [file.size for file in files.values()]
-        return 0 if None in sizes else sum(size or 0 for size in sizes)
+        return download_size(file for table in self.tables.values() for file in table.downloads)
 
 
-def _by_hand(name: str, sha256: str, rows: int) -> dict[str, RawTable]:
-    """A table that was brought into its form by hand."""
-    return {"all": RawTable((RemoteFile("", f"interactions/{name}", sha256),), rows=rows)}
+def _table(name: str, sha256: str, rows: int, whole: str = "") -> dict[str, RawTable]:
+    """A table in a form of its own: made by a recipe, or a part, put there by hand, of the table ``whole``."""
+    path = f"interactions/{name}"
+    copies = [RemoteFile("", path, sha256, content=RECIPES[path].sha256 if path in RECIPES else None)]
+    copies += [RECIPES[f"interactions/{whole}"].table] if whole else []
+    return {"all": RawTable(tuple(copies), rows=rows)}
 
 
 NOT_STATED = "none stated; supplementary data of the publication"
@@ -182,12 +184,16 @@ LABORATORIES: dict[str, Laboratory] = {
     ),
     "collins2007": Laboratory(
         description="E-MAP of chromosome biology: S-scores of gene pairs (negative: aggravating, positive: "
-        "alleviating); part of the published map. 1,779 pairs were scored more than once.",
+        "alleviating). The table of 140,579 rows is a part of the published map, and what is downloaded is the whole "
+        "of 186,500. 1,779 pairs of the part were scored more than once.",
         citation="Collins et al. 2007, Nature 446:806",
         licence="Artistic-2.0 (Bioconductor SLGI)",
         origin=("https://github.com/bioc/SLGI data/gi2007.rda 5cb5fcc3152b62223f9f405c42996c412d4634ef",),
-        tables=_by_hand(
-            "collins2007_emap.csv.gz", "0a916087ac0dc5fa08ff1c84bbb8ae59b25609c8c2ea7340df532a3d5d4f9439", 140_579
+        tables=_table(
+            "collins2007_emap.csv.gz",
+            "0a916087ac0dc5fa08ff1c84bbb8ae59b25609c8c2ea7340df532a3d5d4f9439",
+            140_579,
+            whole="collins2007_emap_whole.csv.gz",
         ),
         reader=CsvScreen(CsvConfig(genes=["gene_a", "gene_b"], phenotypes={"s_score": "s_score"})),
     ),
@@ -197,7 +203,7 @@ LABORATORIES: dict[str, Laboratory] = {
         citation="Costanzo et al. 2016, Science 353:aaf1420; selection of Ma et al. 2018, Nat Methods 15:290",
         licence="MIT (idekerlab/DCell); values from Costanzo 2016",
         origin=("https://github.com/idekerlab/DCell training/TrainData 110c8a7cdb0182589b4ce310a7302cc9c605d25b",),
-        tables=_by_hand(
+        tables=_table(
             "costanzo2016_two_go_terms.csv.gz",
             "59286e3a4dddc99dbc1d038cc3d5cb6c399a5470ef3af22627160a4a00f23c01",
             13_875,
@@ -210,7 +216,8 @@ LABORATORIES: dict[str, Laboratory] = {
     ),
     "kuzmin2020_pilot": Laboratory(
         description="Trigenic screen of 4 paralog query pairs with digenic controls: tau, epsilon and fitness of "
-        "the combined mutant. Controls carry a marker at HO instead of the second query gene.",
+        "the combined mutant. Controls carry a marker at HO instead of the second query gene. The table of 9,511 rows "
+        "is a part of the published one, and what is downloaded is the whole of 10,432.",
         citation="Kuzmin et al. 2020, Science 368:eaaz5667; scores as in its protocol, Kuzmin et al. 2021, "
         "Nat Protoc 16:1219",
         licence="none stated (csbio/SGA_Public); a published table without written redistribution rights",
@@ -218,8 +225,11 @@ LABORATORIES: dict[str, Laboratory] = {
             "https://github.com/csbio/SGA_Public test/trigenic_scoring_test/scored_triple_test_small_trigenic.txt "
             "05134938ce18b118ebc58ef575ab403e634aae2b",
         ),
-        tables=_by_hand(
-            "kuzmin2020_pilot.csv.gz", "30e3d8b655efa7a9d73ceda547a8e67c9fa1cb8c3a90aa54a137d6fe0e9db4bd", 9_511
+        tables=_table(
+            "kuzmin2020_pilot.csv.gz",
+            "30e3d8b655efa7a9d73ceda547a8e67c9fa1cb8c3a90aa54a137d6fe0e9db4bd",
+            9_511,
+            whole="kuzmin2020_pilot_whole.csv.gz",
         ),
         reader=CsvScreen(
             CsvConfig(
@@ -247,7 +257,7 @@ LABORATORIES: dict[str, Laboratory] = {
             "https://github.com/AleixMT/TrigenicInteractionPredictor src/links.txt "
             "404f21b39a548d7634b861575692effda0260d3d",
         ),
-        tables=_by_hand(
+        tables=_table(
             "kuzmin2018_dataS2_orf.csv.gz", "1f2ee86e5d476b2ba39b6b53de1b2af802f3213f66a71a6f44a72530b6dce320", 17_285
         ),
         reader=CsvScreen(
@@ -266,7 +276,7 @@ LABORATORIES: dict[str, Laboratory] = {
         citation="Tong et al. 2004, Science 303:808",
         licence="Artistic-2.0 (Bioconductor SLGI)",
         origin=("https://github.com/bioc/SLGI data/AtongPair.rda 5cb5fcc3152b62223f9f405c42996c412d4634ef",),
-        tables=_by_hand(
+        tables=_table(
             "tong2004_tested_pairs.csv.gz", "b77203e158e46b10b775a98088e2aebfce1b9253b4f1b3c556a54f6e17aded41", 607_749
         ),
         reader=CsvScreen(

@@ -21,6 +21,7 @@ from dglcell.data.table import Provenance
 from dglcell.download import RemoteFile, check_file, fetch, read_record
 from dglcell.errors import DataError, MissingDependencyError
 from dglcell.files import DAMAGE, RAW_VARIABLE, find_raw, raw_folder
+from dglcell.recipes import RECIPES, make
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +49,23 @@ class RawTable:
     copies: tuple[RemoteFile, ...]
     member: str = ""
     rows: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Where it lies in the raw folder once it is fetched."""
+        return next((copy.name for copy in self.copies if copy.url or copy.name in RECIPES), self.copies[0].name)
+
+    @property
+    def addresses(self) -> list[str]:
+        """All that it can be downloaded from; nothing where only a copy by hand will do."""
+        return [copy.url for copy in self.copies if copy.url] or [file.url for file in self.downloads]
+
+    @property
+    def downloads(self) -> tuple[RemoteFile, ...]:
+        """What is downloaded to have it: a file, or those that it is made from."""
+        if self.name in RECIPES:
+            return RECIPES[self.name].downloads
+        return tuple(copy for copy in self.copies if copy.url)[:1]
 
 
 @dataclass(frozen=True)
@@ -125,7 +143,7 @@ def find_tables(tables: Iterable[RawTable], raw: str | None) -> list[FoundTable]
 
 def _trust(copy: RemoteFile, path: Path) -> str:
     record = read_record(path)
-    if copy.sha256 is not None:
+    if copy.sha256 is not None or copy.content is not None:
         return "the hash is the declared one"
     if record is not None:
         return f"no hash is declared; this is the file first downloaded from {record.url} on {record.fetched}"
@@ -144,14 +162,12 @@ def locate(table: RawTable, raw: str | None) -> tuple[Path, RemoteFile]:
         except DataError:
             continue
     names = dict.fromkeys(copy.name for copy in table.copies)
-    folder = raw_folder(raw)
-    urls = [copy.url for copy in table.copies if copy.url]
     raise DataError(
         f"raw file '{next(iter(names))}' not found",
-        got=f"a raw folder '{folder}' without it" if folder else "no raw folder",
+        got=f"a raw folder '{raw_folder(raw)}' without it",
         expected=" or ".join(f"'{name}'" for name in names),
         do=f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it"
-        + (f"; `dglcell data fetch` downloads it from {urls[0]}" if urls else ""),
+        + "".join(f"; `dglcell data fetch {table.name}` downloads it from {url}" for url in table.addresses[:1]),
     )
 
 
@@ -169,12 +185,10 @@ def fetch_tables(tables: Iterable[RawTable], raw: str | None) -> list[Path]:
     """Download what is not there yet, and check what is.
 
     Raises:
-        DataError: no raw folder is given, a table has no address, or no address gives the right file.
-        MissingDependencyError: pooch is not installed.
+        DataError: a table has no address, or no address gives the right file.
+        MissingDependencyError: a package that downloads or converts is not installed.
     """
     folder = raw_folder(raw)
-    if folder is None:
-        raise DataError("no folder for raw files", do=f"pass `--raw DIR`, or set `{RAW_VARIABLE}`")
     paths = []
     for table in tables:
         if is_here([table], raw):
@@ -188,6 +202,8 @@ def fetch_tables(tables: Iterable[RawTable], raw: str | None) -> list[Path]:
 
 def _fetch_any(table: RawTable, folder: Path) -> Path:
     copies = [copy for copy in table.copies if copy.url]
+    if table.name in RECIPES:
+        return make(RECIPES[table.name], folder)
     if not copies:
         raise DataError(
             f"'{table.copies[0].name}' cannot be downloaded: it was brought into this form by hand",

@@ -207,7 +207,7 @@ def test_real_file(name: str, raw: Path) -> None:
 def test_declared_hashes_are_those_of_the_raw_folder(raw: Path) -> None:
     listed = dict(reversed(line.split()) for line in (raw / "SHA256SUMS").read_text().splitlines())
     for name in BY_HAND:
-        (copy,) = LABORATORIES[name].tables["all"].copies
+        copy = LABORATORIES[name].tables["all"].copies[0]
         assert listed[copy.name] == copy.sha256
 
 

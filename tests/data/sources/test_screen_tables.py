@@ -7,22 +7,22 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from dglcell.cli import main
-from dglcell.data.sources import fetch_source, laboratory, list_sources
+from dglcell.data.sources import laboratory, list_sources
 from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import load_laboratory
 from dglcell.data.sources.screen_tables import RawTable, fetch_tables, find_tables, is_here
 from dglcell.data.table import StrainTable
 from dglcell.download import RemoteFile, record_path
-from dglcell.errors import ConfigError, DataError, MissingDependencyError
+from dglcell.errors import DataError, MissingDependencyError
 from tests.data.sources.sga_tables import KUZMIN2018, kuzmin, read, text
 from tests.data.strain_tables import gene_lists
 from tests.http_server import Server, serve
+from tests.r_data import NamedMatrix, write_rda
 
 # Raw tables: whichever copy is there is read, and what is not there is fetched.
 
@@ -65,7 +65,8 @@ def test_a_missing_table_tells_where_it_would_be_and_where_it_is(
     with pytest.raises(DataError, match=message):
         find_tables([table(*copies)], str(tmp_path))
     monkeypatch.delenv("DGLCELL_RAW", raising=False)
-    with pytest.raises(DataError, match=r"not found\n.*no raw folder"):
+    monkeypatch.setenv("DGLCELL_CACHE", str(tmp_path))
+    with pytest.raises(DataError, match=rf"not found\n.*raw folder '{tmp_path}/raw' without it"):
         find_tables([table(*copies)], None)
 
 
@@ -98,18 +99,9 @@ def test_a_file_put_there_by_hand_is_not_fetched(server: Server, tmp_path: Path)
     assert server.requests == []
 
 
-def test_what_has_no_address_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match=r"collins2007_emap.csv.gz' cannot be downloaded.*by hand\n.*put it at"):
-        fetch_source("collins2007", str(tmp_path))
-    monkeypatch.delenv("DGLCELL_RAW", raising=False)
-    with pytest.raises(DataError, match=r"no folder for raw files\n.*--raw DIR"):
-        fetch_source("kuzmin2018")
-
-
-@pytest.mark.parametrize("name", ["insilico", "csv", "union", "kuzmin2019"])
-def test_only_screens_can_be_fetched(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"no data source is called '{name}' that has raw files\n.*kuzmin2018"):
-        fetch_source(name, "raw")
+def test_what_has_no_address_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"kuzmin2018_dataS2_orf.csv.gz' cannot be downloaded.*by hand\n.*put it at"):
+        fetch_tables(laboratory.LABORATORIES["kuzmin2018_dataS2_orf"].tables.values(), str(tmp_path))
 
 
 @pytest.fixture
@@ -133,7 +125,7 @@ def test_the_command_line_fetches_lists_and_tells_how_a_file_is_trusted(
     path = tmp_path / "raw" / "interactions" / "kuzmin2018_Data_S1.tsv"
     assert printed.startswith(str(path))
     assert f"{len(CONTENT):,} bytes, sha256 {SHA256}" in printed
-    assert "no published hash is known" in printed
+    assert "no hash is declared; this is the file first downloaded from" in printed
     assert record_path(path).is_file()
     assert {info.name: info.available for info in list_sources(raw)}["kuzmin2018"]
     assert main(["data", "list", str(tmp_path), "--raw", raw]) == 0
@@ -157,10 +149,12 @@ def test_the_command_line_says_what_to_do_without_a_connection(
 
 
 def test_the_command_line_prints_addresses(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "fetch", "kuzmin2020", "collins2007", "--addresses"]) == 0
+    names = ["kuzmin2020", "collins2007", "kuzmin2018_dataS2_orf"]
+    assert main(["data", "fetch", *names, "--addresses"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "interactions/aaz5667-tables_s1_to_s13.zip"
-    assert len([line for line in lines if line.startswith("    https://")]) == 2
+    assert len([line for line in lines if line.startswith("    https://")]) == 3
+    assert "interactions/collins2007_emap_whole.csv.gz" in lines
     assert lines[-1].strip().startswith("no address")
 
 
@@ -227,31 +221,8 @@ def test_what_is_no_matrix(
         read("schuldiner2005", tmp_path, monkeypatch)
 
 
-class NamedMatrix:
-    """A matrix with names of rows and columns, as R holds it."""
-
-    def __init__(self, scores: np.ndarray) -> None:
-        self.scores = scores
-
-
-def write_rda(path: Path, content: dict[str, Any]) -> None:
-    """As ``save(gi2005, file=…)`` of R writes it."""
-    rdata = pytest.importorskip("rdata")
-    from rdata.conversion.to_r import DEFAULT_CLASS_MAP, build_r_object
-    from rdata.parser import RObjectType
-
-    def matrix(value: NamedMatrix, converter: Any) -> Any:
-        names = [np.array(GENES), np.array(GENES)]
-        shape = np.array(value.scores.shape, dtype=np.int32)
-        attributes = converter.convert_to_r_attributes({"dim": shape, "dimnames": names})
-        return build_r_object(RObjectType.REAL, value=value.scores.ravel("F"), attributes=attributes)
-
-    path.parent.mkdir()
-    rdata.write_rda(path, content, constructor_dict={**DEFAULT_CLASS_MAP, NamedMatrix: matrix})
-
-
 def test_r_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_rda(tmp_path / "interactions" / "gi2005.rda", {"gi2005": NamedMatrix(SCORES)})
+    write_rda(tmp_path / "interactions" / "gi2005.rda", {"gi2005": NamedMatrix(SCORES, GENES)})
     check(read("schuldiner2005", tmp_path, monkeypatch))
 
 
@@ -263,7 +234,7 @@ def test_r_data_of_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_r_data_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "interactions" / "gi2005.rda"
-    write_rda(path, {"gi2005": NamedMatrix(SCORES)})
+    write_rda(path, {"gi2005": NamedMatrix(SCORES, GENES)})
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(DataError, match=r"'gi2005.rda' cannot be read as R data"):
         read("schuldiner2005", tmp_path, monkeypatch)

@@ -1,0 +1,163 @@
+"""From the files of public repositories to the tables that are read here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dglcell.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MARKER = "YDL227C"
+"""HO: control strains of trigenic screens carry a marker there instead of a second query deletion."""
+
+
+def convert(name: str, originals: Sequence[Path], arguments: Mapping[str, Any]) -> bytes:
+    """The content of a table, made from the files it was published in.
+
+    Args:
+        name: a key of `CONVERSIONS`.
+        originals: the downloaded files.
+        arguments: of the conversion.
+
+    Raises:
+        MissingDependencyError: pandas or the reader of R data is not installed.
+    """
+    if name == "copy":
+        return originals[0].read_bytes()
+    try:
+        frame = CONVERSIONS[name](originals, **arguments)
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"converting published tables needs {error.name}", do="pip install 'dglcell[data]'"
+        ) from error
+    return frame.to_csv(index=False, lineterminator="\n").encode()
+
+
+def r_table(originals: Sequence[Path], variable: str, integers: Sequence[str] = ()) -> pd.DataFrame:
+    """A data frame of R; the columns ``integers``, which R keeps as floats, as whole numbers."""
+    return _read_r(originals[0])[variable].astype(dict.fromkeys(integers, int))
+
+
+def r_pairs(originals: Sequence[Path], variable: str, columns: Sequence[str], decimals: int) -> pd.DataFrame:
+    """The pairs above the diagonal of a symmetric R matrix that have a score, sorted as text."""
+    import pandas as pd
+
+    matrix = _read_r(originals[0])[variable].to_pandas()
+    scores, names = matrix.to_numpy(), np.array(matrix.index)
+    rows, others = np.triu_indices(len(names), 1)
+    known = ~np.isnan(scores[rows, others])
+    rows, others = rows[known], others[known]
+    values = (names[rows], names[others], np.round(scores[rows, others], decimals))
+    pairs = pd.DataFrame(dict(zip(columns, values, strict=True)))
+    return pairs.astype({columns[2]: str}).sort_values(list(columns))
+
+
+def text_rows(originals: Sequence[Path], columns: Mapping[str, int], label: str, labels: Sequence[str]) -> pd.DataFrame:
+    """Columns of tables without a header, separated by blanks; the column ``label`` says which table a row is of."""
+    import pandas as pd
+
+    frames = []
+    for path, name in zip(originals, labels, strict=True):
+        cells = pd.read_csv(path, sep=r"\s+", header=None, dtype=str)
+        frames.append(pd.DataFrame({column: cells[at] for column, at in columns.items()} | {label: name}))
+    return pd.concat(frames)
+
+
+def trigenic_scores(originals: Sequence[Path]) -> pd.DataFrame:
+    """Scored crosses of the trigenic protocol: trigenic ones, sorted, then their digenic controls as they come."""
+    import pandas as pd
+
+    frame = pd.read_csv(originals[0], sep="\t")
+    frame.columns = pd.Index(["query", "array", "score", "p", "fitness", "fitness_sd"])
+    frame = frame.dropna()
+    frame[["q1", "q2"]] = frame["query"].str.extract(r"^([^+]+)\+([^_]+)_")
+    frame["array_orf"] = frame["array"].str.partition("_")[0]
+    frame["kind"] = np.where(frame[["q1", "q2"]].isin([MARKER]).any(axis=1), "digenic", "trigenic")
+    columns = ["q1", "q2", "array_orf", "kind", "score", "p", "fitness", "fitness_sd", "query", "array"]
+    trigenic, digenic = (frame[frame["kind"] == kind] for kind in ("trigenic", "digenic"))
+    trigenic = trigenic.astype({"score": str}).sort_values(["q1", "q2", "array_orf", "score"], kind="stable")
+    columns = ["q1", "q2", "array_orf", "kind", "score", "p", "fitness", "fitness_sd", "query", "array"]
+    return pd.concat([trigenic, digenic])[columns]
+
+
+def matrix_edges(originals: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame:
+    """The cells of a matrix that are not 0, row by row: the name above the column, then the one beside the row."""
+    import pandas as pd
+
+    matrix = pd.read_csv(originals[0], sep="\t", index_col=0)
+    rows, above = np.nonzero(matrix.to_numpy())
+    return pd.DataFrame(dict(zip(columns, (matrix.columns[above], matrix.index[rows]), strict=True)))
+
+
+def gml_edges(originals: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame:
+    """Edges of a graph in GML. The first word of a node's label is its systematic name."""
+    import pandas as pd
+
+    text = originals[0].read_text()
+    names = {number: label.upper() for number, label in re.findall(r'id (\d+)\s+label "([^\s"]+)', text)}
+    edges = re.findall(r"source (\d+)\s+target (\d+)", text)
+    return pd.DataFrame([(names[a], names[b]) for a, b in edges], columns=list(columns))
+
+
+def numbered_channels(originals: Sequence[Path], channels: Sequence[str]) -> pd.DataFrame:
+    """A table of pairs for each channel, of genes numbered from 1, as one table with a column for each.
+
+    The first of ``originals`` names the genes, in a dictionary of names to numbers from 0. Scores become whole
+    thousandths; every pair stands in both orders, and is kept in that of its numbers.
+    """
+    import pandas as pd
+
+    names = {int(n): name for name, n in re.findall(r"'4932\.([^']+)': (\d+)", originals[0].read_text())}
+    tables = [pd.read_csv(path, sep="\t", header=None) for path in originals[1:]]
+    pairs = tables[0][[0, 1]]
+    once = pairs[0] < pairs[1]
+    # Scores are written in hundreds: 9.0 is 900 of STRING's 999.
+    scores = {name: (table[2] * 100).round().astype(int) for name, table in zip(channels, tables, strict=True)}
+    genes = {f"orf_{end}": (pairs[i] - 1).map(names) for i, end in enumerate("ab")}
+    return pd.DataFrame({**genes, **scores})[once]
+
+
+def numbered_relations(originals: Sequence[Path], channels: Sequence[str]) -> pd.DataFrame:
+    """A table of weighted pairs for each channel, of genes numbered from 1, one below the other.
+
+    The first of ``originals`` lists the genes, one in a line.
+    """
+    import pandas as pd
+
+    genes = np.array(originals[0].read_text().split())
+    frames = []
+    for path, channel in zip(originals[1:], channels, strict=True):
+        pairs = pd.read_csv(path, sep="\t", header=None)
+        ends = {f"orf_{end}": genes[pairs[i] - 1] for i, end in enumerate("ab")}
+        frames.append(pd.DataFrame({**ends, "channel": channel, "w": pairs[2]}))
+    return pd.concat(frames)
+
+
+def _read_r(path: Path) -> dict[str, Any]:
+    import rdata
+
+    content: dict[str, Any] = rdata.read_rda(path, default_encoding="utf8")
+    return content
+
+
+CONVERSIONS: dict[str, Callable[..., pd.DataFrame]] = {
+    function.__name__: function
+    for function in (
+        r_table,
+        r_pairs,
+        text_rows,
+        trigenic_scores,
+        matrix_edges,
+        gml_edges,
+        numbered_channels,
+        numbered_relations,
+    )
+}
+"""What a recipe can name, besides ``copy``: name → from files to a table."""

@@ -1,0 +1,148 @@
+"""All published files that an experiment reads: which they are, and how they are fetched."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dglcell.config import Config
+from dglcell.data.sources.laboratory import LABORATORIES, chosen_tables
+from dglcell.data.sources.screen_tables import RawTable, fetch_tables, find_tables
+from dglcell.download import RemoteFile
+from dglcell.errors import ConfigError, DataError, DglcellError, listing
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, GeneSetSource, ModelSource, NetworkSource
+from dglcell.graph.fetch import cell_files, fetch_file, format_fetched
+from dglcell.graph.raw_file import RawFile
+from dglcell.recipes import RECIPES
+
+
+@dataclass(frozen=True)
+class Need:
+    """A published file.
+
+    Attributes:
+        name: where it lies in the raw folder.
+        downloads: what is downloaded to have it; nothing where only a copy by hand will do.
+        addresses: where they can be had, with all alternatives.
+        fetch: has it in a folder, and returns what there is to say of it.
+    """
+
+    name: str
+    downloads: tuple[RemoteFile, ...]
+    addresses: list[str]
+    fetch: Callable[[Path], str]
+
+
+def needs(config: Config) -> list[Need]:
+    """The published files that an experiment reads, each once; not the user's own.
+
+    Raises:
+        ConfigError: the experiment names a network or a table that there is not.
+    """
+    found = [_file(file) for file in cell_files(config.cell)]
+    source = config.data.source
+    parts = source.union.parts if source.name == "union" else [source]
+    for part in parts:
+        if part.name in LABORATORIES:
+            found += [_table(table) for table in chosen_tables(part.name, part.laboratory.tables)]
+    if source.name == "insilico" and source.insilico.model in MODELS:
+        found.append(_file(MODELS[source.insilico.model].file))
+    known = published()
+    found += [_file(known[value]) for value in _strings(asdict(config)) if value in known]
+    return _once(found)
+
+
+def named(name: str) -> list[Need]:
+    """The files of a laboratory screen, or the published file of a path in the raw folder.
+
+    Raises:
+        ConfigError: neither a screen nor a file is called so.
+    """
+    tables = [table for screen in LABORATORIES.values() for table in screen.tables.values() if table.name == name]
+    tables = tables[:1] or (list(LABORATORIES[name].tables.values()) if name in LABORATORIES else [])
+    if tables:
+        return _once(map(_table, tables))
+    known = published()
+    if name not in known:
+        raise ConfigError(
+            f"no data source is called '{name}' that has raw files",
+            expected=f"one of {', '.join(LABORATORIES)}; or the path of a published file such as {next(iter(known))}",
+            do="see `dglcell data list` and `dglcell graph list`",
+        )
+    return [_file(known[name])]
+
+
+def published() -> dict[str, RawFile]:
+    """Path in the raw folder → file, for everything that has a recipe or is in the catalogue."""
+    entries: list[NetworkSource | GeneSetSource | ModelSource] = [
+        *NETWORKS.values(),
+        *GENE_SETS.values(),
+        *MODELS.values(),
+    ]
+    made = {path: RawFile(path, content=recipe.sha256) for path, recipe in RECIPES.items()}
+    return {**made, **{entry.file.path: entry.file for entry in entries}}
+
+
+def fetch_all(wanted: Sequence[Need], folder: Path) -> Iterator[str]:
+    """Have all of them in a folder; one that fails does not keep the others from being fetched.
+
+    Yields:
+        what there is to say of each that is there.
+
+    Raises:
+        DataError: some failed. Why is printed to the standard error output when it happens.
+    """
+    failed = []
+    for need in wanted:
+        try:
+            yield need.fetch(folder)
+        except DglcellError as error:
+            print(f"error: {error}", file=sys.stderr)
+            failed.append(need.name)
+    if failed:
+        raise DataError(
+            f"{len(failed)} of {len(wanted)} files could not be fetched",
+            got=listing(failed),
+            do="see above why; the same command tries them again, and keeps what is there",
+        )
+
+
+def format_addresses(wanted: Iterable[Need]) -> str:
+    """What to download by hand, and what it is for."""
+    lines = []
+    for need in wanted:
+        lines += [need.name, *(f"    {address}" for address in need.addresses or ["no address: put it there by hand"])]
+    return "\n".join(lines)
+
+
+def _once(found: Iterable[Need]) -> list[Need]:
+    """Several tables may be in one archive."""
+    return list({need.name: need for need in found}.values())
+
+
+def _file(file: RawFile) -> Need:
+    return Need(file.path, file.downloads, file.addresses, lambda folder: format_fetched(fetch_file(file, folder)))
+
+
+def _table(table: RawTable) -> Need:
+    def have(folder: Path) -> str:
+        fetch_tables([table], str(folder))
+        (found,) = find_tables([table], str(folder))
+        return f"{found.path}\n    {found.path.stat().st_size:,} bytes, sha256 {found.sha256}\n    {found.trust}"
+
+    return Need(table.name, table.downloads, table.addresses, have)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All texts in nested containers."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _strings(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _strings(part)
