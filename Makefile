@@ -19,7 +19,7 @@ smoke:  ## install with PYTHON into an environment of its own, train for an epoc
 	$(PYTHON) -m venv build/smoke
 	build/smoke/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	build/smoke/bin/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	build/smoke/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[train,data,plot,predict]" --group dev
+	build/smoke/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[wandb,parquet]" --group dev
 	build/smoke/bin/dglcell doctor
 	build/smoke/bin/dglcell train conf/quickstart.yaml trainer.epochs=1 data.source.insilico.triples=none \
 		split.subset.size=1000 paths.runs=build/smoke/runs paths.data=build/smoke/data
@@ -65,7 +65,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train,data,plot,predict,bench]" --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[wandb,parquet,bench]" --group dev
 	touch $(INSTALLED)
 
 clean:

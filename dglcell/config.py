@@ -35,12 +35,22 @@ AUTO = "auto"
 
 
 @dataclass
+class ExpectedConfig:
+    """What a run of the file as it stands should have on the test part, for its first phenotype."""
+
+    metric: str = "pearson"  # as in results.json
+    value: float = 0.0  # that the metric should have
+    tolerance: float = 0.0  # by how much machines and versions may differ, either way
+
+
+@dataclass
 class ExperimentConfig:
     """What the run is called."""
 
     name: str = ""  # names the run directory; the file's folder and stem where empty
-    description: str = ""
-    tags: list[str] = field(default_factory=list)
+    description: str = ""  # one line, for listings and reports
+    tags: list[str] = field(default_factory=list)  # of the run at W&B
+    expected: ExpectedConfig | None = None  # a result to compare with, where nothing was changed on the command line
 
 
 @dataclass
@@ -118,10 +128,10 @@ def check_precision(name: str) -> None:
 class TrainerConfig:
     """How training runs."""
 
-    epochs: int = 30
+    epochs: int = 30  # passes over the training part
     accelerator: str = "auto"  # auto | cpu | gpu | cuda
-    devices: int = 1
-    num_nodes: int = 1
+    devices: int = 1  # processes on each machine, with a device each
+    num_nodes: int = 1  # machines
     strategy: str = "auto"  # auto | ddp, as Lightning names them
     precision: str = "auto"  # auto | 32-true | bf16 (of differences) | 64-true
     accumulate_grad_batches: dict[int, int] = field(default_factory=dict)  # from epoch → batches per optimiser step
@@ -166,8 +176,8 @@ class TrackingConfig:
     """Weights & Biases; the JSONL record is written in any case."""
 
     wandb: str = "disabled"  # disabled | offline | online
-    project: str = "dglcell"
-    entity: str | None = None
+    project: str = "dglcell"  # at W&B
+    entity: str | None = None  # user or team at W&B; your own where null
     group: str | None = None  # the experiment's name where null
 
     def validate(self) -> None:
@@ -202,8 +212,8 @@ class SlurmConfig:
     """Resources and surroundings of a job."""
 
     partition: str | None = None  # the cluster's default where null
-    account: str | None = None
-    qos: str | None = None
+    account: str | None = None  # that pays for the job, `sbatch --account`
+    qos: str | None = None  # quality of service, `sbatch --qos`
     time: str = "24:00:00"  # D-HH:MM:SS, HH:MM:SS or minutes
     memory: str | None = "32G"  # of every node; null: the cluster's default
     cpus_per_task: int = 4  # a task is one device
@@ -215,7 +225,7 @@ class SlurmConfig:
     container_command: str = "apptainer exec --nv"  # how, up to the image
     binds: list[str] = field(default_factory=list)  # folders that the container sees
     mail: str | None = None  # address
-    mail_type: str = "END,FAIL"
+    mail_type: str = "END,FAIL"  # when SLURM writes to `slurm.mail`
     requeue: bool = True  # preempted or out of time: save, queue again, continue
     warning: int = 120  # seconds before the end at which the job is told to save
     options: list[str] = field(default_factory=list)  # further options of sbatch, e.g. ["--exclusive"]
@@ -277,7 +287,7 @@ class Config:
     """One experiment."""
 
     experiment: ExperimentConfig = field(default_factory=ExperimentConfig)
-    seed: int = 0
+    seed: int = 0  # of weights, batches and dropout; the draw of parts has its own, `split.seed`
     cell: CellConfig = field(default_factory=CellConfig)
     data: DataConfig = field(default_factory=DataConfig)
     split: SplitConfig = field(default_factory=SplitConfig)

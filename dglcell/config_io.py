@@ -21,12 +21,17 @@ from dglcell.errors import ConfigError
 DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
 """Which kind a section is of where it does not say."""
 
+PACKAGED = next(
+    folder for above in (Path(__file__).parent, Path(__file__).parents[1]) if (folder := above / "conf").is_dir()
+)
+"""The experiments of this package: in it where it was installed, beside it in a clone."""
+
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read an experiment: the files it extends first, then itself, then the overrides; validated.
 
     Args:
-        path: YAML file; its key ``extends`` names one file or a list, relative to it.
+        path: YAML file; its key ``extends`` names one file or a list, relative to it or of this package's ``conf``.
         overrides: ``dotted.key=value``.
 
     Raises:
@@ -39,12 +44,11 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     return config
 
 
-def experiment_file(name: str | Path, folder: Path = Path("conf")) -> Path:
+def experiment_file(name: str | Path) -> Path:
     """The file of an experiment.
 
     Args:
-        name: its path; or its name in ``folder``, without ``.yaml``.
-        folder: of experiments.
+        name: its path; or its name, without ``.yaml``, in the folder ``conf`` here or among those of this package.
 
     Raises:
         ConfigError: there is none; close names are suggested.
@@ -52,15 +56,31 @@ def experiment_file(name: str | Path, folder: Path = Path("conf")) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    there = {file.relative_to(folder).with_suffix("").as_posix(): file for file in folder.rglob("*.yaml")}
-    if str(name) in there:
-        return there[str(name)]
-    close = difflib.get_close_matches(str(name), there, n=3)
+    there = {
+        file.relative_to(folder).with_suffix("").as_posix(): file
+        for folder in (PACKAGED, Path("conf"))
+        for file in folder.rglob("*.yaml")
+    }
+    key = path.with_suffix("").as_posix() if path.suffix == ".yaml" else path.as_posix()
+    key = key.removeprefix("conf/")
+    if key in there:
+        return there[key]
+    close = difflib.get_close_matches(key, there, n=3)
     raise ConfigError(
         f"experiment '{name}' not found",
-        expected=f"a YAML file, or the name of one in '{folder}'",
-        do=f"did you mean {' or '.join(close)}?" if close else None,
+        expected="a YAML file, or the name of one of this package's experiments",
+        do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell config list`",
     )
+
+
+def named_experiments() -> dict[str, str]:
+    """Names of this package's experiments, with a line about each."""
+    found = {}
+    for path in sorted(PACKAGED.rglob("*.yaml")):
+        if "experiment" in read_yaml(path):  # others are parts that experiments share
+            name = path.relative_to(PACKAGED).with_suffix("").as_posix()
+            found[name] = str(_layers(path, ()).experiment.get("description", ""))
+    return found
 
 
 def keyword_overrides(path: Path, overrides: Sequence[str], keys: Mapping[str, Any]) -> list[str]:
@@ -175,7 +195,13 @@ def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:
     names = [extends] if isinstance(extends, str) else extends
     if not isinstance(names, list | ListConfig) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"'{path}': `extends` names no files", got=extends, expected="a file name, or a list of them")
-    return _merge(str(path), *[_layers(path.parent / name, (*seen, path)) for name in names], own)
+    return _merge(str(path), *[_layers(_extended(path, name), (*seen, path)) for name in names], own)
+
+
+def _extended(path: Path, name: str) -> Path:
+    """The file that ``path`` extends: relative to it, or else one of this package's."""
+    packaged = PACKAGED / name.removeprefix("conf/")
+    return packaged if packaged.is_file() and not (path.parent / name).is_file() else path.parent / name
 
 
 def _merge(where: str, *layers: DictConfig) -> DictConfig:

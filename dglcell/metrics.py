@@ -273,6 +273,24 @@ def format_results_table(rows: Iterable[ResultRow], *, color: bool = False, widt
     return "\n\n".join(tables)
 
 
+def format_expected(rows: Sequence[ResultRow], metric: str, value: float, tolerance: float) -> str:
+    """Say whether the model's result on the test part, for its first phenotype, is the expected one.
+
+    Args:
+        rows: of the table.
+        metric: as in ``results.json``.
+        value, tolerance: the result has to be within ``tolerance`` of ``value``.
+    """
+    row = next(row for row in rows if row.part == "test" and not row.is_null)
+    found = row.metrics.get(metric, math.nan)
+    about = (
+        f"{metric} of {row.phenotype} on the test part: {value:g} ± {tolerance:g} was expected, {found:.4f} was found"
+    )
+    if abs(found - value) <= tolerance:
+        return f"{about} The expected result was met."
+    return f"{about} The expected result was NOT met. `dglcell doctor` says what works on this machine."
+
+
 def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool, width: int | None) -> str:
     order = list(dict.fromkeys((row.phenotype, row.part) for row in rows))
     rows.sort(key=lambda row: order.index((row.phenotype, row.part)))

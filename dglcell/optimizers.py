@@ -26,9 +26,9 @@ PLAIN = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RM
 class OptimizerConfig:
     """Any class of ``torch.optim``."""
 
-    name: str = "AdamW"
-    lr: float = 1e-3
-    weight_decay: float = 0.0
+    name: str = "AdamW"  # a class of `torch.optim`
+    lr: float = 1e-3  # learning rate
+    weight_decay: float = 0.0  # of all parameters
     options: dict[str, Any] = field(default_factory=dict)  # further keyword arguments, e.g. {momentum: 0.9}
 
     def validate(self) -> None:
@@ -56,11 +56,11 @@ class SchedulerConfig:
     cycle_mult: float = 1.0  # cosine: each cycle is this many times as long as the one before
     gamma: float = 1.0  # cosine: each cycle's maximum is this many times the one before
     warmup: int = 0  # cosine: linear rise at the start of each cycle
-    min_lr: float = 1e-6
+    min_lr: float = 1e-6  # below which no schedule goes
     factor: float = 0.2  # plateau: multiply by this …
     patience: int = 3  # plateau: … after so many epochs without a better validation loss
-    threshold: float = 1e-4
-    cooldown: int = 2
+    threshold: float = 1e-4  # plateau: the least relative improvement that counts
+    cooldown: int = 2  # plateau: epochs after a reduction in which none follows
 
     def validate(self) -> None:
         """Check values.

@@ -173,7 +173,7 @@ def test_runs_that_cannot_be_loaded_are_refused(folder: Path, tmp_path: Path) ->
 
 def test_experiments_are_found_by_name(folder: Path) -> None:
     assert experiment_file("quickstart") == Path("conf/quickstart.yaml") == experiment_file("conf/quickstart.yaml")
-    with pytest.raises(ConfigError, match=r"'quickstrat' not found\n.*in 'conf'\n.*did you mean quickstart\?"):
+    with pytest.raises(ConfigError, match=r"'quickstrat' not found\n.*experiments\n.*did you mean quickstart"):
         experiment_file("quickstrat")
 
 

@@ -212,7 +212,7 @@ STORE = "data.store={store}"
 
 # Command → part of its message. Each is a mistake that a user can make and mend.
 MISTAKES: dict[str, tuple[list[str], str]] = {
-    "no configuration": (["train", "no.yaml"], "configuration 'no.yaml' not found"),
+    "no configuration": (["train", "no.yaml"], "experiment 'no.yaml' not found"),
     "unknown key": (["train", "tiny.yaml", "modl.hidden=3"], "did you mean `model`?"),
     "wrong type": (["train", "tiny.yaml", "trainer.epochs=x"], "`trainer.epochs` has a wrong value"),
     "heads do not divide": (["train", "tiny.yaml", "model.local_heads=3"], "`model.local_heads` does not divide"),
@@ -249,7 +249,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
         "NOPE1",
     ),
     "no gene list": (["graph", "describe", "tiny.yaml", "cell.genes=no.txt"], "`cell.genes` is neither a choice nor"),
-    "graph of nothing": (["graph", "describe", "no.yaml"], "configuration 'no.yaml' not found"),
+    "graph of nothing": (["graph", "describe", "no.yaml"], "experiment 'no.yaml' not found"),
     "graph of a run with overrides": (
         ["graph", "describe", "run", "cell.absorb=true"],
         "run 'run' has the cell graph it was trained on\n  got:      cell.absorb=true\n",
@@ -394,3 +394,23 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) ->
     while not condition():
         assert process.poll() is None
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["trian", "x.yaml"], "did you mean 'train'?"),
+        (["data", "bild"], "did you mean 'build'?"),
+        (
+            ["report", "runs/a", "--outptu", "b.html"],
+            "unrecognized arguments: --outptu b.html; did you mean '--output'?",
+        ),
+        (["doctor", "--nothing"], "unrecognized arguments: --nothing\n"),
+    ],
+)
+def test_near_misses_are_answered_with_a_suggestion(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert said in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from dglcell.config import KINDS
-from dglcell.config_io import load_config, to_yaml
+from dglcell.config_io import experiment_file, load_config, named_experiments, to_yaml
 from dglcell.losses.config import LossConfig, MaskedConfig
 from tests.config_files import refusal, write
 
@@ -156,8 +156,30 @@ def test_wrong_types_are_refused(minimal: Path, override: str, expected: str) ->
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert refusal(tmp_path / "no.yaml").startswith(f"configuration '{tmp_path / 'no.yaml'}' not found\n")
     assert "' not found" in refusal(tmp_path)
-    path = write(tmp_path, "a.yaml", "extends: base.yaml\n")
-    assert refusal(path).startswith(f"configuration '{tmp_path / 'base.yaml'}' not found (extended by '{path}')")
+    path = write(tmp_path, "a.yaml", "extends: basis.yaml\n")
+    assert refusal(path).startswith(f"configuration '{tmp_path / 'basis.yaml'}' not found (extended by '{path}')")
+
+
+def test_files_of_the_package_are_extended_where_there_are_none_beside(tmp_path: Path) -> None:
+    for name in ("base.yaml", "conf/base.yaml"):
+        path = write(tmp_path, "mine.yaml", f"extends: {name}\ncell: {{model: textbook}}\n")
+        assert load_config(path).optimizer.weight_decay == 1e-6
+    write(tmp_path, "base.yaml", "optimizer: {weight_decay: 0.5}\n")
+    path = write(tmp_path, "mine.yaml", "extends: base.yaml\ncell: {model: textbook}\n")
+    assert load_config(path).optimizer.weight_decay == 0.5
+
+
+def test_experiments_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = named_experiments()
+    assert {"quickstart", "101-collins2007/random"} <= named.keys()
+    assert "base" not in named
+    assert named["quickstart"].startswith("In-silico deletion screen")
+    for name in ("quickstart", "quickstart.yaml", "conf/quickstart.yaml"):
+        assert load_config(experiment_file(name)).experiment.name == "quickstart"
+    (tmp_path / "conf").mkdir()
+    own = write(tmp_path / "conf", "quickstart.yaml", "seed: 5\n")
+    assert experiment_file("quickstart").resolve() == own
 
 
 def test_circles_are_refused(tmp_path: Path) -> None:

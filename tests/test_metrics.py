@@ -18,6 +18,7 @@ from dglcell.metrics import (
     best_threshold,
     classification_metrics,
     f1,
+    format_expected,
     format_results_table,
     json_safe,
     pearson,
@@ -317,3 +318,19 @@ def test_numbers_and_classes_have_a_table_each() -> None:
     first, second = format_results_table(mixed).split("\n\n")
     assert first == format_results_table([mixed[0], mixed[2]])
     assert second == format_results_table([mixed[1], mixed[3]])
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [(0.9921, "met"), (0.9979, "met"), (0.9919, "NOT met"), (0.9981, "NOT met"), (math.nan, "NOT met")],
+)
+def test_an_expected_result_is_met_within_its_tolerance(found: float, verdict: str) -> None:
+    rows = [
+        ResultRow("training mean", "test", "fitness", {"pearson": 0.995}, is_null=True),
+        ResultRow("hetero_cell", "validation", "fitness", {"pearson": 0.995}),
+        ResultRow("hetero_cell", "test", "fitness", {"pearson": found}),
+        ResultRow("hetero_cell", "test", "growth", {"pearson": 0.995}),
+    ]
+    said = format_expected(rows, "pearson", 0.995, 0.003)
+    assert said.startswith(f"pearson of fitness on the test part: 0.995 ± 0.003 was expected, {found:.4f} was found")
+    assert f"The expected result was {verdict}." in said

@@ -41,7 +41,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     options, rest = parser.parse_known_args(arguments)
     # argparse takes positional arguments from one place only; overrides may also stand behind options.
     if rest and not (hasattr(options, "overrides") and all("=" in word and word[0] != "-" for word in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         options.overrides = [*options.overrides, *rest]
     options.command = shlex.join([*parser.prog.split(), *(sys.argv[1:] if arguments is None else arguments)])

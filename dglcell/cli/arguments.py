@@ -18,10 +18,10 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 
 def load(options: argparse.Namespace) -> Config:
     """The experiment that FILE, its overrides and ``--raw`` make."""
-    from dglcell.config_io import load_config
+    from dglcell.config_io import experiment_file, load_config
 
     raw = [f"paths.raw={options.raw}"] if options.raw else []
-    return load_config(options.config, [*options.overrides, *raw])
+    return load_config(experiment_file(options.config), [*options.overrides, *raw])
 
 
 def positive(text: str) -> int:

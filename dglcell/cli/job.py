@@ -60,7 +60,9 @@ def experiments(path: Path) -> list[Path]:
         ConfigError: the folder has none.
     """
     if not path.is_dir():
-        return [path]
+        from dglcell.config_io import experiment_file
+
+        return [experiment_file(path)]
     found = [file for file in sorted(path.rglob("*.yaml")) if file.resolve().parent.name[0].isdigit()]
     if not found:
         raise ConfigError(

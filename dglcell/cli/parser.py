@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
 from dglcell.cli import job, predict, verbs
@@ -19,8 +21,8 @@ Verb = Callable[[argparse.Namespace], None]
 EPILOG = """\
 first steps:
   dglcell doctor                                 what works on this machine
-  dglcell train conf/quickstart.yaml             compute a screen, train, compare with null models, draw
-  dglcell train conf/quickstart.yaml model.hidden=64 trainer.epochs=30
+  dglcell train quickstart                       compute a screen, train, compare with null models, draw
+  dglcell train quickstart model.hidden=64 trainer.epochs=30
   dglcell evaluate runs/quickstart/seed-0        the table again
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
   dglcell report runs/*/seed-*                   several runs on one page
@@ -29,9 +31,22 @@ Every key of a configuration can be given as key=value. `dglcell config show FIL
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """argparse's, which suggests the verb or option that was nearly typed."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and leave with 2."""
+        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: (--[\w-]+)", message)
+        if wrong:
+            known = re.findall(r"[\w-]+", wrong[2]) if wrong[2] else [*self._option_string_actions]
+            close = difflib.get_close_matches(wrong[1] or wrong[3], known, n=1)
+            message += f"; did you mean '{close[0]}'?" if close else ""
+        super().error(message)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """All verbs with their options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="dglcell",
         description="Train graph neural networks on strains: one cell graph, many gene deletions.",
         epilog=EPILOG,
@@ -39,10 +54,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dglcell {__version__}")
     group = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_init(group)
     _add_train(group)
     _add_evaluate(group)
     _add_predict(group)
     _add_report(group)
+    _add_runs(group)
     _add_data(group)
     _add_graph(group)
     _add_config(group)
@@ -61,7 +78,7 @@ def _verb(group: Group, name: str, run: Verb, text: str, more: str = "") -> argp
         epilog=more,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, parser=parser)
     return parser
 
 
@@ -78,9 +95,21 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_configuration(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", type=Path, metavar="FILE", help="experiment, e.g. conf/quickstart.yaml")
+    parser.add_argument("config", type=Path, metavar="FILE", help="experiment: a YAML file, or a name like quickstart")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="e.g. model.hidden=32 seed=1")
     add_raw(parser)
+
+
+def _add_init(group: Group) -> None:
+    parser = _verb(group, "init", verbs.init, "write the file of an experiment of your own", verbs.INIT_EPILOG)
+    parser.add_argument("file", type=Path, metavar="NAME", help="of the experiment; NAME.yaml is written")
+    strains = parser.add_mutually_exclusive_group()
+    strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV), a row for each")
+    strains.add_argument("--screen", metavar="NAME", help="a published screen, as `dglcell data list` names it")
+    parser.add_argument("--cell", help="metabolic model, or cell of this package (default: yeast)", default="yeast")
+    parser.add_argument("--split", default="random", metavar="KIND", help="kind of split (default: random)")
+    parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="of genes (default: by their names)")
+    parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: other numbers")
 
 
 def _add_train(group: Group) -> None:
@@ -119,6 +148,11 @@ def _add_report(group: Group) -> None:
     parser.add_argument(
         "--output", "-o", type=Path, metavar="FILE", help="page (default: RUN/report.html; comparison.html for several)"
     )
+
+
+def _add_runs(group: Group) -> None:
+    parser = _verb(group, "runs", verbs.runs, "list runs with their state, epochs and scores")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), help="of runs (default: runs)")
 
 
 def _add_data(group: Group) -> None:
@@ -177,6 +211,7 @@ def _add_graph(group: Group) -> None:
 def _add_config(group: Group) -> None:
     config = _group(group, "config", "show and check experiments")
     _add_configuration(_verb(config, "show", verbs.config_show, "print an experiment with every default filled in"))
+    _verb(config, "list", verbs.config_list, "list the experiments that have names")
     _add_configuration(_verb(config, "validate", verbs.config_validate, "check an experiment without running it"))
 
 

@@ -151,6 +151,31 @@ def sync(options: argparse.Namespace) -> None:
     print(f"{len(plan.files)} files {verb}, {plan.uploaded} were before")
 
 
+# ``dglcell init``: a first experiment of one's own.
+
+
+INIT_EPILOG = """\
+  dglcell init mine --table strains.csv --cell textbook
+  dglcell init collins --screen collins2007 --split gene_disjoint
+Without a table or a screen, the questions are asked. The strains are read and compared with the cell graph at once:
+genes that it lacks are named, with close names."""
+
+
+def init(options: argparse.Namespace) -> None:
+    """``dglcell init``."""
+    from dglcell.new_experiment import Wanted, ask, write_experiment
+
+    file = options.file.with_suffix(".yaml")
+    if options.table is None and options.screen is None:
+        if not sys.stdin.isatty():
+            raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
+        wanted = ask(file, input)
+    else:
+        names = "table", "screen", "cell", "split", "genes", "phenotypes"
+        wanted = Wanted(file, *(getattr(options, name) for name in names))
+    print(f"{write_experiment(wanted)}\n\n{file} is written. Train with `dglcell train {file}`.")
+
+
 # What every verb does: call the package, print what comes back.
 #
 # Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at once.
@@ -161,7 +186,7 @@ def train(options: argparse.Namespace) -> None:
     config = load(options)
     # A signal may come as early as now: imports alone take seconds.
     with StopSignals(config.slurm.requeue) as signals:
-        from dglcell.metrics import format_results_table
+        from dglcell.metrics import format_expected, format_results_table
         from dglcell.training.run import train as run
 
         result = run(config, options.command, signals)
@@ -172,6 +197,9 @@ def train(options: argparse.Namespace) -> None:
         print(f"picture  {result.directory.report}")
         print(f"report   {result.directory.page}")
     print(f"run      {result.directory.path}")
+    expected = config.experiment.expected
+    if expected is not None and not options.overrides:
+        print(f"\n{format_expected(result.rows, expected.metric, expected.value, expected.tolerance)}")
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -190,6 +218,13 @@ def report(options: argparse.Namespace) -> None:
 
     paths = options.run_directories
     print(write_comparison(paths, options.output) if len(paths) > 1 else write_report(paths[0], options.output))
+
+
+def runs(options: argparse.Namespace) -> None:
+    """``dglcell runs``."""
+    from dglcell.report.runs import find_runs, format_runs
+
+    print(format_runs(find_runs(options.folder)))
 
 
 def data_build(options: argparse.Namespace) -> None:
@@ -286,6 +321,16 @@ def config_show(options: argparse.Namespace) -> None:
     from dglcell.config_io import to_yaml
 
     print(to_yaml(load(options)), end="")
+
+
+def config_list(options: argparse.Namespace) -> None:
+    """``dglcell config list``."""
+    from dglcell.config_io import named_experiments
+
+    found = named_experiments()
+    width = max(map(len, found))
+    for name, description in found.items():
+        print(f"{name:{width}}  {description}".rstrip())
 
 
 def config_validate(options: argparse.Namespace) -> None:

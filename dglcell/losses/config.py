@@ -263,9 +263,7 @@ class DangoLossConfig(LossConfig):
     name: str = "dango"
     schedule: str = "linear_until_uniform"  # pre_then_post | linear_until_uniform | linear_until_flipped
     transition_epoch: int = 10  # T, from which on the weights stay as they are
-    final_alpha: float | None = (
-        None  # weight of the reconstruction from then on; the schedule's own (0, 0.5, 0) where null
-    )
+    final_alpha: float | None = None  # weight of the reconstruction from then on; the schedule's own where null
 
     def validate(self) -> None:
         """Check values.

@@ -87,8 +87,8 @@ class EncoderConfig(ModelConfig):
     cross_relation_norm: str = "none"  # layer | rms | none, after the two that are learnt
     residual: bool = True  # add the input of every layer to its output
     norm: str = "layer"  # layer | rms | none, per node
-    activation: str = "gelu"
-    dropout: float = 0.0
+    activation: str = "gelu"  # relu | gelu | silu | elu | tanh | identity
+    dropout: float = 0.0  # share of states that a training step leaves out
     embedding_std: float = 0.02  # of the initial embeddings
     preprocessor_layers: int = 2  # Linear layers between the embeddings and the first round
     relations: list[str] | None = None  # names of the relations in use; all of the cell graph where null
@@ -99,9 +99,7 @@ class EncoderConfig(ModelConfig):
     local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; from 0.01 interactions are learnt slowly
     local_factors: int | None = 64  # factorisation: width of a gene's vector; its state is the vector where null
     local_deviations: bool = False  # factorisation: a free effect and vector per gene beside what the states give
-    recompute: str = (
-        "auto"  # auto | true | false: layers twice, for less memory; auto where a step would keep gigabytes
-    )
+    recompute: str = "auto"  # auto | true | false: layers twice, for less memory; auto where it saves gigabytes
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -299,20 +297,18 @@ class DangoConfig(ModelConfig):
 
     name: str = "dango"
     hidden: int = 64  # H, width of every state
-    activation: str = "relu"
+    activation: str = "relu"  # relu | gelu | silu | elu | tanh | identity
     embedding_std: float = 0.1  # of the genes' initial embeddings
     relations: list[str] | None = None  # names of the networks; all gene–gene relations of the cell graph where null
     meta_layers: int = 2  # Linear layers that weigh a gene's states in the networks
     reconstruction: bool = True  # predict every network's adjacency too, for `loss.name: dango`
     reconstruction_layers: int = 1  # Linear layers of that prediction
     reconstruction_target: str = "binary"  # binary | weight: edge weights, scaled to 0 … 1
-    reconstruction_mean: str = (
-        "pairs"  # pairs | rows: the mean over all pairs, or over edges and other pairs gene by gene
-    )
+    reconstruction_mean: str = "pairs"  # pairs | rows: over all pairs, or over edges and other pairs gene by gene
     zero_weights: dict[str, float] = field(default_factory=dict)  # network → weight of pairs that are no edges (λ)
     scorer: str = "rezero"  # rezero: as the paper says | released: as the authors' code computes
     attention_layers: int = 2  # rounds of attention among the deleted genes; `released` has one
-    heads: int = 4
+    heads: int = 4  # of that attention
     gain: float = 0.01  # initial share of that attention; `released` starts its feed-forward network from 0
     dropout: float = 0.0  # inside the scorer
 

@@ -88,7 +88,7 @@ class CrossRelation:
     """
 
     how: str = "sum"
-    heads: int = 4
+    heads: int = 4  # of attention
     hidden: int | None = None
     layers: int = 2
     norm: str = "none"

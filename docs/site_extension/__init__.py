@@ -10,6 +10,7 @@ from sphinx.application import Sphinx
 from site_extension import (
     ablation,
     chart,
+    commands,
     configuration,
     experiments,
     modules,
@@ -28,7 +29,9 @@ GENERATED = DOCS / "_generated"
 def generate(app: Sphinx) -> None:
     """Write all of them below ``_generated``; files that say the same as before are left alone."""
     pages: dict[str, str] = {}
-    makers = (ablation, chart, configuration, experiments, modules, originals, precision, side_by_side, sources)
+    makers = (
+        ablation, chart, commands, configuration, experiments, modules, originals, precision, side_by_side, sources,
+    )  # fmt: skip
     for maker in makers:
         pages |= maker.pages(DOCS.parent)
     for name, text in pages.items():

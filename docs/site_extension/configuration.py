@@ -69,7 +69,9 @@ def keys(kind: type) -> str:
     declared: dict[str, tuple[str, str, str]] = {}
     for owner in reversed(kind.__mro__):
         if dataclasses.is_dataclass(owner):
-            declared |= declarations(owner)
+            for name, (annotation, default, meaning) in declarations(owner).items():
+                inherited = declared[name][2] if name in declared else ""
+                declared[name] = annotation, default, meaning or inherited
     rows = []
     for field in dataclasses.fields(kind):
         annotation, default, meaning = declared[field.name]

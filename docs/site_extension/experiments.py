@@ -15,13 +15,13 @@ from site_extension import plots
 from site_extension.differences import differences
 from site_extension.experiment_data import data, downloads
 from site_extension.markdown import block, folded, table
-from site_extension.results import committed, cost, expected, overrides, readme_rows, stated_table
+from site_extension.results import committed, cost, expected, overrides, stated_rows, stated_table
 
 NOT_MEASURED = "**Not measured yet:** no results of this experiment are committed; what follows says how to get them."
 MEASURED = "**Measured** with {seeds}; the expected table is below."
 IN_PART = (
-    "**Measured in part:** the README states test correlations of seeds {seeds}; no full results of this experiment "
-    "are committed."
+    "**Measured in part:** [Accuracy](../../accuracy.md) states test correlations of seeds {seeds}; no full results of "
+    "this experiment are committed."
 )
 
 NO_COST = "Not measured.\n"
@@ -48,24 +48,7 @@ results says so in its first line. All commands are given from the root of a clo
 
 {listing}
 
-## What each part adds
-
-Parts of the graph or of the model are left out, everything else is as it was: strains, splits and seeds. Differences
-are taken seed by seed, since the draw of the test part moves all rows together; where the spread of a difference
-reaches zero, so few seeds cannot tell.
-
-### Collins 2007
-
-```{{include}} ../parts/ablation-collins2007-ablation.md
-```
-
-```{{include}} ../parts/ablation-collins2007-heads.md
-```
-
-### yeast-GEM
-
-```{{include}} ../parts/ablation-yeast-gem.md
-```
+[Accuracy](../../accuracy.md) has all results side by side, and says what each part of the graph and of the models adds.
 
 ```{{toctree}}
 :hidden:
@@ -85,7 +68,7 @@ def pages(root: Path) -> dict[str, str]:
         found = committed(root, config)
         made[f"experiments/{name}.md"] = page(root, file, config, found)
         made |= {f"parts/{name}-{kind}.svg": svg for kind, svg in drawings(found).items()}
-        seeds = ", ".join(map(str, found or readme_rows(root, file))) or "-"
+        seeds = ", ".join(map(str, found or stated_rows(root, file))) or "-"
         rows.append(
             (f"[`{file.relative_to(root)}`]({name}.md)", config.experiment.description, config.split.kind, seeds)
         )
@@ -112,7 +95,7 @@ def slug(root: Path, file: Path) -> str:
 def page(root: Path, file: Path, config: Config, found: dict[int, dict[str, Any]]) -> str:
     """The whole page."""
     relative = file.relative_to(root)
-    stated = {} if found else readme_rows(root, file)
+    stated = {} if found else stated_rows(root, file)
     parts = [
         "# " + " / ".join(relative.with_suffix("").relative_to("conf").parts),
         first_line(list(found), list(stated)),

@@ -1,4 +1,4 @@
-"""Results of experiments: those that are committed as a run left them, and those that the README states."""
+"""Results of experiments: those that are committed as a run left them, and those that the page on accuracy states."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from dglcell.training.checkpoint import FREE_KEYS
 from site_extension.markdown import code, table
 
 RESULTS = "docs/results"
+STATED = "docs/accuracy.md"
 TITLES = {metric: title for columns in COLUMNS.values() for metric, title in columns.items() if metric != "n"}
 
 
@@ -35,10 +36,10 @@ def committed(root: Path, config: Config) -> dict[int, dict[str, Any]]:
     return dict(sorted(found.items()))
 
 
-def readme_rows(root: Path, file: Path) -> dict[str, str]:
-    """Seed → row of the README's table of numbers that is about this experiment."""
+def stated_rows(root: Path, file: Path) -> dict[str, str]:
+    """Seed → row of the table of numbers in `STATED` that is about this experiment."""
     found, current = {}, ""
-    for line in (root / "README.md").read_text().splitlines():
+    for line in (root / STATED).read_text().splitlines():
         cells = [part.strip() for part in line.strip("|").split("|")]
         if not line.startswith("| ") or not re.search(r", \d+$", cells[min(1, len(cells) - 1)]):
             continue
@@ -120,9 +121,9 @@ def cost(found: dict[int, dict[str, Any]]) -> str:
 
 
 def stated_table(root: Path, rows: Sequence[str]) -> str:
-    """The README's rows under its header."""
+    """Those rows under the table's header."""
     if not rows:
         return "Nothing to compare with yet. A run ends with its own table and null models.\n"
-    lines = (root / "README.md").read_text().splitlines()
+    lines = (root / STATED).read_text().splitlines()
     header = next(line for line in lines if line.startswith("| experiment |"))
     return "\n".join([header, lines[lines.index(header) + 1], *rows]) + "\n"

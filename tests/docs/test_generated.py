@@ -20,6 +20,7 @@ pytest.importorskip("sphinx", reason="needs the extra 'docs'")
 from site_extension import (
     ablation,
     chart,
+    commands,
     configuration,
     differences,
     experiments,
@@ -38,7 +39,7 @@ def row(table: str, key: str) -> list[str]:
 
 def test_keys_have_their_types_defaults_and_meanings() -> None:
     top = configuration.keys(Config)
-    assert row(top, "seed") == ["`seed`", "`int`", "`0`", ""]
+    assert row(top, "seed")[:3] == ["`seed`", "`int`", "`0`"]
     assert row(top, "cell")[1:3] == ["section", ""]
     assert row(top, "null_models") == ["`null_models`", "`bool`", "`true`", "fit them on the same split"]
     hetero = configuration.keys(KINDS["model"]["hetero_cell"])
@@ -51,6 +52,21 @@ def test_every_section_is_there() -> None:
     for section in ("cell", "cell.networks.NAME", "data.source.csv", "split.subset", "trainer", "slurm"):
         assert f"## `{section}`\n" in page
     assert page.count("`model.name: ") >= len(KINDS["model"])
+
+
+def test_every_key_has_a_meaning() -> None:
+    for text in configuration.pages(ROOT).values():
+        lines = [line.replace("\\|", "/") for line in text.splitlines() if line.startswith("| `")]
+        cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+        assert not [line for line in cells if line[1] != "section" and not line[3]]
+
+
+def test_every_verb_is_described_with_its_arguments() -> None:
+    page = commands.pages(ROOT)["commands.md"]
+    for verb in ("train", "predict", "data build", "graph fetch", "job submit", "doctor"):
+        assert f"## `dglcell {verb}`" in page
+    assert "| `--output`, `-o` | where predictions go: .csv or .parquet |" in page
+    assert len(list(commands.verbs(make_parser()))) > 15
 
 
 def test_every_experiment_has_a_page() -> None:

@@ -1,0 +1,162 @@
+"""A first experiment of one's own: a file that is written from a table or a screen, and checked against its cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from dglcell.config import Config
+from dglcell.config_io import PACKAGED, load_config
+from dglcell.data.sources import load_source
+from dglcell.data.sources.text_table import Rows, read_rows
+from dglcell.data.table import StrainTable
+from dglcell.errors import ConfigError, DataError, listing
+from dglcell.files import atomic_file, find_raw
+from dglcell.graph.cell import build_cell
+from dglcell.graph.cell_graph import CellGraph
+
+GENE_COLUMN = re.compile(r"genes|gene[_ ]?\d*", re.IGNORECASE)
+DERIVED = ["shares_complex", "isoenzyme", "metabolic_neighbour"]
+SHOWN = 10
+"""Unknown genes that are named."""
+
+HEAD = """\
+# {about}
+# `dglcell config show {file}` prints every key with its default.
+"""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an experiment is to be.
+
+    Attributes:
+        file: to be written.
+        table: of strains; None for a screen.
+        screen: a source that `dglcell data list` names; None for a table.
+        cell: a metabolic model, or a cell of this package, e.g. ``yeast``.
+        split: a kind of `split.kind`.
+        genes: columns of the table; found by their names where empty.
+        phenotypes: columns of the table; all other columns of numbers where empty.
+    """
+
+    file: Path
+    table: Path | None
+    screen: str | None
+    cell: str
+    split: str = "random"
+    genes: Sequence[str] = field(default_factory=list)
+    phenotypes: Sequence[str] = field(default_factory=list)
+
+
+def write_experiment(wanted: Wanted) -> str:
+    """Write the file.
+
+    Returns:
+        What was found in the strains: how many there are, and which genes the cell graph lacks.
+
+    Raises:
+        ConfigError: the file exists, or what is wanted is no valid experiment.
+        DataError: the table has no such columns, or a row is unusable; or the cell graph lacks all of its genes.
+        GraphError: the cell graph cannot be built.
+    """
+    if wanted.file.exists():
+        raise ConfigError(f"'{wanted.file}' exists already", do="choose another name, or remove it")
+    content = _content(wanted)
+    about = f"Strains of {wanted.table.name if wanted.table else wanted.screen} on the cell graph of {wanted.cell}."
+    with atomic_file(wanted.file) as partial:
+        text = HEAD.format(about=about, file=wanted.file) + yaml.safe_dump(content, sort_keys=False)
+        partial.write_text(text, encoding="utf-8")
+        return _check(load_config(partial))
+
+
+def ask(file: Path, read: Callable[[str], str]) -> Wanted:
+    """What a user answers; an empty answer takes what stands in brackets.
+
+    Args:
+        file: to be written.
+        read: shows a question and gives the answer, as `input` does.
+    """
+    table = read("Table of strains (CSV), or name of a screen: ").strip()
+    cell = read("Metabolic model, or cell of this package [yeast]: ").strip() or "yeast"
+    split = read("Split: random, or gene_disjoint to ask about new genes [random]: ").strip() or "random"
+    is_table = Path(table).suffix != "" or Path(table).exists()
+    return Wanted(file, Path(table) if is_table else None, None if is_table else table, cell, split)
+
+
+def _content(wanted: Wanted) -> dict[str, object]:
+    """The keys of the file."""
+    extends = ["base.yaml"]
+    content: dict[str, object] = {"experiment": {"name": wanted.file.stem}}
+    if (PACKAGED / "cells" / f"{wanted.cell}.yaml").is_file():
+        extends.append(f"cells/{wanted.cell}.yaml")
+    else:
+        content["cell"] = {"model": wanted.cell, "derived": DERIVED}
+    source: dict[str, object] = {"name": wanted.screen}
+    if wanted.table is not None:
+        rows = read_rows(find_raw(str(wanted.table)))
+        genes = list(wanted.genes) or [name for name in rows.frame.columns if GENE_COLUMN.fullmatch(name)]
+        columns = list(wanted.phenotypes) or _numbers(rows, genes)
+        _refuse_none(rows, genes, columns)
+        phenotypes = {name: name for name in columns}
+        source = {"name": "csv", "csv": {"path": str(wanted.table), "genes": genes, "phenotypes": phenotypes}}
+    return {"extends": extends, **content, "data": {"source": source}, "split": {"kind": wanted.split}}
+
+
+def _refuse_none(rows: Rows, genes: Sequence[str], phenotypes: Sequence[str]) -> None:
+    for what, found, option in (("genes", genes, "--genes"), ("phenotypes", phenotypes, "--phenotypes")):
+        if not found:
+            raise DataError(
+                f"'{rows.file}': which columns are {what}?",
+                got="columns " + listing(rows.frame.columns, 30),
+                expected="gene_1, gene_2, … or genes" if what == "genes" else "a column of numbers",
+                do=f"name them: `{option} COLUMN …`",
+            )
+
+
+def _numbers(rows: Rows, genes: Sequence[str]) -> list[str]:
+    """Columns beside the genes that hold numbers, or nothing in some rows."""
+    import pandas as pd
+
+    found = []
+    for name in rows.frame.columns:
+        values = pd.to_numeric(rows.frame[name].replace(["", "NA", "NaN"], np.nan), errors="coerce")
+        if name not in genes and values.notna().sum() == (~rows.frame[name].isin(["", "NA", "NaN"])).sum() > 0:
+            found.append(name)
+    return found
+
+
+def _check(config: Config) -> str:
+    """Read the strains, build the cell graph, and compare their genes."""
+    table, cell = load_source(config.data.source, config.paths.raw), build_cell(config.cell, config.paths.raw)
+    unknown = [name for name in table.names if name not in cell.genes]
+    lines = [f"strains     {len(table):,}, phenotypes {', '.join(table.phenotypes)}"]
+    share = 1 - len(unknown) / len(table.names)
+    lines.append(f"genes       {len(table.names):,} are deleted, {share:.1%} of them are in the cell graph")
+    if unknown:
+        lines += _about_unknown(table, cell, unknown)
+    return "\n".join(lines)
+
+
+def _about_unknown(table: StrainTable, cell: CellGraph, unknown: Sequence[str]) -> list[str]:
+    if len(unknown) == len(table.names):
+        raise DataError(
+            "the cell graph has none of the genes that are deleted",
+            got=listing(unknown),
+            expected="names like " + listing(cell.genes.names, 5),
+            do="choose another cell, or give a table of other names as `data.source.csv.aliases`",
+        )
+    lacking = np.isin(table.genes, [table.names.index(name) for name in unknown])
+    strains = np.unique(np.repeat(np.arange(len(table)), np.diff(table.offsets))[lacking])
+    named = [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
+    return [
+        f"unknown     {len(unknown):,} genes, in {len(strains) / len(table):.1%} of the strains:",
+        *named,
+        *([f"  and {len(unknown) - SHOWN:,} more"] if len(unknown) > SHOWN else []),
+        "Training refuses these strains. Mend their names, or set `data.unknown_genes: drop` to leave them out.",
+    ]

@@ -1,0 +1,49 @@
+"""The table of runs: states, epochs, scores."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dglcell.cli import main
+from dglcell.errors import DataError
+from dglcell.report.runs import find_runs, format_runs
+from dglcell.run_directory import RunDirectory
+
+
+@pytest.fixture
+def folder(tiny_run: RunDirectory, tmp_path: Path) -> Path:
+    """A finished run, one that was stopped after its first epoch, and one with a damaged configuration."""
+    for seed in range(3):
+        shutil.copytree(tiny_run.path, tmp_path / "runs" / "tiny" / f"seed-{seed}")
+    stopped, damaged = (RunDirectory(tmp_path / "runs" / "tiny" / f"seed-{seed}") for seed in (1, 2))
+    stopped.results.unlink()
+    stopped.metrics.write_text(stopped.metrics.read_text().splitlines()[0] + "\n")
+    damaged.config.write_text("")
+    return tmp_path / "runs"
+
+
+def test_states_and_scores(folder: Path) -> None:
+    runs = find_runs(folder)
+    states = [(run.state, run.epochs, run.planned) for run in runs]
+    assert states == [("finished", 2, 2), ("stopped", 1, 2), ("damaged", 2, 0)]
+    header, first, second, third = format_runs(runs).splitlines()
+    assert header.split()[:3] == ["run", "state", "epochs"]
+    assert first.split()[1:3] == ["finished", "2/2"]
+    assert first.split()[4:6] == ["fitness", "Pearson"]
+    assert second.split()[1:] == ["stopped", "1/2"]
+    assert third.split()[1:] == ["damaged", "2/?"]
+
+
+def test_the_verb_prints_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["runs", str(folder)]) == 0
+    assert capsys.readouterr().out == format_runs(find_runs(folder)) + "\n"
+
+
+def test_nothing_to_show(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"folder '.*nowhere' not found"):
+        find_runs(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"there is no run in '.*'\n  do:       train first"):
+        find_runs(tmp_path)

@@ -1,0 +1,90 @@
+"""Experiments of one's own: the file that is written, and what is said about the strains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dglcell.cli import main
+from dglcell.config_io import load_config
+from dglcell.errors import ConfigError, DataError
+from dglcell.new_experiment import Wanted, ask, write_experiment
+
+TABLE = "name,gene_1,gene_2,growth,note\na,b0008,b2464,0.9,x\nb,b0727,,1.0,\nc,b0728,b0008,,y\nd,b0728,b2464,0.5,z\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = Path("strains.csv")
+    path.write_text(TABLE.replace("c,b0728,b0008,,y\n", ""))
+    return path
+
+
+def wanted(table: Path, **more: object) -> Wanted:
+    return Wanted(Path("mine.yaml"), table, None, "textbook", **more)  # type: ignore[arg-type]
+
+
+def test_columns_are_found_and_the_file_is_valid(table: Path) -> None:
+    said = write_experiment(wanted(table))
+    assert said.splitlines() == [
+        "strains     3, phenotypes growth",
+        "genes       4 are deleted, 100.0% of them are in the cell graph",
+    ]
+    config = load_config(Path("mine.yaml"))
+    assert config.experiment.name == "mine"
+    assert config.cell.model == "textbook"
+    assert (config.data.source.csv.genes, config.data.source.csv.phenotypes) == (
+        ["gene_1", "gene_2"],
+        {"growth": "growth"},
+    )
+
+
+def test_unknown_genes_are_said_with_close_names(table: Path) -> None:
+    table.write_text(table.read_text() + "e,b0007,b0008,0.1,\n")
+    said = write_experiment(wanted(table))
+    assert "80.0% of them are in the cell graph" in said
+    assert "unknown     1 genes, in 25.0% of the strains:\n  b0007 (close: b0" in said
+    assert "`data.unknown_genes: drop`" in said
+
+
+def test_what_cannot_be_an_experiment_leaves_nothing(table: Path) -> None:
+    for more, words in (
+        ({"split": "rnadom"}, "split.kind"),
+        ({"phenotypes": ["note"]}, "no column|finite number"),
+        ({"genes": ["gen"]}, "no column 'gen'"),
+    ):
+        with pytest.raises((ConfigError, DataError), match=words):
+            write_experiment(wanted(table, **more))
+    table.write_text("gene_1,growth\nYAL001C,1\nYAL002W,2\n")
+    with pytest.raises(DataError, match="none of the genes that are deleted\n  got:      YAL001C"):
+        write_experiment(wanted(table))
+    table.write_text("orf,growth\nb0008,1\n")
+    with pytest.raises(DataError, match=r"which columns are genes\?\n.*orf, growth"):
+        write_experiment(wanted(table))
+    assert [path.name for path in Path().iterdir()] == ["strains.csv"]
+
+
+def test_a_file_is_not_replaced(table: Path) -> None:
+    Path("mine.yaml").write_text("seed: 1\n")
+    with pytest.raises(ConfigError, match=r"'mine\.yaml' exists already"):
+        write_experiment(wanted(table))
+    assert Path("mine.yaml").read_text() == "seed: 1\n"
+
+
+def test_answers_make_the_same_as_options(table: Path) -> None:
+    answers = iter(["strains.csv", "textbook", ""])
+    assert ask(Path("mine.yaml"), lambda question: next(answers)) == wanted(table)
+    answers = iter(["collins2007", "", "gene_disjoint"])
+    assert ask(Path("a.yaml"), lambda question: next(answers)) == Wanted(
+        Path("a.yaml"), None, "collins2007", "yeast", "gene_disjoint"
+    )
+
+
+def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "mine", "--table", "strains.csv", "--cell", "textbook"]) == 0
+    assert "mine.yaml is written. Train with `dglcell train mine.yaml`." in capsys.readouterr().out
+    assert main(["config", "validate", "mine.yaml"]) == 0
+    assert main(["init", "other"]) == 2
+    assert "`--table FILE` or `--screen NAME`" in capsys.readouterr().err
