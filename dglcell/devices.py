@@ -103,7 +103,7 @@ def measured_memory(device: str) -> Iterator[Peak]:
 
 def _reset_high_water() -> None:
     try:
-        (PROCESS / "clear_refs").write_text("5")
+        (PROCESS / "clear_refs").write_text("5", encoding="utf-8")
     except OSError:
         return
 
