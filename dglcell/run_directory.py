@@ -200,10 +200,11 @@ class EpochLog:
         self.path, self.epochs = path, epochs
 
     def rewind(self, epoch: int) -> None:
-        """Forget the epochs from ``epoch`` on: a resumed run writes them again."""
+        """Forget the epochs from ``epoch`` on: a resumed run writes them again. Of the others each is kept once."""
         if not self.path.exists():
             return
-        kept = [row for row in self.read() if row["epoch"] < epoch]
+        last = {row["epoch"]: row for row in self.read() if row["epoch"] < epoch}
+        kept = [last[number] for number in sorted(last)]
         with atomic_file(self.path) as partial:
             partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
 
@@ -229,7 +230,7 @@ class EpochLog:
             OwnerError: another process has taken over the run.
         """
         rows = self.read()
-        if rows and rows[-1]["epoch"] >= epoch:
+        if any(row["epoch"] >= epoch for row in rows):
             self.rewind(epoch)
             rows = self.read()
         best = min((r["validation/loss"] for r in rows if r.get("validation/loss") is not None), default=math.inf)

@@ -315,6 +315,16 @@ def test_a_directory_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
     assert file.read_text() == "years of work"
 
 
+def test_a_store_follows_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        build_store(table_of([["A"]]), tmp_path / "store", command="test")
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("store", "store/data.mdb")]
+    assert modes == [0o750, 0o640]
+
+
 def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
     def interrupt() -> None:
         with StoreWriter(
@@ -346,8 +356,8 @@ def test_options_that_json_cannot_hold_are_found_before_the_build(tmp_path: Path
 
 
 # The child commits often, so that it is also killed between and inside transactions of the file. The new store takes
-# the place of an old one in a single operation. Where the file system has none, the first rename puts the old one aside,
-# and the second one puts the new one in its place.
+# the place of an old one in a single operation. Where the file system has none, the first rename puts the old one
+# aside, and the second one puts the new one in its place.
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
