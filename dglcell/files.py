@@ -14,7 +14,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -112,7 +112,7 @@ def only_writer(target: Path) -> Iterator[None]:
     What a killed one has left is put right: see `clear_abandoned`.
     """
     target = Path(target)
-    lease = Lease(target.with_name(f".{target.name}.owner.json"), target)
+    lease = Lease(target.parent / f".{target.name}.owner.json", target)
     with held(lease, patience=lambda holder: math.inf):
         clear_abandoned(target, alone=True)
         yield
@@ -128,8 +128,9 @@ def clear_abandoned(target: Path, *, alone: bool = False) -> None:
     """
     left = abandoned(target, alone=alone)
     for old in [path for path in left if path.suffix == _OLD]:
-        if not target.exists():
-            os.rename(old, target)
+        with suppress(FileNotFoundError):  # another process has just done it
+            if not target.exists():
+                os.rename(old, target)
     for path in left:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -118,7 +118,7 @@ def _state(pid: int) -> tuple[int, bool]:
 
 def partial_of(target: Path) -> Path:
     """A new name beside ``target``, for the time that it is being written; it says who writes."""
-    return target.with_name(f"{_prefix(target)}{Process.this().mark}-{secrets.token_hex(4)}")
+    return target.parent / f"{_prefix(target)}{Process.this().mark}-{secrets.token_hex(4)}"
 
 
 def abandoned(target: Path, *, alone: bool = False) -> list[Path]:

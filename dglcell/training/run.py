@@ -138,7 +138,7 @@ def write_run_files(
 ) -> None:
     """Configuration, versions and hashes, written before the first step."""
     directory.checkpoints.mkdir(parents=True, exist_ok=True)
-    # Only the owner of the run writes here: what is left by processes that do not live, or on other machines.
+    # Only the owner of the run writes here; what is not of a living process of this machine was left behind.
     for partial in directory.checkpoints.glob(".*.partial-*"):
         if not lives(partial.name.rpartition(".partial-")[2]):
             partial.unlink(missing_ok=True)
