@@ -297,7 +297,7 @@ class Parts:
     def _compare(self) -> None:
         """Refuse to mix predictions of two kinds."""
         try:
-            found = json.loads((self.folder / MANIFEST).read_text())
+            found = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
         except ValueError:
             found = {}
         differ = [key for key, value in self.manifest.items() if found.get(key) != value]

@@ -103,7 +103,7 @@ def measured_memory(device: str) -> Iterator[Peak]:
 
 def _reset_high_water() -> None:
     try:
-        (PROCESS / "clear_refs").write_text("5")
+        (PROCESS / "clear_refs").write_text("5", encoding="utf-8")
     except OSError:
         return
 
@@ -118,7 +118,7 @@ def available_memory() -> int | None:
 def _group_rooms() -> Iterator[int | None]:
     """What is left to every control group that this process is in, as SLURM and containers set them."""
     try:
-        lines = (PROCESS / "cgroup").read_text().splitlines()
+        lines = (PROCESS / "cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return
     for line in lines:
@@ -139,8 +139,9 @@ def _group_rooms() -> Iterator[int | None]:
 def _room(group: Path, limit: str, usage: str, cache: str) -> int | None:
     """Limit less usage; files in the page cache do not count."""
     try:
-        most, used = (group / limit).read_text().strip(), int((group / usage).read_text())
-        cached = re.search(rf"^{cache} (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
+        most = (group / limit).read_text(encoding="utf-8").strip()
+        used = int((group / usage).read_text(encoding="utf-8"))
+        cached = re.search(rf"^{cache} (\d+)$", (group / "memory.stat").read_text(encoding="utf-8"), re.MULTILINE)
     except (OSError, ValueError):
         return None
     return int(most) - used + (int(cached.group(1)) if cached else 0) if most.isdecimal() else None

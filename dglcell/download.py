@@ -141,7 +141,7 @@ def read_record(path: Path) -> FetchRecord | None:
     if not record.is_file():
         return None
     try:
-        return FetchRecord(**json.loads(record.read_text()))
+        return FetchRecord(**json.loads(record.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise DataError(
             f"'{record}' is no record of a download",

@@ -54,6 +54,10 @@ class CheckpointError(DglcellError):
     """A checkpoint is missing, torn, or does not fit the cell or the model."""
 
 
+class OwnerError(DglcellError):
+    """Another process writes what this one was to write, or has taken it over."""
+
+
 class MissingDependencyError(DglcellError):
     """An optional package, kernel or device that was asked for by name is not there."""
 

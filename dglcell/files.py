@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import glob
+import ctypes
+import errno
 import gzip
 import hashlib
 import json
+import math
 import os
 import shutil
-import socket
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from dglcell.errors import DataError
+from dglcell.owner import Lease, abandoned, held, partial_of, refuse_if_taken_over
 
 RAW_VARIABLE = "DGLCELL_RAW"
 
@@ -84,55 +87,107 @@ def open_text(path: Path, errors: str = "strict") -> IO[str]:
 def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Write a directory so that it appears whole or not at all.
 
-    Yields a temporary sibling; on a clean exit it is renamed to ``target`` (replacing the old one if
-    ``overwrite``), on an exception it is removed. A killed process leaves only the temporary sibling, whose name
-    starts with a dot, and the next build of the same target on that machine removes it; that of a process which is
-    still building, or of another machine, is left alone.
+    Yields a temporary sibling; on a clean exit it becomes ``target``, in exchange for the old one if there is one, and
+    on an exception it is removed. A killed process leaves only the temporary sibling, whose name starts with a dot and
+    says whose it is. The next build of the same target removes it; that of a process which may still be building is
+    left alone.
 
     Raises:
         DataError: ``target`` exists and ``overwrite`` is false.
+        OwnerError: another process has taken over what holds ``target``.
     """
     target = Path(target)
+    clear_abandoned(target)
     if target.exists() and not overwrite:
         raise DataError(f"'{target}' exists already", do="pass `--overwrite` to build it anew")
     target.parent.mkdir(parents=True, exist_ok=True)
-    for sibling in _abandoned(target):
-        shutil.rmtree(sibling, ignore_errors=True)
-    partial = Path(tempfile.mkdtemp(prefix=f"{_partial_prefix(target)}{os.getpid()}-", dir=target.parent))
+    partial = partial_of(target)
     try:
-        partial.chmod(0o755)
+        partial.mkdir()
         yield partial
-        if target.exists():
-            old = partial.with_name(partial.name + ".old")
-            os.replace(target, old)
-            os.replace(partial, target)
-            shutil.rmtree(old)
-        else:
-            os.replace(partial, target)
+        refuse_if_taken_over(target)
+        _put_in_place(partial, target)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
-def _partial_prefix(target: Path) -> str:
-    return f".{target.name}.partial-{socket.gethostname()}-"
+@contextmanager
+def only_writer(target: Path) -> Iterator[None]:
+    """Be the only process that builds ``target``; others that come here wait until this one has done it.
+
+    What a killed one has left is put right: see `clear_abandoned`.
+    """
+    target = Path(target)
+    lease = Lease(target.parent / f".{target.name}.owner.json", target)
+    with held(lease, patience=lambda holder: math.inf):
+        clear_abandoned(target, alone=True)
+        yield
 
 
-def _abandoned(target: Path) -> list[Path]:
-    """Temporary siblings of ``target`` whose processes, on this machine, have ended."""
-    prefix = _partial_prefix(target)
-    siblings = target.parent.glob(glob.escape(prefix) + "*")
-    return [path for path in siblings if not _is_running(path.name.removeprefix(prefix).partition("-")[0])]
+def clear_abandoned(target: Path, *, alone: bool = False) -> None:
+    """Remove what killed builds of a directory have left; one that was killed while it replaced ``target`` without
+    having put the new one in its place gets the old one back.
+
+    Args:
+        target: the directory.
+        alone: as of `abandoned`.
+    """
+    left = abandoned(target, alone=alone)
+    for old in [path for path in left if path.suffix == _OLD]:
+        with suppress(FileNotFoundError):  # another process has just done it
+            if not target.exists():
+                os.rename(old, target)
+    for path in left:
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_running(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError):
+_OLD = ".old"
+_EXCHANGE = 2
+"""``RENAME_EXCHANGE`` of renameat2(2)."""
+
+
+def _put_in_place(partial: Path, target: Path) -> None:
+    """Rename ``partial`` to ``target``, and remove what was there, also where another process does the same."""
+    old = partial.with_name(partial.name + _OLD)
+    while True:
+        try:
+            if not target.exists():
+                return os.rename(partial, target)
+            if exchange(partial, target):
+                return shutil.rmtree(partial, ignore_errors=True)
+            # Killed between the two, it leaves an old one that is put back.
+            os.rename(target, old)
+            return os.rename(partial, target)
+        except OSError as error:
+            if not partial.exists() or error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        finally:
+            if old.exists() and target.exists():
+                shutil.rmtree(old, ignore_errors=True)
+            elif old.exists():
+                os.rename(old, target)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Let two names change places in a single operation.
+
+    Returns:
+        whether the system and the file system can do that; where not, nothing is done.
+
+    Raises:
+        OSError: it failed for another reason.
+    """
+    library = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
+    if library is None or not hasattr(library, "renameat2"):
         return False
-    except PermissionError:
-        pass
-    return True
+    here = -100  # AT_FDCWD: names that do not begin with a slash start in the working directory
+    if library.renameat2(here, os.fsencode(first), here, os.fsencode(second), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
+        return False
+    raise OSError(number, os.strerror(number), str(first), None, str(second))
 
 
 @contextmanager
@@ -140,14 +195,18 @@ def atomic_file(target: Path) -> Iterator[Path]:
     """Write a file so that it appears whole or not at all: yields a temporary name, renamed on a clean exit.
 
     What a killed process left behind is removed by the next write of the same file on that machine.
+
+    Raises:
+        OwnerError: another process has taken over the folder that holds ``target``.
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    for sibling in _abandoned(target):
+    for sibling in abandoned(target):
         sibling.unlink(missing_ok=True)
-    partial = target.with_name(f"{_partial_prefix(target)}{os.getpid()}")
+    partial = partial_of(target)
     try:
         yield partial
+        refuse_if_taken_over(target)
         os.replace(partial, target)
     except BaseException:
         partial.unlink(missing_ok=True)
@@ -157,7 +216,7 @@ def atomic_file(target: Path) -> Iterator[Path]:
 def write_json(target: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically."""
     with atomic_file(target) as partial:
-        partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def canonical_hash(value: Any) -> str:
@@ -170,4 +229,8 @@ def user_cache(name: str) -> Path:
     chosen = os.environ.get("DGLCELL_CACHE")
     if chosen:
         return Path(chosen) / name
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dglcell" / name
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without one, as in some containers
+        home = Path(tempfile.gettempdir())
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "dglcell" / name

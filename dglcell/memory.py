@@ -52,7 +52,7 @@ def status(key: str) -> int | None:
 
 def _kilobytes(path: Path, key: str) -> int | None:
     try:
-        found = re.search(rf"^{key}:\s+(\d+) kB", path.read_text(), re.MULTILINE)
+        found = re.search(rf"^{key}:\s+(\d+) kB", path.read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
         return None
     return int(found.group(1)) * 1024 if found else None

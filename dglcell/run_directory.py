@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
-import os
 import platform
 import re
 import resource
@@ -17,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import dglcell
 from dglcell.errors import CheckpointError, listing
-from dglcell.files import write_json
+from dglcell.files import atomic_file, write_json
 from dglcell.memory import status
+from dglcell.owner import refuse_if_taken_over
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +56,11 @@ class RunDirectory:
     def autotuned(self) -> Path:
         """What `auto` takes, and why."""
         return self.path / "autotuned.json"
+
+    @property
+    def owner(self) -> Path:
+        """Who trains here now; only while it does."""
+        return self.path / "owner.json"
 
     @property
     def wandb_id(self) -> Path:
@@ -195,20 +200,20 @@ class EpochLog:
         self.path, self.epochs = path, epochs
 
     def rewind(self, epoch: int) -> None:
-        """Forget the epochs from ``epoch`` on: a resumed run writes them again."""
+        """Forget the epochs from ``epoch`` on: a resumed run writes them again. Of the others each is kept once."""
         if not self.path.exists():
             return
-        kept = [row for row in self.read() if row["epoch"] < epoch]
-        partial = self.path.with_suffix(".partial")
-        partial.write_text("".join(json.dumps(row) + "\n" for row in kept))
-        os.replace(partial, self.path)
+        last = {row["epoch"]: row for row in self.read() if row["epoch"] < epoch}
+        kept = [last[number] for number in sorted(last)]
+        with atomic_file(self.path) as partial:
+            partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
 
     def read(self) -> list[dict[str, Any]]:
         """All epochs so far; a line torn by a crash is left out."""
         if not self.path.exists():
             return []
         rows = []
-        for line in self.path.read_text().splitlines():
+        for line in self.path.read_text(encoding="utf-8").splitlines():
             try:
                 rows.append(json.loads(line))
             except json.JSONDecodeError:
@@ -216,16 +221,22 @@ class EpochLog:
         return rows
 
     def write(self, epoch: int, step: int, metrics: dict[str, float]) -> str:
-        """Append an epoch.
+        """Append an epoch, which is the last one then: what was written of it or of later ones is forgotten.
 
         Returns:
             the line to print.
+
+        Raises:
+            OwnerError: another process has taken over the run.
         """
-        best = min(
-            (r["validation/loss"] for r in self.read() if r.get("validation/loss") is not None), default=math.inf
-        )
+        rows = self.read()
+        if any(row["epoch"] >= epoch for row in rows):
+            self.rewind(epoch)
+            rows = self.read()
+        best = min((r["validation/loss"] for r in rows if r.get("validation/loss") is not None), default=math.inf)
         row = {"epoch": epoch, "step": step, **{k: v if math.isfinite(v) else None for k, v in metrics.items()}}
-        with open(self.path, "a") as file:
+        refuse_if_taken_over(self.path)
+        with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         loss = metrics.get("validation/loss", math.nan)
         metric = f"r {metrics.get('validation/pearson', math.nan):.4f}"
@@ -318,7 +329,7 @@ def resident_peak() -> int:
 def processor_name() -> str:
     """As the system calls it."""
     try:
-        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
         found = None
     return found.group(1) if found else platform.processor()

@@ -166,7 +166,7 @@ def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Swe
         words.append('"${member[@]}"')
     else:
         words.append(shlex.join(members[0]))
-    template = Template(files("dglcell").joinpath("slurm.sh").read_text())
+    template = Template(files("dglcell").joinpath("slurm.sh").read_text(encoding="utf-8"))
     return template.substitute(
         description=" ".join((config.experiment.description or config.experiment.name).split()),
         file=shlex.quote(str(file)),

@@ -176,6 +176,14 @@ def test_a_reader_that_stops_reading_is_no_error(tiny: Tiny) -> None:
     assert (done.stdout, done.stderr) == ("experiment:\n", "")
 
 
+def test_any_locale_will_do(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text('experiment: {name: tiny, tags: ["é → ï"]}\ncell: {model: textbook}\n', encoding="utf-8")
+    done = run_process("config", "show", file, cwd=tmp_path, LC_ALL="C", PYTHONUTF8="0")
+    assert done.returncode == 0, done.stderr
+    assert "\n  - \\xe9 \\u2192 \\xef\n" in done.stdout
+
+
 def test_a_full_disk_is_said_where_the_file_is_not_known(tiny: Tiny) -> None:
     command = f"{sys.executable} -m dglcell config show {tiny.file} > /dev/full"
     done = subprocess.run(["bash", "-c", command], env=process_environment(), capture_output=True, text=True)

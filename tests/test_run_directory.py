@@ -98,6 +98,16 @@ def test_a_resumed_run_rewrites_its_later_epochs_and_torn_lines(log: EpochLog) -
     assert [p.name for p in log.path.parent.iterdir()] == ["metrics.jsonl"]
 
 
+def test_every_epoch_is_there_once_and_in_order(log: EpochLog) -> None:
+    for epoch in (0, 1, 2, 1):
+        log.write(epoch, 10 * epoch, {**FIGURES, "seconds": float(len(log.read()))})
+    assert [(row["epoch"], row["seconds"]) for row in log.read()] == [(0, 0.0), (1, 3.0)]
+    mixed = [{"epoch": epoch, "seconds": seconds} for seconds, epoch in enumerate((0, 2, 1, 2, 3, 1))]
+    log.path.write_text("".join(json.dumps(row) + "\n" for row in mixed))
+    log.rewind(3)
+    assert [(row["epoch"], row["seconds"]) for row in log.read()] == [(0, 0), (1, 5), (2, 3)]
+
+
 # What is recorded to run again.
 
 

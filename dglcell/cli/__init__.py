@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import logging
 import os
 import shlex
@@ -38,6 +39,9 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         0, or an error's status, 2 mostly, where the user can mend what went wrong (message on stderr, no traceback).
         Bugs keep their traceback.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What is printed has signs that the locale may lack; standard error does that by itself.
+        sys.stdout.reconfigure(errors="backslashreplace")
     options, rest = parser.parse_known_args(arguments)
     # argparse takes positional arguments from one place only; overrides may also stand behind options.
     if rest and not (hasattr(options, "overrides") and all("=" in word and word[0] != "-" for word in rest)):

@@ -104,9 +104,9 @@ def render(options: argparse.Namespace) -> None:
     for file in files:
         job = make_job(options, file)
         path = output / f"{job.config.experiment.name}.sh" if into_folder else output
-        if not path.exists() or path.read_text() != job.script:
+        if not path.exists() or path.read_text(encoding="utf-8") != job.script:
             with atomic_file(path) as partial:
-                partial.write_text(job.script)
+                partial.write_text(job.script, encoding="utf-8")
             print(f"script written to {path}")
     if into_folder:
         print(f"{count(len(files), 'script')} in {output} up to date")

@@ -14,7 +14,7 @@ from dglcell.cli import job, predict, verbs
 from dglcell.cli.arguments import add_raw
 
 if TYPE_CHECKING:
-    Group = argparse._SubParsersAction[argparse.ArgumentParser]
+    Group = argparse._SubParsersAction["Parser"]
 
 Verb = Callable[[argparse.Namespace], None]
 

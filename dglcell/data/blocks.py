@@ -267,7 +267,7 @@ class GrowingFile:
     def __init__(self, directory: Path, target: Path) -> None:
         self._target = target
         with self._writing():
-            self._environment = lmdb.open(str(directory), lock=False, sync=False, meminit=False)
+            self._environment = lmdb.open(str(directory), mode=0o666, lock=False, sync=False, meminit=False)
         self._transaction: lmdb.Transaction | None = None
         self._room = 0
 

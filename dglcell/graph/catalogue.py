@@ -200,7 +200,7 @@ def _take(fields: dict[str, Any], kind: type[Any]) -> Any:
 
 def _read_catalogue() -> tuple[dict[str, NetworkSource], dict[str, GeneSetSource], dict[str, ModelSource]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    content = yaml.load(files("dglcell.graph").joinpath("catalogue.yaml").read_text("utf-8"), Loader=loader)
+    content = yaml.load(files("dglcell.graph").joinpath("catalogue.yaml").read_text(encoding="utf-8"), Loader=loader)
     networks, gene_sets, models = {}, {}, {}
     for name, fields in content["networks"].items():
         table = NetworkConfig(**fields.pop("table"))

@@ -314,7 +314,7 @@ class CellGraph:
         }
         with atomic_directory(Path(directory), overwrite=overwrite) as partial:
             np.savez_compressed(partial / _EDGES, allow_pickle=False, **arrays)
-            (partial / _META).write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n")
+            (partial / _META).write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, directory: Path) -> CellGraph:
@@ -374,7 +374,7 @@ def _read_meta(directory: Path) -> dict[str, Any]:
             do="build and save a cell graph there first",
         )
     try:
-        meta = json.loads(path.read_text())
+        meta = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise _damaged(directory, f"{_META}: {error}", "whole JSON") from error
     version = meta.get("schema_version") if isinstance(meta, dict) else None

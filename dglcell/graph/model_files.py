@@ -9,6 +9,8 @@ import gzip
 import importlib.resources
 import io
 import logging
+import os
+import tempfile
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -23,6 +25,8 @@ from dglcell.graph.raw_file import UNCHECKED, RawFile
 
 if TYPE_CHECKING:
     from cobra import Model
+
+log = logging.getLogger("dglcell")
 
 SHIPPED = {
     "textbook": "textbook.xml.gz",
@@ -55,10 +59,8 @@ def locate_model(name_or_path: str, raw: str | None = None) -> Path:
         MissingDependencyError: cobra is not installed.
     """
     if name_or_path in SHIPPED:
-        try:
-            folder = importlib.resources.files("cobra.data")
-        except ModuleNotFoundError as error:
-            raise _cobra_missing() from error
+        _import_cobra()
+        folder = importlib.resources.files("cobra.data")
         return Path(str(folder.joinpath(SHIPPED[name_or_path])))
     if name_or_path not in MODELS:
         _check_extension(name_or_path)
@@ -160,10 +162,8 @@ def _content(path: Path) -> bytes:
 
 def _parser(format_name: str) -> tuple[Callable[[bytes], Model], tuple[type[Exception], ...]]:
     """How to parse a format, and what a file that is not in it raises."""
-    try:
-        import cobra.io
-    except ModuleNotFoundError as error:
-        raise _cobra_missing() from error
+    _import_cobra()
+    import cobra.io
     from cobra.io.sbml import CobraSBMLError
     from ruamel.yaml import YAMLError
     from scipy.io.matlab import MatReadError
@@ -179,8 +179,29 @@ def _parser(format_name: str) -> tuple[Callable[[bytes], Model], tuple[type[Exce
     return parsers[format_name], (OSError, EOFError, CobraSBMLError, YAMLError, MatReadError, *structure)
 
 
-def _cobra_missing() -> MissingDependencyError:
-    return MissingDependencyError("reading metabolic models needs cobra", do="pip install 'dglcell[data]'")
+def _import_cobra() -> None:
+    """Import cobra, which makes a folder for a cache as it is imported; nothing here is kept in it.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import cobra.io
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            "reading metabolic models needs cobra", do="pip install 'dglcell[data]'"
+        ) from error
+    except OSError as error:
+        log.warning("cobra's folder for its cache cannot be made, and is not needed: %s", error)
+        before = os.environ.get("XDG_CACHE_HOME")
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["XDG_CACHE_HOME"] = folder
+            try:
+                import cobra.io  # noqa: F401
+            finally:
+                os.environ.pop("XDG_CACHE_HOME")
+                if before is not None:
+                    os.environ["XDG_CACHE_HOME"] = before
 
 
 @contextmanager

@@ -158,7 +158,7 @@ def take_autotuned(directory: RunDirectory) -> dict[str, Any] | None:
     """What `auto` took, as it was written for all ranks; the file goes, so that a later profile chooses by itself."""
     if not directory.autotuned.exists():
         return None
-    content: dict[str, Any] = json.loads(directory.autotuned.read_text())
+    content: dict[str, Any] = json.loads(directory.autotuned.read_text(encoding="utf-8"))
     directory.autotuned.unlink()
     return content
 

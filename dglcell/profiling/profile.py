@@ -98,7 +98,7 @@ def read_profile(path: Path) -> Profile:
     if not file.is_file():
         raise DataError(f"no profile at '{path}'", expected=f"a {PROFILE} or its folder", do="run `dglcell profile`")
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(file.read_text(encoding="utf-8"))
         profile = Profile(**{field.name: content[field.name] for field in dataclasses.fields(Profile)})
         # A file with another kind of content fails here and not in the middle of a table.
         _ = profile.per_step(), profile.samples_per_second

@@ -14,6 +14,7 @@ from rich.table import Table
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DataError, DglcellError
 from dglcell.metrics import UNDEFINED, ResultRow
+from dglcell.owner import current_holder
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.run_directory import EpochLog, RunDirectory
 
@@ -71,7 +72,7 @@ def _unfinished(directory: RunDirectory, epochs: int) -> RunRow:
         planned = int(read_yaml(directory.config).trainer.epochs)
     except (DglcellError, AttributeError, TypeError, ValueError):
         return RunRow(directory.path, "damaged", epochs, 0)
-    return RunRow(directory.path, "running" if directory.is_owned() else "stopped", epochs, planned)
+    return RunRow(directory.path, "running" if current_holder(directory.owner) else "stopped", epochs, planned)
 
 
 def format_runs(runs: Sequence[RunRow], width: int | None = None) -> str:

@@ -85,7 +85,7 @@ def multiplies_bfloat16_fast(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     try:
-        flags = Path("/proc/cpuinfo").read_text()
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return False
     return "avx512_bf16" in flags or "amx_bf16" in flags
@@ -141,17 +141,18 @@ def autotuned_for(model: PerturbedModel, genotypes: GenotypeBatch, *, file: Path
         return Autotuning(Autotuned.default(device.type), {"why": "a step is too short for a measurement to pay"})
     about = describe(model, genotypes)
     cached = user_cache("autotuned") / f"{canonical_hash(about)[:16]}.json"
-    if cached.is_file():
-        try:
+    try:
+        if cached.is_file():
             found = read_autotuned(cached)
-        except CheckpointError as error:
-            log.warning("measuring anew: %s", error)
-        else:
             log.info("strategy and kernels as found before (%s)", cached)
             return found
+    except (CheckpointError, OSError) as error:
+        log.warning("measuring anew: %s", error)
     found = autotune(model, genotypes, about)
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    write_autotuned(cached, found)
+    try:
+        write_autotuned(cached, found)
+    except OSError as error:
+        log.warning("what was measured is not kept for other runs: %s", error)
     return found
 
 
@@ -176,7 +177,7 @@ def describe(model: PerturbedModel, genotypes: GenotypeBatch) -> dict[str, Any]:
 def _processor() -> str:
     """The processor's name; the machine's architecture where the system does not tell."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -331,7 +332,7 @@ def read_autotuned(path: Path) -> Autotuning:
             do="set `model.autotuned: null` to have them found",
         )
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise CheckpointError(f"'{path}' is no JSON", got=error, do="set `model.autotuned: null`") from error
     if not isinstance(content, dict):

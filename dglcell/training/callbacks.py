@@ -22,6 +22,7 @@ from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.dataset import StrainBatch
 from dglcell.errors import CheckpointError, DglcellError, StoppedError, listing
 from dglcell.files import atomic_file
+from dglcell.owner import refuse_if_taken_over
 from dglcell.plots import Embedding, Predictions, Subject, epoch_picture
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import ReadCheckpoint, read_checkpoint
@@ -57,6 +58,7 @@ class CheckpointFiles(CheckpointIO):
 
         Raises:
             CheckpointError: it cannot be written, for example because the disk is full.
+            OwnerError: another process has taken over the run.
         """
         try:
             with atomic_file(Path(path)) as partial, open(partial, "wb") as file:
@@ -83,6 +85,7 @@ class CheckpointFiles(CheckpointIO):
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Delete a checkpoint if it is there."""
+        refuse_if_taken_over(Path(path))
         Path(path).unlink(missing_ok=True)
 
 

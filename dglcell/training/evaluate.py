@@ -183,7 +183,7 @@ def write_predictions(path: Path, prepared: Prepared, strains: Tensor, predicted
     """A CSV with one row per strain: its genes, measured and predicted phenotypes in original units."""
     dataset, names = prepared.dataset, np.array(prepared.cell.genes.names, dtype=object)
     header = ["genes"] + [f"{kind}_{name}" for name in dataset.phenotypes for kind in ("measured", "predicted")]
-    with atomic_file(path) as partial, open(partial, "w", newline="") as file:
+    with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
         parts = (strains.split(WRITTEN_STRAINS), torch.from_numpy(predicted_ST).split(WRITTEN_STRAINS))

@@ -20,7 +20,7 @@ from dglcell.data.store_build import build_store
 from dglcell.data.stream_split import Survey, make_streamed_split, survey
 from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError, ConfigError, DataError
-from dglcell.files import canonical_hash, find_raw, sha256_file
+from dglcell.files import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.features import read_features
@@ -91,8 +91,18 @@ def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
         DataError: the store exists and ``overwrite`` is false; found out before the source is read.
     """
     path = store_path(config)
+    _refuse_existing(path, overwrite)
+    with only_writer(path):
+        _refuse_existing(path, overwrite)  # another process may have built it meanwhile
+        return _build(config, path, command, overwrite=overwrite)
+
+
+def _refuse_existing(path: Path, overwrite: bool) -> None:
     if path.exists() and not overwrite:
         raise DataError(f"the store '{path}' exists already", do="pass `--overwrite` to build it anew")
+
+
+def _build(config: Config, path: Path, command: str, *, overwrite: bool = False) -> Store:
     log.info("building store %s from source '%s'", path, config.data.source.name)
     table = load_source(config.data.source, config.paths.raw)
     return build_store(table, path, command=command, overwrite=overwrite)
@@ -101,14 +111,17 @@ def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
 def open_store(config: Config, command: str) -> Store:
     """The store of this configuration, built by the first process if it is not there.
 
+    Of several runs that start at once one builds it, and the others wait until it is there.
+
     Raises:
-        DataError: another process has waited for it longer than `trainer.timeout`.
+        DataError: another process of this run has waited for it longer than `trainer.timeout`.
     """
     path = store_path(config)
     if path.exists():
         return Store(path)
     if is_rank_zero():
-        return build(config, command)
+        with only_writer(path):
+            return Store(path) if path.exists() else _build(config, path, command)
     wait_for(path, config.trainer.timeout)
     return Store(path)
 
@@ -196,6 +209,7 @@ def prepare_run(config: Config, directory: RunDirectory, command: str, *, contin
     if not continued:
         return prepare(config, command=command)
     path, split = store_path(config), Split.load(directory.split)
+    clear_abandoned(path)
     if not path.exists():
         raise CheckpointError(
             f"the store '{path}' of this run is not here",

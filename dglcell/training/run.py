@@ -16,6 +16,7 @@ from dglcell.files import atomic_file, write_json
 from dglcell.kernels.spmm import check_kernel
 from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
+from dglcell.owner import lives
 from dglcell.perturbation.perturb import check_strategy_device
 from dglcell.plots.style import check_plotting
 from dglcell.run_directory import RunDirectory, environment, write_usage
@@ -24,6 +25,7 @@ from dglcell.training.checkpoint import check_continues, resolve_settings, resum
 from dglcell.training.distributed import check_allocation, watch_parent
 from dglcell.training.evaluate import report
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
+from dglcell.training.ownership import follow_owner, owned
 from dglcell.training.prepare import Prepared, prepare_run
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
@@ -54,6 +56,7 @@ def train(config: Config, command: str = "dglcell train", signals: StopSignals |
 
     Raises:
         DglcellError: anything the user can mend.
+        OwnerError: another process trains in the run directory, or has taken it over.
         StoppedError: a signal came, and what is needed to continue is on disk.
     """
     if signals is None:
@@ -64,12 +67,19 @@ def train(config: Config, command: str = "dglcell train", signals: StopSignals |
     if not is_rank_zero():
         log.setLevel(logging.WARNING)
     check_machine(config)
+    directory = RunDirectory(config.run_directory)
+    if not is_rank_zero():
+        follow_owner(directory, config.trainer.timeout)
+        return _train(config, directory, command, signals)
+    directory.check_writable()
+    with owned(directory):
+        return _train(config, directory, command, signals)
+
+
+def _train(config: Config, directory: RunDirectory, command: str, signals: StopSignals) -> RunResult:
     checkpoint = resume_from(config)
     start, finished = starting_point(checkpoint, config)
     config = resolve_settings(config, checkpoint)
-    directory = RunDirectory(config.run_directory)
-    if is_rank_zero():
-        directory.check_writable()
     set_up_process(config)
     continued = directory.is_started()
     prepared = prepare_run(config, directory, command, continued=continued)
@@ -128,11 +138,12 @@ def write_run_files(
 ) -> None:
     """Configuration, versions and hashes, written before the first step."""
     directory.checkpoints.mkdir(parents=True, exist_ok=True)
-    # One run writes here; what a killed one left behind, perhaps on another machine, is of no use.
+    # Only the owner of the run writes here; what is not of a living process of this machine was left behind.
     for partial in directory.checkpoints.glob(".*.partial-*"):
-        partial.unlink(missing_ok=True)
+        if not lives(partial.name.rpartition(".partial-")[2]):
+            partial.unlink(missing_ok=True)
     with atomic_file(directory.config) as partial:
-        partial.write_text(to_yaml(config))
+        partial.write_text(to_yaml(config), encoding="utf-8")
     hashes = {
         "cell": prepared.cell.sha256,
         "gene_vocabulary": prepared.cell.genes.sha256,

@@ -127,7 +127,7 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
         ) from error
     logging.getLogger("wandb").setLevel(logging.WARNING)
     if not directory.wandb_id.exists():
-        directory.wandb_id.write_text(secrets.token_hex(4))
+        directory.wandb_id.write_text(secrets.token_hex(4), encoding="utf-8")
     run = wandb.init(
         mode="offline" if config.tracking.wandb == "offline" else "online",
         name=f"{config.experiment.name} seed {config.seed}",
@@ -136,7 +136,7 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
         entity=config.tracking.entity,
         group=config.tracking.group or config.experiment.name,
         tags=list(config.experiment.tags),
-        id=directory.wandb_id.read_text().strip(),
+        id=directory.wandb_id.read_text(encoding="utf-8").strip(),
         resume="allow",
         settings=wandb.Settings(silent=True),
     )

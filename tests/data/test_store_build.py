@@ -23,6 +23,7 @@ from dglcell.data.store import Store
 from dglcell.data.store_build import BLOCK_BYTES, StoreWriter, build_store, build_store_from_blocks
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError, GenotypeError
+from dglcell.files import clear_abandoned
 from tests.data.strain_tables import (
     PROVENANCE,
     assert_same_strains,
@@ -314,6 +315,16 @@ def test_a_directory_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
     assert file.read_text() == "years of work"
 
 
+def test_a_store_follows_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        build_store(table_of([["A"]]), tmp_path / "store", command="test")
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("store", "store/data.mdb")]
+    assert modes == [0o750, 0o640]
+
+
 def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
     def interrupt() -> None:
         with StoreWriter(
@@ -344,31 +355,37 @@ def test_options_that_json_cannot_hold_are_found_before_the_build(tmp_path: Path
 # Builds killed with SIGKILL: the old store or none, and the next build clears up.
 
 
-# The child commits often, so that it is also killed between and inside transactions of the file. ``renames``
-# counts os.replace: the first puts the old store aside, the last puts the new one in its place.
+# The child commits often, so that it is also killed between and inside transactions of the file. The new store takes
+# the place of an old one in a single operation. Where the file system has none, the first rename puts the old one
+# aside, and the second one puts the new one in its place.
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
+from dglcell import files
 from dglcell.data import blocks
 from dglcell.data.store_build import StoreWriter
 from tests.data.strain_tables import PROVENANCE, names, random_table
 
-path, moment, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+path, moment, number, by = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 blocks.TRANSACTION_BYTES = 150_000
-replace, renames = os.replace, 0
+renames = 0
 
 def die(now, count):
     if now == moment and count == number:
         os.kill(os.getpid(), signal.SIGKILL)
 
-def rename(old, new):
-    global renames
-    renames += 1
-    die("before rename", renames)
-    replace(old, new)
-    die("after rename", renames)
+def counted(operation):
+    def run(old, new):
+        global renames
+        renames += 1
+        die("before rename", renames)
+        result = operation(old, new)
+        die("after rename", renames)
+        return result
+    return run
 
-os.replace = rename
+os.rename = counted(os.rename)
+files.exchange = counted(files.exchange) if by == "exchange" else lambda old, new: False
 print("started", flush=True)
 with StoreWriter(path, names=names(50), phenotypes=["fitness"], provenance=PROVENANCE, command="child",
                  overwrite=True) as writer:
@@ -378,22 +395,12 @@ with StoreWriter(path, names=names(50), phenotypes=["fitness"], provenance=PROVE
     die("end", 0)
 """
 
-MOMENTS = [
-    ("chunk", 0),
-    ("chunk", 1),
-    ("chunk", 7),
-    ("chunk", 29),
-    ("end", 0),
-    ("before rename", 1),
-    ("after rename", 1),
-]
-# Only where an old store has to be put aside first.
-LATE_MOMENTS = [("before rename", 2), ("after rename", 2)]
+MOMENTS = [("chunk", 0), ("chunk", 1), ("chunk", 7), ("chunk", 29), ("end", 0), ("before rename", 1)]
 
 
-def start_build(path: Path, *arguments: object) -> subprocess.Popen[str]:
+def start_build(path: Path, moment: str, number: int, by: str = "exchange") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(path), *map(str, arguments)],
+        [sys.executable, "-c", SCRIPT, str(path), moment, str(number), by],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
@@ -415,28 +422,43 @@ def assert_next_build_clears_up(path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize(
-    ("moment", "number", "old"),
-    [
-        *((*moment, old) for moment in MOMENTS for old in (True, False)),
-        *((*moment, True) for moment in LATE_MOMENTS),
-    ],
-)
-def test_a_build_killed_at_a_given_moment(tmp_path: Path, moment: str, number: int, old: bool) -> None:
-    path = tmp_path / "store"
+def killed_build(path: Path, moment: str, number: int, by: str = "exchange", *, old: bool = True) -> None:
+    """A build that was killed at a moment, of a store or in place of an old one."""
     if old:
         build_store(random_table(100, 20), path, command="old")
-    child = start_build(path, moment, number)
+    child = start_build(path, moment, number, by)
     child.communicate(timeout=60)
     assert child.returncode == -signal.SIGKILL
-    between_renames = {("after rename", 1), ("before rename", 2)}
-    if moment == "after rename" and number == (2 if old else 1):
-        assert strains_at(path) == 150_000
-    elif old and (moment, number) not in between_renames:
-        assert strains_at(path) == 100
-    else:
-        assert strains_at(path) is None
-    assert_next_build_clears_up(path)
+
+
+@pytest.mark.parametrize("old", [True, False])
+@pytest.mark.parametrize(("moment", "number"), MOMENTS)
+def test_a_build_killed_at_a_given_moment(tmp_path: Path, moment: str, number: int, old: bool) -> None:
+    killed_build(tmp_path / "store", moment, number, old=old)
+    assert strains_at(tmp_path / "store") == (100 if old else None)
+    assert_next_build_clears_up(tmp_path / "store")
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_build_killed_after_its_store_is_in_place(tmp_path: Path, old: bool) -> None:
+    killed_build(tmp_path / "store", "after rename", 1, old=old)
+    assert strains_at(tmp_path / "store") == 150_000
+    assert_next_build_clears_up(tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("moment", "number", "left"),
+    [("before rename", 1, 100), ("after rename", 1, None), ("before rename", 2, None), ("after rename", 2, 150_000)],
+)
+def test_where_names_cannot_change_places_the_old_store_is_put_back(
+    tmp_path: Path, moment: str, number: int, left: int | None
+) -> None:
+    path = tmp_path / "store"
+    killed_build(path, moment, number, by="renames")
+    assert strains_at(path) == left
+    clear_abandoned(path)
+    assert strains_at(path) == (left or 100)
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -449,7 +471,7 @@ def test_a_build_killed_at_any_time(tmp_path: Path, seed: int) -> None:
     time.sleep(random.Random(seed).uniform(0, 0.2))
     child.kill()
     child.communicate(timeout=60)
-    assert strains_at(path) in {100, 150_000, None}
+    assert strains_at(path) in {100, 150_000}
     assert_next_build_clears_up(path)
 
 

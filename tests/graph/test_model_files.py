@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import logging
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -11,11 +13,27 @@ import pytest
 from dglcell.errors import GraphError
 from dglcell.graph.metabolism import Metabolism
 from dglcell.graph.model_files import SHIPPED, locate_model, read_model
+from tests.tiny import process_environment
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_models_are_in_the_installed_cobra(name: str) -> None:
     assert locate_model(name).is_file()
+
+
+def test_a_home_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    """cobra makes a folder there as it is imported."""
+    (tmp_path / "in the way").touch()
+    code = (
+        "import logging, os\nlogging.basicConfig()\n"
+        "from dglcell.graph.model_files import read_model\n"
+        "print(len(read_model('textbook').genes), 'XDG_CACHE_HOME' in os.environ)"
+    )
+    environment = process_environment(HOME=str(tmp_path / "in the way"))
+    environment.pop("XDG_CACHE_HOME", None)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout == "137 False\n", done.stderr
+    assert "cobra's folder for its cache cannot be made, and is not needed: [Errno 20] Not a directory" in done.stderr
 
 
 WRITERS = {

@@ -43,6 +43,7 @@ def test_a_stopped_run_ends_like_one_that_never_stopped(
     assert "told to stop" in said
     assert "stopped; the same command goes on from here" in said
     assert "Traceback" not in said
+    assert not run.owner.exists()
     content = read_checkpoint(run.interrupted)
     assert content["unfinished"] is not None
     assert content["global_step"] == 58, "in the middle of the second epoch"

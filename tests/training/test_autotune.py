@@ -204,6 +204,16 @@ def test_it_is_made_once_for_a_machine_and_a_cell(
     assert read_autotuned(kept).autotuned == Autotuned("node_mask")
 
 
+def test_a_cache_that_cannot_be_written_is_a_warning(
+    model: HeteroCell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "in the way").touch()
+    monkeypatch.setenv("DGLCELL_CACHE", str(tmp_path / "in the way"))
+    monkeypatch.setattr(autotune, "autotune", lambda *arguments: Autotuning(Autotuned("node_mask"), {}))
+    assert autotuned_for(model, BATCH).autotuned == Autotuned("node_mask")
+    assert "what was measured is not kept for other runs: [Errno 20] Not a directory: " in caplog.text
+
+
 def test_another_batch_size_or_model_is_another_calibration(model: HeteroCell) -> None:
     about = autotune.describe(model, BATCH)
     assert autotune.describe(model, GenotypeBatch.from_lists([[], [0, 5], [7], [11, 30, 31]])) != about

@@ -14,16 +14,17 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
+from typing import TYPE_CHECKING
 
 import numpy as np
 import swiglpk as glpk
-from cobra import Model
-from cobra.util.array import create_stoichiometric_matrix
-from cobra.util.solver import linear_reaction_coefficients
 from loky import BrokenProcessPool, ProcessPoolExecutor, cpu_count
 from numpy.typing import NDArray
 
 from dglcell.errors import DataError
+
+if TYPE_CHECKING:
+    from cobra import Model
 
 # Flux balance analysis of a blocked-reaction set: one linear program.
 #
@@ -78,6 +79,10 @@ class FluxProblem:
                 expected=f"{len(model.metabolites):,}, one per metabolite",
                 do="remove the extra constraints",
             )
+        # Here, because the processes that solve need no cobra.
+        from cobra.util.array import create_stoichiometric_matrix
+        from cobra.util.solver import linear_reaction_coefficients
+
         matrix = create_stoichiometric_matrix(model, array_type="dok").tocoo()
         weights = linear_reaction_coefficients(model)
         lower, upper = np.array([reaction.bounds for reaction in model.reactions], dtype=float).T

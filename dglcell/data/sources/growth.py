@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import cobra
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.sources.fba import FluxProblem, FluxSolver, solve_all
 from dglcell.errors import DataError
+
+if TYPE_CHECKING:
+    from cobra import Model
 
 # Which reactions a gene set blocks: the gene–protein–reaction rules of a model, evaluated for many strains at once.
 #
@@ -38,7 +41,7 @@ class KnockoutRules:
     reactions: tuple[NDArray[np.int64], ...]
 
     @classmethod
-    def of(cls, model: cobra.Model) -> KnockoutRules:
+    def of(cls, model: Model) -> KnockoutRules:
         """The rules of a model, in the order of its reactions."""
         bodies: dict[str, ast.expr] = {}
         members: dict[str, list[int]] = {}

@@ -1,0 +1,424 @@
+"""Who writes a file or a folder: which process that is, whether it still lives, and that only one does at a time."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import logging
+import os
+import re
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from dglcell.errors import OwnerError
+
+log = logging.getLogger("dglcell")
+
+# A process, as others find it again. Host names do not tell containers apart, and process numbers are used again.
+
+
+LAUNCH = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+"""Variables that are equal in all processes that were started to work together, and differ when they start again."""
+
+_MARK = re.compile(r"([0-9a-f]{10})-(\d+)-(\d+)(?=-|$)")
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of this machine or another one.
+
+    Attributes:
+        host: name of the machine.
+        boot: id of the machine's last start; empty where the system has none.
+        namespace: of process numbers; 0 where the system has none. Each container has its own.
+        pid: its number there.
+        started: in ticks since the boot; 0 where the system does not tell.
+        job: SLURM's number of its job.
+        launch: what it has in common with the processes that were started together with it.
+    """
+
+    host: str
+    boot: str
+    namespace: int
+    pid: int
+    started: int
+    job: str | None
+    launch: str
+
+    @classmethod
+    def this(cls) -> Process:
+        """The process that asks."""
+        launch = " ".join(os.environ.get(name, "-") for name in LAUNCH)
+        boot, namespace = _machine()
+        pid = os.getpid()
+        return cls(
+            socket.gethostname(), boot, namespace, pid, _state(pid)[0], os.environ.get("SLURM_JOB_ID") or None, launch
+        )
+
+    @property
+    def mark(self) -> str:
+        """Where and which, as part of a file's name."""
+        place = f"{self.boot} {self.namespace}" if self.boot else self.host
+        return f"{hashlib.sha256(place.encode()).hexdigest()[:10]}-{self.pid}-{self.started}"
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}" + (f" (SLURM job {self.job})" if self.job else "")
+
+
+def lives(mark: str) -> bool | None:
+    """Whether a process lives; None where that cannot be known, because it is one of another machine or container.
+
+    Args:
+        mark: `Process.mark`, perhaps with more behind it.
+    """
+    found = _MARK.match(mark)
+    if found is None or found[1] != Process.this().mark.partition("-")[0]:
+        return None
+    pid, started = int(found[2]), int(found[3])
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    now, has_ended = _state(pid)
+    return not has_ended and now in (started, 0)
+
+
+@cache
+def _machine() -> tuple[str, int]:
+    """Boot id and namespace of process numbers."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return boot, os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return "", 0
+
+
+def _state(pid: int) -> tuple[int, bool]:
+    """When a process was started, and whether it has ended and only waits to be noticed; (0, False) if unknown."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0, False
+    return int(fields[19]), fields[0] in (b"Z", b"X")
+
+
+# Names of what is being written.
+
+
+def partial_of(target: Path) -> Path:
+    """A new name beside ``target``, for the time that it is being written; it says who writes."""
+    return target.parent / f"{_prefix(target)}{Process.this().mark}-{secrets.token_hex(4)}"
+
+
+def abandoned(target: Path, *, alone: bool = False) -> list[Path]:
+    """What processes have left beside ``target`` that have ended.
+
+    Args:
+        target: what they were writing.
+        alone: nobody but this process may write it now, so that what belongs to other machines is of the dead as well.
+    """
+    prefix = _prefix(target)
+    found = {path: lives(path.name.removeprefix(prefix)) for path in target.parent.glob(glob.escape(prefix) + "*")}
+    return [path for path, alive in found.items() if alive is False or (alone and alive is None)]
+
+
+def _prefix(target: Path) -> str:
+    return f".{target.name}.partial-"
+
+
+# The right to write, which one process has at a time.
+
+
+LEASE_SECONDS = 180.0
+"""How long a process that is not heard of keeps the right."""
+
+RENEW_SECONDS = 20.0
+LONGEST_PAUSE = 10.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who has a lease.
+
+    Attributes:
+        process: None where its file is damaged.
+        since: date and time, UTC.
+        token: of this lease; no two are alike.
+        age: seconds since it was last renewed, by the clock of the file system.
+    """
+
+    process: Process | None
+    since: str
+    token: str
+    age: float
+
+    @property
+    def left(self) -> float:
+        """Seconds that the lease still runs if it is not renewed."""
+        return max(0.0, min(LEASE_SECONDS, LEASE_SECONDS - self.age))
+
+    def has_ended(self) -> bool:
+        """Whether its lease has run out, or it is gone for certain."""
+        return self.left == 0 or (self.process is not None and lives(self.process.mark) is False)
+
+    def __str__(self) -> str:
+        return f"{self.process or 'an unknown process'}, since {self.since}"
+
+
+class Lease:
+    """The right to write a folder, kept in a file.
+
+    The file is made whole and by a single operation (`os.link`), which also network file systems do atomically. Its
+    age is when it was last renewed. To end a tenure, one's own or that of a process that is gone, its *successor* has
+    to be made first, a file that is named by the token of the tenure: only one process can do that, whoever else has
+    seen the same. What is changed after that is safe from all others.
+
+    Args:
+        lock: the file.
+        guarded: what may be written.
+    """
+
+    def __init__(self, lock: Path, guarded: Path) -> None:
+        self.lock, self.guarded = lock.absolute(), guarded.absolute()
+        self.token = secrets.token_hex(8)
+        self._ended = threading.Event()
+        self._made: list[Path] = []
+        self._process = os.getpid()
+
+    def guards(self, path: Path) -> bool:
+        """Whether ``path`` may be written by its holder alone; a forked process does not have its parent's leases."""
+        return os.getpid() == self._process and path.absolute().is_relative_to(self.guarded)
+
+    def acquire(self) -> Holder | None:
+        """Take the lease if nobody has it, or whoever has it has ended.
+
+        Returns:
+            who has it; None where it was taken.
+        """
+        while True:
+            try:
+                holder = self._try()
+            except FileNotFoundError:  # another process has tidied up meanwhile
+                continue
+            if holder is None or holder.token != self.token:
+                break
+        if holder is None:
+            self._tidy()
+            _held.add(self)
+            threading.Thread(target=self._keep, daemon=True).start()
+        return holder
+
+    def _try(self) -> Holder | None:
+        """One attempt: None where it succeeded, this lease itself where another process was faster."""
+        again = Holder(None, "", self.token, 0.0)
+        self._make_folder()
+        mine = self._write(self.token)
+        try:
+            holder, slot = self._last(mine.stat().st_mtime)
+            if holder is not None and not holder.has_ended():
+                return holder
+            if not _link(mine, slot):
+                return again
+            last, _ = self._last(0.0)
+            if last is None or last.token != self.token:
+                # That tenure had been ended already.
+                slot.unlink(missing_ok=True)
+                return again
+            if slot != self.lock:
+                os.replace(slot, self.lock)
+                log.info("'%s' is taken over from %s, which has ended or is not heard of", self.guarded, holder)
+            return None
+        finally:
+            mine.unlink(missing_ok=True)
+
+    def renew(self) -> None:
+        """Say that this process is still there.
+
+        Raises:
+            OwnerError: another process has taken over.
+        """
+        holder = None
+        with suppress(FileNotFoundError), open(self.lock, "rb") as file:
+            holder = _holder(file.read(), 0.0)
+            if holder.token == self.token:
+                os.utime(file.fileno())
+                return
+        raise OwnerError(
+            f"another process has taken over '{self.guarded}', so this one stops",
+            got=holder or f"'{self.lock.name}' is gone: that process has ended, or the file was removed",
+            expected=f"a lease of {Process.this()}",
+            do="let the other one go on; this one was not heard of for "
+            f"{LEASE_SECONDS:.0f} s, or its job was started again",
+        )
+
+    def release(self) -> None:
+        """Give it back; nothing where it is another's by now."""
+        self._ended.set()
+        _held.discard(self)
+        if os.getpid() != self._process:
+            return
+        with suppress(OSError):
+            holder = _read(self.lock, 0.0)
+            if holder is not None and holder.token == self.token:
+                self._end()
+        with suppress(OSError):
+            for folder in reversed(self._made):
+                folder.rmdir()
+
+    def _end(self) -> None:
+        mine, slot = self._write(secrets.token_hex(8)), self._successor(self.token)
+        try:
+            if _link(mine, slot):
+                self.lock.unlink(missing_ok=True)
+                slot.unlink(missing_ok=True)
+        finally:
+            mine.unlink(missing_ok=True)
+
+    def _keep(self) -> None:
+        while not self._ended.wait(RENEW_SECONDS):
+            try:
+                self.renew()
+            except OwnerError:
+                return  # the next write says so
+            except OSError:
+                continue  # perhaps the file system is not there for a while
+
+    def _last(self, now: float) -> tuple[Holder | None, Path]:
+        """Who has the lease, and what has to be made to follow."""
+        holder, slot = None, self.lock
+        while (found := _read(slot, now)) is not None:
+            holder, slot = found, self._successor(found.token)
+        return holder, slot
+
+    def _successor(self, token: str) -> Path:
+        return self.lock.with_name(f".{self.lock.name}.after-{token}")
+
+    def _write(self, token: str) -> Path:
+        path = partial_of(self.lock)
+        about = {"token": token, "since": datetime.now(UTC).isoformat(timespec="seconds"), **asdict(Process.this())}
+        path.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        return path
+
+    def _make_folder(self) -> None:
+        """Make the folder of the file, and remember which ones there were not, for a run that writes nothing."""
+        folder = self.lock.parent
+        missing = [path for path in (*reversed(folder.parents), folder) if not path.exists()]
+        folder.mkdir(parents=True, exist_ok=True)
+        self._made += missing
+
+    def _tidy(self) -> None:
+        """Remove what attempts of killed processes have left."""
+        leftovers = self.lock.parent.glob(f".{glob.escape(self.lock.name)}.after-*")
+        kept = self._successor(self.token)
+        for path in [*(path for path in leftovers if path != kept), *abandoned(self.lock)]:
+            path.unlink(missing_ok=True)
+
+
+_held: set[Lease] = set()
+
+
+def refuse_if_taken_over(path: Path) -> None:
+    """To be called before ``path`` is written: what this process has no lease for, it may write.
+
+    Raises:
+        OwnerError: this process had a lease for it, which another one has taken over.
+    """
+    for lease in [lease for lease in _held if lease.guards(path)]:
+        lease.renew()
+
+
+@contextmanager
+def held(
+    lease: Lease, patience: Callable[[Holder], float], sleep: Callable[[float], None] = time.sleep
+) -> Iterator[None]:
+    """Have a lease for the time of the context.
+
+    Args:
+        lease: to be taken.
+        patience: seconds to wait for whoever has it.
+        sleep: waits.
+
+    Raises:
+        OwnerError: another process has it, and keeps it.
+    """
+    waited, pause, seen = 0.0, 0.1, ""
+    try:
+        while (holder := lease.acquire()) is not None:
+            if waited >= patience(holder):
+                raise _refused(lease, holder)
+            if holder.token != seen:
+                log.info("waiting for '%s', which is written by %s", lease.guarded, holder)
+            seen = holder.token
+            sleep(pause)
+            waited, pause = waited + pause, min(2 * pause, LONGEST_PAUSE)
+        yield
+    finally:
+        lease.release()
+
+
+def current_holder(lock: Path) -> Holder | None:
+    """Who has a lease; None where nobody has, or it has run out."""
+    holder = _read(lock, time.time())
+    return None if holder is None or holder.has_ended() else holder
+
+
+def foreign_holder(lock: Path) -> Holder | None:
+    """Who has a lease and was not started together with this process; None where nobody is that."""
+    holder = current_holder(lock)
+    if holder is None or holder.process is None:
+        return None
+    return None if holder.process.launch == Process.this().launch else holder
+
+
+def _refused(lease: Lease, holder: Holder) -> OwnerError:
+    return OwnerError(
+        f"another process is writing '{lease.guarded}'",
+        got=holder,
+        expected="one process at a time",
+        do="wait until it has ended, or stop it; if it is gone with its machine, "
+        f"its lease runs out in {holder.left:.0f} s, and the same command goes on",
+    )
+
+
+def _link(mine: Path, slot: Path) -> bool:
+    """Give a file a second name, which must not exist; whether that was possible."""
+    try:
+        os.link(mine, slot)
+    except FileExistsError:
+        # An answer may get lost on its way from a file server, which then refuses to do the same again.
+        return mine.stat().st_nlink > 1
+    except OSError:  # a file system without second names
+        try:
+            with open(slot, "xb") as file:
+                file.write(mine.read_bytes())
+        except FileExistsError:
+            return False
+    return True
+
+
+def _read(path: Path, now: float) -> Holder | None:
+    try:
+        with open(path, "rb") as file:  # on a network file system, opening asks the server how old the file is
+            return _holder(file.read(), now - os.fstat(file.fileno()).st_mtime)
+    except FileNotFoundError:
+        return None
+
+
+def _holder(content: bytes, age: float) -> Holder:
+    try:
+        about = json.loads(content)
+        token, since = about.pop("token"), about.pop("since")
+        return Holder(Process(**about), str(since), str(token), age)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return Holder(None, "an unknown time", hashlib.sha256(content).hexdigest()[:16], age)

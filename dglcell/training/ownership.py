@@ -1,0 +1,63 @@
+"""A run directory has one owner: the first process of the run that trains in it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dglcell.errors import OwnerError
+from dglcell.owner import LEASE_SECONDS, Holder, Lease, Process, foreign_holder, held
+from dglcell.run_directory import RunDirectory
+from dglcell.training.distributed import PARENT
+from dglcell.training.signals import POLL_SECONDS
+
+log = logging.getLogger("dglcell")
+
+GRACE_SECONDS = 20.0
+"""For the last renewal of a process that has been ended meanwhile."""
+
+
+@contextmanager
+def owned(directory: RunDirectory, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """Be the only process that writes the run directory.
+
+    What is written there by way of `dglcell.files` is refused from the moment on that another process has taken over,
+    which may happen after this one was not heard of for `LEASE_SECONDS`.
+
+    A job that SLURM has started again, for example because its node was lost, waits for its earlier process: until the
+    lease of that one has run out, if it is gone, and no longer.
+
+    Raises:
+        OwnerError: another process has the run, or (on writing) has taken it over.
+    """
+    with held(Lease(directory.owner, directory.path), _patience, sleep):
+        yield
+
+
+def _patience(holder: Holder) -> float:
+    here, other = Process.this(), holder.process
+    is_earlier = other is not None and here.job is not None and other.job == here.job and other.launch != here.launch
+    return LEASE_SECONDS + GRACE_SECONDS if is_earlier else 0.0
+
+
+def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Wait, as another process than the first, while the run is still written by processes that were started before.
+
+    Its checkpoint would be read too early otherwise. The first process may have the run already, or be about to.
+
+    Raises:
+        OwnerError: they have not ended within ``timeout`` seconds.
+    """
+    waited = 0.0
+    while PARENT not in os.environ and (holder := foreign_holder(directory.owner)) is not None:
+        if waited >= timeout:
+            raise OwnerError(
+                f"the run in '{directory.path}' is written by processes that were started before",
+                got=holder,
+                do="wait until they have ended, or stop them",
+            )
+        sleep(POLL_SECONDS)
+        waited += POLL_SECONDS

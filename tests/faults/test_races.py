@@ -1,0 +1,185 @@
+"""Two and three starts at once: one of them works, the others wait, are refused, or stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dglcell import files
+from dglcell.cli import main
+from dglcell.data.store import Store
+from dglcell.files import atomic_directory
+from dglcell.owner import LEASE_SECONDS
+from dglcell.run_directory import EpochLog, RunDirectory
+from tests.integration.processes import PATIENCE, start, wait_until
+from tests.tiny import BARE, Tiny, process_environment
+
+ENDLESS = "trainer.epochs=100000"
+
+OPEN_STORE = """
+import logging, signal, sys
+from dglcell.config_io import load_config
+from dglcell.data.store_build import StoreWriter
+from dglcell.training.prepare import open_store
+
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+if sys.argv[1] == "stay":
+    StoreWriter.append = lambda self, chunk: signal.pause()
+open_store(load_config(sys.argv[2], sys.argv[3:]), "tests").verify()
+"""
+"""What `train` does first; without loading Lightning."""
+
+
+@pytest.fixture
+def running(tiny: Tiny, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], RunDirectory]]:
+    """A process that trains, and has finished an epoch; it is ended with the test."""
+    run = RunDirectory(tmp_path / "tiny" / "seed-0")
+    process = start(tiny, tmp_path, ENDLESS)
+    try:
+        wait_until(run.last.exists, process)
+        yield process, run
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def train(tiny: Tiny, runs: Path, *options: str) -> int:
+    """``dglcell train`` in this process."""
+    return main(["train", str(tiny.file), *tiny.overrides(runs, *BARE, *options)])
+
+
+def numbers(run: RunDirectory) -> list[int]:
+    """Of the epochs in the record."""
+    return [row["epoch"] for row in EpochLog(run.metrics, 0).read()]
+
+
+def run_out(lock: Path) -> None:
+    """Let a lease be as old as one that has run out."""
+    then = time.time() - LEASE_SECONDS - 1
+    os.utime(lock, (then, then))
+
+
+def test_a_second_start_is_refused_and_one_whose_lease_has_run_out_stops(
+    tiny: Tiny,
+    tmp_path: Path,
+    running: tuple[subprocess.Popen[str], RunDirectory],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    process, run = running
+    assert train(tiny, tmp_path, ENDLESS) == 2
+    said = capsys.readouterr().err
+    assert f"error: another process is writing '{run.path}'\n  got:      process {process.pid} on " in said
+    assert process.poll() is None
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    run_out(run.owner)
+    epochs = len(numbers(run)) + 2
+    assert train(tiny, tmp_path, f"trainer.epochs={epochs}") == 0
+    last, record = run.last.read_bytes(), run.metrics.read_bytes()
+    process.send_signal(signal.SIGCONT)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 2, said
+    assert f"error: another process has taken over '{run.path}', so this one stops\n  got: " in said
+    assert "Traceback" not in said
+    assert (run.last.read_bytes(), run.metrics.read_bytes()) == (last, record)
+    assert numbers(run) == list(range(epochs))
+    assert not list(run.path.rglob(".*.partial-*"))
+
+
+def test_of_three_starts_at_once_one_trains(tiny: Tiny, tmp_path: Path) -> None:
+    processes = [start(tiny, tmp_path, "trainer.epochs=2") for _ in range(3)]
+    said = [process.communicate(timeout=PATIENCE)[1] for process in processes]
+    codes = [process.returncode for process in processes]
+    assert 0 in codes, said
+    for code, text in zip(codes, said, strict=True):
+        # One that comes when the first has ended evaluates once more.
+        assert (code, "is writing" in text) in ((0, False), (2, True)), text
+        assert "Traceback" not in text
+    run = RunDirectory(tmp_path / "tiny" / "seed-0")
+    assert numbers(run) == [0, 1]
+    assert not run.owner.exists()
+
+
+def test_members_of_a_job_array_wait_for_the_store_and_one_follows_a_killed_builder(tiny: Tiny, tmp_path: Path) -> None:
+    store = tmp_path / "data" / "store"
+
+    def member(how: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", OPEN_STORE, how, str(tiny.file), f"data.store={store}"]
+        return subprocess.Popen(command, env=process_environment(), stderr=subprocess.PIPE, text=True)
+
+    builder = member("stay")
+    wait_until(lambda: list(store.parent.glob(".store.partial-*")), builder)
+    others, heard = [member("go on") for _ in range(2)], ["", ""]
+    for number, other in enumerate(others):
+        assert other.stderr is not None
+        while "waiting for" not in heard[number]:
+            line = other.stderr.readline()
+            assert line, heard
+            heard[number] += line
+        assert f"waiting for '{store}', which is written by process {builder.pid} on " in heard[number]
+    assert not store.exists()
+    builder.kill()
+    builder.communicate()
+    for number, other in enumerate(others):
+        heard[number] += other.communicate(timeout=PATIENCE)[1]
+        assert other.returncode == 0, heard
+    assert sum("building store" in text for text in heard) == 1
+    assert [path.name for path in store.parent.iterdir()] == ["store"]
+
+
+def test_two_builds_that_replace_a_store_at_once_both_do(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    arguments = ["data", "build", str(tiny.file), f"data.store={store}", "--overwrite"]
+    codes: list[int] = []
+    builds = [threading.Thread(target=lambda: codes.append(main(arguments))) for _ in range(2)]
+    for build in builds:
+        build.start()
+    for build in builds:
+        build.join()
+    assert codes == [0, 0], capsys.readouterr().err
+    Store(store).verify()
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_directories_that_are_replaced_at_once_are_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    target = tmp_path / "store"
+    with atomic_directory(target) as partial:
+        (partial / "data").write_text("first")
+    missed, over = [], threading.Event()
+    if not can_exchange:
+        monkeypatch.setattr(files, "exchange", lambda first, second: False)
+
+    def replace(name: int) -> None:
+        for _ in range(20):
+            with atomic_directory(target, overwrite=True) as partial:
+                (partial / "data").write_text(str(name))
+
+    def look() -> None:
+        while not over.is_set():
+            if not target.exists():
+                missed.append(1)
+
+    looking = threading.Thread(target=look)
+    threads = [threading.Thread(target=replace, args=(name,)) for name in range(3)]
+    for thread in (looking, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    over.set()
+    looking.join()
+    assert (target / "data").read_text() in ("0", "1", "2")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+    assert not (can_exchange and missed), "it is there all the time"

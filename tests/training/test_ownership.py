@@ -1,0 +1,147 @@
+"""A run directory has one owner."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dglcell.errors import OwnerError
+from dglcell.owner import LEASE_SECONDS, Lease, Process
+from dglcell.run_directory import EpochLog, RunDirectory
+from dglcell.training.distributed import PARENT
+from dglcell.training.ownership import follow_owner, owned
+from dglcell.training.run import train
+from tests.test_owner import run_out
+from tests.tiny import BARE, Tiny, history
+
+ELSEWHERE = replace(Process.this(), host="node1", boot="another", pid=7, job="12", launch="12 0")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    """One that a process of another machine has, as far as is known."""
+    directory = RunDirectory(tmp_path / "run")
+    directory.path.mkdir()
+    write(directory, ELSEWHERE)
+    return directory
+
+
+def write(directory: RunDirectory, process: Process) -> None:
+    """Enter an owner."""
+    directory.owner.write_text(json.dumps({"token": "x", "since": "2026-01-02T03:04:05+00:00", **vars(process)}))
+
+
+def test_another_job_is_refused_at_once(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "13")
+    waits: list[float] = []
+    message = r"got: +process 7 on node1 \(SLURM job 12\), since 2026-01-02T03:04:05"
+    with pytest.raises(OwnerError, match=message), owned(directory, waits.append):
+        raise AssertionError("it has begun")
+    assert waits == []
+
+
+def test_a_job_that_was_started_again_waits_for_its_earlier_process(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    caplog.set_level("INFO", "dglcell")
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        """As if the earlier process were gone."""
+        waits.append(seconds)
+        then = time.time() - sum(waits)
+        os.utime(directory.owner, (then, then))
+
+    with owned(directory, sleep):
+        assert LEASE_SECONDS <= sum(waits) < LEASE_SECONDS + 10
+        assert "waiting for" in caplog.text
+        assert "which is written by process 7 on node1 (SLURM job 12), since 2026" in caplog.text
+
+
+def test_it_is_refused_where_its_earlier_process_still_lives(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    waits: list[float] = []
+    with pytest.raises(OwnerError, match="is writing"), owned(directory, waits.append):
+        raise AssertionError("it has begun")
+    assert LEASE_SECONDS < sum(waits) < LEASE_SECONDS + 40
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    write(directory, replace(ELSEWHERE, launch=Process.this().launch))
+    waits.clear()
+    with pytest.raises(OwnerError), owned(directory, waits.append):  # another step of the same job
+        raise AssertionError("it has begun")
+    assert waits == []
+
+
+def test_other_ranks_read_nothing_while_processes_of_an_earlier_start_write(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            run_out(directory.owner)
+
+    follow_owner(directory, 60.0, sleep)
+    assert len(waits) == 3
+    write(directory, ELSEWHERE)
+    with pytest.raises(OwnerError, match=r"is written by processes that were started before\n  got: +process 7 on"):
+        follow_owner(directory, 1.0, waits.append)
+    monkeypatch.setenv(PARENT, "1")
+    follow_owner(directory, 0.0)  # the first process has it, and started this one
+
+
+def test_a_run_that_is_taken_over_stops_at_its_next_write(tiny: Tiny, tmp_path: Path) -> None:
+    config = tiny.config(tmp_path, *BARE, "trainer.epochs=4")
+    directory = RunDirectory(config.run_directory)
+    other = Lease(directory.owner, directory.path)
+
+    write_epoch = EpochLog.write
+    seen: list[bytes] = []
+
+    def write_and_lose(log: EpochLog, epoch: int, *arguments: object) -> str:
+        said = write_epoch(log, epoch, *arguments)  # type: ignore[arg-type]
+        if epoch == 1:
+            run_out(directory.owner)
+            assert other.acquire() is None
+            seen.append(directory.last.read_bytes())
+        return said
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OwnerError, match="taken over"):
+        patch.setattr(EpochLog, "write", write_and_lose)
+        train(config)
+    assert [row["epoch"] for row in history(directory)] == [0, 1]
+    assert directory.last.read_bytes() == seen[0], "no checkpoint was written after that"
+    assert not list(directory.checkpoints.glob(".*"))
+    assert directory.owner.exists(), "it is the other one's"
+    other.release()
+    train(config)
+    assert [row["epoch"] for row in history(directory)] == [0, 1, 2, 3]
+    assert not directory.owner.exists()
+
+
+def test_only_what_dead_processes_were_writing_is_removed(tiny: Tiny, tmp_path: Path) -> None:
+    run = tiny.train(tmp_path, "trainer.epochs=1").directory
+    living = run.checkpoints / f".last.ckpt.partial-{Process.this().mark}-00000000"
+    dead = [
+        run.checkpoints / f".last.ckpt.partial-{process.mark}-00000000"
+        for process in (replace(Process.this(), started=1), ELSEWHERE)
+    ]
+    for path in (living, *dead):
+        path.touch()
+    tiny.train(tmp_path, "trainer.epochs=2")
+    assert [path.exists() for path in (living, *dead)] == [True, False, False]
+
+
+def test_a_run_that_is_refused_by_its_configuration_leaves_nothing(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="not found"):
+        tiny.train(tmp_path / "runs", f"resume={tmp_path}/none.ckpt")
+    assert not (tmp_path / "runs").exists()
