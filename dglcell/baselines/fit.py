@@ -21,7 +21,7 @@ log = logging.getLogger("dglcell")
 
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 PSEUDO_COUNTS = (0.5, 2.0, 8.0, 32.0)
-SHRINKAGES = (0.7, 0.85, 1.0, 1.2, 1.4, 2.0, 3.0)
+SHRINKAGES = (0.7, 1.0, 1.4, 2.0, 3.0)
 PROFILES = (0.0, 1.0)
 PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 

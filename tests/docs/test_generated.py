@@ -44,7 +44,7 @@ def test_keys_have_their_types_defaults_and_meanings() -> None:
         "`null_models`",
         "`bool`",
         "`true`",
-        "fit those that apply on the same split, as `dglcell baselines` does",
+        "fit those that apply, on the same split",
     ]
     hetero = configuration.keys(KINDS["model"]["hetero_cell"])
     assert row(hetero, "hidden") == ["`hidden`", "`int`", "`64`", "H, width of every state"]
