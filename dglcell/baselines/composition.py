@@ -31,8 +31,8 @@ def wild_type(strains: Strains, labels: NDArray[np.float64]) -> float:
 # Null model: every deletion scales the phenotype by a factor of its own.
 
 
-ROUNDS = 200
-STEP = 1e-6
+ROUNDS = 100
+STEP = 1e-4
 
 
 @dataclass

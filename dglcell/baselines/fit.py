@@ -37,7 +37,8 @@ class Problem:
         validation: validation strains.
         y_train: [S] labels, NaN where missing.
         y_validation: likewise for the validation strains.
-        similarity: of the genes of all strains.
+        num_genes: how many genes any strain deletes.
+        similarity: gives that of these genes; called if it is needed.
         most_deletions: of any strain that is to be predicted.
     """
 
@@ -45,7 +46,8 @@ class Problem:
     validation: Strains
     y_train: NDArray[np.floating]
     y_validation: NDArray[np.floating]
-    similarity: GeneSimilarity
+    num_genes: int
+    similarity: Callable[[], GeneSimilarity]
     most_deletions: int
 
     def error(self, model: NullModel) -> float:
@@ -78,7 +80,7 @@ class Family:
 
 def _kernel_ridges(problem: Problem) -> Iterator[NullModel]:
     for profiles in PROFILES:
-        yield from fit_kernel_ridge(problem.train, problem.y_train, problem.similarity, profiles, PENALTIES)
+        yield from fit_kernel_ridge(problem.train, problem.y_train, problem.similarity(), profiles, PENALTIES)
 
 
 def _no_subset(problem: Problem) -> str | None:
@@ -105,9 +107,7 @@ NULL_MODELS = {
         lambda problem: (LowRankProfiles(value).fit(problem.train, problem.y_train) for value in SHRINKAGES),
         lambda problem: LowRankProfiles.why_not(problem.train),
     ),
-    "kernel ridge": Family(
-        _kernel_ridges, lambda problem: why_not(problem.train, len(problem.similarity.genes), len(PROFILES))
-    ),
+    "kernel ridge": Family(_kernel_ridges, lambda problem: why_not(problem.train, problem.num_genes, len(PROFILES))),
 }
 """Name → the family of which the validation part chooses one."""
 

@@ -205,7 +205,7 @@ def _scales(train: PairMatrix, squares: NDArray[np.float64]) -> NDArray[np.float
     """[G] spread of the labels of each gene's pairs, relative to that of all pairs."""
     genes = np.concatenate([train.rows[train.row], train.column])
     both = np.tile(squares[train.owner], 2)
-    size, usual = train.design.shape[1], float(both.mean())
+    size, usual = train.design.shape[1], float(both.mean()) if len(both) else 0.0
     if usual == 0:
         return np.ones(size)
     total = np.bincount(genes, both, minlength=size) + PSEUDO_PAIRS * usual

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import itertools
 import logging
 import math
@@ -196,12 +197,18 @@ def null_results(prepared: Prepared, parts: Sequence[str]) -> NullResults:
         return NullResults(left_out=dict.fromkeys(dataset.phenotypes, dict.fromkeys(NULL_MODELS, STREAMED)))
     everything = Strains(dataset.genes.numpy(), dataset.offsets.numpy(), len(prepared.cell.genes))
     strains = {name: everything.take(numbers.numpy()) for name, numbers in prepared.parts.items()}
-    similarity = gene_similarity(prepared.cell, everything.genes)
-    most = int(everything.num_deletions.max())
+    genes = np.flatnonzero(np.bincount(everything.genes))
+    similarity = functools.cache(lambda: gene_similarity(prepared.cell, genes))
     for t, (phenotype, kind) in enumerate(zip(dataset.phenotypes, dataset.kinds, strict=True)):
         labels = {name: dataset.labels[numbers, t].numpy() for name, numbers in prepared.parts.items()}
         problem = Problem(
-            strains["train"], strains["validation"], labels["train"], labels["validation"], similarity, most
+            strains["train"],
+            strains["validation"],
+            labels["train"],
+            labels["validation"],
+            num_genes=len(genes),
+            similarity=similarity,
+            most_deletions=int(everything.num_deletions.max()),
         )
         found.left_out[phenotype] = left_out_null_models(problem)
         for name, model in fit_null_models(problem).items():

@@ -41,4 +41,5 @@ def problem_of(
     train: Strains, y_train: NDArray[np.float64], validation: Strains, y_validation: NDArray[np.float64]
 ) -> Problem:
     most = int(max(train.num_deletions.max(), validation.num_deletions.max()))
-    return Problem(train, validation, y_train, y_validation, unlike(train.num_genes), most)
+    genes = train.num_genes
+    return Problem(train, validation, y_train, y_validation, genes, lambda: unlike(genes), most)

@@ -95,3 +95,9 @@ def test_it_says_where_it_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> Non
     assert why_not(strains, 10_000, 2) == "would need 1.9 GiB of memory, and is limited to 1"
     monkeypatch.setattr(kernel_ridge, "MOST_OPERATIONS", 1e3)
     assert why_not(strains, 3, 2) == "would need 4e+03 operations, and is limited to 1e+03"
+
+
+def test_pairs_without_labels_leave_the_effects_of_genes() -> None:
+    strains = strains_of([[0], [1], [2], [0, 1]], 3)
+    (model,) = fit_kernel_ridge(strains, np.array([1.0, 0.0, 0.5, np.nan]), unlike(3), 1.0, (1e-4,))
+    np.testing.assert_allclose(model.predict(strains), [1.0, 0.0, 0.5, 0.5], atol=0.05)
