@@ -300,7 +300,7 @@ class Config:
     slurm: SlurmConfig = field(default_factory=SlurmConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
     resume: str = "auto"  # auto: continue the run directory's last checkpoint | never | path of a checkpoint
-    null_models: bool = True  # fit them on the same split
+    null_models: bool = True  # fit those that apply, on the same split
     plot: bool = True  # draw pictures and write the report when the run is finished
     plot_every: int = 0  # also draw the validation part after every so many epochs; 0: never
     plot_points: int = 10_000  # single points in one picture at most, chosen at random
@@ -382,12 +382,6 @@ class Config:
                 "keeps them out",
                 expected=" or ".join(STREAMED_NORMALISATIONS),
                 do="set `data.normalise: standard`",
-            )
-        if self.null_models:
-            raise ConfigError(
-                "null models are fitted to all training strains in memory, and `data.streaming` keeps them out",
-                got="`null_models: true`",
-                do="set `null_models: false`",
             )
 
     def _validate_names(self) -> None:

@@ -100,7 +100,7 @@ def gml_edges(originals: Sequence[Path], columns: Sequence[str]) -> pd.DataFrame
     """Edges of a graph in GML. The first word of a node's label is its systematic name."""
     import pandas as pd
 
-    text = originals[0].read_text()
+    text = originals[0].read_text(encoding="utf-8")
     names = {number: label.upper() for number, label in re.findall(r'id (\d+)\s+label "([^\s"]+)', text)}
     edges = re.findall(r"source (\d+)\s+target (\d+)", text)
     return pd.DataFrame([(names[a], names[b]) for a, b in edges], columns=list(columns))
@@ -114,7 +114,7 @@ def numbered_channels(originals: Sequence[Path], channels: Sequence[str]) -> pd.
     """
     import pandas as pd
 
-    names = {int(n): name for name, n in re.findall(r"'4932\.([^']+)': (\d+)", originals[0].read_text())}
+    names = {int(n): name for name, n in re.findall(r"'4932\.([^']+)': (\d+)", originals[0].read_text(encoding="utf-8"))}
     tables = [pd.read_csv(path, sep="\t", header=None) for path in originals[1:]]
     pairs = tables[0][[0, 1]]
     once = pairs[0] < pairs[1]
@@ -131,7 +131,7 @@ def numbered_relations(originals: Sequence[Path], channels: Sequence[str]) -> pd
     """
     import pandas as pd
 
-    genes = np.array(originals[0].read_text().split())
+    genes = np.array(originals[0].read_text(encoding="utf-8").split())
     frames = []
     for path, channel in zip(originals[1:], channels, strict=True):
         pairs = pd.read_csv(path, sep="\t", header=None)

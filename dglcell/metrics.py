@@ -233,6 +233,9 @@ COLUMNS = {
 }
 """Kind of labels → metric → title of its column."""
 
+HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision"}
+"""Kind of labels → the metric by which a model is called better than another."""
+
 UNRANKED = frozenset({"n", "prevalence"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
 UNDEFINED = "-"
@@ -257,10 +260,49 @@ def best_in_block(rows: Sequence[ResultRow], metric: str) -> set[int]:
     return best
 
 
+def beaten(rows: Sequence[ResultRow]) -> list[str]:
+    """A sentence for each model and phenotype whose test part a null model predicts better."""
+    sentences = []
+    test = [row for row in rows if row.part == "test"]
+    for own in (row for row in test if not row.is_null):
+        metric = HEADLINE[own.kind]
+        nulls = [row for row in test if row.is_null and row.phenotype == own.phenotype]
+        scores = {row.model: row.metrics.get(metric, math.nan) for row in nulls}
+        best = max((name for name in scores if math.isfinite(scores[name])), key=scores.__getitem__, default="")
+        reached = own.metrics.get(metric, math.nan)
+        if best and not reached >= scores[best]:
+            sentences.append(
+                f"On the test part the null model '{best}' predicts {own.phenotype} better than {own.model} does: "
+                f"{COLUMNS[own.kind][metric]} {format_metric(metric, scores[best])} against "
+                f"{format_metric(metric, reached)}."
+            )
+    return sentences
+
+
+def left_out_lines(left_out: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Sentences on the null models that do not apply, one for each reason.
+
+    Args:
+        left_out: phenotype → null model → reason.
+    """
+    phenotypes: dict[tuple[str, str], list[str]] = {}
+    for phenotype, reasons in left_out.items():
+        for reason in dict.fromkeys(reasons.values()):
+            names = ", ".join(f"'{name}'" for name in reasons if reasons[name] == reason)
+            phenotypes.setdefault((names, reason), []).append(phenotype)
+    return [
+        f"Of the null models {names} is left out for {', '.join(found)}, because it {reason}."
+        if "," not in names
+        else f"Of the null models {names} are left out for {', '.join(found)}, because each {reason}."
+        for (names, reason), found in phenotypes.items()
+    ]
+
+
 def format_results_table(rows: Iterable[ResultRow], *, color: bool = False, width: int | None = None) -> str:
     """The comparison: blocks of phenotype and part, a line a model, ``*`` at the best of each column.
 
-    Phenotypes of numbers and of classes have a table each, with the columns of their kind.
+    Phenotypes of numbers and of classes have a table each, with the columns of their kind. A sentence below says where
+    a null model is better than the model.
 
     Args:
         rows: any order; blocks keep the order in which they first appear, lines the order within.
@@ -269,8 +311,8 @@ def format_results_table(rows: Iterable[ResultRow], *, color: bool = False, widt
     """
     rows = list(rows)
     kinds = dict.fromkeys(row.kind for row in rows)
-    tables = (_format_kind([row for row in rows if row.kind == kind], COLUMNS[kind], color, width) for kind in kinds)
-    return "\n\n".join(tables)
+    tables = [_format_kind([row for row in rows if row.kind == kind], COLUMNS[kind], color, width) for kind in kinds]
+    return "\n\n".join([*tables, *beaten(rows)])
 
 
 def format_expected(rows: Sequence[ResultRow], metric: str, value: float, tolerance: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ VERBS = [
     [],
     ["train"],
     ["evaluate"],
+    ["baselines"],
     ["predict"],
     ["report"],
     ["data"],
@@ -156,6 +158,18 @@ def test_a_store_is_built_described_verified_and_listed(
     assert main(build) == 2
     assert "exists already\n  do:       pass `--overwrite`" in capsys.readouterr().err
     assert main([*build, "--overwrite"]) == 0
+
+
+def test_null_models_are_fitted_alone(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "nulls.json"
+    assert main(["baselines", str(tiny.file), *tiny.overrides(tmp_path), "--output", str(output)]) == 0
+    said = capsys.readouterr().out
+    assert "smallest subset" in said
+    reason = "because it needs strains with exactly two deletions (found 1, 2)"
+    assert said.endswith(f"Of the null models 'low-rank profiles' is left out for fitness, {reason}.\n")
+    rows = json.loads(output.read_text())["rows"]
+    assert {row["part"] for row in rows} == {"validation", "test"}
+    assert [path.name for path in tmp_path.iterdir()] == ["nulls.json"]
 
 
 def test_graphs_of_experiments_and_runs_are_described(

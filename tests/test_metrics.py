@@ -11,9 +11,11 @@ import scipy.stats
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DataError
 from dglcell.metrics import (
     ResultRow,
+    beaten,
     best_in_block,
     best_threshold,
     classification_metrics,
@@ -21,6 +23,7 @@ from dglcell.metrics import (
     format_expected,
     format_results_table,
     json_safe,
+    left_out_lines,
     pearson,
     regression_metrics,
 )
@@ -286,6 +289,40 @@ def test_the_table_has_no_escape_codes_unless_asked() -> None:
     assert "\x1b" not in plain
     assert "[red]model[/red]" in plain
     assert "\x1b[2m" in format_results_table(rows, color=True)
+
+
+def test_a_sentence_says_which_null_model_is_better_on_the_test_part() -> None:
+    rows = [
+        row("dglcell", "validation", 0.1),
+        row("dglcell", "test", 0.5912),
+        row("mean", "test", math.nan, True),
+        row("ridge", "test", 0.595, True),
+        row("kernel", "test", 0.6131, True),
+        row("kernel", "validation", 0.9, True),
+    ]
+    sentence = (
+        "On the test part the null model 'kernel' predicts fitness better than dglcell does: "
+        "Pearson 0.613 against 0.591."
+    )
+    assert beaten(rows) == [sentence]
+    assert format_results_table(rows).endswith(f"\n\n{sentence}")
+    assert beaten(rows[:4]) == [sentence.replace("kernel", "ridge").replace("0.613", "0.595")]
+    assert beaten(rows[:3]) == []
+    assert beaten([row("dglcell", "test", 0.5), row("ridge", "test", 0.5, True)]) == []
+
+
+def test_classes_are_compared_by_average_precision() -> None:
+    null = ResultRow("mean", "test", "lethal", {"average_precision": 0.5}, True, CLASSIFICATION)
+    (sentence,) = beaten([class_row("a", "test", 0.25), null])
+    assert sentence.endswith("better than a does: AP 0.500 against 0.250.")
+
+
+def test_what_is_left_out_is_said_once_for_each_reason() -> None:
+    left_out = {"x": {"a": "needs pairs", "b": "needs pairs", "c": "is slow"}, "y": {"c": "is slow"}}
+    assert left_out_lines(left_out) == [
+        "Of the null models 'a', 'b' are left out for x, because each needs pairs.",
+        "Of the null models 'c' is left out for x, y, because it is slow.",
+    ]
 
 
 def test_blocks_are_brought_together() -> None:

@@ -24,6 +24,7 @@ first steps:
   dglcell train quickstart                       compute a screen, train, compare with null models, draw
   dglcell train quickstart model.hidden=64 trainer.epochs=30
   dglcell evaluate runs/quickstart/seed-0        the table again
+  dglcell baselines conf/quickstart.yaml         the null models alone
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
   dglcell report runs/*/seed-*                   several runs on one page
 
@@ -57,6 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_init(group)
     _add_train(group)
     _add_evaluate(group)
+    _add_baselines(group)
     _add_predict(group)
     _add_report(group)
     _add_runs(group)
@@ -126,6 +128,14 @@ def _add_train(group: Group) -> None:
 
 def _add_evaluate(group: Group) -> None:
     _add_run(_verb(group, "evaluate", verbs.evaluate, "evaluate a trained model and the null models on its split"))
+
+
+def _add_baselines(group: Group) -> None:
+    parser = _verb(group, "baselines", verbs.baselines, verbs.BASELINES_HELP, verbs.BASELINES_EPILOG)
+    _add_configuration(parser)
+    parser.add_argument(
+        "--output", "-o", type=Path, metavar="FILE", help="results (default: RUNS/EXPERIMENT/baselines.json)"
+    )
 
 
 def _add_predict(group: Group) -> None:

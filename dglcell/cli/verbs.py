@@ -211,6 +211,28 @@ def evaluate(options: argparse.Namespace) -> None:
     print(format_results_table(rows, color=sys.stdout.isatty()))
 
 
+BASELINES_HELP = "fit the null models of an experiment alone, without training its model"
+
+BASELINES_EPILOG = """\
+They are fitted on the experiment's split, as they are beside a training, and written to RUNS/EXPERIMENT/baselines.json.
+Networks that are added to the cell graph serve the kernel ridge:
+
+  dglcell baselines conf/101-collins2007/random.yaml
+  dglcell baselines conf/101-collins2007/random.yaml 'cell.networks.complexes={source: cyc2008_complexes}'
+"""
+
+
+def baselines(options: argparse.Namespace) -> None:
+    """``dglcell baselines``."""
+    config = load(options)
+    from dglcell.metrics import format_results_table, left_out_lines
+    from dglcell.training.evaluate import evaluate_null_models
+
+    found = evaluate_null_models(config, options.output, options.command)
+    print(f"\n{format_results_table(found.rows, color=sys.stdout.isatty())}\n")
+    print("\n".join(left_out_lines(found.left_out)))
+
+
 def report(options: argparse.Namespace) -> None:
     """``dglcell report``."""
     from dglcell.report.comparison import write_comparison

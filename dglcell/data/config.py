@@ -29,6 +29,9 @@ KINDS = {
     "training genes, which look easier than the test",
     "gene_split_2": "test strains have only genes that no training strain deletes; the model was chosen on strains of "
     "training genes, which look easier than the test",
+    "deletions": "every test strain has more deletions than any training strain: it shows whether the effects of "
+    "few deletions tell those of more; its genes and subsets of its deletions occur in training, and the model was "
+    "chosen on strains with few deletions, which look easier than the test",
     "file": "whatever the file was made for",
 }
 """Name of a kind → what its test part can show, and what it cannot."""
@@ -36,6 +39,9 @@ KINDS = {
 FOLDED = ("random", "stratified", "pair_disjoint", "gene_disjoint")
 GENE_SPLITS = {"gene_split_1": ("any", 40), "gene_split_2": ("all", 400)}
 """Gene splits of DANGO → which strains are test by their test genes, and how many genes it draws."""
+
+TRAINED_DELETIONS = 2
+"""Most deletions of a training strain in a split by their number, where the configuration does not say."""
 
 GENES_RULES = ("any", "all")
 METABOLIC = "metabolic"
@@ -67,14 +73,15 @@ class SubsetConfig:
 class SplitConfig:
     """How strains are divided into training, validation and test."""
 
-    kind: str = "random"  # random, stratified, pair_disjoint, gene_disjoint, gene_split_1, gene_split_2 or file
+    kind: str = "random"  # random, stratified, pair_disjoint, gene_disjoint, gene_split_1|2, deletions or file
     fractions: list[float] = field(default_factory=lambda: [0.8, 0.1, 0.1])  # training, validation, test
     seed: int = 42  # of the shuffle
-    by_deletions: bool = True  # random, pair_disjoint, gene_split: meet the fractions for each number of deletions
+    by_deletions: bool = True  # all but stratified, gene_disjoint: meet the fractions for each number of deletions
     genes_rule: str = "any"  # gene_disjoint: a strain is test if any, or all, of its genes are test genes
     folds: int | None = None  # cross-validation: this many equal folds instead of fractions
     fold: int | None = None  # 0 … folds - 1: this one is test, the next one validation
     test_genes: int | None = None  # gene_split_1, gene_split_2: genes held out; 40 and 400 where null
+    max_deletions: int | None = None  # deletions: strains with more are test, the others never; 2 where null
     path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with strain numbers
     unlisted: str = "refuse"  # file: strains that a JSON file does not list: refuse | unused
     subset: SubsetConfig | None = None  # keep only some strains
@@ -123,6 +130,10 @@ class SplitConfig:
             )
         if self.test_genes is not None and self.test_genes < 1:
             raise ConfigError(f"`{key}.test_genes` is too small", got=self.test_genes, expected="1 or more")
+        if self.max_deletions is not None and self.kind != "deletions":
+            raise ConfigError(f"`{key}.max_deletions` is for a deletions split", got=self.kind, expected="deletions")
+        if self.max_deletions is not None and self.max_deletions < 1:
+            raise ConfigError(f"`{key}.max_deletions` is too small", got=self.max_deletions, expected="1 or more")
         if (self.kind == "file") != (self.path is not None):
             raise ConfigError(
                 f"`{key}.kind: file` and `{key}.path` go together",

@@ -110,6 +110,36 @@ def random_parts(table: StrainTable, bins: Bins, seed: int, by_deletions: bool) 
     return bins.parts_of(fill_levels(shuffled(gene_set_keys(table), seed), level, bins.shares))
 
 
+def deletions_parts(table: StrainTable, bins: Bins, seed: int, most: int, by_deletions: bool) -> Parts:
+    """Strains with more than ``most`` deletions are test; the others are divided at random, as by `random_parts`.
+
+    Args:
+        table: the strains.
+        bins: training and validation alone, for the strains with few deletions.
+        seed: of the shuffle.
+        most: deletions of a training or validation strain.
+        by_deletions: meet the shares of ``bins`` among the strains of each number of deletions.
+
+    Raises:
+        DataError: no strain has so few deletions, or none has more.
+    """
+    few = table.num_deletions <= most
+    numbers, counts = np.unique(table.num_deletions, return_counts=True)
+    if few.all() or not few.any():
+        part, remedy = ("test", "lower") if few.all() else ("training", "raise")
+        raise DataError(
+            f"the deletions split leaves no strain for the {part} part",
+            got=", ".join(f"{count:,} with {number}" for number, count in zip(numbers, counts, strict=True))
+            + " deleted genes",
+            expected=f"strains with at most {most} deletions for training, and with more for the test",
+            do=f"{remedy} `split.max_deletions`, or use a store that has such strains",
+        )
+    parts = np.full(len(table), TEST, np.uint8)
+    level = table.num_deletions[few] if by_deletions else np.zeros(int(few.sum()), np.int64)
+    parts[few] = bins.parts_of(fill_levels(shuffled(gene_set_keys(table)[few], seed), level, bins.shares))
+    return parts
+
+
 def pair_disjoint_parts(table: StrainTable, bins: Bins, seed: int, by_deletions: bool) -> Parts:
     """Divide so that no query pair (`query_pair_keys`) is in two parts.
 

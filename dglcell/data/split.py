@@ -15,10 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.config import GENE_SPLITS, METABOLIC, PARTS, UNUSED, SplitConfig, SubsetConfig
+from dglcell.data.config import (
+    GENE_SPLITS,
+    METABOLIC,
+    PARTS,
+    TRAINED_DELETIONS,
+    UNUSED,
+    SplitConfig,
+    SubsetConfig,
+)
 from dglcell.data.partition import (
     Bins,
     Parts,
+    deletions_parts,
     gene_disjoint_parts,
     gene_fold_parts,
     gene_set_keys,
@@ -390,6 +399,9 @@ def divide(config: SplitConfig, table: StrainTable) -> tuple[Parts, dict[str, An
         parameters["test_genes"] = usual if config.test_genes is None else config.test_genes
         bins = Bins.of_training(fractions)
         return held_out_gene_parts(table, bins, seed, parameters["test_genes"], rule, config.by_deletions), parameters
+    if config.kind == "deletions":
+        most = parameters["max_deletions"] = TRAINED_DELETIONS if config.max_deletions is None else config.max_deletions
+        return deletions_parts(table, Bins.of_training(fractions), seed, most, config.by_deletions), parameters
     make = random_parts if config.kind == "random" else pair_disjoint_parts
     return make(table, bins, seed, config.by_deletions), parameters
 

@@ -75,7 +75,7 @@ def models_panel(rows: Sequence[ResultRow], phenotype: str) -> Panel:
     metric, name, _ = SCORES[shown[0].kind if shown else REGRESSION]
     caption = (
         f"{name} of predicted {phenotype} on the test part (bars, n = {n:,}) and the validation part (diamonds). Grey: "
-        "null models, which know no network."
+        "null models, of which only the kernel ridge knows networks."
     )
     if metric == "pearson":
         caption += " Undefined where a model predicts the same for all strains."

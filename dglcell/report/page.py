@@ -130,7 +130,10 @@ def _templates() -> jinja2.Environment:
 # The table of results as a page shows it.
 
 
-NOTE = "* best of its block, by that column. Grey: null models, fitted on the same split; they know no network."
+NOTE = (
+    "* best of its block, by that column. Grey: null models, fitted on the same split; of them only the kernel ridge "
+    "knows networks."
+)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell import __version__
+from dglcell.metrics import beaten, left_out_lines
 from dglcell.plots import ReportData, overview, run_panels, write_panel
 from dglcell.plots.comparison import SCORES, curve_key
 from dglcell.plots.learning import COSINE, NORM, SPREAD, term_keys
@@ -61,7 +62,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "lines": [run.size_line, run.training_line],
         "cards": cards(run),
         "tables": results_tables(run.rows),
-        "table_note": NOTE,
+        "table_note": " ".join([NOTE, *beaten(run.rows), *left_out_lines(run.results.get("left_out", {}))]),
         "sections": sections(run, data, draw),
         "setting": setting(run),
         "split": split_facts(about["split"]),

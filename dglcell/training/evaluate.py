@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import itertools
+import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.baselines import Strains, fit_null_models
+from dglcell.baselines.fit import NULL_MODELS, Problem, fit_null_models, left_out_null_models
+from dglcell.baselines.similarity import gene_similarity
+from dglcell.baselines.strains import Strains
 from dglcell.config import Config
 from dglcell.data.dataset import EpochBatches, StrainDataset
 from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.devices import device_here
+from dglcell.errors import ConfigError
 from dglcell.files import atomic_file, write_json
 from dglcell.kernels.spmm import check_kernel
-from dglcell.metrics import ResultRow, best_threshold, classification_metrics, f1, json_safe, regression_metrics
+from dglcell.metrics import (
+    ResultRow,
+    best_threshold,
+    classification_metrics,
+    f1,
+    json_safe,
+    left_out_lines,
+    regression_metrics,
+)
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -31,13 +45,17 @@ from dglcell.plots.style import sample
 from dglcell.report.run_page import write_report
 from dglcell.run_directory import EpochLog, RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.prepare import Prepared, prepare_run
+from dglcell.training.prepare import Prepared, prepare, prepare_run
+
+log = logging.getLogger("dglcell")
 
 # Predictions of a trained model and of null models on the parts of a split.
 
 
 WRITTEN_STRAINS = 2**16
 """How many are written together."""
+
+STREAMED = "needs all training strains in memory, and `data.streaming` keeps them out"
 
 
 @torch.inference_mode()
@@ -154,24 +172,50 @@ def model_rows(model: str, prepared: Prepared, predictions: Mapping[str, NDArray
     ]
 
 
-def null_rows(prepared: Prepared, parts: Sequence[str]) -> list[ResultRow]:
+@dataclass(frozen=True)
+class NullResults:
+    """What null models are worth.
+
+    Attributes:
+        rows: of the table.
+        left_out: phenotype → null model → why it does not apply.
+    """
+
+    rows: list[ResultRow] = field(default_factory=list)
+    left_out: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+def null_results(prepared: Prepared, parts: Sequence[str]) -> NullResults:
     """Metrics of the null models, fitted on the training part, for every phenotype and part.
 
     Args:
         prepared: what to fit and evaluate them on.
         parts: which parts; the validation part among them.
     """
-    dataset = prepared.dataset
+    dataset, found = prepared.dataset, NullResults()
+    if prepared.streamed is not None:
+        return NullResults(left_out=dict.fromkeys(dataset.phenotypes, dict.fromkeys(NULL_MODELS, STREAMED)))
     everything = Strains(dataset.genes.numpy(), dataset.offsets.numpy(), len(prepared.cell.genes))
     strains = {name: everything.take(numbers.numpy()) for name, numbers in prepared.parts.items()}
-    rows = []
+    genes = np.flatnonzero(np.bincount(everything.genes))
+    similarity = functools.cache(lambda: gene_similarity(prepared.cell, genes))
     for t, (phenotype, kind) in enumerate(zip(dataset.phenotypes, dataset.kinds, strict=True)):
         labels = {name: dataset.labels[numbers, t].numpy() for name, numbers in prepared.parts.items()}
-        nulls = fit_null_models(strains["train"], strains["validation"], labels["train"], labels["validation"])
-        for null in nulls:
-            predicted = {part: null.predict(strains[part]) for part in parts}
-            rows += rows_of(null.name, phenotype, kind, predicted, labels, is_null=True)
-    return rows
+        problem = Problem(
+            strains["train"],
+            strains["validation"],
+            labels["train"],
+            labels["validation"],
+            num_genes=len(genes),
+            similarity=similarity,
+            most_deletions=int(everything.num_deletions.max()),
+        )
+        found.left_out[phenotype] = left_out_null_models(problem)
+        for name, model in fit_null_models(problem).items():
+            log.info("null model of %s: %s", phenotype, model)
+            predicted = {part: model.predict(strains[part]) for part in parts}
+            found.rows.extend(rows_of(name, phenotype, kind, predicted, labels, is_null=True))
+    return found
 
 
 def _column(table: Mapping[str, NDArray[np.float32]], t: int) -> dict[str, NDArray[np.float32]]:
@@ -214,11 +258,13 @@ class Evaluation:
 
     Attributes:
         rows: of the table: model and null models.
+        left_out: phenotype → null model → why it does not apply.
         predictions: part → [n, T] in original units.
         embedding: [n, D] of the test part, or None for a model that has none.
     """
 
     rows: list[ResultRow]
+    left_out: dict[str, dict[str, str]]
     predictions: dict[str, NDArray[np.float32]]
     embedding: NDArray[np.float32] | None
 
@@ -240,7 +286,8 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         "epoch": trained.epoch,
         "epochs": len(EpochLog(directory.metrics, config.trainer.epochs).read()),
         "units": dict(zip(trained.phenotypes, trained.units, strict=True)),
-        "rows": [{**vars(row), "metrics": json_safe(row.metrics)} for row in found.rows],
+        "rows": rows_as_json(found.rows),
+        "left_out": found.left_out,
     }
     write_json(directory.results, results)
     if config.plot:
@@ -279,9 +326,44 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
             batch_size=config.data.evaluation_batch,
         )
     rows = model_rows(config.model.name, prepared, predictions)
-    if config.null_models:
-        rows += null_rows(prepared, EVALUATED)
-    return Evaluation(rows, predictions, embedding)
+    nulls = null_results(prepared, EVALUATED) if config.null_models else NullResults()
+    for line in left_out_lines(nulls.left_out):
+        log.info("%s", line)
+    return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding)
+
+
+def evaluate_null_models(config: Config, output: Path | None = None, command: str = "dglcell baselines") -> NullResults:
+    """Fit the null models of an experiment alone, without its model, and write ``baselines.json``.
+
+    Args:
+        config: validated.
+        output: the file; beside the run directories of the experiment where None.
+        command: recorded in what is written.
+
+    Raises:
+        ConfigError: the training part is streamed.
+        DglcellError: anything else the user can mend.
+    """
+    if config.data.streaming is not None:
+        raise ConfigError(f"no null model can be fitted: each {STREAMED}", do="set `data.streaming: null`")
+    prepared = prepare(config, command=command)
+    found = null_results(prepared, EVALUATED)
+    about = {
+        "command": command,
+        "split": prepared.split.meta,
+        "hashes": {"cell": prepared.cell.sha256, "store": prepared.store.sha256, "split": prepared.split.sha256},
+        "rows": rows_as_json(found.rows),
+        "left_out": found.left_out,
+    }
+    path = output or config.run_directory.parent / "baselines.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, about)
+    return found
+
+
+def rows_as_json(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:
+    """As ``results.json`` has them."""
+    return [{**vars(row), "metrics": json_safe(row.metrics)} for row in rows]
 
 
 def write_relation_weights(path: Path, weights: Sequence[RelationWeights]) -> None:

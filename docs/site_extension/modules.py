@@ -18,9 +18,10 @@ FOLDERS = {
     "training": "Training",
     "plots": "Plots",
     "report": "Report pages",
+    "baselines": "Null models",
     "profiling": "Profiles",
     "cli": "Command line",
-    "": "Configuration, null models, prediction, jobs and the rest",
+    "": "Configuration, prediction, jobs and the rest",
 }
 
 

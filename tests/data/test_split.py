@@ -56,6 +56,12 @@ from tests.data.strain_tables import gene_lists, random_table, table_of, triples
             r"`split.test_genes` is for gene splits\n.*random\n.*gene_split_1 or gene_split_2",
         ),
         (SplitConfig("gene_split_2", test_genes=0), r"`split.test_genes` is too small\n.*0\n.*1 or more"),
+        (
+            SplitConfig("gene_disjoint", max_deletions=2),
+            r"`split.max_deletions` is for a deletions split\n.*gene_disjoint\n.*deletions",
+        ),
+        (SplitConfig("deletions", max_deletions=0), r"`split.max_deletions` is too small\n.*0\n.*1 or more"),
+        (SplitConfig("deletions", folds=5, fold=0), r"a deletions split has no folds"),
         (SplitConfig("file"), r"`split.kind: file` and `split.path` go together\n.*kind file, path None\n"),
         (SplitConfig(path="x.json"), r"`split.kind: file` and `split.path` go together\n.*kind random, path x.json\n"),
         (SplitConfig(unlisted="drop"), r"`split.unlisted` is unknown\n.*drop\n.*refuse or unused"),
@@ -313,6 +319,7 @@ def split() -> Split:
         SplitConfig("gene_disjoint", folds=4, fold=3),
         SplitConfig("gene_split_1"),
         SplitConfig("gene_split_2", test_genes=100),
+        SplitConfig("deletions"),
         SplitConfig(subset=SubsetConfig(200)),
     ],
 )
@@ -560,3 +567,29 @@ def test_gene_splits_hold_out_40_and_400_genes_unless_told() -> None:
         assert found.parameters["test_genes"] == genes
         seen = set(table.genes[np.repeat(found.part <= 1, table.num_deletions)].tolist())
         assert len(set(table.genes.tolist()) - seen) == genes
+
+
+def test_strains_with_more_deletions_are_the_test_part() -> None:
+    table = random_table(6000, 50, (1, 4))
+    found = make_split(SplitConfig("deletions", [0.6, 0.2, 0.2]), table, STORE)
+    assert found.parameters["max_deletions"] == 2
+    np.testing.assert_array_equal(found.part == 2, table.num_deletions > 2)
+    for number in (1, 2):
+        share = (found.part[table.num_deletions == number] == 0).mean()
+        assert share == pytest.approx(0.75, abs=0.01)
+    mixed = make_split(SplitConfig("deletions", [0.6, 0.2, 0.2], by_deletions=False), table, STORE)
+    assert mixed.counts["train"] == pytest.approx(3 * mixed.counts["validation"], rel=0.01)
+    fewer = make_split(SplitConfig("deletions", max_deletions=1), table, STORE)
+    np.testing.assert_array_equal(fewer.part == 2, table.num_deletions > 1)
+
+
+def test_a_deletions_split_without_strains_on_a_side() -> None:
+    table = random_table(200, 50, (2, 3))
+    with pytest.raises(
+        DataError,
+        match=r"leaves no strain for the test part\n.*[0-9] with 2, [0-9]+ with 3 deleted genes\n"
+        r".*at most 3 deletions for training, and with more for the test\n.*lower `split.max_deletions`, or use",
+    ):
+        make_split(SplitConfig("deletions", max_deletions=3), table, STORE)
+    with pytest.raises(DataError, match=r"leaves no strain for the training part\n[\s\S]*raise `split.max_deletions`"):
+        make_split(SplitConfig("deletions", max_deletions=1), table, STORE)

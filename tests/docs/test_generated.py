@@ -41,7 +41,12 @@ def test_keys_have_their_types_defaults_and_meanings() -> None:
     top = configuration.keys(Config)
     assert row(top, "seed")[:3] == ["`seed`", "`int`", "`0`"]
     assert row(top, "cell")[1:3] == ["section", ""]
-    assert row(top, "null_models") == ["`null_models`", "`bool`", "`true`", "fit them on the same split"]
+    assert row(top, "null_models") == [
+        "`null_models`",
+        "`bool`",
+        "`true`",
+        "fit those that apply, on the same split",
+    ]
     hetero = configuration.keys(KINDS["model"]["hetero_cell"])
     assert row(hetero, "hidden") == ["`hidden`", "`int`", "`64`", "H, width of every state"]
     assert row(hetero, "name")[2] == "`hetero_cell`"

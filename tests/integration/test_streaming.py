@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from dglcell.baselines.fit import NULL_MODELS
 from dglcell.config import Config
 from dglcell.data.config import StreamingConfig
 from dglcell.data.datamodule import StrainDataModule
@@ -21,7 +23,9 @@ from dglcell.errors import CheckpointError, ConfigError
 from dglcell.run_directory import RunDirectory
 from dglcell.training import fit as fit_module
 from dglcell.training.checkpoint import read_checkpoint
+from dglcell.training.evaluate import evaluate_null_models
 from dglcell.training.prepare import Prepared
+from dglcell.training.run import train
 from tests.integration.processes import start
 from tests.integration.test_preemption import stop_at_step
 from tests.integration.test_resume import assert_same_end
@@ -97,14 +101,24 @@ def test_two_processes_learn_what_one_does(small: Tiny, tmp_path: Path) -> None:
 
 
 def test_what_needs_all_strains_is_refused(small: Tiny, tmp_path: Path) -> None:
-    for options, message in (
-        (("null_models=true",), "null models are fitted to all training strains"),
-        (("data.normalise=robust", "null_models=false"), "needs all training labels in memory"),
-        (("split.kind=stratified", "null_models=false"), "needs all strains in memory"),
-        (("split.subset={size: 300}", "null_models=false"), "`split.subset` needs all strains in memory"),
+    for option, message in (
+        ("data.normalise=robust", "needs all training labels in memory"),
+        ("split.kind=stratified", "needs all strains in memory"),
+        ("split.subset={size: 300}", "`split.subset` needs all strains in memory"),
     ):
         with pytest.raises(ConfigError, match=message):
-            small.config(tmp_path, "split.subset=null", *STREAMED, *options)
+            small.config(tmp_path, "split.subset=null", *STREAMED, option)
+
+
+def test_null_models_are_left_out_with_the_reason(small: Tiny, tmp_path: Path) -> None:
+    config = small.config(tmp_path, *SETTINGS, *STREAMED, "trainer.epochs=1", "plot=false")
+    result = train(config)
+    assert {row.model for row in result.rows} == {"hetero_cell"}
+    left_out = json.loads(result.directory.results.read_text())["left_out"]["fitness"]
+    assert set(left_out) == set(NULL_MODELS)
+    assert set(left_out.values()) == {"needs all training strains in memory, and `data.streaming` keeps them out"}
+    with pytest.raises(ConfigError, match=r"no null model can be fitted: each needs[\s\S]*set `data.streaming: null`"):
+        evaluate_null_models(config)
 
 
 def test_another_store_is_refused_where_a_run_is_continued(small: Tiny, tmp_path: Path) -> None:

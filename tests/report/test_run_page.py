@@ -158,6 +158,18 @@ def test_several_phenotypes_have_a_section_each(run: RunDirectory) -> None:
     assert titles[:4] == ["fitness: test part", "tau: test part", "fitness: validation part", "tau: validation part"]
 
 
+def test_the_note_below_the_table_names_better_and_missing_null_models(run: RunDirectory) -> None:
+    results = json.loads(run.results.read_text())
+    results["left_out"] = {"fitness": {"kernel ridge": "would need more memory"}}
+    for row in results["rows"]:
+        row["metrics"]["pearson"] = 0.5 + 0.1 * row["is_null"]
+    run.results.write_text(json.dumps(results))
+    data = read_run(run.path)
+    note = page_content(data, data.report_data(keep_map=False), lambda panel: b"")["table_note"]
+    assert "predicts fitness better than hetero_cell does: Pearson 0.600 against 0.500." in note
+    assert note.endswith("'kernel ridge' is left out for fitness, because it would need more memory.")
+
+
 def test_a_model_without_embedding_and_a_run_without_null_models_have_a_page(run: RunDirectory) -> None:
     run.embedding.unlink()
     results = json.loads(run.results.read_text())

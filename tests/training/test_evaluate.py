@@ -10,17 +10,21 @@ import numpy as np
 import pytest
 import torch
 
-from dglcell.baselines import AdditiveRidge, Strains
+from dglcell.baselines.fit import MEAN_OF_TWO, NULL_MODELS
+from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.strains import Strains
 from dglcell.metrics import regression_metrics
 from dglcell.report.run_files import read_run
 from dglcell.run_directory import RunDirectory
 from dglcell.training import evaluate
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.evaluate import (
-    null_rows,
+    evaluate_null_models,
+    null_results,
     predict_and_embed,
     predict_strains,
     report,
+    rows_as_json,
     write_embedding,
     write_predictions,
 )
@@ -59,7 +63,7 @@ def test_predictions_are_in_the_order_asked_for_whatever_the_batch(trained: Trai
 
 
 def test_null_models_see_the_training_part_and_nothing_else(prepared: Prepared) -> None:
-    rows = {(row.model, row.part): row for row in null_rows(prepared, ("validation", "test"))}
+    rows = {(row.model, row.part): row for row in null_results(prepared, ("validation", "test")).rows}
     assert all(row.is_null for row in rows.values())
     dataset, parts = prepared.dataset, prepared.parts
     mean = float(dataset.labels[parts["train"]].double().mean())
@@ -75,6 +79,20 @@ def test_null_models_see_the_training_part_and_nothing_else(prepared: Prepared) 
         candidates.append(metrics)
     chosen = min(candidates, key=lambda metrics: metrics["validation"]["mse"])
     assert rows["additive ridge", "test"].metrics == pytest.approx(chosen["test"])
+    assert {model for model, _ in rows} == {*NULL_MODELS, MEAN_OF_TWO} - {"low-rank profiles"}
+
+
+def test_null_models_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: Tiny, tmp_path: Path) -> None:
+    prepared = prepare_run(load_trained(tiny_run).config, tiny_run, "tests", continued=True)
+    found = evaluate_null_models(tiny.config(tmp_path / "runs"), command="dglcell baselines tiny.yaml")
+    assert found == null_results(prepared, ("validation", "test"))
+    written = json.loads((tmp_path / "runs/tiny/baselines.json").read_text())
+    assert written["rows"] == rows_as_json(found.rows)
+    assert written["command"] == "dglcell baselines tiny.yaml"
+    assert written["hashes"]["split"] == prepared.split.sha256
+    reason = "needs strains with exactly two deletions (found 1, 2)"
+    assert written["left_out"] == {"fitness": {"low-rank profiles": reason}}
+    assert list((tmp_path / "runs/tiny").iterdir()) == [tmp_path / "runs/tiny/baselines.json"]
 
 
 def test_predictions_are_written_in_blocks_without_a_seam(

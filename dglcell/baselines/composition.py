@@ -1,0 +1,151 @@
+"""Null models of fitness-like phenotypes: effects multiply, or the worst subset decides."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.baselines.strains import Strains, labelled
+
+MOST_NEGATIVE = 0.01
+"""Share of the labels that noise may take below zero."""
+
+
+def not_fitness_like(y: NDArray[np.floating]) -> str | None:
+    """Why labels cannot be those of a fitness; None if hardly any is negative and their median is positive."""
+    measured = y[~np.isnan(y)]
+    if (measured < 0).mean() > MOST_NEGATIVE or np.median(measured) <= 0:
+        return "is for fitness-like phenotypes, whose labels are not negative and mostly positive"
+    return None
+
+
+def wild_type(strains: Strains, labels: NDArray[np.float64]) -> float:
+    """The label of the wild type where it is measured, else the median of the strains with the fewest deletions."""
+    return float(np.median(labels[strains.num_deletions == strains.num_deletions.min()]) or np.median(labels))
+
+
+# Null model: every deletion scales the phenotype by a factor of its own.
+
+
+ROUNDS = 100
+STEP = 1e-4
+
+
+@dataclass
+class Multiplicative:
+    """y = wild type · product of the effects of the deleted genes, as a genetic interaction is defined against.
+
+    A gene's effect is the label of its single deletion, relative to the wild type, where that is measured. Effects of
+    other genes are estimated by least squares from the strains that delete them, gene by gene with the others held.
+
+    Attributes:
+        alpha: penalty; an effect is shrunk towards 1 as if it had been measured ``alpha`` more times without any.
+    """
+
+    alpha: float = 1.0
+    wild_type: float = field(default=1.0, init=False)
+    effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+
+    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
+        """Learn from the labelled strains; missing labels (NaN) are ignored."""
+        strains, labels = labelled(strains, y)
+        self.wild_type = wild_type(strains, labels)
+        relative, size = labels / self.wild_type, strains.num_genes
+        single = np.flatnonzero(strains.num_deletions == 1)
+        genes = strains.genes[strains.offsets[single]]
+        count = np.bincount(genes, minlength=size)
+        self.effects = np.where(count, np.bincount(genes, relative[single], minlength=size) / np.maximum(count, 1), 1.0)
+        estimated = (count == 0) & (np.bincount(strains.genes, minlength=size) > 0)
+        if estimated.any():
+            self._estimate(strains, relative, estimated)
+        return self
+
+    def _estimate(self, strains: Strains, relative: NDArray[np.float64], estimated: NDArray[np.bool_]) -> None:
+        owner = np.repeat(np.arange(len(strains)), strains.num_deletions)
+        size = strains.num_genes
+        # All genes move together, each by a share: else those of one strain would all make up for its whole error.
+        share = 1 / max(2.0, float(strains.num_deletions.mean()))
+        for _ in range(ROUNDS):
+            others = self._others(strains, owner)
+            right = np.bincount(strains.genes, relative[owner] * others, minlength=size) + self.alpha
+            best = right / (np.bincount(strains.genes, others**2, minlength=size) + self.alpha)
+            step = np.where(estimated, share * (np.maximum(best, 0) - self.effects), 0.0)
+            self.effects = self.effects + step
+            if np.abs(step).max() < STEP:
+                break
+
+    def _others(self, strains: Strains, owner: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[P] for each deleted gene of each strain the product of the effects of the strain's other genes."""
+        zero = self.effects == 0
+        logs = np.log(np.where(zero, 1.0, self.effects))
+        lost = (strains.design @ zero)[owner] - zero[strains.genes]
+        return np.where(lost > 0, 0.0, np.exp((strains.design @ logs)[owner] - logs[strains.genes]))
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels."""
+        zero = self.effects == 0
+        logs = np.log(np.where(zero, 1.0, self.effects))
+        return self.wild_type * np.where(strains.design @ zero > 0, 0.0, np.exp(strains.design @ logs))
+
+
+# Null model: a strain is as fit as the least fit of its measured subsets.
+
+
+LARGEST_SUBSET = 3
+
+
+@dataclass
+class SmallestSubset:
+    """y = the smallest label of the measured subsets of a strain's deletions, of up to three genes each.
+
+    A subset is a training strain that deletes some of the strain's genes, and not all of them. A strain without any has
+    the mean of the training strains with as many deletions, or of all where there is none.
+    """
+
+    mean: float = field(default=0.0, init=False)
+    mean_of: dict[int, float] = field(default_factory=dict, init=False, repr=False)
+    keys: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64), init=False, repr=False)
+    labels: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+
+    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
+        """Learn from the labelled strains; missing labels (NaN) are ignored, replicates averaged."""
+        strains, labels = labelled(strains, y)
+        self.mean = float(labels.mean())
+        numbers = np.unique(strains.num_deletions).tolist()
+        self.mean_of = {number: float(labels[strains.num_deletions == number].mean()) for number in numbers}
+        small = np.flatnonzero((strains.num_deletions > 0) & (strains.num_deletions <= LARGEST_SUBSET))
+        keys = np.empty(len(strains), np.uint64)
+        for rows, genes in strains.by_number():
+            keys[rows] = _keys(genes, strains.num_genes)
+        self.keys, inverse = np.unique(keys[small], return_inverse=True)
+        self.labels = np.bincount(inverse, labels[small], minlength=len(self.keys)) / np.bincount(inverse)
+        return self
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels."""
+        prediction = np.empty(len(strains))
+        for rows, genes in strains.by_number():
+            number = genes.shape[1]
+            smallest = np.full(len(rows), np.inf)
+            for size in range(1, min(number - 1, LARGEST_SUBSET) + 1):
+                for chosen in itertools.combinations(range(number), size):
+                    smallest = np.minimum(smallest, self._measured(_keys(genes[:, chosen], strains.num_genes)))
+            prediction[rows] = np.where(np.isfinite(smallest), smallest, self.mean_of.get(number, self.mean))
+        return prediction
+
+    def _measured(self, keys: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """The label of each gene set; infinite where it is not measured."""
+        if len(self.keys) == 0:
+            return np.full(len(keys), np.inf)
+        position = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
+        return np.where(self.keys[position] == keys, self.labels[position], np.inf)
+
+
+def _keys(genes: NDArray[np.integer], num_genes: int) -> NDArray[np.uint64]:
+    """[n] a number for each row's gene set: a sum of 64 random bits for each gene."""
+    bits = np.random.default_rng(0).integers(2**64, size=num_genes, dtype=np.uint64)
+    return bits[genes].sum(axis=1, dtype=np.uint64)

@@ -1,0 +1,167 @@
+"""The null models that apply to a split, each fitted to the training part and chosen on the validation part."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.baselines.composition import Multiplicative, SmallestSubset, not_fitness_like
+from dglcell.baselines.kernel_ridge import fit_kernel_ridge, why_not
+from dglcell.baselines.low_rank import LowRankProfiles
+from dglcell.baselines.similarity import GeneSimilarity
+from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, TrainingMean
+from dglcell.baselines.strains import Strains, labelled
+
+log = logging.getLogger("dglcell")
+
+ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+PSEUDO_COUNTS = (0.5, 2.0, 8.0, 32.0)
+SHRINKAGES = (0.7, 1.0, 1.4, 2.0, 3.0)
+PROFILES = (0.0, 1.0)
+PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+
+MEAN_OF_TWO = "mean of the best two"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One phenotype of the strains of a split.
+
+    Attributes:
+        train: training strains.
+        validation: validation strains.
+        y_train: [S] labels, NaN where missing.
+        y_validation: likewise for the validation strains.
+        num_genes: how many genes any strain deletes.
+        similarity: gives that of these genes; called if it is needed.
+        most_deletions: of any strain that is to be predicted.
+    """
+
+    train: Strains
+    validation: Strains
+    y_train: NDArray[np.floating]
+    y_validation: NDArray[np.floating]
+    num_genes: int
+    similarity: Callable[[], GeneSimilarity]
+    most_deletions: int
+
+    def error(self, model: NullModel) -> float:
+        """Mean squared error on the validation part; NaN where nothing is measured there."""
+        measured = ~np.isnan(self.y_validation)
+        if not measured.any():
+            return float("nan")
+        return float(np.square(model.predict(self.validation) - self.y_validation)[measured].mean())
+
+
+class NullModel(Protocol):
+    """A predictor of one phenotype from the deleted genes."""
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Null models of one form.
+
+    Attributes:
+        fitted: yields them, fitted to the training part, with different hyperparameters.
+        why_not: why they do not apply; None if they do.
+    """
+
+    fitted: Callable[[Problem], Iterator[NullModel]]
+    why_not: Callable[[Problem], str | None] = lambda problem: None
+
+
+def _kernel_ridges(problem: Problem) -> Iterator[NullModel]:
+    for profiles in PROFILES:
+        yield from fit_kernel_ridge(problem.train, problem.y_train, problem.similarity(), profiles, PENALTIES)
+
+
+def _no_subset(problem: Problem) -> str | None:
+    fewest = problem.train.num_deletions[problem.train.num_deletions > 0]
+    if len(fewest) and fewest.min() < problem.most_deletions:
+        return not_fitness_like(problem.y_train)
+    return f"needs measured subsets, and no training strain has fewer than {problem.most_deletions} deletions"
+
+
+NULL_MODELS = {
+    "training mean": Family(lambda problem: iter([TrainingMean().fit(problem.train, problem.y_train)])),
+    "additive ridge": Family(
+        lambda problem: (AdditiveRidge(alpha).fit(problem.train, problem.y_train) for alpha in ALPHAS)
+    ),
+    "query-pair mean": Family(
+        lambda problem: (QueryPairMean(count).fit(problem.train, problem.y_train) for count in PSEUDO_COUNTS)
+    ),
+    "multiplicative": Family(
+        lambda problem: (Multiplicative(alpha).fit(problem.train, problem.y_train) for alpha in (0.1, 1.0, 10.0)),
+        lambda problem: not_fitness_like(problem.y_train),
+    ),
+    "smallest subset": Family(lambda problem: iter([SmallestSubset().fit(problem.train, problem.y_train)]), _no_subset),
+    "low-rank profiles": Family(
+        lambda problem: (LowRankProfiles(value).fit(problem.train, problem.y_train) for value in SHRINKAGES),
+        lambda problem: LowRankProfiles.why_not(problem.train),
+    ),
+    "kernel ridge": Family(_kernel_ridges, lambda problem: why_not(problem.train, problem.num_genes, len(PROFILES))),
+}
+"""Name → the family of which the validation part chooses one."""
+
+
+@dataclass(frozen=True)
+class MeanOfTwo:
+    """The mean of two null models' predictions.
+
+    Attributes:
+        names: keys of ``NULL_MODELS``.
+        models: fitted.
+    """
+
+    names: tuple[str, str]
+    models: tuple[NullModel, NullModel] = field(repr=False)
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels."""
+        return (self.models[0].predict(strains) + self.models[1].predict(strains)) / 2
+
+
+def left_out_null_models(problem: Problem) -> dict[str, str]:
+    """The null models that do not apply to a split: name → reason."""
+    reasons = {name: family.why_not(problem) for name, family in NULL_MODELS.items()}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def fit_null_models(problem: Problem) -> dict[str, NullModel]:
+    """Fit every null model that applies to the training part; choose hyperparameters on the validation part.
+
+    Where no validation strain has a label, the middle one of the hyperparameters is taken, and the mean of the best two
+    is left out.
+
+    Returns:
+        name → the model with the least mean squared error on the validation part.
+
+    Raises:
+        DataError: no training strain has a label.
+    """
+    labelled(problem.train, problem.y_train)
+    skip = left_out_null_models(problem)
+    errors, models = {}, {}
+    for name, family in NULL_MODELS.items():
+        if name not in skip:
+            log.debug("fitting null model '%s'", name)
+            errors[name], models[name] = _best(family, problem)
+    if not np.isnan(list(errors.values())).any():
+        first, second = sorted(errors, key=errors.__getitem__)[:2]
+        models[MEAN_OF_TWO] = MeanOfTwo((first, second), (models[first], models[second]))
+    return models
+
+
+def _best(family: Family, problem: Problem) -> tuple[float, NullModel]:
+    """The least validation error, and its model."""
+    found = [(problem.error(model), model) for model in family.fitted(problem)]
+    errors = [error for error, _ in found]
+    return found[len(found) // 2 if np.isnan(errors).any() else int(np.argmin(errors))]

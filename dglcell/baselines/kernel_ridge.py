@@ -1,0 +1,241 @@
+"""Null model for strains of two or more deletions: ridge regression with a kernel between pairs of genes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+from scipy import sparse
+
+from dglcell.baselines.similarity import GeneSimilarity
+from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.strains import Strains, labelled
+
+OWN = 0.1
+"""Share of a gene's variance that it has in common with no other gene."""
+ADDITIVE = 0.03
+"""Variance of the effect of one gene, relative to that of the effect of a pair."""
+PSEUDO_PAIRS = 20
+"""Pairs of average spread that are added to those of each gene when its scale is estimated."""
+PROFILE_ALPHA = 10.0
+"""Penalty of the additive effects that are taken off before genes' profiles are compared."""
+
+MOST_STEPS = 60
+RESIDUAL = 1e-3
+MOST_BYTES = 2**30
+MOST_OPERATIONS = 2e12
+"""Floating-point operations of a fit: a minute or two on one core."""
+
+
+# Pairs of genes, as entries of a matrix with few rows.
+
+
+@dataclass(frozen=True)
+class PairMatrix:
+    """The pairs of genes of some strains, as entries of an [R, G] matrix.
+
+    The gene with more partners gives the row, so that where a few queries are crossed with an array R is the number of
+    the queries.
+
+    Attributes:
+        owner: [P] the strain of each pair.
+        row: [P] its row, below R.
+        column: [P] its column, below G.
+        rows: [R] which of the G genes the rows are.
+        design: [S, G] 1 where the strain deletes the gene.
+    """
+
+    owner: NDArray[np.int64]
+    row: NDArray[np.int64]
+    column: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    design: sparse.csr_array
+
+    @classmethod
+    def of(cls, strains: Strains, genes: NDArray[np.int64]) -> PairMatrix:
+        """The pairs of ``strains``; their genes are among ``genes``, [G], ascending."""
+        owner, first, second = strains.pairs()
+        first, second = np.searchsorted(genes, first), np.searchsorted(genes, second)
+        partners = np.bincount(np.concatenate([first, second]), minlength=len(genes))
+        rank = np.argsort(np.argsort(partners, kind="stable"))
+        swap = rank[first] < rank[second]
+        rows, row = np.unique(np.where(swap, second, first), return_inverse=True)
+        return cls(owner, row, np.where(swap, first, second), rows, sparse.csr_array(strains.design)[:, genes])
+
+    def __len__(self) -> int:
+        return self.design.shape[0]
+
+    def matrix(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
+        """[R, G] the sum of the ``values``, [S], of the strains that have a pair."""
+        shape = (len(self.rows), self.design.shape[1])
+        places = self.row * shape[1] + self.column
+        return np.bincount(places, values[self.owner], shape[0] * shape[1]).astype(np.float32).reshape(shape)
+
+
+@dataclass(frozen=True)
+class PairKernel:
+    """Covariance of strains: each pair of deleted genes has an effect, and each gene has one.
+
+    With a kernel K between genes, the effects of the pairs ab and cd covary by (K_ac K_bd + K_ad K_bc) / 2, those of
+    the genes a and c by ``ADDITIVE`` · K_ac. What a strain shows is the sum over its pairs and genes. The covariance of
+    all strains is never formed: K is multiplied with a matrix of pairs from both sides.
+
+    Attributes:
+        genes: [G] indices.
+        matrix: [G, G] K in float32.
+        train: the training strains.
+    """
+
+    genes: NDArray[np.int64]
+    matrix: NDArray[np.float32]
+    train: PairMatrix
+
+    def times(self, values: NDArray[np.float64], to: PairMatrix) -> NDArray[np.float64]:
+        """[S] the covariance of the strains ``to`` with the training strains, times ``values`` of these."""
+        half = self.train.matrix(values) @ self.matrix
+        # The matrix of pairs is symmetric; of each pair one of its two entries stands in `half`.
+        effects = self.matrix[np.ix_(to.rows, self.train.rows)] @ half
+        effects += half[:, to.rows].T @ self.matrix[self.train.rows]
+        of_pairs = np.bincount(to.owner, effects[to.row, to.column], minlength=len(to)) / 2
+        return of_pairs + ADDITIVE * (to.design @ (self.matrix @ (self.train.design.T @ values)))
+
+
+# The regression: one sequence of products with the covariance serves all penalties.
+
+
+@dataclass(frozen=True)
+class KernelRidge:
+    """y = mean + what the training strains say by their covariance; the mean of a Gaussian process.
+
+    Attributes:
+        profiles: weight of the similarity of genes' own profiles in the training part, beside that of networks.
+        penalty: variance of the noise.
+        kernel: between strains.
+        coefficients: [S] of the training strains.
+        mean: of the training labels.
+    """
+
+    profiles: float
+    penalty: float
+    kernel: PairKernel = field(repr=False)
+    coefficients: NDArray[np.float64] = field(repr=False)
+    mean: float = field(repr=False)
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels; the strains' genes are those of the similarity."""
+        return self.mean + self.kernel.times(self.coefficients, PairMatrix.of(strains, self.kernel.genes))
+
+
+def why_not(strains: Strains, num_genes: int, fits: int) -> str | None:
+    """Why kernel ridge is not fitted to these strains; None if it is.
+
+    Args:
+        strains: of the training part.
+        num_genes: G.
+        fits: how often.
+    """
+    most = int(strains.num_deletions.max())
+    if most < 2:
+        return f"needs strains with two or more deletions (found {most} at most)"
+    pairs = strains.num_deletions * (strains.num_deletions - 1) // 2
+    held = max(8 * MOST_STEPS * len(strains), 64 * int(pairs.sum()), 20 * num_genes**2)
+    if held > MOST_BYTES:
+        return f"would need {held / 2**30:.1f} GiB of memory, and is limited to {MOST_BYTES / 2**30:.0f}"
+    rows = len(PairMatrix.of(strains, np.arange(strains.num_genes)).rows)
+    operations = fits * MOST_STEPS * (2.0 * rows * num_genes**2 + 4.0 * rows**2 * num_genes)
+    if operations > MOST_OPERATIONS:
+        return f"would need {operations:.0e} operations, and is limited to {MOST_OPERATIONS:.0e}"
+    return None
+
+
+def fit_kernel_ridge(
+    strains: Strains,
+    y: NDArray[np.floating],
+    similarity: GeneSimilarity,
+    profiles: float,
+    penalties: Sequence[float],
+) -> list[KernelRidge]:
+    """One model for each penalty; missing labels (NaN) are ignored.
+
+    The system is solved in the Krylov space of the covariance and the labels (Lanczos 1950), which is that of conjugate
+    gradients and the same for every penalty. It is extended until the residual of the smallest penalty is a thousandth
+    of the labels, or it has sixty dimensions.
+    """
+    strains, labels = labelled(strains, y)
+    train = PairMatrix.of(strains, similarity.genes)
+    residual = labels - AdditiveRidge(PROFILE_ALPHA).fit(strains, labels).predict(strains)
+    kernel = PairKernel(similarity.genes, _gene_kernel(similarity, train, residual, labels, profiles), train)
+    mean = float(labels.mean())
+    basis, tridiagonal, size = _lanczos(kernel, labels - mean, min(penalties))
+    models = []
+    for penalty in penalties:
+        right = size * np.eye(len(tridiagonal))[0]
+        inner = np.linalg.solve(tridiagonal + penalty * np.eye(len(tridiagonal)), right)
+        models.append(KernelRidge(profiles, penalty, kernel, basis.T @ inner, mean))
+    return models
+
+
+def _gene_kernel(
+    similarity: GeneSimilarity,
+    train: PairMatrix,
+    residual: NDArray[np.float64],
+    labels: NDArray[np.float64],
+    profiles: float,
+) -> NDArray[np.float32]:
+    """[G, G] K: similarity in networks and of profiles, what is a gene's own, and how far its pairs spread."""
+    kernel = similarity.matrix.copy()
+    if profiles:
+        profile = train.matrix(residual)
+        whole = np.zeros(kernel.shape, np.float32)
+        whole[train.rows] = profile
+        whole[:, train.rows] += profile.T
+        whole /= np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+        kernel += profiles * (whole @ whole.T)
+        kernel /= 1 + profiles
+    mixed = (1 - OWN) * kernel + OWN * np.eye(len(kernel))
+    scale = _scales(train, np.square(labels - labels.mean()))
+    return (mixed * scale[:, None] * scale).astype(np.float32)
+
+
+def _scales(train: PairMatrix, squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[G] spread of the labels of each gene's pairs, relative to that of all pairs."""
+    genes = np.concatenate([train.rows[train.row], train.column])
+    both = np.tile(squares[train.owner], 2)
+    size, usual = train.design.shape[1], float(both.mean()) if len(both) else 0.0
+    if usual == 0:
+        return np.ones(size)
+    total = np.bincount(genes, both, minlength=size) + PSEUDO_PAIRS * usual
+    return np.sqrt(total / (np.bincount(genes, minlength=size) + PSEUDO_PAIRS) / usual)
+
+
+def _lanczos(
+    kernel: PairKernel, right: NDArray[np.float64], penalty: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Orthonormal basis [m, S] of the Krylov space, the tridiagonal [m, m] matrix in it, and the size of ``right``."""
+    size = float(np.linalg.norm(right))
+    if size == 0:
+        return np.zeros((1, len(right))), np.zeros((1, 1)), size
+    basis = np.empty((MOST_STEPS, len(right)))
+    diagonal: list[float] = []
+    beside: list[float] = []
+    basis[0] = right / size
+    console = Console(stderr=True)
+    for step in track(
+        range(MOST_STEPS), "kernel ridge", console=console, transient=True, disable=not console.is_terminal
+    ):
+        rest = kernel.times(basis[step], kernel.train)
+        diagonal.append(float(basis[step] @ rest))
+        for _ in range(2):
+            rest -= basis[: step + 1].T @ (basis[: step + 1] @ rest)
+        length = float(np.linalg.norm(rest))
+        tridiagonal = np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1)
+        last = np.linalg.solve(tridiagonal + penalty * np.eye(step + 1), np.eye(step + 1)[0])[-1]
+        if length * abs(last) <= RESIDUAL or step + 1 == MOST_STEPS:
+            break
+        beside.append(length)
+        basis[step + 1] = rest / length
+    return basis[: step + 1], tridiagonal, size

@@ -1,0 +1,137 @@
+"""Null model for pairs: genes have interaction profiles of low rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.strains import Strains, labelled
+from dglcell.errors import ConfigError, DataError
+
+OVERSAMPLING = 10
+CHANGE = 3e-3
+CHUNK = 1 << 18
+
+
+@dataclass
+class LowRankProfiles:
+    """y_ab = additive ridge + Z_ab, with Z a symmetric gene × gene matrix of low rank.
+
+    Z is found by soft-impute: unmeasured entries are filled from the current Z, and the eigenvalues of the
+    filled matrix are shrunk towards zero by a threshold (Mazumder, Hastie and Tibshirani 2010, JMLR 11:2287).
+    The filled matrix is sparse plus low rank and never formed; its leading eigenvectors are carried from one
+    round to the next by subspace iteration, as in softImpute-ALS (Hastie et al. 2015, JMLR 16:3367).
+
+    Attributes:
+        shrinkage: the eigenvalue threshold in units of sd·√m, with sd the standard deviation of what additive
+            ridge leaves and m the mean number of measured partners of a gene. Pure noise has no eigenvalue
+            above about 2.
+        rank: most eigenvalues kept.
+        alpha: penalty of the additive part.
+        max_rounds: most rounds of imputation.
+    """
+
+    shrinkage: float = 1.0
+    rank: int = 40
+    alpha: float = 10.0
+    max_rounds: int = 100
+    additive: AdditiveRidge = field(init=False, repr=False)
+    vectors: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)), init=False, repr=False)
+    values: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.rank < 1 or not self.shrinkage >= 0:
+            raise ConfigError(
+                "low-rank profiles: `rank` must be positive and `shrinkage` not negative",
+                got=f"rank {self.rank}, shrinkage {self.shrinkage}",
+            )
+        self.additive = AdditiveRidge(self.alpha)
+
+    @staticmethod
+    def why_not(strains: Strains) -> str | None:
+        """Why the model cannot be fitted to these strains; None if it can."""
+        if (strains.num_deletions == 2).all():
+            return None
+        found = ", ".join(str(n) for n in np.unique(strains.num_deletions))
+        return f"needs strains with exactly two deletions (found {found})"
+
+    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
+        """Learn from the labelled strains; missing labels (NaN) are ignored, replicates averaged.
+
+        Raises:
+            DataError: a strain has not exactly two deletions.
+        """
+        reason = self.why_not(strains)
+        if reason:
+            raise DataError(f"low-rank profiles: {reason}")
+        strains, labels = labelled(strains, y)
+        residual = labels - self.additive.fit(strains, labels).predict(strains)
+        low, high = strains.first_two(np.arange(len(strains)))
+        keys, inverse = np.unique(low * strains.num_genes + high, return_inverse=True)
+        residual = np.bincount(inverse, weights=residual) / np.bincount(inverse)
+        self._impute(keys // strains.num_genes, keys % strains.num_genes, residual, strains.num_genes)
+        return self
+
+    def _impute(
+        self, low: NDArray[np.int64], high: NDArray[np.int64], residual: NDArray[np.float64], num_genes: int
+    ) -> None:
+        measured_genes = len(np.unique(np.concatenate([low, high])))
+        partners = 2 * len(residual) / measured_genes
+        threshold = self.shrinkage * float(residual.std()) * np.sqrt(partners)
+        width = min(self.rank + OVERSAMPLING, num_genes)
+        basis = np.linalg.qr(np.random.default_rng(0).standard_normal((num_genes, width)))[0]
+        self.vectors, self.values = basis, np.zeros(width)
+        for _ in range(self.max_rounds):
+            unexplained = _symmetric(low, high, residual - self._profile_part(low, high), num_genes)
+            basis = np.linalg.qr(self._filled(unexplained, basis))[0]
+            eigenvalues, rotation = np.linalg.eigh(basis.T @ self._filled(unexplained, basis))
+            # The whole basis is carried on; only the kept eigenvalues belong to the model.
+            order = np.argsort(-np.abs(eigenvalues))
+            basis = basis @ rotation[:, order]
+            kept = eigenvalues[order][: self.rank]
+            shrunk = np.zeros(width)
+            shrunk[: len(kept)] = np.sign(kept) * np.maximum(np.abs(kept) - threshold, 0)
+            change = np.linalg.norm(self._times_old(basis, shrunk))
+            self.vectors, self.values = basis, shrunk
+            if change <= CHANGE * max(np.linalg.norm(shrunk), np.finfo(float).tiny):
+                break
+
+    def _filled(self, unexplained: sparse.csr_matrix, basis: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The filled matrix times ``basis``: what Z leaves of the measured entries, plus Z."""
+        return unexplained @ basis + self.vectors @ (self.values[:, None] * (self.vectors.T @ basis))
+
+    def _times_old(self, vectors: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A small matrix with the Frobenius norm of the new Z minus the old one, in the new basis."""
+        overlap = vectors.T @ self.vectors
+        return np.diag(values) - (overlap * self.values) @ overlap.T
+
+    def _profile_part(self, low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Z at the pairs (low, high)."""
+        kept = self.values != 0
+        vectors = self.vectors[:, kept]
+        scaled = vectors * self.values[kept]
+        result = np.empty(len(low))
+        for start in range(0, len(low), CHUNK):
+            part = slice(start, start + CHUNK)
+            result[part] = np.einsum("pk,pk->p", scaled[low[part]], vectors[high[part]])
+        return result
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels; for strains that are not pairs the additive part."""
+        prediction = self.additive.predict(strains)
+        pairs = np.flatnonzero(strains.num_deletions == 2)
+        prediction[pairs] += self._profile_part(*strains.first_two(pairs))
+        return prediction
+
+
+def _symmetric(
+    low: NDArray[np.int64], high: NDArray[np.int64], values: NDArray[np.float64], size: int
+) -> sparse.csr_matrix:
+    """[size, size] symmetric matrix with ``values`` at (low, high) and (high, low)."""
+    rows, columns = np.concatenate([low, high]), np.concatenate([high, low])
+    return sparse.csr_matrix((np.concatenate([values, values]), (rows, columns)), shape=(size, size))

@@ -1,0 +1,106 @@
+"""How alike genes are in the networks of a cell graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.derived import SIMILAR
+from dglcell.graph.schema import CATALYSES, GENE, gene_relation
+
+STEPS = 3
+RESTART = 0.2
+MOST_EXACT = 2048
+"""Genes up to which profiles are compared in all their entries."""
+AXES = 512
+
+
+@dataclass(frozen=True)
+class GeneSimilarity:
+    """A kernel between the genes that strains delete.
+
+    Attributes:
+        genes: [G] gene indices of the cell graph, ascending.
+        matrix: [G, G] float32, positive semidefinite; at most 1, and 0 for a gene that no network knows.
+    """
+
+    genes: NDArray[np.int64]
+    matrix: NDArray[np.float32]
+
+
+def gene_similarity(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilarity:
+    """Sum over the networks of squared cosines of random-walk profiles.
+
+    The profile of a gene in one network is where a walk of one to three steps from it ends, each further step being
+    taken with probability 0.8. Genes of a metabolic model are linked where they catalyse the same reaction. `similar`,
+    which follows from the other relations, is no network of its own. The cosines of more than 2,048 genes are
+    estimated, the same way every time, which takes a tenth of the time.
+
+    Args:
+        cell: whose relations are read; weights of edges are not used.
+        genes: gene indices.
+    """
+    rows = np.unique(genes).astype(np.int64)
+    total = np.zeros((len(rows), len(rows)), np.float32)
+    for network in _networks(cell):
+        cosine = _cosines(network, rows)
+        total += np.square(cosine, out=cosine)
+    # A gene that several networks know stays at 1; one that is known to none stays at 0.
+    scale = np.sqrt(np.maximum(total.diagonal(), 1))
+    return GeneSimilarity(rows, (total / scale[:, None] / scale).astype(np.float32))
+
+
+def _networks(cell: CellGraph) -> list[sparse.csr_array]:
+    """Symmetric [N, N] adjacency, without self-loops, of every network between genes."""
+    size = len(cell.genes)
+    between = [r for r in cell.relations if r[0] == r[2] == GENE and r != gene_relation(SIMILAR)]
+    ends = [(cell.edges(relation).src, cell.edges(relation).dst) for relation in between]
+    found = [sparse.csr_array((np.ones(len(src), np.float32), (src, dst)), shape=(size, size)) for src, dst in ends]
+    if CATALYSES in cell.relations:
+        edges = cell.edges(CATALYSES)
+        shape = (size, cell.num_nodes[CATALYSES[2]])
+        catalyses = sparse.csr_array((np.ones(len(edges), np.float32), (edges.src, edges.dst)), shape=shape)
+        found.append(catalyses @ catalyses.T)
+    return [_simple(network + network.T) for network in found]
+
+
+def _simple(network: sparse.csr_array) -> sparse.csr_array:
+    network = sparse.csr_array(network)
+    network.setdiag(0)
+    network.eliminate_zeros()
+    network.data[:] = 1
+    return network
+
+
+def _cosines(network: sparse.csr_array, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """[G, G] cosines of the profiles of some genes; 0 for a gene without neighbours."""
+    degree = np.maximum(network.sum(axis=1), 1).astype(np.float32)
+    walk = sparse.csr_array(network / degree[:, None])
+    profile = _ends(walk, rows) if len(rows) <= MOST_EXACT else _projected_ends(walk)[rows]
+    profile /= np.maximum(np.linalg.norm(profile, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    return profile @ profile.T
+
+
+def _ends(walk: sparse.csr_array, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """[G, N] where walks from some genes end."""
+    ends = walk[rows].toarray()
+    profile = ends.copy()
+    for _ in range(STEPS - 1):
+        ends = (1 - RESTART) * (walk.T @ ends.T).T
+        profile += ends
+    return profile
+
+
+def _projected_ends(walk: sparse.csr_array) -> NDArray[np.float32]:
+    """[N, D] where walks from all genes end, on random axes, which keep cosines to about 1/√D (Achlioptas 2003)."""
+    bits = np.random.default_rng(0).integers(2, size=(walk.shape[0], AXES), dtype=np.int8)
+    ends = walk @ (2 * bits - 1).astype(np.float32)
+    profile = ends.copy()
+    for _ in range(STEPS - 1):
+        ends = (1 - RESTART) * (walk @ ends)
+        profile += ends
+    return profile

@@ -1,0 +1,136 @@
+"""Null models of single genes and of query pairs: training mean, additive ridge, query-pair mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, cg
+
+from dglcell.baselines.strains import Strains, labelled
+from dglcell.errors import ConfigError
+
+# Null model: every strain has the mean label of the training part.
+
+
+@dataclass
+class TrainingMean:
+    """y = mean of the training labels."""
+
+    mean: float = field(default=0.0, init=False)
+
+    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
+        """Learn from the labelled strains; missing labels (NaN) are ignored."""
+        self.mean = float(labelled(strains, y)[1].mean())
+        return self
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels."""
+        return np.full(len(strains), self.mean)
+
+
+# Null model: deletions act independently, each gene with one effect.
+
+
+RESIDUAL = 1e-8
+MAX_ITERATIONS = 2000
+
+
+@dataclass
+class AdditiveRidge:
+    """y = intercept + sum of the effects of the deleted genes; ridge regression, intercept not penalised.
+
+    A gene that no training strain deletes has effect 0.
+
+    Attributes:
+        alpha: penalty on squared effects; a gene's effect is shrunk as if it had been measured ``alpha`` more
+            times with effect 0.
+    """
+
+    alpha: float = 1.0
+    intercept: float = field(default=0.0, init=False)
+    effects: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.alpha > 0:
+            raise ConfigError("additive ridge: `alpha` must be positive", got=self.alpha)
+
+    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
+        """Solve the centred normal equations by conjugate gradients; missing labels (NaN) are ignored."""
+        strains, labels = labelled(strains, y)
+        design, count = strains.design, len(labels)
+        gram = (design.T @ design).tocsr()
+        gene_mean = np.asarray(design.mean(axis=0)).ravel()
+        # The centred design is dense; its Gram matrix is the sparse one minus a rank-one term.
+        diagonal = gram.diagonal() - count * gene_mean**2 + self.alpha
+        size = strains.num_genes
+        normal = LinearOperator(
+            (size, size),
+            matvec=lambda w: gram @ w - count * gene_mean * (gene_mean @ w) + self.alpha * w,
+            dtype=np.float64,
+        )
+        jacobi = LinearOperator((size, size), matvec=lambda w: w / diagonal, dtype=np.float64)
+        mean = float(labels.mean())
+        right = design.T @ (labels - mean)
+        self.effects, _ = cg(normal, right, rtol=RESIDUAL, maxiter=MAX_ITERATIONS, M=jacobi)
+        self.intercept = mean - float(gene_mean @ self.effects)
+        return self
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels."""
+        return self.intercept + strains.design @ self.effects
+
+
+# Null model: a strain behaves like the training strains that share its query pair.
+
+
+@dataclass
+class QueryPairMean:
+    """y = mean label of the strain's query pair, shrunk to the training mean.
+
+    The query pair is the first two genes in stored order, unordered; a pair is its own query pair. A strain
+    with fewer deletions, or with a query pair not seen in training, gets the training mean.
+
+    Attributes:
+        pseudo_count: number of fictitious strains with the training mean added to every query pair.
+    """
+
+    pseudo_count: float = 1.0
+    mean: float = field(default=0.0, init=False)
+    keys: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), init=False, repr=False)
+    means: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.pseudo_count >= 0:
+            raise ConfigError("query-pair mean: `pseudo_count` must not be negative", got=self.pseudo_count)
+
+    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
+        """Learn from the labelled strains; missing labels (NaN) are ignored."""
+        strains, labels = labelled(strains, y)
+        self.mean = float(labels.mean())
+        rows, keys = _query_pairs(strains)
+        self.keys, inverse = np.unique(keys, return_inverse=True)
+        count = np.bincount(inverse, minlength=len(self.keys))
+        deviation = np.bincount(inverse, weights=labels[rows] - self.mean, minlength=len(self.keys))
+        self.means = self.mean + deviation / (count + self.pseudo_count)
+        return self
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels."""
+        prediction = np.full(len(strains), self.mean)
+        if len(self.keys) == 0:
+            return prediction
+        rows, keys = _query_pairs(strains)
+        position = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
+        seen = self.keys[position] == keys
+        prediction[rows[seen]] = self.means[position[seen]]
+        return prediction
+
+
+def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The strains with a query pair, and one integer for each pair."""
+    rows = np.flatnonzero(strains.num_deletions >= 2)
+    low, high = strains.first_two(rows)
+    return rows, low * strains.num_genes + high

@@ -1,0 +1,45 @@
+"""Invented strains for null models."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.baselines.fit import Problem
+from dglcell.baselines.similarity import GeneSimilarity
+from dglcell.baselines.strains import Strains
+
+
+def strains_of(genotypes: list[list[int]], num_genes: int) -> Strains:
+    offsets = np.concatenate([[0], np.cumsum([len(g) for g in genotypes])]).astype(np.int64)
+    genes = np.array([gene for genotype in genotypes for gene in genotype], dtype=np.int32)
+    return Strains(genes, offsets, num_genes)
+
+
+def pairs_of(pairs: NDArray[np.int64], num_genes: int) -> Strains:
+    return Strains(pairs.ravel().astype(np.int32), np.arange(len(pairs) + 1, dtype=np.int64) * 2, num_genes)
+
+
+def low_rank_pairs(seed: int, genes: int = 60, rank: int = 3) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """All pairs in random order, either gene first, and labels from a symmetric matrix of low rank with noise."""
+    rng = np.random.default_rng(seed)
+    factors = rng.normal(size=(genes, rank))
+    signs = np.array([1, -1, 1])[:rank]
+    pairs = rng.permutation(np.stack(np.triu_indices(genes, 1), axis=1))
+    swap = rng.random(len(pairs)) < 0.5
+    pairs[swap] = pairs[swap][:, ::-1]
+    y = (factors[pairs[:, 0]] * signs * factors[pairs[:, 1]]).sum(1) + 0.1 * rng.normal(size=len(pairs))
+    return pairs, y
+
+
+def unlike(num_genes: int) -> GeneSimilarity:
+    """Genes that no network knows."""
+    return GeneSimilarity(np.arange(num_genes), np.zeros((num_genes, num_genes), np.float32))
+
+
+def problem_of(
+    train: Strains, y_train: NDArray[np.float64], validation: Strains, y_validation: NDArray[np.float64]
+) -> Problem:
+    most = int(max(train.num_deletions.max(), validation.num_deletions.max()))
+    genes = train.num_genes
+    return Problem(train, validation, y_train, y_validation, genes, lambda: unlike(genes), most)

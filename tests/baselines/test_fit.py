@@ -1,0 +1,99 @@
+"""Which null models are fitted to a split, and how they are chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dglcell.baselines.fit import MEAN_OF_TWO, NULL_MODELS, MeanOfTwo, fit_null_models, left_out_null_models
+from dglcell.baselines.low_rank import LowRankProfiles
+from dglcell.baselines.simple import AdditiveRidge, TrainingMean
+from dglcell.errors import DataError
+from tests.baselines.invented import low_rank_pairs, pairs_of, problem_of, strains_of
+
+
+def test_every_null_model_ignores_missing_labels() -> None:
+    pairs, y = low_rank_pairs(5, genes=15)
+    y = np.abs(y)
+    y[::3] = np.nan
+    measured, strains = ~np.isnan(y), pairs_of(pairs, 15)
+    models = fit_null_models(problem_of(strains, y, strains, y))
+    only = strains.take(np.flatnonzero(measured))
+    alone = fit_null_models(problem_of(only, y[measured], only, y[measured]))
+    assert set(models) == set(alone) == {*NULL_MODELS, MEAN_OF_TWO} - {"smallest subset"}
+    for name, model in models.items():
+        np.testing.assert_allclose(model.predict(strains), alone[name].predict(strains), atol=1e-6, err_msg=name)
+
+
+def test_every_null_model_survives_a_constant_label() -> None:
+    strains = strains_of([[0], [1], [0, 1], [1, 2], [0, 1, 2]], 3)
+    y = np.full(5, 2.5)
+    for name, model in fit_null_models(problem_of(strains, y, strains, y)).items():
+        np.testing.assert_allclose(model.predict(strains), 2.5, err_msg=name)
+
+
+def test_labels_of_the_wrong_length_and_no_label_at_all_are_refused() -> None:
+    strains = strains_of([[0], [1]], 2)
+    with pytest.raises(DataError, match="labels do not match"):
+        TrainingMean().fit(strains, np.ones(3))
+    with pytest.raises(DataError, match=r"no training strain has a label[\s\S]*another phenotype"):
+        fit_null_models(problem_of(strains, np.full(2, np.nan), strains, np.ones(2)))
+
+
+def test_what_does_not_apply_is_left_out_with_a_reason() -> None:
+    triples, scores = strains_of([[0, 1, 2], [1, 2, 3], [0, 2, 3]], 4), np.array([-1.0, 0.0, 1.0])
+    problem = problem_of(triples, scores, triples, scores)
+    fitness = "is for fitness-like phenotypes, whose labels are not negative and mostly positive"
+    assert left_out_null_models(problem) == {
+        "multiplicative": fitness,
+        "smallest subset": "needs measured subsets, and no training strain has fewer than 3 deletions",
+        "low-rank profiles": "needs strains with exactly two deletions (found 3)",
+    }
+    assert list(fit_null_models(problem)) == [
+        "training mean",
+        "additive ridge",
+        "query-pair mean",
+        "kernel ridge",
+        MEAN_OF_TWO,
+    ]
+    singles = strains_of([[0], [1]], 4)
+    assert left_out_null_models(problem_of(singles, scores[:2], triples, scores)) == {
+        "multiplicative": fitness,
+        "smallest subset": fitness,
+        "low-rank profiles": "needs strains with exactly two deletions (found 1)",
+        "kernel ridge": "needs strains with two or more deletions (found 1 at most)",
+    }
+    assert left_out_null_models(problem_of(singles, scores[1:], triples, scores)).keys() == {
+        "low-rank profiles",
+        "kernel ridge",
+    }
+
+
+def test_hyperparameters_are_chosen_on_the_validation_part() -> None:
+    rng = np.random.default_rng(0)
+    # A single deletion beside the pairs, so that low-rank profiles, which take seconds, are left out.
+    genotypes = [[0], *([int(a), int(b)] for a, b in rng.integers(0, 200, (400, 2)) if a != b)]
+    strains = strains_of(genotypes, 200)
+    y, other = rng.normal(size=len(strains)), rng.normal(size=len(strains))
+    alphas = []
+    for labels in (y, other, np.full_like(y, np.nan)):
+        model = fit_null_models(problem_of(strains, y, strains, labels))["additive ridge"]
+        assert isinstance(model, AdditiveRidge)
+        alphas.append(model.alpha)
+    assert alphas == [0.1, 1000.0, 10.0]
+
+
+def test_the_two_that_are_best_on_the_validation_part_are_averaged() -> None:
+    pairs, y = low_rank_pairs(0, genes=30)
+    train, validation, test = (pairs_of(part, 30) for part in (pairs[:300], pairs[300:360], pairs[360:]))
+    problem = problem_of(train, y[:300], validation, y[300:360])
+    models = fit_null_models(problem)
+    best = models.pop(MEAN_OF_TWO)
+    assert isinstance(best, MeanOfTwo)
+    errors = {name: problem.error(model) for name, model in models.items()}
+    assert list(best.names) == sorted(errors, key=errors.__getitem__)[:2]
+    first, second = (models[name].predict(test) for name in best.names)
+    np.testing.assert_allclose(best.predict(test), (first + second) / 2)
+    nothing = problem_of(train, y[:300], validation, np.full(60, np.nan))
+    assert MEAN_OF_TWO not in fit_null_models(nothing)
+    assert isinstance(fit_null_models(nothing)["low-rank profiles"], LowRankProfiles)

@@ -1,0 +1,103 @@
+"""Kernel ridge: it equals the solution of the whole system, and says where it does not apply."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dglcell.baselines import kernel_ridge
+from dglcell.baselines.kernel_ridge import ADDITIVE, KernelRidge, fit_kernel_ridge, why_not
+from dglcell.baselines.similarity import GeneSimilarity
+from dglcell.baselines.strains import Strains
+from dglcell.metrics import regression_metrics
+from tests.baselines.invented import low_rank_pairs, pairs_of, strains_of, unlike
+
+
+def plain_covariance(model: KernelRidge, left: Strains, right: Strains) -> NDArray[np.float64]:
+    """Pair by pair, from the kernel between genes."""
+    place = {int(gene): i for i, gene in enumerate(model.kernel.genes)}
+    kernel = model.kernel.matrix.astype(float)
+
+    def sets(strains: Strains) -> list[list[int]]:
+        genes = [place[int(gene)] for gene in strains.genes]
+        return [genes[strains.offsets[i] : strains.offsets[i + 1]] for i in range(len(strains))]
+
+    found = np.zeros((len(left), len(right)))
+    for (i, one), (j, other) in itertools.product(enumerate(sets(left)), enumerate(sets(right))):
+        found[i, j] = ADDITIVE * sum(kernel[a, c] for a in one for c in other)
+        for (a, b), (c, d) in itertools.product(itertools.combinations(one, 2), itertools.combinations(other, 2)):
+            found[i, j] += (kernel[a, c] * kernel[b, d] + kernel[a, d] * kernel[b, c]) / 2
+    return found
+
+
+@pytest.mark.parametrize("profiles", [0.0, 1.0])
+def test_it_solves_the_whole_system_for_every_penalty(profiles: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_ridge, "RESIDUAL", 1e-6)
+    rng = np.random.default_rng(0)
+    used = np.array([1, 2, 4, 5, 7, 8])
+    genotypes = [rng.permutation(used)[: rng.integers(1, 4)].tolist() for _ in range(40)]
+    strains, y = strains_of(genotypes, 10), rng.normal(2, 1, 40)
+    y[3] = np.nan
+    factor = rng.random((6, 6))
+    similarity = GeneSimilarity(used, (factor @ factor.T / 6).astype(np.float32))
+    train, test = strains.take(np.delete(np.arange(30), 3)), strains.take(np.arange(30, 40))
+    for model in fit_kernel_ridge(strains.take(np.arange(30)), y[:30], similarity, profiles, (0.5, 5.0)):
+        labels = np.delete(y[:30], 3)
+        system = plain_covariance(model, train, train) + model.penalty * np.eye(29)
+        expected = labels.mean() + plain_covariance(model, test, train) @ np.linalg.solve(
+            system, labels - labels.mean()
+        )
+        np.testing.assert_allclose(model.predict(test), expected, atol=1e-3)
+
+
+def test_what_a_network_knows_carries_over_to_a_gene_without_training_strains() -> None:
+    pairs, _ = low_rank_pairs(0, genes=40)
+    group = np.arange(40) % 4
+    block = np.random.default_rng(2).normal(size=(4, 4))
+    y = (block + block.T)[group[pairs[:, 0]], group[pairs[:, 1]]]
+    similarity = GeneSimilarity(np.arange(40), (group[:, None] == group).astype(np.float32))
+    held_out = (pairs < 4).any(1)
+    train, test = pairs_of(pairs[~held_out], 40), pairs_of(pairs[held_out], 40)
+    (known,) = fit_kernel_ridge(train, y[~held_out], similarity, 0.0, (0.1,))
+    (ignorant,) = fit_kernel_ridge(train, y[~held_out], unlike(40), 0.0, (0.1,))
+    assert regression_metrics(known.predict(test), y[held_out])["pearson"] > 0.99
+    assert regression_metrics(ignorant.predict(test), y[held_out])["pearson"] < 0.7
+
+
+def test_profiles_of_the_training_part_say_which_genes_are_alike() -> None:
+    pairs, y = low_rank_pairs(0)
+    train, test = pairs_of(pairs[:1200], 60), pairs_of(pairs[1200:], 60)
+    (model,) = fit_kernel_ridge(train, y[:1200], unlike(60), 1.0, (0.1,))
+    assert regression_metrics(model.predict(test), y[1200:])["pearson"] > 0.9
+
+
+def test_a_screen_of_few_queries_has_few_rows() -> None:
+    pairs = np.array([(query, gene) for query in (5, 9) for gene in range(10, 30)])
+    pairs[::2] = pairs[::2, ::-1]
+    found = kernel_ridge.PairMatrix.of(pairs_of(pairs, 30), np.arange(30))
+    assert found.rows.tolist() == [5, 9]
+
+
+def test_labels_without_spread_are_predicted_as_they_are() -> None:
+    pairs, _ = low_rank_pairs(0, genes=8)
+    strains = pairs_of(pairs, 8)
+    (model,) = fit_kernel_ridge(strains, np.full(len(strains), 2.5), unlike(8), 1.0, (1.0,))
+    np.testing.assert_array_equal(model.predict(strains), 2.5)
+
+
+def test_it_says_where_it_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_not(strains_of([[0], [1]], 3), 3, 2) == "needs strains with two or more deletions (found 1 at most)"
+    strains = strains_of([[0, 1], [1, 2]], 3)
+    assert why_not(strains, 3, 2) is None
+    assert why_not(strains, 10_000, 2) == "would need 1.9 GiB of memory, and is limited to 1"
+    monkeypatch.setattr(kernel_ridge, "MOST_OPERATIONS", 1e3)
+    assert why_not(strains, 3, 2) == "would need 4e+03 operations, and is limited to 1e+03"
+
+
+def test_pairs_without_labels_leave_the_effects_of_genes() -> None:
+    strains = strains_of([[0], [1], [2], [0, 1]], 3)
+    (model,) = fit_kernel_ridge(strains, np.array([1.0, 0.0, 0.5, np.nan]), unlike(3), 1.0, (1e-4,))
+    np.testing.assert_allclose(model.predict(strains), [1.0, 0.0, 0.5, 0.5], atol=0.05)
