@@ -102,8 +102,11 @@ def render(options: argparse.Namespace) -> None:
     for file in files:
         job = make_job(options, file)
         path = output / f"{job.config.experiment.name}.sh" if into_folder else output
-        if not path.exists() or path.read_text() != job.script:
+        # Values of variables may be tokens.
+        private = bool(job.config.slurm.environment)
+        if not path.exists() or path.read_text() != job.script or (private and path.stat().st_mode & 0o077):
             with atomic_file(path) as partial:
+                partial.touch(0o600 if private else 0o666)
                 partial.write_text(job.script)
             print(f"script written to {path}")
     if into_folder:

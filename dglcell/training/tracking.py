@@ -24,6 +24,7 @@ from pytorch_lightning.loggers import Logger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
 from dglcell.config import Config
+from dglcell.config_io import without_secrets
 from dglcell.errors import DataError, MissingDependencyError, StoppedError, SyncError, listing
 from dglcell.files import atomic_file
 from dglcell.run_directory import EpochLog, RunDirectory
@@ -227,7 +228,7 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
     )
     exit_code = 1
     try:
-        run.config.update(OmegaConf.to_container(OmegaConf.structured(config)), allow_val_change=True)
+        run.config.update(OmegaConf.to_container(without_secrets(config)), allow_val_change=True)
         logger = StepLogger(experiment=run)
         logger.known = known | set(range(run.starting_step))
         logger.catch_up(directory)
