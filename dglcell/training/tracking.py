@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from omegaconf import OmegaConf
 from pytorch_lightning.loggers import Logger, WandbLogger
@@ -160,7 +162,7 @@ class StepLogger(WandbLogger):
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """A row of the history, unless W&B has one of that step."""
-        if step is None or step not in self.known:
+        if step is None or (step >= self.experiment.starting_step and step not in self.known):
             self.experiment.log(dict(metrics), step=step, commit=True)
 
     def catch_up(self, directory: RunDirectory) -> None:
@@ -181,6 +183,22 @@ def run_id(file: Path) -> str:
     with atomic_file(file) as partial:
         partial.write_text(secrets.token_hex(4))
     return file.read_text()
+
+
+def _start_run(wandb: ModuleType, config: Config, directory: RunDirectory, own_id: str) -> Any:
+    flush = {FLUSH: FLUSH_SECONDS} if FLUSH in wandb.Settings.model_fields else {}
+    return wandb.init(
+        mode="offline" if config.tracking.wandb == "offline" else "online",
+        name=f"{config.experiment.name} seed {config.seed}",
+        dir=str(directory.path),
+        project=config.tracking.project,
+        entity=config.tracking.entity,
+        group=config.tracking.group or config.experiment.name,
+        tags=list(config.experiment.tags),
+        id=own_id,
+        resume="allow",
+        settings=wandb.Settings(silent=True, **flush),
+    )
 
 
 @contextmanager
@@ -210,27 +228,17 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
             do="pip install 'dglcell[train]', or set `tracking.wandb: disabled`",
         ) from error
     logging.getLogger("wandb").setLevel(logging.WARNING)
-    offline, own_id = config.tracking.wandb == "offline", run_id(directory.wandb_id)
-    files = directory.path.glob(f"wandb/{'*' if offline else 'offline-'}run-*/run-{own_id}.wandb")
+    own_id = run_id(directory.wandb_id)
+    # Online, W&B says itself how far it has come; what an earlier start wrote offline may still be uploaded.
+    kind = "*" if config.tracking.wandb == "offline" else "offline-"
+    files = directory.path.glob(f"wandb/{kind}run-*/run-{own_id}.wandb")
     known = {step for file in files for step in logged_steps(file)}
-    flush = {FLUSH: FLUSH_SECONDS} if FLUSH in wandb.Settings.model_fields else {}
-    run = wandb.init(
-        mode="offline" if offline else "online",
-        name=f"{config.experiment.name} seed {config.seed}",
-        dir=str(directory.path),
-        project=config.tracking.project,
-        entity=config.tracking.entity,
-        group=config.tracking.group or config.experiment.name,
-        tags=list(config.experiment.tags),
-        id=own_id,
-        resume="allow",
-        settings=wandb.Settings(silent=True, **flush),
-    )
+    run = _start_run(wandb, config, directory, own_id)
     exit_code = 1
     try:
         run.config.update(OmegaConf.to_container(without_secrets(config)), allow_val_change=True)
         logger = StepLogger(experiment=run)
-        logger.known = known | set(range(run.starting_step))
+        logger.known = known
         logger.catch_up(directory)
         yield logger
         exit_code = 0
