@@ -207,6 +207,15 @@ ANY = "any"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+HIDDEN = "***"
+"""Stands for every value of ``slurm.environment``, which may be a token, wherever a configuration is written."""
+
+
+def shown(key: str, value: object) -> object:
+    """The value of a key as messages may show it."""
+    return HIDDEN if key.startswith("slurm.environment") else value
+
+
 @dataclass
 class SlurmConfig:
     """Resources and surroundings of a job."""
@@ -220,7 +229,7 @@ class SlurmConfig:
     gpu: str | None = None  # one per task: a type, e.g. a100, or any; null: only where `trainer.accelerator` is gpu
     modules: list[str] = field(default_factory=list)  # loaded before anything else
     setup: list[str] = field(default_factory=list)  # shell lines after that, e.g. source .venv/bin/activate
-    environment: dict[str, str] = field(default_factory=dict)  # exported variables
+    environment: dict[str, str] = field(default_factory=dict)  # exported variables; only the job script has the values
     container: str | None = None  # image that the command runs in
     container_command: str = "apptainer exec --nv"  # how, up to the image
     binds: list[str] = field(default_factory=list)  # folders that the container sees
@@ -269,7 +278,9 @@ def check_one_line(value: object, key: str = "") -> None:
     """
     if isinstance(value, str) and key != "experiment.description":
         if any(unicodedata.category(character) == "Cc" for character in value):
-            raise ConfigError(f"`{key}` has a control character", got=repr(value), expected="one line of text")
+            raise ConfigError(
+                f"`{key}` has a control character", got=shown(key, repr(value)), expected="one line of text"
+            )
     elif is_dataclass(value):
         for part in fields(value):
             check_one_line(getattr(value, part.name), f"{key}.{part.name}".lstrip("."))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -13,7 +14,7 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dglcell.config import KINDS, Config
+from dglcell.config import HIDDEN, KINDS, Config, shown
 from dglcell.config_original import explain
 from dglcell.custom import FORM, find_class, installed_names
 from dglcell.errors import ConfigError
@@ -159,13 +160,44 @@ def _parse_override(override: str) -> DictConfig:
         return OmegaConf.from_dotlist([override])
     except yaml.YAMLError as error:
         raise ConfigError(
-            f"override `{key}`: its value is not YAML", got=override, do="close brackets and quotes"
+            f"override `{key}`: its value is not YAML",
+            got=f"{key}={HIDDEN}" if _may_be_secret(key) else override,
+            do="close brackets and quotes",
         ) from error
 
 
+def _may_be_secret(key: str) -> bool:
+    parts = [part for part in re.split(r"[.\[\]]+", key) if part]
+    return parts[:1] == ["slurm"] and parts[1:2] in ([], ["environment"])
+
+
+def hide_override(word: str) -> str:
+    """The same argument, as it may be written down: an override with ``HIDDEN`` for values of `slurm.environment`."""
+    key, equals, _ = word.partition("=")
+    if not (equals and _may_be_secret(key)):
+        return word
+    try:
+        slurm: Any = OmegaConf.to_container(_parse_override(word))
+    except (ConfigError, OmegaConfBaseException):
+        return f"{key}='{HIDDEN}'"
+    slurm = slurm.get("slurm")
+    if not isinstance(slurm, dict) or "environment" not in slurm or slurm["environment"] is None:
+        return word
+    variables = slurm["environment"]
+    slurm["environment"] = dict.fromkeys(variables, HIDDEN) if isinstance(variables, dict) else HIDDEN
+    return f"slurm={yaml.safe_dump(slurm, default_flow_style=True, width=2**30).strip()}"
+
+
+def without_secrets(config: Config) -> DictConfig:
+    """The whole configuration as it may be written down: ``HIDDEN`` for values of `slurm.environment`."""
+    content: DictConfig = OmegaConf.structured(config)
+    content.slurm.environment = dict.fromkeys(config.slurm.environment, HIDDEN)
+    return content
+
+
 def to_yaml(config: Config) -> str:
-    """The whole configuration, every default spelled out."""
-    return OmegaConf.to_yaml(OmegaConf.structured(config))
+    """The whole configuration, every default spelled out, without secrets."""
+    return OmegaConf.to_yaml(without_secrets(config))
 
 
 def read_yaml(path: Path) -> DictConfig:
@@ -282,11 +314,13 @@ def _check_below(value: object, hint: Any, full: str, where: str) -> None:
         return
     if not isinstance(value, dict):
         keys = "names and their values" if is_mapping else ", ".join(get_type_hints(sections[0]))
-        raise ConfigError(f"{where}: `{full}` takes no single value", got=value, expected=f"a mapping with {keys}")
+        raise ConfigError(
+            f"{where}: `{full}` takes no single value", got=shown(full, value), expected=f"a mapping with {keys}"
+        )
     single = is_mapping and get_args(hint)[1] in (str, int, float, bool)
     for name, item in value.items() if single else ():
         if isinstance(item, dict | list):
-            raise ConfigError(f"{where}: `{full}.{name}` takes a single value", got=item)
+            raise ConfigError(f"{where}: `{full}.{name}` takes a single value", got=shown(full, item))
     for section in sections:
         for below, item in [(f"{full}.{n}", v) for n, v in value.items()] if is_mapping else [(full, value)]:
             if isinstance(item, dict):

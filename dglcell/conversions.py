@@ -114,7 +114,8 @@ def numbered_channels(originals: Sequence[Path], channels: Sequence[str]) -> pd.
     """
     import pandas as pd
 
-    names = {int(n): name for name, n in re.findall(r"'4932\.([^']+)': (\d+)", originals[0].read_text(encoding="utf-8"))}
+    listed = originals[0].read_text(encoding="utf-8")
+    names = {int(n): name for name, n in re.findall(r"'4932\.([^']+)': (\d+)", listed)}
     tables = [pd.read_csv(path, sep="\t", header=None) for path in originals[1:]]
     pairs = tables[0][[0, 1]]
     once = pairs[0] < pairs[1]

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from dglcell.config import ANY, Config, check_one_line
+from dglcell.config import ANY, HIDDEN, Config, check_one_line
+from dglcell.config_io import hide_override
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError
 
 # Job arrays: one experiment with several seeds and values of keys.
@@ -57,7 +58,7 @@ class Sweep:
         keys = tuple(_values(value) for value in values)
         swept = [key for key, _ in keys]
         for key in swept:
-            if key in OWN or (split_seeds and key == "split.seed"):
+            if key in OWN or key.startswith("slurm.environment") or (split_seeds and key == "split.seed"):
                 raise ConfigError("`--sweep` cannot take this key", got=key, do="see `--seeds` and `--split-seeds`")
             if swept.count(key) > 1:
                 raise ConfigError("`--sweep` names a key twice", got=key, do="put its values into one list")
@@ -154,8 +155,10 @@ def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Swe
         sweep: makes it a job array.
 
     Raises:
-        ConfigError: the file or an override has a line break.
+        ConfigError: the file or an override has a line break, or the value of a variable is hidden.
     """
+    # Training needs none of them: the script exports the variables itself.
+    overrides = [hide_override(word) for word in overrides]
     check_one_line([str(file), *overrides], "the experiment's file and overrides")
     members = (sweep or Sweep()).members(config.experiment.name)
     lines = [*surroundings(config), ""]
@@ -243,6 +246,12 @@ def surroundings(config: Config) -> Iterator[str]:
     # One thread per core that the task has been given; libraries would take the whole node's.
     yield "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}"
     for name, value in slurm.environment.items():
+        if value == HIDDEN:
+            raise ConfigError(
+                f"the value of `slurm.environment.{name}` is not in this configuration",
+                got=f"'{HIDDEN}', which a run writes in place of it",
+                do=f"give it: `slurm.environment.{name}=VALUE`, or submit the experiment's own file",
+            )
         yield f"export {name}={shlex.quote(value)}"
 
 

@@ -407,7 +407,7 @@ def test_an_interrupt_ends_training_with_130(tiny: Tiny, tmp_path: Path) -> None
     finally:
         process.kill()
     assert process.returncode == 130
-    assert message.endswith("interrupted\n")
+    assert message.endswith("stopped; the same command goes on from here\n")
     assert "Traceback" not in message
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from dglcell.config import KINDS
-from dglcell.config_io import experiment_file, load_config, named_experiments, to_yaml
+from dglcell.config import HIDDEN, KINDS
+from dglcell.config_io import experiment_file, hide_override, load_config, named_experiments, to_yaml
+from dglcell.errors import ConfigError
 from dglcell.losses.config import LossConfig, MaskedConfig
 from tests.config_files import refusal, write
 
@@ -224,3 +225,54 @@ def test_lists_and_mappings_cannot_be_merged(tmp_path: Path) -> None:
     write(tmp_path, "a.yaml", "cell: {networks: [a]}\n")
     path = write(tmp_path, "b.yaml", "extends: a.yaml\ncell: {networks: {a: {path: x}}}\n")
     assert "a key is a list in one place and a mapping in another" in refusal(path)
+
+
+# Values of `slurm.environment` may be tokens: whatever is written has *** in place of them.
+
+
+def test_a_configuration_is_written_without_secrets(minimal: Path) -> None:
+    config = load_config(minimal, ["slurm.environment={TOKEN: s3cret, RAW: /raw}", "slurm.partition=gpu"])
+    assert config.slurm.environment == {"TOKEN": "s3cret", "RAW": "/raw"}
+    written = OmegaConf.create(to_yaml(config))
+    assert written.slurm.environment == {"TOKEN": HIDDEN, "RAW": HIDDEN}
+    assert written.slurm.partition == "gpu"
+    assert config.slurm.environment["TOKEN"] == "s3cret"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "slurm.environment.TOKEN=s3cret",
+        "slurm.environment.TOKEN=1_s3cret",
+        "slurm.environment={TOKEN: s3cret}",
+        "slurm={environment: {TOKEN: s3cret}, time: '12:00:00', account: null, requeue: false}",
+        "slurm[environment].TOKEN=s3cret",
+    ],
+)
+def test_an_override_without_its_secret_says_the_same(minimal: Path, override: str) -> None:
+    hidden = hide_override(override)
+    assert "s3cret" not in hidden
+    assert to_yaml(load_config(minimal, [hidden])) == to_yaml(load_config(minimal, [override]))
+
+
+@pytest.mark.parametrize("word", ["train", "slurm.time=1:00", "slurm={mail: a@b.c}", "trainer.epochs=3", "slurm"])
+def test_other_arguments_stay_as_they_are(word: str) -> None:
+    assert hide_override(word) == word
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("slurm.environment.TOKEN={s3cret", "override `slurm.environment.TOKEN`: its value is not YAML"),
+        ("slurm.environment=s3cret", "`slurm.environment` takes no single value"),
+        ("slurm.environment.TOKEN=[s3cret]", "`slurm.environment.TOKEN` takes a single value"),
+        ('slurm.environment.TOKEN="s3cret\\n"', "`slurm.environment.TOKEN` has a control character"),
+    ],
+)
+def test_no_message_quotes_a_secret(minimal: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(minimal, [override])
+    assert message in str(error.value)
+    assert HIDDEN in str(error.value)
+    assert "s3cret" not in str(error.value)
+    assert "s3cret" not in hide_override(override)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from dglcell.cli import main
 from dglcell.config import Config
-from dglcell.config_io import load_config
+from dglcell.config_io import load_config, to_yaml
 from dglcell.errors import ConfigError
 from dglcell.slurm import Sweep, render
 from tests.config_files import refusal, write
@@ -99,6 +100,46 @@ def test_the_shell_reads_paths_and_overrides_as_they_were_given(file: Path) -> N
     load, run = commands(render(config, odd, overrides))
     assert load == ["module", "load", "cuda/12.4"]
     assert run == ["--cpus-per-task=3", "--kill-on-bad-exit=1", "dglcell", "train", "conf/a b/one.yaml", *overrides]
+
+
+def test_the_script_alone_has_the_values_of_variables(file: Path) -> None:
+    overrides = ["slurm.environment.TOKEN=s3cret"]
+    script = render(load_config(file, overrides), file, overrides)
+    assert script.count("s3cret") == 1
+    assert "export TOKEN=s3cret\n" in script
+    (run,) = commands(script)
+    assert run[2:] == ["dglcell", "train", str(file), "slurm={environment: {TOKEN: '***'}}"]
+    assert load_config(file, run[-1:]).slurm.environment == {"TOKEN": "***"}
+
+
+def test_a_value_that_a_run_has_hidden_is_asked_for(file: Path, tmp_path: Path) -> None:
+    written = tmp_path / "config.yaml"
+    written.write_text(to_yaml(load_config(file, ["slurm.environment.TOKEN=s3cret"])))
+    with pytest.raises(ConfigError) as error:
+        render(load_config(written), written)
+    what, got, do = str(error.value).splitlines()
+    assert what == "the value of `slurm.environment.TOKEN` is not in this configuration"
+    assert got == "  got:      '***', which a run writes in place of it"
+    assert do.startswith("  do:       give it: `slurm.environment.TOKEN=VALUE`, or submit")
+    assert "export TOKEN=new" in render(load_config(written, ["slurm.environment.TOKEN=new"]), written)
+
+
+def test_a_sweep_over_secrets_is_refused() -> None:
+    with pytest.raises(ConfigError, match="`--sweep` cannot take this key"):
+        Sweep.parse(None, ["slurm.environment.TOKEN=a,b"])
+
+
+def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    render_job = ["job", "render", str(file), "--output", str(script)]
+    assert main(render_job) == 0
+    assert script.stat().st_mode & 0o044, "others may read it"
+    secret = [*render_job, "slurm.environment.TOKEN=s3cret"]
+    for _ in range(2):
+        assert main(secret) == 0
+        assert script.stat().st_mode & 0o777 == 0o600
+        assert "s3cret" in script.read_text()
+        script.chmod(0o644)
 
 
 def test_a_container_gets_its_folders(file: Path) -> None:

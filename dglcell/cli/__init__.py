@@ -48,7 +48,10 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         options.overrides = [*options.overrides, *rest]
-    options.command = shlex.join([*parser.prog.split(), *(sys.argv[1:] if arguments is None else arguments)])
+    words = _without_secrets(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        sys.argv[1:] = words  # W&B records it
+    options.command = shlex.join([*parser.prog.split(), *words])
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("dglcell").setLevel(logging.INFO)
     keep_freed_memory()
@@ -80,6 +83,14 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         print("interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _without_secrets(words: Sequence[str]) -> list[str]:
+    if not any(word.startswith("slurm") for word in words):
+        return list(words)
+    from dglcell.config_io import hide_override
+
+    return [hide_override(word) for word in words]
 
 
 def _say_full(error: OSError) -> int:

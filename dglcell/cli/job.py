@@ -104,8 +104,12 @@ def render(options: argparse.Namespace) -> None:
     for file in files:
         job = make_job(options, file)
         path = output / f"{job.config.experiment.name}.sh" if into_folder else output
-        if not path.exists() or path.read_text(encoding="utf-8") != job.script:
+        # Values of variables may be tokens.
+        private = bool(job.config.slurm.environment)
+        is_open = private and path.exists() and path.stat().st_mode & 0o077
+        if not path.exists() or path.read_text(encoding="utf-8") != job.script or is_open:
             with atomic_file(path) as partial:
+                partial.touch(0o600 if private else 0o666)
                 partial.write_text(job.script, encoding="utf-8")
             print(f"script written to {path}")
     if into_folder:

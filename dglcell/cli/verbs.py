@@ -183,9 +183,10 @@ def init(options: argparse.Namespace) -> None:
 
 def train(options: argparse.Namespace) -> None:
     """``dglcell train``."""
-    config = load(options)
     # A signal may come as early as now: imports alone take seconds.
-    with StopSignals(config.slurm.requeue) as signals:
+    with StopSignals() as signals:
+        config = load(options)
+        signals.requeue = config.slurm.requeue
         from dglcell.metrics import format_expected, format_results_table
         from dglcell.training.run import train as run
 

@@ -22,20 +22,28 @@ class StrainNumbers(NamedTuple):
     """What a loader yields: strain numbers on the host and how many genes they delete in total.
 
     A tuple, because loaders pin and Lightning converts the tensors of tuples.
+
+    Attributes:
+        strains: [B] int64.
+        num_genes: P.
+        fillers: how many of the last strains only make the ranks' batches equally long.
     """
 
     strains: Tensor
     num_genes: int
+    fillers: int = 0
 
 
 class _Numbers(Dataset[StrainNumbers]):
-    """Maps a batch of strain numbers to itself and its number of deletions."""
+    """Maps a batch of ``EpochBatches`` to its strains, deletions and fillers."""
 
     def __init__(self, offsets: Tensor) -> None:
         self.counts = offsets.diff()
 
     def __getitem__(self, strains: Tensor) -> StrainNumbers:
-        return StrainNumbers(strains, int(self.counts[strains].sum()))
+        is_filler = strains < 0
+        strains = torch.where(is_filler, -1 - strains, strains)
+        return StrainNumbers(strains, int(self.counts[strains].sum()), int(is_filler.sum()))
 
 
 class StrainDataModule(pl.LightningDataModule):
@@ -101,10 +109,15 @@ class StrainDataModule(pl.LightningDataModule):
         return rows
 
     def transfer_batch_to_device(self, batch: StrainNumbers, device: torch.device, dataloader_idx: int) -> StrainBatch:
-        """Copy a few kilobytes of strain numbers and gather genotypes and labels on the device."""
+        """Copy a few kilobytes of strain numbers and gather genotypes and labels on the device.
+
+        Fillers have no labels: so they count for nothing in losses, gradients and metrics.
+        """
         if self._resident.device != device:
             self._resident = self.dataset.to(device)
-        return self._resident.gather(batch.strains.to(device, non_blocking=True), batch.num_genes)
+        gathered = self._resident.gather(batch.strains.to(device, non_blocking=True), batch.num_genes)
+        gathered.labels[len(gathered.labels) - batch.fillers :] = torch.nan
+        return gathered
 
 
 # Feeds streamed training strains to the trainer; validation and test are resident.
@@ -113,7 +126,7 @@ class StrainDataModule(pl.LightningDataModule):
 class StreamedBatches(Sampler[Strains]):
     """The batches of one rank, read from disk, in another order every epoch.
 
-    Every rank gets the same number of batches, as from ``EpochBatches``.
+    Every rank gets as many strains, as from ``EpochBatches``; fillers have no labels.
 
     Args:
         stream: the training part.

@@ -221,9 +221,10 @@ def refuse_nothing_left(strains: int, dropped: int) -> None:
 class EpochBatches(Sampler[Tensor]):
     """Batches of strain numbers, shuffled anew every epoch.
 
-    Every rank gets the same number of batches. In training the strains are topped up with the first ones of the
-    epoch's order where they do not divide evenly; in evaluation (``shuffle=False``) none is seen twice, and batches may
-    be smaller than ``batch_size``, even empty where there are fewer strains than ranks.
+    Every rank gets the same number of batches. In training also as many strains: where they do not divide evenly, the
+    first ones of the epoch's order come again as fillers, which are to count for nothing; filler i is written as
+    −1 − i. In evaluation (``shuffle=False``) there are none, and batches may be smaller than ``batch_size``, even empty
+    where there are fewer strains than ranks.
 
     Args:
         strains: [n] int64 strain numbers of the part, on the host.
@@ -265,6 +266,7 @@ class EpochBatches(Sampler[Tensor]):
         yield from batches[first:]
 
     def _of_this_rank(self, order: Tensor) -> Tensor:
-        if self.shuffle and len(order) % self.world_size:
-            order = torch.cat([order, order[: self.world_size - len(order) % self.world_size]])
+        if self.shuffle:
+            fillers = torch.arange(-len(order) % self.world_size) % len(order)
+            order = torch.cat([order, -1 - order[fillers]])
         return order[self.rank :: self.world_size]

@@ -35,12 +35,14 @@ class Segment:
         blocks: store blocks of the window, in the order in which they are put together.
         size: strains of the part in these blocks.
         chosen: which of the window's strains, as places in its order, are wanted.
+        fills: whether they come again, only to give every rank as many strains.
     """
 
     window: int
     blocks: Numbers
     size: int
     chosen: Numbers
+    fills: bool
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class StreamOrder:
         """What one rank reads, in order: every ``world_size``-th strain of the epoch.
 
         All ranks get equally many: where the strains do not divide evenly, the first ones of the epoch come again at
-        its end, as in ``EpochBatches``.
+        its end as fillers, as in ``EpochBatches``.
 
         Args:
             epoch: from 0.
@@ -92,20 +94,19 @@ class StreamOrder:
             world_size: number of processes.
             skip: how many of this rank's strains to leave out at the beginning.
         """
-        missing = min(-len(self) % world_size, len(self))
         windows = self.windows(epoch)
         sizes = [int(self.counts[blocks].sum()) for blocks in windows]
         starts = np.cumsum([0, *sizes])
-        passes = [(len(self), 0), (missing, len(self))] if missing else [(len(self), 0)]
+        end = len(self) + -len(self) % world_size
         begin = rank + world_size * skip
-        for strains, shift in passes:
+        for shift in range(0, end, len(self)):
             for window, blocks in enumerate(windows):
-                first, last = int(starts[window]) + shift, min(int(starts[window + 1]), strains) + shift
+                first, last = int(starts[window]) + shift, min(int(starts[window + 1]) + shift, end)
                 start = max(first, begin)
                 start += (rank - start) % world_size
                 if start < last:
                     chosen = np.arange(start - first, last - first, world_size)
-                    yield Segment(window, blocks, sizes[window], chosen)
+                    yield Segment(window, blocks, sizes[window], chosen, fills=shift > 0)
 
     def _permutation(self, size: int, epoch: int, of: str) -> Numbers:
         digest = hashlib.sha256(f"{self.seed} {epoch} {of}".encode()).digest()
@@ -248,14 +249,17 @@ class StrainStream:
             yield Strains.join(pieces)
 
     def read(self, segment: Segment, epoch: int) -> Strains:
-        """The chosen strains of a window, shuffled."""
+        """The chosen strains of a window, shuffled; without labels where they only fill up."""
         found = Strains.join(self.reader.read(segment.blocks.tolist(), lambda here: self.part[here] == self.code))
         chosen = torch.from_numpy(self.order.shuffle(segment, epoch))
         counts = found.counts[chosen]
         ends = counts.cumsum(0)
         shift = (found.counts.cumsum(0) - found.counts)[chosen] - (ends - counts)
         positions = torch.arange(int(ends[-1])) + shift.repeat_interleave(counts)
-        return Strains(found.genes[positions], counts, found.labels[chosen], found.rows[chosen])
+        labels = found.labels[chosen]
+        if segment.fills:
+            labels.fill_(torch.nan)
+        return Strains(found.genes[positions], counts, labels, found.rows[chosen])
 
 
 def _cut(strains: int, room: int, size: int) -> list[int]:

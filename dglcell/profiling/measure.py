@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from dglcell.run_directory import RunDirectory, environment, processor_name
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.distributed import check_allocation, launched, leave_group, watch_parent
-from dglcell.training.fit import interrupts, make_callbacks, make_task, make_trainer, quieten, resident_data
+from dglcell.training.fit import make_callbacks, make_task, make_trainer, quieten, resident_data
 from dglcell.training.prepare import Prepared, prepare
 from dglcell.training.run import set_up_process
 from dglcell.training.signals import StopSignals, is_rank_zero
@@ -110,8 +111,19 @@ def run_steps(trainer: pl.Trainer, task: StrainTask, data: RepeatedData, profile
         stack.callback(leave_group)
         stack.callback(profiler.phase.close)
         stack.enter_context(suppress(FinishedError))
-        stack.enter_context(interrupts())
+        stack.enter_context(_interrupts())
         trainer.fit(task, datamodule=data)
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    """Let the user's interrupt through: Lightning shuts down on it, then exits with 1, as if something were wrong."""
+    try:
+        yield
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        raise
 
 
 def describe(

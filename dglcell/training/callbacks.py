@@ -181,7 +181,7 @@ log = logging.getLogger("dglcell")
 
 
 class Preemption(Callback):
-    """Writes a checkpoint after the optimiser step during which ``SIGUSR1`` or ``SIGTERM`` came, and stops.
+    """Writes a checkpoint after the optimiser step during which ``SIGUSR1``, ``SIGTERM`` or Ctrl-C came, and stops.
 
     Signals are only noted when they come: collectives inside a signal handler can deadlock. All ranks learn of them at
     the same place of the same step, so that they save and stop together. A loss that is not finite ends the run in the
@@ -264,7 +264,7 @@ class Preemption(Callback):
         trainer.save_checkpoint(self.directory.interrupted)
         if trainer.is_global_zero:
             log.info("told to stop: epoch %d, step %d saved", trainer.current_epoch + 1, trainer.global_step)
-        (requeued,) = self._hosts.largest([self.signals.ask()])
+        (requeued,) = self._hosts.largest([self.signals.ask(number)])
         raise StoppedError(number, bool(requeued))
 
     def _not_finite(self, trainer: pl.Trainer) -> Exception:

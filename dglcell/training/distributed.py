@@ -23,6 +23,7 @@ from torch import Tensor
 import __main__
 from dglcell.config import TrainerConfig
 from dglcell.errors import ConfigError, DglcellError
+from dglcell.training.signals import SIGNALS
 
 # The device that models run on.
 
@@ -209,9 +210,12 @@ def launched(trainer: pl.Trainer) -> Iterator[None]:
 
 
 def watch_parent() -> None:
-    """End this process, with an error, when the one that started it is gone; nothing where nobody did."""
+    """End this process, with an error, when the one that started it is gone, and get the signals that were held back
+    until now; nothing where nobody did.
+    """
     parent = os.environ.get(PARENT)
     if parent is not None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         threading.Thread(target=_follow, args=(int(parent),), daemon=True).start()
 
 
@@ -231,7 +235,12 @@ def _start(rank: int) -> subprocess.Popen[bytes]:
     module = __main__.__spec__
     program = [os.path.abspath(sys.argv[0])] if module is None else ["-m", module.name]
     environment = {**os.environ, "LOCAL_RANK": str(rank)}
-    return subprocess.Popen([sys.executable, *program, *sys.argv[1:]], env=environment)
+    # The new process inherits this. Ctrl-C reaches all processes, and this one while it imports would fail.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        return subprocess.Popen([sys.executable, *program, *sys.argv[1:]], env=environment)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _watch(children: dict[int, subprocess.Popen[bytes]], done: threading.Event) -> None:

@@ -6,8 +6,7 @@ import logging
 import math
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -268,9 +267,8 @@ def fit(
         trainer.logger = logger
         with launched(trainer):
             try:
-                with interrupts():
-                    path = None if checkpoint is None else checkpoint.path
-                    trainer.fit(task, datamodule=data, ckpt_path=path, weights_only=True)
+                path = None if checkpoint is None else checkpoint.path
+                trainer.fit(task, datamodule=data, ckpt_path=path, weights_only=True)
             finally:
                 leave_group()
         if trainer.current_epoch < config.trainer.epochs:
@@ -301,14 +299,3 @@ def batches_of(config: Config) -> dict[str, int]:
         "eval_batch_size": config.data.evaluation_batch,
         "seed": config.seed,
     }
-
-
-@contextmanager
-def interrupts() -> Iterator[None]:
-    """Let the user's interrupt through: Lightning shuts down on it, then exits with 1, as if something were wrong."""
-    try:
-        yield
-    except SystemExit as error:
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from error
-        raise

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -51,10 +51,12 @@ def wait_for(path: Path, timeout: float) -> None:
         time.sleep(POLL_SECONDS)
 
 
-# ``SIGUSR1`` and ``SIGTERM``: how a run is told to stop, from its first moment to its last.
+# ``SIGUSR1``, ``SIGTERM`` and Ctrl-C: how a run is told to stop, from its first moment to its last.
 
 
-SIGNALS = (signal.SIGUSR1, signal.SIGTERM)
+SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
+
+SAVING = b"\ntold to stop: what is done is being saved; press Ctrl-C again to end at once\n"
 
 log = logging.getLogger("dglcell")
 
@@ -66,6 +68,9 @@ class StopSignals:
     or not at all, so nothing is torn. While ranks compute together (``noted``) a signal is only remembered, because
     they have to save and stop together; and always on the other ranks, which follow the first.
 
+    Ctrl-C (``SIGINT``) is such a signal, but no reason to start a job again. A second one ends the process at once. It
+    stays ignored where whoever started the process ignores it, as shells do for what runs in the background.
+
     Args:
         requeue: ask SLURM to start the job again where a signal has ended the run.
 
@@ -73,7 +78,7 @@ class StopSignals:
         number: of the first signal received, 0 so far.
     """
 
-    def __init__(self, requeue: bool) -> None:
+    def __init__(self, requeue: bool = True) -> None:
         self.requeue = requeue
         self.number = 0
         self._ends_at_once = is_rank_zero()
@@ -81,7 +86,8 @@ class StopSignals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
-        self._before = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._receive) for number in heeded}
         return self
 
     def __exit__(
@@ -90,7 +96,7 @@ class StopSignals:
         self._ends_at_once = False
         if isinstance(error, StoppedError) and error.requeued is None:
             log.info("told to stop where nothing had to be saved")
-            error.requeued = self.ask()
+            error.requeued = self.ask(error.signal)
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -107,9 +113,9 @@ class StopSignals:
         if before and self.number:
             raise StoppedError(self.number)
 
-    def ask(self) -> bool:
-        """Ask SLURM for this job once more, if that is wanted; whether it will be started."""
-        return self.requeue and is_rank_zero() and requeue_job()
+    def ask(self, number: int) -> bool:
+        """Ask SLURM for this job once more, if that is wanted after such a signal; whether it will be started."""
+        return self.requeue and number != signal.SIGINT and is_rank_zero() and requeue_job()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
@@ -117,10 +123,18 @@ class StopSignals:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
             return
-        if self.number == 0:
-            self.number = number
-            if self._ends_at_once:
-                raise StoppedError(number)
+        if number == signal.SIGINT:
+            # The system ends the process, also where it waits for another one and would not come to a handler.
+            signal.signal(number, signal.SIG_DFL)
+        if self.number:
+            return
+        self.number = number
+        if self._ends_at_once:
+            raise StoppedError(number)
+        if number == signal.SIGINT and is_rank_zero():
+            # Not by print or a logger: this may be in the middle of one.
+            with suppress(OSError):
+                os.write(2, SAVING)
 
 
 def requeue_job(environment: Mapping[str, str] = os.environ) -> bool:

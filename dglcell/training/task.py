@@ -323,9 +323,12 @@ class StrainTask(pl.LightningModule):
         metrics = self._measure("train")[2] if self._sums is None else self._measure_sums(self._sums)
         seconds = time.perf_counter() - self._started
         metrics |= {"learning_rate": self._learning_rate, "seconds": seconds, **self._epoch_metrics}
-        self.log_dict(metrics)
+        self.log_dict(metrics, logger=False)
         if self.trainer.is_global_zero:
             self.print(self.record.write(self.current_epoch, self.global_step, metrics))
+            # Not by Lightning, which logs after the checkpoint: a run that is killed in between would lack the row.
+            if self.logger is not None:
+                self.logger.log_metrics({"epoch": self.current_epoch, **metrics}, self.global_step - 1)
         for scheduler in self.trainer.lr_scheduler_configs:
             if isinstance(scheduler.scheduler, ReduceLROnPlateau):
                 scheduler.scheduler.step(metrics["validation/loss"])

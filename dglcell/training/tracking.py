@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
+import math
 import os
+import re
 import secrets
+import signal
+import struct
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from omegaconf import OmegaConf
 from pytorch_lightning.loggers import Logger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
 from dglcell.config import Config
+from dglcell.config_io import without_secrets
 from dglcell.errors import DataError, MissingDependencyError, StoppedError, SyncError, listing
-from dglcell.run_directory import RunDirectory
+from dglcell.files import atomic_file
+from dglcell.run_directory import EpochLog, RunDirectory
 from dglcell.training.signals import is_rank_zero
 
 # Files that W&B wrote offline: which there are, which are complete, and which were uploaded.
@@ -83,23 +93,112 @@ def _of_run(paths: Sequence[Path]) -> list[OfflineFile]:
     return [OfflineFile(path, path != paths[-1] or (path.parent / COMPLETE).exists()) for path in paths]
 
 
+# What is in such a file: a log of LevelDB's, blocks of 32 KiB with pieces of records, which are protobuf messages.
+#
+# A piece is its checksum, length, kind (1: whole, 2: first, 3: middle, 4: last) and bytes
+# (https://github.com/google/leveldb/blob/main/doc/log_format.md).
+
+
+BLOCK = 1 << 15
+PIECE = struct.Struct("<IHB")
+
+
+def read_records(path: Path) -> Iterator[bytes]:
+    """The records of a file, as far as it is whole: a killed process may leave a torn end."""
+    content = path.read_bytes()
+    position, pieces = PIECE.size, b""  # behind the header of W&B's own, which is as long
+    while position + PIECE.size <= len(content):
+        left = BLOCK - position % BLOCK
+        if left < PIECE.size:
+            position += left
+            continue
+        checksum, length, kind = PIECE.unpack_from(content, position)
+        if length == 0 and kind == 0:
+            position += left
+            continue
+        data = content[position + PIECE.size : position + PIECE.size + length]
+        if len(data) < length or checksum != zlib.crc32(data, zlib.crc32(bytes([kind]))):
+            return
+        position += PIECE.size + length
+        pieces = data if kind in (1, 2) else pieces + data
+        if kind in (1, 4):
+            yield pieces
+
+
+def logged_steps(path: Path) -> Iterator[int]:
+    """The steps of the rows that a file holds."""
+    from wandb.proto import wandb_internal_pb2
+
+    for content in read_records(path):
+        for item in wandb_internal_pb2.Record.FromString(content).history.item:
+            if "_step" in (item.key, *item.nested_key):
+                yield int(json.loads(item.value_json))
+
+
 # Weights & Biases, as a view of the run; the JSONL record is written in any case.
 
+
+log = logging.getLogger("dglcell")
+
+RUN_ID = re.compile(r"[0-9a-f]{8}")
+
+FLUSH = "x_transaction_log_flush_interval"
+FLUSH_SECONDS = 0.2
+"""Within that time what was logged is in the file, which a killed process cannot finish; W&B would take 15 seconds."""
 
 KILLED = 255
 """Exit code by which W&B tells a run that its user has ended from one that has failed."""
 
 
 class StepLogger(WandbLogger):
-    """Logs under the optimiser's step.
+    """Logs under the optimiser's step, each row once.
 
-    W&B would number the rows of every file from 0, and a continued run, which is several files, would go back.
+    W&B would number the rows of every file from 0, and a continued run, which is several files, would go back. It would
+    also keep every row open until the next one comes.
     """
+
+    known: set[int]
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """A row of the history."""
-        self.experiment.log(dict(metrics), step=step)
+        """A row of the history, unless W&B has one of that step."""
+        if step is None or (step >= self.experiment.starting_step and step not in self.known):
+            self.experiment.log(dict(metrics), step=step, commit=True)
+
+    def catch_up(self, directory: RunDirectory) -> None:
+        """Log the epochs of the record that W&B does not have: a killed process may not have come to that."""
+        for row in EpochLog(directory.metrics, 0).read():
+            metrics = {name: math.nan if value is None else value for name, value in row.items() if name != "step"}
+            self.log_metrics(metrics, row["step"] - 1)
+            self.known.add(row["step"] - 1)
+
+
+def run_id(file: Path) -> str:
+    """The id of the W&B run that ``file`` keeps; a new one where there is none, or no whole one."""
+    kept = file.read_text(errors="replace").strip() if file.exists() else None
+    if kept is not None and RUN_ID.fullmatch(kept):
+        return kept
+    if kept is not None:
+        log.warning("'%s' is damaged: in W&B the run goes on as a new one, with all its epochs", file)
+    with atomic_file(file) as partial:
+        partial.write_text(secrets.token_hex(4), encoding="utf-8")
+    return file.read_text(encoding="utf-8")
+
+
+def _start_run(wandb: ModuleType, config: Config, directory: RunDirectory, own_id: str) -> Any:
+    flush = {FLUSH: FLUSH_SECONDS} if FLUSH in wandb.Settings.model_fields else {}
+    return wandb.init(
+        mode="offline" if config.tracking.wandb == "offline" else "online",
+        name=f"{config.experiment.name} seed {config.seed}",
+        dir=str(directory.path),
+        project=config.tracking.project,
+        entity=config.tracking.entity,
+        group=config.tracking.group or config.experiment.name,
+        tags=list(config.experiment.tags),
+        id=own_id,
+        resume="allow",
+        settings=wandb.Settings(silent=True, **flush),
+    )
 
 
 @contextmanager
@@ -110,7 +209,10 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
 
     W&B shows a run that ends with 0 as finished, one that was marked before it ends with anything else as preempted,
     and any other as failed (https://docs.wandb.ai/models/sweeps/signal-handling-sweep-runs). A run that a signal has
-    stopped is to be continued: marked, with the exit code that shells give to the signal.
+    stopped is to be continued: marked, with the exit code that shells give to the signal. One that its user has stopped
+    with Ctrl-C is killed.
+
+    Epochs of the record that W&B does not have are logged at the beginning.
 
     Raises:
         MissingDependencyError: wandb is not installed.
@@ -126,31 +228,26 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
             do="pip install 'dglcell[train]', or set `tracking.wandb: disabled`",
         ) from error
     logging.getLogger("wandb").setLevel(logging.WARNING)
-    if not directory.wandb_id.exists():
-        directory.wandb_id.write_text(secrets.token_hex(4), encoding="utf-8")
-    run = wandb.init(
-        mode="offline" if config.tracking.wandb == "offline" else "online",
-        name=f"{config.experiment.name} seed {config.seed}",
-        dir=str(directory.path),
-        project=config.tracking.project,
-        entity=config.tracking.entity,
-        group=config.tracking.group or config.experiment.name,
-        tags=list(config.experiment.tags),
-        id=directory.wandb_id.read_text(encoding="utf-8").strip(),
-        resume="allow",
-        settings=wandb.Settings(silent=True),
-    )
+    own_id = run_id(directory.wandb_id)
+    # Online, W&B says itself how far it has come; what an earlier start wrote offline may still be uploaded.
+    kind = "*" if config.tracking.wandb == "offline" else "offline-"
+    files = directory.path.glob(f"wandb/{kind}run-*/run-{own_id}.wandb")
+    known = {step for file in files for step in logged_steps(file)}
+    run = _start_run(wandb, config, directory, own_id)
     exit_code = 1
     try:
-        run.config.update(OmegaConf.to_container(OmegaConf.structured(config)), allow_val_change=True)
-        yield StepLogger(experiment=run)
+        run.config.update(OmegaConf.to_container(without_secrets(config)), allow_val_change=True)
+        logger = StepLogger(experiment=run)
+        logger.known = known
+        logger.catch_up(directory)
+        yield logger
         exit_code = 0
     except StoppedError as stop:
-        run.mark_preempting()
-        exit_code = 128 + stop.signal
-        raise
-    except KeyboardInterrupt:
-        exit_code = KILLED
+        if stop.signal == signal.SIGINT:
+            exit_code = KILLED
+        else:
+            run.mark_preempting()
+            exit_code = 128 + stop.signal
         raise
     finally:
         folder = Path(run.dir).parent

@@ -33,6 +33,20 @@ def test_parts_do_not_mix_and_batches_have_their_sizes() -> None:
     assert torch.cat([b.strains for b in module.val_dataloader()]).tolist() == list(range(30, 37))
 
 
+def test_fillers_are_strains_without_labels() -> None:
+    module = make_module()
+    loader = module.train_dataloader()
+    numbers = loader.dataset[torch.tensor([7, -1 - 3, -1 - 7])]
+    assert numbers.strains.tolist() == [7, 3, 7]
+    assert numbers.fillers == 2
+    batch = module.transfer_batch_to_device(numbers, torch.device("cpu"), 0)
+    assert batch.genotypes.num_strains == 3
+    assert numbers.num_genes == len(batch.genotypes.genes)
+    torch.testing.assert_close(batch.labels[:1], module.dataset.labels[[7]])
+    assert batch.labels[1:].isnan().all()
+    assert not module.dataset.labels[[3, 7]].isnan().any()
+
+
 def test_batches_are_gathered_with_the_right_number_of_genes() -> None:
     module = make_module()
     counts = module.dataset.offsets.diff()

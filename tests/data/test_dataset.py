@@ -45,11 +45,15 @@ def test_every_rank_gets_as_many_batches_and_every_strain_is_seen(
         assert len({len(batches) for batches in found}) == 1
         assert all(len(batch) <= batch_size for batches in found for batch in batches)
         seen = [strain for batches in found for batch in batches for strain in batch]
-        assert set(seen) == set(range(100, 100 + n))
+        assert sorted(strain for strain in seen if strain >= 0) == list(range(100, 100 + n))
         if not shuffle:
             assert len(seen) == n
-        elif n >= world:
-            assert len(seen) == -(-n // world) * world
+            continue
+        assert {sum(map(len, batches)) for batches in found} == {-(-n // world)}
+        # Only in the last batches, and behind all others.
+        order = [strain for step in zip(*found, strict=True) for row in itertools.zip_longest(*step) for strain in row]
+        order = [strain for strain in order if strain is not None]
+        assert order[n:] == [-1 - order[i % n] for i in range(-n % world)]
 
 
 def test_in_evaluation_the_order_is_kept() -> None:

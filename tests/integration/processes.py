@@ -31,13 +31,27 @@ Preemption.on_before_optimizer_step = on_before_optimizer_step
 """
 
 
+def heed_interrupts() -> None:
+    """A shell starts background jobs with Ctrl-C ignored, which their children inherit."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(tiny: Tiny, runs: Path, *options: str, before: str = "", **environment: str) -> subprocess.Popen[str]:
-    """``dglcell train`` of the tiny experiment, after a program that runs before it in its process."""
+    """``dglcell train`` of the tiny experiment, after a program that runs before it in its process.
+
+    It leads a group of processes of its own, as in a terminal.
+    """
     program = f"{before}\nimport sys\nfrom dglcell.cli import main\nsys.exit(main(sys.argv[1:]))"
     how = ["-c", program] if before else ["-m", "dglcell"]
     command = [sys.executable, *how, "train", str(tiny.file), *tiny.overrides(runs, *BARE, *options)]
     return subprocess.Popen(
-        command, env=process_environment(**environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env=process_environment(**environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        preexec_fn=heed_interrupts,
     )
 
 

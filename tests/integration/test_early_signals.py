@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from dglcell.run_directory import RunDirectory
+from dglcell.training.checkpoint import newest_checkpoint
 from tests.integration.processes import PATIENCE, catches, other_ranks, start, wait_until
 from tests.integration.test_processes import DDP
-from tests.tiny import Tiny
+from tests.tiny import Tiny, history
 from tests.training.test_signals import fake_scontrol
 
 # Training would be reached at a moment that depends on how busy the machine is.
@@ -31,26 +33,41 @@ import sys, time
 
 class Stay:
     def find_spec(self, name, path=None, target=None):
-        if name == "pytorch_lightning":
+        if name == "{module}":
             time.sleep(3600)
 
 sys.meta_path.insert(0, Stay())
 """
 
 
-def test_a_signal_while_the_program_is_still_imported_is_not_lost(tiny: Tiny, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("module", "number"), [("pytorch_lightning", signal.SIGUSR1), ("dglcell.config_io", signal.SIGTERM)]
+)
+def test_a_signal_while_the_program_is_still_imported_is_not_lost(
+    tiny: Tiny, tmp_path: Path, module: str, number: signal.Signals
+) -> None:
     asked = fake_scontrol(tmp_path)
     path = f"{tmp_path}:{os.environ['PATH']}"
     slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "bash"}
-    process = start(tiny, tmp_path / "runs", before=STAY_IN_IMPORTING, PATH=path, **slurm)
-    wait_until(lambda: catches(process.pid, signal.SIGUSR1), process)
-    process.send_signal(signal.SIGUSR1)
+    process = start(tiny, tmp_path / "runs", before=STAY_IN_IMPORTING.format(module=module), PATH=path, **slurm)
+    wait_until(lambda: catches(process.pid, number), process)
+    process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said
     assert asked.read_text() == "7\n"
     assert "told to stop where nothing had to be saved\njob 7 is queued again\nqueued again\n" in said
     assert "Traceback" not in said
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_without_slurm_it_ends_the_program(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tiny, tmp_path / "runs", before=STAY_IN_IMPORTING.format(module="dglcell.config_io"))
+    wait_until(lambda: catches(process.pid, signal.SIGUSR1), process)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + number
+    assert said == "told to stop where nothing had to be saved\nstopped; the same command goes on from here\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
@@ -65,6 +82,33 @@ def test_a_signal_while_data_is_built_tears_nothing(tiny: Tiny, tmp_path: Path, 
     assert "Traceback" not in said
     assert not store.parent.exists()
     tiny.train(tmp_path / "runs", f"data.store={store}", "trainer.epochs=1")
+
+
+def test_an_interrupt_reaches_a_process_that_is_still_imported(tiny: Tiny, tmp_path: Path) -> None:
+    process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
+    wait_until(lambda: other_ranks(process.pid), process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGINT, said
+    assert said.count("press Ctrl-C again to end at once") == 1
+    assert said.count("stopped; the same command goes on from here") == 1
+    assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_an_interrupt_of_all_processes_saves_once(tiny: Tiny, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "tiny/seed-0")
+    process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000", "data.batch_size=2")
+    wait_until(run.last.exists, process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 128 + signal.SIGINT, said
+    assert said.count("press Ctrl-C again to end at once") == 1
+    assert said.count("stopped; the same command goes on from here") == 1
+    assert "Traceback" not in said
+    epochs = [row["epoch"] for row in history(run)]
+    assert epochs == list(range(len(epochs)))
+    assert newest_checkpoint(run).content["epoch"] in (epochs[-1], epochs[-1] + 1)
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ import pytest
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import newest_checkpoint, read_checkpoint
 from dglcell.training.signals import SIGNALS, requeue_job
-from tests.integration.processes import PATIENCE, SIGNAL_AT_STEP, start
+from tests.integration.processes import PATIENCE, SIGNAL_AT_STEP, start, wait_until
 from tests.integration.test_resume import assert_same_end
-from tests.tiny import Tiny
+from tests.tiny import Tiny, history
 
 # 240 training strains in batches of 2: 120 steps an epoch, 40 of the optimiser.
 OPTIONS = (
@@ -33,23 +33,62 @@ def stop_at_step(tiny: Tiny, runs: Path, step: int, number: signal.Signals, *opt
     return said
 
 
-@pytest.mark.parametrize(("number", "ranking"), [(signal.SIGTERM, "true"), (signal.SIGUSR1, "false")])
+@pytest.mark.parametrize(
+    ("number", "ranking", "step"),
+    [(signal.SIGTERM, "true", 57), (signal.SIGUSR1, "false", 57), (signal.SIGINT, "true", 9)],
+)
 def test_a_stopped_run_ends_like_one_that_never_stopped(
-    tiny: Tiny, tmp_path: Path, number: signal.Signals, ranking: str
+    tiny: Tiny, tmp_path: Path, number: signal.Signals, ranking: str, step: int
 ) -> None:
     options = (*OPTIONS, f"trainer.train_ranking={ranking}")
     run = RunDirectory(tmp_path / "stopped/tiny/seed-0")
-    said = stop_at_step(tiny, tmp_path / "stopped", 57, number, *options)
+    said = stop_at_step(tiny, tmp_path / "stopped", step, number, *options)
     assert "told to stop" in said
+    assert ("press Ctrl-C again to end at once" in said) == (number == signal.SIGINT)
     assert "stopped; the same command goes on from here" in said
     assert "Traceback" not in said
     assert not run.owner.exists()
     content = read_checkpoint(run.interrupted)
     assert content["unfinished"] is not None
-    assert content["global_step"] == 58, "in the middle of the second epoch"
+    assert content["global_step"] == step + 1, "in the middle of an epoch"
     tiny.train(tmp_path / "stopped", *options)
     whole = tiny.train(tmp_path / "whole", *options).directory
     assert_same_end(whole, run)
+
+
+# The interruption's checkpoint is written, and is not in its place yet.
+STAY_IN_SAVING = """
+import os, time
+
+replace = os.replace
+
+def replace_later(source, target):
+    if str(target).endswith("interrupted.ckpt"):
+        time.sleep(3600)
+    replace(source, target)
+
+os.replace = replace_later
+"""
+
+
+def test_a_second_interrupt_ends_the_run_at_once(tiny: Tiny, tmp_path: Path) -> None:
+    options = ("data.batch_size=2", "trainer.epochs=2")
+    run = RunDirectory(tmp_path / "tiny/seed-0")
+    process = start(
+        tiny, tmp_path, *options, before=STAY_IN_SAVING + SIGNAL_AT_STEP.format(step=150, number=int(signal.SIGINT))
+    )
+    wait_until(lambda: list(run.checkpoints.glob(".interrupted.ckpt*")), process)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == -signal.SIGINT, said
+    assert said.count("press Ctrl-C again to end at once") == 1
+    assert "Traceback" not in said
+    # Nothing is torn: the run goes on after its last whole epoch.
+    assert not run.interrupted.exists()
+    assert read_checkpoint(run.last)["epoch"] == 0
+    tiny.train(tmp_path, *options)
+    assert not list(run.checkpoints.glob(".*"))
+    assert [row["epoch"] for row in history(run)] == [0, 1]
 
 
 def test_a_torn_checkpoint_is_named_and_passed_over(

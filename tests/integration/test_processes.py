@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from dglcell.run_directory import RunDirectory
+from dglcell.training.checkpoint import read_checkpoint
 from tests.tiny import BARE, Tiny, dglcell, history
 
 DDP = ("trainer.devices=2", "trainer.accelerator=cpu", "trainer.strategy=ddp")
@@ -23,8 +25,8 @@ def test_two_processes_make_one_run(tiny: Tiny, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows] == [0, 1]
     assert [row["validation/fitness/n"] for row in rows] == [41, 41]
-    # 123 training strains: one is topped up, so that both ranks take as many steps.
-    assert [row["train/fitness/n"] for row in rows] == [124, 124]
+    # 123 training strains: both ranks take as many steps, and none counts twice.
+    assert [row["train/fitness/n"] for row in rows] == [123, 123]
     assert [row["step"] for row in rows] == [1, 2]
     table = {(r["model"], r["part"]): r["metrics"] for r in json.loads((run / "results.json").read_text())["rows"]}
     assert table["hetero_cell", "validation"]["n"] == 41
@@ -36,18 +38,23 @@ def test_two_processes_make_one_run(tiny: Tiny, tmp_path: Path) -> None:
     assert "sync_dist" not in done.stderr
 
 
-def test_two_processes_learn_what_one_does(tiny: Tiny, tmp_path: Path) -> None:
-    # The same global batches: 60 of each rank's order are 120 of the whole.
+def test_three_processes_learn_what_one_does(tiny: Tiny, tmp_path: Path) -> None:
+    # The same global batches: 40 of each rank's order are 120 of the whole. The third one is a single strain.
     loss = "loss={name: mle_wass_supcr, wasserstein: 0.5, supcr: 0.1, buffer_size: 150}"
     options = [loss, "trainer.precision=64-true", "trainer.epochs=3", "model.layers=0", "trainer.train_ranking=false"]
+    options += ["split.subset.size=301", "optimizer={name: SGD, lr: 0.003}"]
     one = history(tiny.train(tmp_path / "one", *options, "data.batch_size=120").directory)
-    arguments = tiny.overrides(tmp_path / "two", *BARE, *DDP, *options, "data.batch_size=60")
+    arguments = tiny.overrides(tmp_path / "three", *BARE, *DDP, *options, "trainer.devices=3", "data.batch_size=40")
     done = dglcell("train", tiny.file, *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    two = history(RunDirectory(tmp_path / "two" / "tiny" / "seed-0"))
+    three = history(RunDirectory(tmp_path / "three" / "tiny" / "seed-0"))
+    assert [row["train/fitness/n"] for row in three] == [241] * 3
     assert [row["train/loss/wasserstein"] > 0 for row in one] == [True] * 3
-    for got, expected in zip(two, one, strict=True):
+    for got, expected in zip(three, one, strict=True):
         assert got == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    states = [read_checkpoint(tmp_path / runs / "tiny/seed-0/checkpoints/last.ckpt") for runs in ("one", "three")]
+    for name, weight in states[0]["state_dict"].items():
+        torch.testing.assert_close(states[1]["state_dict"][name], weight, rtol=1e-12, atol=1e-12, msg=name)
 
 
 @pytest.mark.slow

@@ -167,3 +167,21 @@ def test_undefined_metrics_are_null_in_the_record(tiny: Tiny, tmp_path: Path) ->
     for line in directory.metrics.read_text().splitlines():
         row = json.loads(line, parse_constant=refuse)
         assert all(value is None or math.isfinite(value) for value in row.values())
+
+
+def test_no_file_of_a_run_has_a_secret(tiny: Tiny, tmp_path: Path) -> None:
+    options = ["tracking.wandb=offline", "null_models=false", "trainer.epochs=1", "slurm.requeue=false"]
+    arguments = [*tiny.overrides(tmp_path / "runs", *options), "slurm.environment={TOKEN: s3cret}"]
+    home = {name: str(tmp_path / "home") for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")}
+    done = dglcell("train", tiny.file, *arguments, cwd=tmp_path, **home)
+    assert done.returncode == 0, done.stderr
+    assert "s3cret" not in done.stdout + done.stderr
+    run = RunDirectory(tmp_path / "runs/tiny/seed-0")
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {run.config, run.environment, run.last, run.page} <= set(files)
+    assert any(path.suffix == ".wandb" for path in files)
+    assert [path for path in files if b"s3cret" in path.read_bytes()] == []
+    assert "TOKEN" in run.config.read_text()
+    # Another value does not make it another run.
+    tiny.train(tmp_path / "runs", "trainer.epochs=2", "slurm.environment={TOKEN: other, MORE: x}")
+    assert len(history(run)) == 2

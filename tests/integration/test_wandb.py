@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
+from dglcell.config import Config, TrackingConfig
 from dglcell.errors import DataError, StoppedError
-from dglcell.run_directory import RunDirectory
+from dglcell.run_directory import EpochLog, RunDirectory
 from dglcell.training import run as run_module
 from dglcell.training.fit import make_callbacks
-from dglcell.training.tracking import find_offline_files
-from tests.integration.processes import PATIENCE
+from dglcell.training.tracking import find_offline_files, logged_steps, run_id, tracked
+from tests.integration.processes import PATIENCE, ended, start, wait_until
 from tests.integration.test_preemption import stop_at_step
 from tests.tiny import BARE, Tiny, dglcell, history
 from tests.wandb_file import OfflineRun, read_offline_run
@@ -129,7 +133,9 @@ def test_a_run_that_is_told_to_stop_after_its_last_epoch_is_finished(
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize(("error", "code"), [(DataError("no"), 1), (ValueError("no"), 1), (KeyboardInterrupt(), 255)])
+@pytest.mark.parametrize(
+    ("error", "code"), [(DataError("no"), 1), (ValueError("no"), 1), (StoppedError(signal.SIGINT), 255)]
+)
 def test_a_run_that_fails_or_is_interrupted_is_no_preempted_one(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
@@ -153,3 +159,109 @@ def test_a_run_that_is_stopped_in_an_epoch_stays_one_run(tiny: Tiny, tmp_path: P
     assert (second.preempted, second.exit_code) == (False, 0)
     assert [row["epoch"] for row in first.history + second.history] == [0, 1, 2]
     assert [file.ended for file in find_offline_files(run.path)] == [True, True]
+
+
+# The third epoch does not begin.
+STAY_BETWEEN_EPOCHS = """
+import time
+from dglcell.training.callbacks import Preemption
+
+def on_train_epoch_start(self, trainer, module):
+    if trainer.current_epoch == 2:
+        time.sleep(3600)
+
+Preemption.on_train_epoch_start = on_train_epoch_start
+"""
+
+
+def rows_of(directory: RunDirectory) -> list[dict[str, Any]]:
+    """Rows of all files of a run, with or without an end."""
+    files = sorted((directory.path / "wandb").glob("offline-run-*/run-*.wandb"), key=lambda p: p.stat().st_mtime_ns)
+    return [row for file in files for row in read_offline_run(file).history]
+
+
+def children(pid: int) -> list[int]:
+    """Processes that the threads of a process have started."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+@pytest.mark.usefixtures("home")
+def test_the_last_epoch_survives_a_kill_and_is_there_once(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else it would share the process that writes W&B's files with this one.
+    monkeypatch.delenv("WANDB_SERVICE", raising=False)
+    directory = RunDirectory(tmp_path / "tiny/seed-0")
+    process = start(tiny, tmp_path, OFFLINE, "trainer.epochs=3", before=STAY_BETWEEN_EPOCHS)
+    wait_until(lambda: [row["epoch"] for row in rows_of(directory)] == [0, 1], process)
+    for pid in [*children(process.pid), process.pid]:
+        os.kill(pid, signal.SIGKILL)
+        assert ended(pid)
+    process.communicate(timeout=PATIENCE)
+    assert [row["epoch"] for row in rows_of(directory)] == [0, 1]
+    tiny.train(tmp_path, OFFLINE, "trainer.epochs=3")
+    rows, recorded = rows_of(directory), history(directory)
+    assert [(row["epoch"], row["_step"]) for row in rows] == [(row["epoch"], row["step"] - 1) for row in recorded]
+    for row, expected in zip(rows, recorded, strict=True):
+        for key in expected.keys() - {"step"}:
+            assert row[key] == expected[key]
+
+
+@pytest.mark.usefixtures("home")
+def test_epochs_that_are_missing_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config, directory = Config(tracking=TrackingConfig(wandb="offline")), RunDirectory(tmp_path / "run")
+    directory.path.mkdir()
+    record = EpochLog(directory.metrics, 9)
+
+    def opened(logs: int | None = None) -> list[int]:
+        """Steps that W&B has after the run was started once more, and logged a row of some step."""
+        # W&B names its folders by the second.
+        before = int(time.time())
+        while int(time.time()) == before:
+            time.sleep(0.05)
+        with tracked(config, directory) as logger:
+            assert logger is not None
+            if logs is not None:
+                logger.log_metrics({"epoch": 9}, logs)
+        newest = find_offline_files(directory.path)[-1].path
+        while read_offline_run(newest).exit_code is None:
+            time.sleep(0.05)
+        return sorted(row["_step"] for row in rows_of(directory))
+
+    for epoch in range(3):
+        record.write(epoch, 4 * (epoch + 1), {"train/loss": 0.5, "validation/pearson": math.nan, "seconds": 1.0})
+    assert opened() == [3, 7, 11]
+    assert opened(logs=11) == [3, 7, 11], "an epoch that is trained once more"
+    assert opened(logs=15) == [3, 7, 11, 15]
+    row = rows_of(directory)[2]
+    assert (row["epoch"], row["train/loss"]) == (2, 0.5)
+    assert math.isnan(row["validation/pearson"])
+    # A torn file lacks its last rows, and they are logged again.
+    (whole,) = [file.path for file in find_offline_files(directory.path) if list(logged_steps(file.path)) == [3, 7, 11]]
+    content = whole.read_bytes()
+    size = next(size for size in range(len(content), 0, -1) if steps_of(content[:size], tmp_path) == [3, 7])
+    whole.write_bytes(content[:size])
+    assert list(logged_steps(whole)) == [3, 7]
+    assert opened() == [3, 7, 11, 15]
+    assert not caplog.messages
+
+
+def steps_of(content: bytes, folder: Path) -> list[int]:
+    """Steps of the rows in the beginning of a file."""
+    (folder / "beginning").write_bytes(content)
+    return list(logged_steps(folder / "beginning"))
+
+
+@pytest.mark.parametrize("content", [b"", b"0a1", b"\xff\x00", b"0a1b2c3d\n"])
+def test_a_damaged_id_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes) -> None:
+    file = tmp_path / "wandb_id.txt"
+    first = run_id(file)
+    assert run_id(file) == first
+    assert not caplog.messages
+    file.write_bytes(content)
+    new = run_id(file)
+    assert run_id(file) == new == file.read_text().strip()
+    whole = len(content) > 8
+    assert (new == "0a1b2c3d") == whole
+    assert [message.partition(": ")[0] for message in caplog.messages] == [] if whole else [f"'{file}' is damaged"]

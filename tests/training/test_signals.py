@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,14 @@ def test_nobody_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 # Signals are taken at once where one process works alone, and noted where several work together.
 
 
+@pytest.fixture(autouse=True)
+def heeded() -> Iterator[None]:
+    """Ctrl-C does what it does in a terminal: a shell that starts these tests in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_working_alone_a_signal_ends_the_run_at_once(number: signal.Signals) -> None:
     before = [signal.getsignal(other) for other in SIGNALS]
@@ -85,6 +94,36 @@ def test_working_together_it_is_noted_and_taken_afterwards() -> None:
     assert stop.value.signal == signal.SIGUSR1
 
 
+def test_an_interrupt_says_how_to_end_at_once(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StoppedError), StopSignals() as signals, signals.noted():
+        assert signal.getsignal(signal.SIGINT) != signal.SIG_DFL
+        signal.raise_signal(signal.SIGINT)
+        # The next one is left to the system.
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+    assert signals.number == signal.SIGINT
+    said = "told to stop: what is done is being saved; press Ctrl-C again to end at once"
+    assert capfd.readouterr().err.strip().splitlines()[0] == said
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+
+def test_an_interrupt_that_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with StopSignals() as signals:
+        signal.raise_signal(signal.SIGINT)
+        assert signals.number == 0
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+
+
+def test_an_interrupt_is_no_reason_to_start_the_job_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = fake_scontrol(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    for number, requeued in ((signal.SIGINT, False), (signal.SIGTERM, True)):
+        with pytest.raises(StoppedError) as stop, StopSignals():
+            signal.raise_signal(number)
+        assert stop.value.requeued == requeued == asked.exists()
+
+
 def test_the_first_signal_is_not_interrupted_by_the_next() -> None:
     with StopSignals(requeue=False) as signals:
         with pytest.raises(StoppedError):
@@ -100,7 +139,7 @@ def test_other_ranks_follow_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
         with signals.noted():
             pass
         assert signals.number == signal.SIGTERM
-        assert not signals.ask()
+        assert not signals.ask(signal.SIGTERM)
 
 
 def test_a_forked_worker_can_still_be_ended() -> None:
