@@ -19,6 +19,7 @@ import dglcell
 from dglcell.errors import CheckpointError, listing
 from dglcell.files import write_json
 from dglcell.memory import status
+from dglcell.outside import NUMBER, is_count, mapping_of, optional
 
 if TYPE_CHECKING:
     import torch
@@ -156,8 +157,8 @@ class RunDirectory:
                 ) from error
 
     def is_started(self) -> bool:
-        """Whether there is something to continue from."""
-        return self.last.exists() or self.interrupted.exists()
+        """Whether there is something to continue from, be it a link that leads nowhere."""
+        return os.path.lexists(self.last) or os.path.lexists(self.interrupted)
 
     def predictions(self, part: str) -> Path:
         """Measured and predicted phenotypes of one part."""
@@ -183,6 +184,10 @@ class RunDirectory:
 # The record of a run: one JSON line per epoch, whatever else is logged.
 
 
+RECORD = mapping_of(optional(NUMBER))
+"""What a line holds."""
+
+
 class EpochLog:
     """Appends epochs to ``metrics.jsonl`` and says them in one line.
 
@@ -204,16 +209,41 @@ class EpochLog:
         os.replace(partial, self.path)
 
     def read(self) -> list[dict[str, Any]]:
-        """All epochs so far; a line torn by a crash is left out."""
-        if not self.path.exists():
+        """All epochs so far; a last line that a crash has torn is left out.
+
+        Raises:
+            CheckpointError: the file cannot be read, or a line is no record of an epoch.
+        """
+        if not os.path.lexists(self.path):
             return []
-        rows = []
-        for line in self.path.read_text().splitlines():
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
-        return rows
+        try:
+            *lines, torn = self.path.read_bytes().split(b"\n")
+        except OSError as error:
+            raise self._damaged("", error.strerror) from error
+        rows = [self._parse(line) for line in [*lines, torn]]
+        if not torn or rows[-1] is None:
+            rows.pop()
+        for number, row in enumerate(rows, start=1):
+            if row is None:
+                raise self._damaged(f": line {number} is no record of an epoch", lines[number - 1][:60])
+        return [row for row in rows if row is not None]
+
+    @staticmethod
+    def _parse(line: bytes) -> dict[str, Any] | None:
+        """A line as an epoch's record; None where it is none."""
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        return row if RECORD.fits(row) and is_count(row.get("epoch")) else None
+
+    def _damaged(self, where: str, got: object) -> CheckpointError:
+        return CheckpointError(
+            f"the record '{self.path}' is damaged{where}",
+            got=got,
+            expected="an object a line, each of one epoch",
+            do="remove the line, or put the file back, then run the `dglcell train` command of the run again",
+        )
 
     def write(self, epoch: int, step: int, metrics: dict[str, float]) -> str:
         """Append an epoch.
