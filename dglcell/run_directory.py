@@ -225,7 +225,7 @@ class EpochLog:
             rows.pop()
         for number, row in enumerate(rows, start=1):
             if row is None:
-                raise self._damaged(f": line {number} is no record of an epoch", lines[number - 1][:60])
+                raise self._damaged(f": line {number} is no record of an epoch", _start(lines[number - 1]))
         return [row for row in rows if row is not None]
 
     @staticmethod
@@ -241,8 +241,8 @@ class EpochLog:
         return CheckpointError(
             f"the record '{self.path}' is damaged{where}",
             got=got,
-            expected="an object a line, each of one epoch",
-            do="remove the line, or put the file back, then run the `dglcell train` command of the run again",
+            expected="an object of numbers a line, `epoch` among them",
+            do="remove the line, or put the file back; then run the `dglcell train` command of the run again",
         )
 
     def write(self, epoch: int, step: int, metrics: dict[str, float]) -> str:
@@ -266,6 +266,11 @@ class EpochLog:
             f"validation loss {loss:.4f}  {metric}  "
             f"{metrics['seconds']:.1f} s{'  *' if loss < best else ''}"
         )
+
+
+def _start(line: bytes) -> str:
+    """The beginning of a line, for a message."""
+    return ascii(line[:60].decode(errors="replace"))[1:-1]
 
 
 # What a run needs to be reproduced: versions, git state, device, hashes.

@@ -143,7 +143,7 @@ RESULTS = {
 }
 """Of ``results.json``."""
 
-RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(NUMBER)}))
+RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
 """``relation_weights.json``."""
 
 MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"
@@ -271,7 +271,7 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     results = _read_results(directory, len(rows), epochs)
     predictions = {part: read_predictions(directory, part) for part in parts}
     for part, found in predictions.items():
-        if set(found) != {row["phenotype"] for row in results["rows"]}:
+        if not {row["phenotype"] for row in results["rows"]} <= set(found):
             raise _damaged(directory.predictions(part), f"phenotypes {', '.join(found)}")
     return RunFiles(
         directory,
@@ -370,8 +370,9 @@ def _read_relation_weights(path: Path) -> RelationWeights:
     if not os.path.lexists(path):
         return {}
     content = _read_json(path)
-    if not RELATIONS.fits(content):
-        raise _damaged(path, f"not {RELATIONS.expected}")
+    fits = RELATIONS.fits(content)
+    if not fits or any(len(row) != len(e["relations"]) for e in content.values() for row in e["weights"]):
+        raise _damaged(path, "other fields")
     return {layer: (entry["relations"], np.array(entry["weights"], float)) for layer, entry in content.items()}
 
 

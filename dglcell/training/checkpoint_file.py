@@ -42,6 +42,11 @@ def _is_optimizer_state(value: Any) -> bool:
     return isinstance(kept, Mapping) and all(isinstance(v, Mapping) for v in kept.values()) and isinstance(groups, list)
 
 
+def _is_callback_state(value: Any) -> bool:
+    """Whether it is names and values; what is read before training begins are numbers."""
+    return isinstance(value, Mapping) and all(is_count(value.get(key, 0)) for key in ("wait_count", "patience"))
+
+
 def _is_unfinished(value: Any) -> bool:
     """Whether it is what an epoch's metrics need of its first steps: tensors with a row for each strain or rank."""
     if value is None:
@@ -70,7 +75,7 @@ CONTINUING = {
     **PREDICTING,
     "pytorch-lightning_version": Kind("a version", lambda v: isinstance(v, str) and v[:1].isdecimal()),
     "loops.fit_loop": MAPPING,
-    "callbacks": mapping_of(MAPPING),
+    "callbacks": mapping_of(Kind("a state with numbers", _is_callback_state)),
     "optimizer_states": Kind("a list of one state", _is_optimizer_state),
     "lr_schedulers": LIST,
     "unfinished": Kind("nothing, or what an unfinished epoch has seen", _is_unfinished),
@@ -189,6 +194,8 @@ def _load(path: Path) -> Any:
             if declared > size:
                 raise zipfile.BadZipFile(f"parts of {declared:,} bytes in a file of {size:,}")
             torn = file.testzip()
+            if any(name.endswith("/constants.pkl") for name in file.namelist()):
+                raise zipfile.BadZipFile("a program in TorchScript")
         if torn is not None:
             raise zipfile.BadZipFile(f"'{torn}' in it does not fit its checksum")
         return torch.load(path, map_location="cpu", weights_only=True)

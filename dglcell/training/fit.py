@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -245,7 +246,7 @@ def make_task(
 
 def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, model: PerturbedModel) -> Autotuned:
     """What `auto` takes: a continued run's choices again, else those of `model.autotuned`, else new ones."""
-    if not (directory.is_started() and directory.autotuned.exists()):
+    if not (directory.is_started() and os.path.lexists(directory.autotuned)):
         train = prepared.parts["train"][: config.data.training_batch]
         batch = prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
         device = torch.device(device_of(config.trainer.accelerator))
