@@ -59,7 +59,7 @@ def find_map(
         return None
     key = hashlib.sha256(f"{points} {seed}".encode() + embedding.vectors.tobytes()).hexdigest()
     kept = _read(directory.embedding_map, key)
-    if kept is not None:
+    if kept is not None and np.isin(kept.strains, embedding.strains).all():
         return kept
     found = embedding_map(embedding, points, seed)
     if keep and found is not None and found.method == "UMAP":
@@ -74,10 +74,10 @@ def _read(path: Path, key: str) -> EmbeddingMap | None:
         arrays = read_npz(path)
     except UnreadableError:
         return None
-    positions = arrays.get("positions", np.empty(0))
-    if str(arrays.get("key")) != key or positions.shape != (*arrays["strains"].shape, 2):
+    strains, positions = (arrays.get(name, np.empty(0)) for name in ("strains", "positions"))
+    if str(arrays.get("key")) != key or positions.shape != (*strains.shape, 2):
         return None
-    return EmbeddingMap("UMAP", arrays["strains"], positions)
+    return EmbeddingMap("UMAP", strains, positions)
 
 
 # What the files of a run must hold, as far as it is read.
@@ -273,6 +273,10 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     for part, found in predictions.items():
         if not {row["phenotype"] for row in results["rows"]} <= set(found):
             raise _damaged(directory.predictions(part), f"phenotypes {', '.join(found)}")
+    embedding = _read_embedding(directory.embedding)
+    strains = {len(found) for found in predictions.get("test", {}).values()}
+    if embedding is not None and not all(((embedding.strains >= 0) & (embedding.strains < n)).all() for n in strains):
+        raise _damaged(directory.embedding, "strains that the test part does not have")
     return RunFiles(
         directory,
         config,
@@ -280,7 +284,7 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
         results,
         History(rows),
         predictions,
-        _read_embedding(directory.embedding),
+        embedding,
         _read_relation_weights(directory.relation_weights),
         _read_json(directory.autotuned) if os.path.lexists(directory.autotuned) else {},
     )

@@ -27,6 +27,12 @@ def objects(path: Path) -> None:
         np.savez(file, **dict.fromkeys(names, np.array([{}], dtype=object)), allow_pickle=True)
 
 
+def embed(path: Path, strains: object, vectors: object) -> None:
+    """Embeddings of these strains."""
+    with path.open("wb") as file:
+        np.savez(file, strains=np.array(strains), vectors=np.array(vectors))
+
+
 def bomb(path: Path) -> None:
     """An array that says that it unpacks to two gigabytes."""
     with zipfile.ZipFile(path, "w") as file:
@@ -115,7 +121,17 @@ FILES = {
         },
     ),
     "predictions_validation.csv": File(("report",), {name: ANY[name] for name in ("empty", "no text", "a folder")}),
-    "embedding_test.npz": File(REPORTS, ANY | NPZ),
+    "embedding_test.npz": File(REPORTS, ANY | NPZ | {"a line of numbers": lambda path: embed(path, [0], [0.5])}),
+    "relation_weights.json": File(
+        REPORTS,
+        {
+            "no relations": lambda path: path.write_text('{"1, gene": {"weights": [[1.0]]}}'),
+            "too few weights": lambda path: path.write_text(
+                '{"1, gene": {"relations": ["a", "b"], "weights": [[1.0]]}}'
+            ),
+            "a word": lambda path: path.write_text('{"1, gene": {"relations": ["a"], "weights": [["much"]]}}'),
+        },
+    ),
     "autotuned.json": File(
         (*REPORTS, "train"), {name: do for name, do in (ANY | JSON).items() if name not in ("no keys",)}
     ),
@@ -231,4 +247,16 @@ def test_a_damaged_field_is_named(runs: Runs, tmp_path: Path, capsys: pytest.Cap
     assert main(runs.arguments("report", tmp_path)) == 2
     assert capsys.readouterr().err.startswith(
         f"error: '{run.results}' is damaged: `epoch` is wrong\n  got:      -1\n  expected: a whole number, 0 or more\n"
+    )
+
+
+def test_an_embedding_of_strains_that_are_not_there(
+    runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunDirectory(tmp_path / "tiny" / "seed-0")
+    shutil.copytree(runs.directory.path, run.path, ignore=shutil.ignore_patterns("figures", "report.*"))
+    embed(run.embedding, [0, 10**6], [[0.5], [0.1]])
+    assert main(runs.arguments("report", tmp_path)) == 2
+    assert (
+        f"'{run.embedding}' is damaged\n  got:      strains that the test part does not have" in capsys.readouterr().err
     )
