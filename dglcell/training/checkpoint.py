@@ -114,11 +114,10 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
                 expected=f"{what.split()[0]} {old[:12]}",
                 do="use the run directory that the checkpoint was written in",
             )
-    normaliser = _read_normaliser(read, state)
-    model = _read_model(read, ResidentCell.of(cell), {k: v for k, v in state.items() if k.startswith(MODEL)})
+    model = _read_model(read, cell, {k: v for k, v in state.items() if k.startswith((MODEL, "normaliser."))})
     return Trained(
         model.eval(),
-        normaliser,
+        Normaliser(about.config.data.normalise, *(state[f"normaliser.{name}"] for name in NORMALISER)),
         about.config,
         cell,
         about.phenotypes,
@@ -132,34 +131,21 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
 MODEL = "model."
 """What names of weights begin with."""
 
+NORMALISER = ("shift", "scale")
+
 MOST = 100_000
 """No size of a model is larger."""
 
 
-def _read_normaliser(read: ReadCheckpoint, state: Mapping[str, Tensor]) -> Normaliser:
-    """The label statistics of a checkpoint.
-
-    Raises:
-        CheckpointError: they are missing, not one for each phenotype, or no scale.
-    """
-    wanted = len(read.about.phenotypes)
-    found = [state.get(f"normaliser.{name}") for name in ("shift", "scale")]
-    for name, values in zip(("shift", "scale"), found, strict=True):
-        if values is None or not values.is_floating_point() or values.shape != (wanted,):
-            got = None if values is None else shape_of(values)
-            raise refuse(read.path, f"is damaged: `normaliser.{name}` is missing or wrong", got, f"float32 [{wanted}]")
-    shift, scale = found
-    assert shift is not None
-    assert scale is not None
-    if not (scale > 0).all():
-        raise refuse(read.path, "is damaged: `normaliser.scale` is no scale", scale.tolist(), "more than 0")
-    return Normaliser(read.about.config.data.normalise, shift, scale)
-
-
-def _read_model(read: ReadCheckpoint, cell: ResidentCell, state: Mapping[str, Tensor]) -> StrainModel:
+def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]) -> StrainModel:
     """The model of a checkpoint, which must have the weights that its configuration asks for.
 
     It is made without memory for weights first: a configuration may ask for more than there is.
+
+    Args:
+        read: the checkpoint.
+        cell: its cell graph.
+        state: weights of the model, and label statistics.
 
     Raises:
         CheckpointError: weights are missing, of another shape or type, or of no model.
@@ -171,21 +157,21 @@ def _read_model(read: ReadCheckpoint, cell: ResidentCell, state: Mapping[str, Te
         raise refuse(path, f"does not fit the model: `model.{large}` is too large", getattr(model, large), MOST)
     features = _features(read, cell, state)
 
-    def make() -> StrainModel:
-        return make_model(model, cell, len(about.phenotypes), features)
-
-    # What is made without memory for its numbers shows how large it would be.
+    # Each model has a resident cell of its own: what a model keeps there has no numbers either.
+    resident, outputs = ResidentCell.of(cell), len(about.phenotypes)
     with torch.device("meta" if built_in else "cpu"), at_most(4 * len(state) + 100, path):
-        expected = {MODEL + name: weight for name, weight in make().state_dict().items()}
+        planned = make_model(model, resident, outputs, features).state_dict()
+    expected = {MODEL + name: weight for name, weight in planned.items()}
+    expected |= {f"normaliser.{name}": torch.empty(outputs) for name in NORMALISER}
     differing = misfits(state, expected, precision_of(about.config))
     if differing:
         raise refuse(path, "does not fit the model", listing(differing, 5), "the weights that its configuration has")
-    made = make()
-    made.load_state_dict({name.removeprefix(MODEL): weight for name, weight in state.items()})
+    made = make_model(model, ResidentCell.of(cell), outputs, features)
+    made.load_state_dict({name.removeprefix(MODEL): state[name] for name in state if name.startswith(MODEL)})
     return made
 
 
-def _features(read: ReadCheckpoint, cell: ResidentCell, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _features(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Node type → [N, F] fixed input features, which are kept among the weights.
 
     Raises:

@@ -223,27 +223,36 @@ def tensors_in(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
             left += [(f"{path}.{key}".lstrip("."), item) for key, item in items]
 
 
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
+INTEGERS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+
+
 def is_plain(tensor: Tensor) -> bool:
-    """Whether all numbers of a tensor are on the host, each in a place of its own."""
+    """Whether all numbers of a tensor are on the host, of a usual type and each in a place of its own."""
     return (
         tensor.layout is torch.strided
         and tensor.device.type == "cpu"
-        and not tensor.is_quantized
+        and tensor.dtype in FLOATS | INTEGERS
         and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
     )
 
 
 def _refuse_not_finite(path: Path, content: dict[str, Any], fields: Mapping[str, Kind]) -> None:
-    """Refuse weights, and what an optimiser keeps of them, that are not finite.
+    """Refuse weights, and what an optimiser keeps of them, that are not finite; and a scale that is none.
 
     Labels that a loss has kept may be missing.
     """
     state = {name: tensor for name, tensor in content["state_dict"].items() if not name.startswith("loss.")}
-    parts = {"state_dict": state, **{name: content[name] for name in ("optimizer_states",) if name in fields}}
+    parts = {"state_dict": state}
+    if "optimizer_states" in fields:
+        parts["optimizer_states"] = content["optimizer_states"]
     for name, tensor in tensors_in(parts):
         if not tensor.isfinite().all():
             bad = int((~tensor.isfinite()).sum())
             raise refuse(path, f"is damaged: `{name}` is not finite", f"{bad:,} of {tensor.numel():,} numbers")
+    scale = state.get("normaliser.scale")
+    if scale is not None and not (scale > 0).all():
+        raise refuse(path, "is damaged: `normaliser.scale` is no scale", float(scale.min()), "more than 0")
 
 
 def read_about(about: Mapping[str, Any], path: Path) -> tuple[DictConfig, About]:

@@ -55,8 +55,6 @@ def check_weights(checkpoint: ReadCheckpoint, task: StrainTask, config: Config) 
     weights = {name: tensor for name, tensor in content["state_dict"].items() if name not in kept}
     expected = {name: tensor for name, tensor in task.state_dict().items() if not name.startswith(LOSS)}
     differing = misfits(weights, expected, floats)
-    if not differing and not (weights["normaliser.scale"] > 0).all():
-        differing = ["`normaliser.scale` is not positive"]
     if differing:
         raise refuse(checkpoint.path, "does not fit the model", listing(differing, 5), "the weights of this run")
     _check_loss(checkpoint, task, kept, floats)
