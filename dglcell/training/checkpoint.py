@@ -103,17 +103,15 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     read = ReadCheckpoint(path, PREDICTING)
     about, state = read.about, read.take()["state_dict"]
     cell = cell or CellGraph.load(directory.cell)
-    for what, old, new in (
-        ("cell graph", about.cell_sha256, cell.sha256),
-        ("gene vocabulary", about.gene_vocabulary_sha256, cell.genes.sha256),
-    ):
-        if old != new:
-            raise CheckpointError(
-                f"checkpoint '{path}' belongs to another {what}",
-                got=f"{what.split()[0]} {new[:12]}",
-                expected=f"{what.split()[0]} {old[:12]}",
-                do="use the run directory that the checkpoint was written in",
-            )
+    if cell.sha256 != about.cell_sha256:
+        raise CheckpointError(
+            f"checkpoint '{path}' belongs to another cell graph",
+            got=f"cell {cell.sha256[:12]}",
+            expected=f"cell {about.cell_sha256[:12]}",
+            do="use the run directory that the checkpoint was written in",
+        )
+    if cell.genes.sha256 != about.gene_vocabulary_sha256:
+        raise refuse(path, "is damaged: it names other genes than those of its cell graph")
     model = _read_model(read, cell, {k: v for k, v in state.items() if k.startswith((MODEL, "normaliser."))})
     return Trained(
         model.eval(),

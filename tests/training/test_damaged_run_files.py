@@ -17,7 +17,7 @@ from dglcell.data.store_build import build_store
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from tests.tiny import BARE, Tiny
-from tests.training.test_damaged_checkpoints import ADVICE, become
+from tests.training.test_damaged_checkpoints import ADVICE, become, cases
 
 
 def objects(path: Path) -> None:
@@ -163,7 +163,7 @@ FILES["cell"].damages.update(
     }
 )
 
-CASES = [(file, damage) for file, about in FILES.items() for damage in about.damages]
+CASES = cases({f"{file}: {damage}": about.verbs for file, about in FILES.items() for damage in about.damages})
 
 
 @dataclass(frozen=True)
@@ -200,21 +200,21 @@ def runs(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(tiny, directory, genotypes)
 
 
-@pytest.mark.parametrize(("file", "damage"), CASES, ids=[f"{file}: {damage}" for file, damage in CASES])
+@pytest.mark.parametrize(("name", "verb"), CASES)
 def test_a_damaged_file_is_named(
-    runs: Runs, file: str, damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runs: Runs, name: str, verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = RunDirectory(tmp_path / "tiny" / "seed-0")
     shutil.copytree(runs.directory.path, run.path, ignore=shutil.ignore_patterns("figures", "report.*"))
+    file, damage = name.split(": ")
     FILES[file].damages[damage](run.path / file)
     before = sorted(tmp_path.rglob("*"))
-    for verb in FILES[file].verbs:
-        assert main(runs.arguments(verb, tmp_path)) == 2, verb
-        message = capsys.readouterr().err
-        assert message.count("error: ") == 1
-        assert str(run.path) in message
-        assert not [word for word in ADVICE if word in message]
-        assert sorted(tmp_path.rglob("*")) == before, verb
+    assert main(runs.arguments(verb, tmp_path)) == 2
+    message = capsys.readouterr().err
+    assert message.count("error: ") == 1
+    assert str(run.path) in message
+    assert not [word for word in ADVICE if word in message]
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_last_epoch_that_a_crash_has_torn_is_left_out(runs: Runs, tmp_path: Path) -> None:
