@@ -55,7 +55,7 @@ def trained(config: Config, cell: CellGraph, folder: Path) -> Trained:
     path = folder / "weights"
     path.write_bytes(b"fresh")
     unit = Normaliser("none", torch.zeros(1), torch.ones(1))
-    return Trained(model, unit, config, cell, ("trigenic_interaction",), ("",), 0, path)
+    return Trained(model, unit, config, cell, ("trigenic_interaction",), ("",), 0, path, "")
 
 
 def predict(model: Trained, strains: int, batch: int, folder: Path, *, shared: bool) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -207,11 +208,26 @@ def read_yaml(path: Path) -> DictConfig:
         ConfigError: it is not YAML, or no mapping.
     """
     try:
-        content = OmegaConf.load(path)
-    except (yaml.YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"'{path}' cannot be read as YAML", got=str(error).replace("\n", " ")) from error
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"'{path}' cannot be read as YAML", got=error) from error
+    return parse_yaml(text, where=f"'{path}'")
+
+
+def parse_yaml(text: str, *, where: str) -> DictConfig:
+    """The mapping that a YAML text is.
+
+    Raises:
+        ConfigError: it is not YAML, or no mapping.
+    """
+    try:
+        content = OmegaConf.load(io.StringIO(text))
+    except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError) as error:
+        raise ConfigError(f"{where} cannot be read as YAML", got=str(error).replace("\n", " ")) from error
+    except RecursionError as error:
+        raise ConfigError(f"{where} cannot be read as YAML", got="lists inside each other, too deep") from error
     if not isinstance(content, DictConfig):
-        raise ConfigError(f"'{path}' holds no configuration", got=type(content).__name__, expected="a mapping of keys")
+        raise ConfigError(f"{where} holds no configuration", got=type(content).__name__, expected="a mapping of keys")
     return content
 
 

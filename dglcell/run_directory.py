@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
+import os
 import platform
 import re
 import resource
@@ -18,6 +19,7 @@ import dglcell
 from dglcell.errors import CheckpointError, listing
 from dglcell.files import atomic_file, write_json
 from dglcell.memory import status
+from dglcell.outside import NUMBER, is_count, mapping_of, optional
 from dglcell.owner import refuse_if_taken_over
 
 if TYPE_CHECKING:
@@ -161,8 +163,8 @@ class RunDirectory:
                 ) from error
 
     def is_started(self) -> bool:
-        """Whether there is something to continue from."""
-        return self.last.exists() or self.interrupted.exists()
+        """Whether there is something to continue from, be it a link that leads nowhere."""
+        return os.path.lexists(self.last) or os.path.lexists(self.interrupted)
 
     def predictions(self, part: str) -> Path:
         """Measured and predicted phenotypes of one part."""
@@ -188,6 +190,10 @@ class RunDirectory:
 # The record of a run: one JSON line per epoch, whatever else is logged.
 
 
+RECORD = mapping_of(optional(NUMBER))
+"""What a line holds."""
+
+
 class EpochLog:
     """Appends epochs to ``metrics.jsonl`` and says them in one line.
 
@@ -209,16 +215,41 @@ class EpochLog:
             partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
 
     def read(self) -> list[dict[str, Any]]:
-        """All epochs so far; a line torn by a crash is left out."""
-        if not self.path.exists():
+        """All epochs so far; a last line that a crash has torn is left out.
+
+        Raises:
+            CheckpointError: the file cannot be read, or a line is no record of an epoch.
+        """
+        if not os.path.lexists(self.path):
             return []
-        rows = []
-        for line in self.path.read_text(encoding="utf-8").splitlines():
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
-        return rows
+        try:
+            *lines, torn = self.path.read_bytes().split(b"\n")
+        except OSError as error:
+            raise self._damaged("", error.strerror) from error
+        rows = [self._parse(line) for line in [*lines, torn]]
+        if not torn or rows[-1] is None:
+            rows.pop()
+        for number, row in enumerate(rows, start=1):
+            if row is None:
+                raise self._damaged(f": line {number} is no record of an epoch", _start(lines[number - 1]))
+        return [row for row in rows if row is not None]
+
+    @staticmethod
+    def _parse(line: bytes) -> dict[str, Any] | None:
+        """A line as an epoch's record; None where it is none."""
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        return row if RECORD.fits(row) and is_count(row.get("epoch")) else None
+
+    def _damaged(self, where: str, got: object) -> CheckpointError:
+        return CheckpointError(
+            f"the record '{self.path}' is damaged{where}",
+            got=got,
+            expected="an object of numbers a line, `epoch` among them",
+            do="remove the line, or put the file back; then run the `dglcell train` command of the run again",
+        )
 
     def write(self, epoch: int, step: int, metrics: dict[str, float]) -> str:
         """Append an epoch, which is the last one then: what was written of it or of later ones is forgotten.
@@ -247,6 +278,11 @@ class EpochLog:
             f"validation loss {loss:.4f}  {metric}  "
             f"{metrics['seconds']:.1f} s{'  *' if loss < best else ''}"
         )
+
+
+def _start(line: bytes) -> str:
+    """The beginning of a line, for a message."""
+    return ascii(line[:60].decode(errors="replace"))[1:-1]
 
 
 # What a run needs to be reproduced: versions, git state, device, hashes.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import zipfile
 from collections.abc import Sequence, Sized
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -43,6 +42,7 @@ from dglcell.files import atomic_file, canonical_hash, find_raw, sha256_file
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
 from dglcell.graph.vocabulary import read_gene_list
+from dglcell.outside import UnreadableError, read_npz
 
 # Splits that another program wrote: JSON lists of strain numbers.
 
@@ -324,11 +324,11 @@ class Split:
         if not Path(path).is_file():
             raise DataError(f"split '{path}' not found", expected="a file written by a run", do="check the path")
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                part, meta = archive["part"], json.loads(str(archive["meta"]))
+            arrays = read_npz(Path(path))
+            part, meta = arrays["part"], json.loads(str(arrays["meta"]))
             split = cls(part, meta["kind"], meta["seed"], meta["parameters"], meta["store_sha256"])
             intact = part.dtype == np.uint8 and part.ndim == 1 and split.sha256 == meta["sha256"]
-        except (ValueError, KeyError, TypeError, EOFError, OSError, zipfile.BadZipFile):
+        except (UnreadableError, ValueError, KeyError, TypeError, RecursionError):
             raise DataError(
                 f"'{path}' is not a split, or it is damaged",
                 expected="an .npz file written by a run",

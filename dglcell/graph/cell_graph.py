@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,18 @@ from dglcell.errors import GraphError, import_optional, listing
 from dglcell.files import atomic_directory
 from dglcell.graph.schema import GENE, Relation
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.outside import (
+    MAPPING,
+    SHA256,
+    TEXT,
+    Kind,
+    UnreadableError,
+    find_wrong,
+    list_of,
+    mapping_of,
+    read_json,
+    read_npz,
+)
 
 if TYPE_CHECKING:
     import networkx
@@ -100,6 +111,13 @@ def merge_pairs(edges: Edges, *, ordered: bool) -> Edges:
 
 SCHEMA_VERSION = 1
 _META, _EDGES = "cell.json", "edges.npz"
+
+_FIELDS = {
+    "sha256": SHA256,
+    "relations": list_of(Kind("three names", lambda v: isinstance(v, list) and len(v) == 3 and all(map(TEXT.fits, v)))),
+    "vocabularies": mapping_of(Kind("different names", lambda v: list_of(TEXT).fits(v) and len({*v}) == len(v))),
+    "provenance": MAPPING,
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -374,8 +392,8 @@ def _read_meta(directory: Path) -> dict[str, Any]:
             do="build and save a cell graph there first",
         )
     try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        meta = read_json(path)
+    except UnreadableError as error:
         raise _damaged(directory, f"{_META}: {error}", "whole JSON") from error
     version = meta.get("schema_version") if isinstance(meta, dict) else None
     if version != SCHEMA_VERSION:
@@ -385,18 +403,34 @@ def _read_meta(directory: Path) -> dict[str, Any]:
             expected=f"schema version {SCHEMA_VERSION}",
             do="build the cell graph again, or use the version that wrote it",
         )
-    missing = sorted({"sha256", "relations", "vocabularies", "provenance"} - set(meta))
+    missing = sorted(set(_FIELDS) - set(meta))
     if missing:
         raise _damaged(directory, f"{_META} without {', '.join(missing)}", "all keys")
-    return meta
+    wrong = find_wrong(meta, _FIELDS)
+    if wrong is not None:
+        raise _damaged(directory, f"{_META}: {wrong.what}", wrong.expected)
+    content: dict[str, Any] = meta
+    return content
 
 
 def _read_edges(directory: Path, relations: list[Relation]) -> dict[Relation, Edges]:
     try:
-        with np.load(directory / _EDGES, allow_pickle=False) as arrays:
-            return {
-                relation: Edges(arrays[f"{i}_src"], arrays[f"{i}_dst"], arrays.get(f"{i}_weight"))
-                for i, relation in enumerate(relations)
-            }
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        arrays = read_npz(directory / _EDGES)
+    except UnreadableError as error:
         raise _damaged(directory, f"{_EDGES}: {error}", "whole arrays for every relation") from error
+    nothing = np.empty(())
+    found = {
+        relation: Edges(arrays.get(f"{i}_src", nothing), arrays.get(f"{i}_dst", nothing), arrays.get(f"{i}_weight"))
+        for i, relation in enumerate(relations)
+    }
+    torn = [relation for relation, edges in found.items() if not _are_edges(edges)]
+    if torn:
+        raise _damaged(directory, f"{_EDGES}: relation {torn[0]}", "whole arrays for every relation")
+    return found
+
+
+def _are_edges(edges: Edges) -> bool:
+    """Whether both ends are numbers of nodes, and weights, if there are any, as many."""
+    ends = all(end.dtype == np.int64 and end.shape == (edges.src.size,) for end in (edges.src, edges.dst))
+    weight = edges.src.astype(np.float32) if edges.weight is None else edges.weight
+    return ends and weight.dtype == np.float32 and weight.shape == edges.src.shape

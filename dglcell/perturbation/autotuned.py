@@ -12,7 +12,8 @@ import torch
 from dglcell.errors import CheckpointError
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import Relation
-from dglcell.kernels.spmm import spmm
+from dglcell.kernels.spmm import KERNELS, spmm
+from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.deletions import keep_masks
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.states import DENSE_SHARE, Execution
@@ -81,8 +82,14 @@ class Autotuned:
             differences = content.get("differences")
             if differences not in (None, "bfloat16", "float32"):
                 raise ValueError(f"differences of type {differences!r}")
-            share, compiled = float(content["dense_share"]), bool(content.get("compile", False))
-            return cls(str(content["strategy"]), share, kernels, differences, compiled)
+            strategy, compiled = content["strategy"], content.get("compile", False)
+            unknown = {kernel for by in kernels.values() for kernel in by.values()} - set(KERNELS)
+            if strategy not in STRATEGIES or unknown or not isinstance(compiled, bool):
+                raise ValueError(f"strategy {strategy!r}, kernels {sorted(unknown)}, compile {compiled!r}")
+            share = float(content["dense_share"])
+            if not 0 <= share <= 1:
+                raise ValueError(f"a share of {share}")
+            return cls(strategy, share, kernels, differences, compiled)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"'{source}' does not hold choices of strategy and kernels",

@@ -4,20 +4,38 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import math
-import zipfile
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
+from omegaconf import DictConfig, OmegaConf
 
-from dglcell.errors import CheckpointError, DataError
+from dglcell.config_io import read_yaml
+from dglcell.errors import CheckpointError, ConfigError, DataError, DglcellError
 from dglcell.files import atomic_file
-from dglcell.metrics import ResultRow
+from dglcell.metrics import COLUMNS, ResultRow
+from dglcell.outside import (
+    COUNT,
+    FLAG,
+    MAPPING,
+    NUMBER,
+    TEXT,
+    Kind,
+    UnreadableError,
+    Wrong,
+    damaged,
+    find_wrong,
+    list_of,
+    mapping_of,
+    optional,
+    read_json,
+    read_npz,
+    record,
+)
 from dglcell.plots.data import Embedding, EmbeddingMap, History, Predictions, RelationWeights, ReportData
 from dglcell.plots.embedding import embedding_map
 from dglcell.run_directory import EpochLog, RunDirectory
@@ -41,7 +59,7 @@ def find_map(
         return None
     key = hashlib.sha256(f"{points} {seed}".encode() + embedding.vectors.tobytes()).hexdigest()
     kept = _read(directory.embedding_map, key)
-    if kept is not None:
+    if kept is not None and np.isin(kept.strains, embedding.strains).all():
         return kept
     found = embedding_map(embedding, points, seed)
     if keep and found is not None and found.method == "UMAP":
@@ -53,12 +71,82 @@ def find_map(
 def _read(path: Path, key: str) -> EmbeddingMap | None:
     """The kept map; None where there is none, or it is of other embeddings or damaged."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if str(archive["key"]) == key:
-                return EmbeddingMap("UMAP", archive["strains"], archive["positions"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass
-    return None
+        arrays = read_npz(path)
+    except UnreadableError:
+        return None
+    strains, positions = (arrays.get(name, np.empty(0)) for name in ("strains", "positions"))
+    if str(arrays.get("key")) != key or positions.shape != (*strains.shape, 2):
+        return None
+    return EmbeddingMap("UMAP", strains, positions)
+
+
+# What the files of a run must hold, as far as it is read.
+
+
+CONFIG = {
+    "seed": COUNT,
+    "experiment.name": TEXT,
+    "experiment.description": TEXT,
+    "experiment.tags": list_of(TEXT),
+    "data.source.name": TEXT,
+    "split.kind": TEXT,
+    "loss.name": TEXT,
+    "optimizer.name": TEXT,
+    "optimizer.lr": NUMBER,
+    "scheduler.name": TEXT,
+    "trainer.epochs": COUNT,
+    "trainer.devices": COUNT,
+    "trainer.num_nodes": COUNT,
+    "trainer.precision": TEXT,
+    "trainer.checkpoint": TEXT,
+    "plot_points": COUNT,
+}
+"""Of ``config.yaml``."""
+
+ENVIRONMENT = {
+    "dglcell": TEXT,
+    "command": TEXT,
+    "python": TEXT,
+    "platform": TEXT,
+    "threads": COUNT,
+    "devices": Kind("a list of devices", lambda v: isinstance(v, list) and bool(v) and all(map(TEXT.fits, v))),
+    "packages": mapping_of(optional(TEXT)),
+    "git": optional(record({"commit": TEXT, "dirty": FLAG})),
+    "hashes": mapping_of(TEXT),
+    "hashes.split": TEXT,
+    "strains": mapping_of(COUNT),
+    "cell.genes": COUNT,
+    "cell.edges": COUNT,
+    "split.kind": TEXT,
+    "split.counts": mapping_of(COUNT),
+    "split.parameters": MAPPING,
+    "model": TEXT,
+    "parameters": COUNT,
+}
+"""Of ``environment.json``."""
+
+ROW = {
+    "model": TEXT,
+    "part": TEXT,
+    "phenotype": TEXT,
+    "kind": Kind(" or ".join(COLUMNS), lambda v: isinstance(v, str) and v in COLUMNS),
+    "is_null": FLAG,
+    "metrics": mapping_of(optional(NUMBER)),
+}
+
+RESULTS = {
+    "checkpoint": TEXT,
+    "epoch": COUNT,
+    "epochs": COUNT,
+    "units": mapping_of(TEXT),
+    "rows": list_of(record(ROW)),
+}
+"""Of ``results.json``."""
+
+RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
+"""``relation_weights.json``."""
+
+MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"
 
 
 # A finished run, read from its directory alone: neither its store nor a model is needed.
@@ -81,6 +169,7 @@ class RunFiles:
         predictions: part → phenotype → predictions.
         embedding: of some test strains, if the model has one.
         relation_weights: if the model has them.
+        autotuned: what `auto` took, and why; empty where everything was given.
     """
 
     directory: RunDirectory
@@ -91,6 +180,7 @@ class RunFiles:
     predictions: dict[str, dict[str, Predictions]]
     embedding: Embedding | None
     relation_weights: RelationWeights
+    autotuned: dict[str, Any]
 
     @property
     def name(self) -> str:
@@ -175,21 +265,48 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     directory = RunDirectory(Path(path))
     if not directory.path.is_dir():
         raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
-    if not directory.config.is_file():
-        raise CheckpointError(f"'{directory.path}' is not a run directory", expected="a directory with config.yaml")
-    config = yaml.safe_load(directory.config.read_text(encoding="utf-8"))
+    config: Any = OmegaConf.to_container(read_run_config(directory))
     epochs = config["trainer"]["epochs"]
     rows = EpochLog(directory.metrics, epochs).read()
+    results = _read_results(directory, len(rows), epochs)
+    predictions = {part: read_predictions(directory, part) for part in parts}
+    for part, found in predictions.items():
+        if not {row["phenotype"] for row in results["rows"]} <= set(found):
+            raise _damaged(directory.predictions(part), f"phenotypes {', '.join(found)}")
+    embedding = _read_embedding(directory.embedding)
+    strains = {len(found) for found in predictions.get("test", {}).values()}
+    if embedding is not None and not all(((embedding.strains >= 0) & (embedding.strains < n)).all() for n in strains):
+        raise _damaged(directory.embedding, "strains that the test part does not have")
     return RunFiles(
         directory,
         config,
-        _read_json(directory.environment),
-        _read_results(directory, len(rows), epochs),
+        _read_fields(directory.environment, ENVIRONMENT),
+        results,
         History(rows),
-        {part: read_predictions(directory, part) for part in parts},
-        _read_embedding(directory.embedding),
+        predictions,
+        embedding,
         _read_relation_weights(directory.relation_weights),
+        _read_json(directory.autotuned) if os.path.lexists(directory.autotuned) else {},
     )
+
+
+def read_run_config(directory: RunDirectory) -> DictConfig:
+    """The configuration in a run directory, as it stands there.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+    """
+    if not directory.config.is_file():
+        raise CheckpointError(f"'{directory.path}' is not a run directory", expected="a directory with config.yaml")
+    remedy = "put it back; a checkpoint of the run holds it too"
+    try:
+        content = read_yaml(directory.config)
+    except ConfigError as error:
+        raise CheckpointError(str(error), do=remedy) from error
+    wrong = find_wrong(OmegaConf.to_container(content), CONFIG)
+    if wrong is not None:
+        raise damaged(directory.config, wrong, CheckpointError, expected="", do=remedy)
+    return content
 
 
 def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[str, Any]:
@@ -198,7 +315,7 @@ def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[st
     Raises:
         CheckpointError: there is none, or training has gone on since it was written.
     """
-    results = _read_json(directory.results) if directory.results.is_file() else None
+    results = _read_fields(directory.results, RESULTS) if directory.results.is_file() else None
     if results is not None and results["epochs"] == epochs:
         return results
     since = "" if results is None else f"; its results are those after epoch {results['epochs']}"
@@ -225,7 +342,7 @@ def read_predictions(directory: RunDirectory, part: str) -> dict[str, Prediction
         )
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            header, *lines = csv.reader(file)
+            header, *lines = csv.reader(file, strict=True)
         counts = np.array([line[0].count(";") + 1 for line in lines], dtype=np.int64)
         columns = {
             name: np.array([float(line[i]) if line[i] else math.nan for line in lines])
@@ -235,42 +352,54 @@ def read_predictions(directory: RunDirectory, part: str) -> dict[str, Prediction
         names = [name.removeprefix(MEASURED) for name in columns if name.startswith(MEASURED)]
         return {name: Predictions(columns[MEASURED + name], columns[PREDICTED + name], counts) for name in names}
     except (ValueError, IndexError, KeyError, DataError, UnicodeDecodeError, csv.Error) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(path, error if path.stat().st_size else "an empty file") from error
 
 
 def _read_embedding(path: Path) -> Embedding | None:
-    if not path.is_file():
+    if not os.path.lexists(path):
         return None
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return Embedding(archive["strains"], archive["vectors"])
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        arrays = read_npz(path)
+    except UnreadableError as error:
         raise _damaged(path, error) from error
+    strains, vectors = (arrays.get(name, np.empty(0)) for name in ("strains", "vectors"))
+    fits = strains.dtype.kind in "iu" and vectors.dtype.kind == "f" and strains.shape == vectors.shape[:1]
+    if not fits or vectors.ndim != 2:
+        shapes = ", ".join(f"{name} {array.dtype} {list(array.shape)}" for name, array in arrays.items())
+        raise _damaged(path, shapes or "no arrays")
+    return Embedding(strains, vectors)
 
 
 def _read_relation_weights(path: Path) -> RelationWeights:
-    if not path.is_file():
+    if not os.path.lexists(path):
         return {}
     content = _read_json(path)
+    fits = RELATIONS.fits(content)
+    if not fits or any(len(row) != len(e["relations"]) for e in content.values() for row in e["weights"]):
+        raise _damaged(path, "other fields")
     return {layer: (entry["relations"], np.array(entry["weights"], float)) for layer, entry in content.items()}
 
 
+def _read_fields(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:
+    """A JSON object with these fields."""
+    content = _read_json(path)
+    wrong = find_wrong(content, fields)
+    if wrong is not None:
+        raise _damaged(path, wrong)
+    return content
+
+
 def _read_json(path: Path) -> dict[str, Any]:
+    if not os.path.lexists(path):
+        raise CheckpointError(f"'{path.parent}' is not a complete run directory", expected=path.name)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise CheckpointError(f"'{path.parent}' is not a complete run directory", expected=path.name) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        content = read_json(path)
+    except UnreadableError as error:
         raise _damaged(path, error) from error
     if not isinstance(content, dict):
         raise _damaged(path, f"a {type(content).__name__}")
     return content
 
 
-def _damaged(path: Path, got: object) -> CheckpointError:
-    return CheckpointError(
-        f"'{path}' is damaged",
-        got=got,
-        expected="the file as `dglcell train` wrote it",
-        do="run the `dglcell train` command of the run again: a finished run is evaluated anew",
-    )
+def _damaged(path: Path, reason: Wrong | Exception | str) -> DglcellError:
+    return damaged(path, reason, CheckpointError, expected="the file as `dglcell train` wrote it", do=MEND)

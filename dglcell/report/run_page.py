@@ -68,7 +68,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "split": split_facts(about["split"]),
         "checkpoints": checkpoints(run),
         "config": run.directory.config.read_text(encoding="utf-8"),
-        "choices": _text(run.directory.autotuned),
+        "choices": json.dumps(run.autotuned, indent=2) if run.autotuned else "",
         "command": about["command"],
         "command_again": f"dglcell train {shlex.quote(str(run.directory.config))} paths.runs=runs-again",
         "command_predict": f"dglcell predict {path} genotypes.csv --output predictions.csv",
@@ -163,6 +163,7 @@ def checkpoints(run: RunFiles) -> Grid:
             f"{path.stat().st_size / 1e6:,.1f} MB",
         ]
         for path in sorted(run.directory.checkpoints.glob("*.ckpt"))
+        if path.is_file()
     ]
     return Grid(["checkpoint", "after epoch", "size"], rows)
 
@@ -221,8 +222,3 @@ def _plain(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {_plain(item)}" for name, item in value.items())
     return " / ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _text(path: Path) -> str:
-    """A JSON file, indented; empty where it is not there."""
-    return json.dumps(json.loads(path.read_text(encoding="utf-8")), indent=2) if path.is_file() else ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +22,7 @@ from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.spmm import KERNELS, runs_on, spmm
 from dglcell.models.encoder import PerturbedModel
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
+from dglcell.outside import UnreadableError, read_json
 from dglcell.perturbation.autotuned import Autotuned, Rates, Share, measure_rates, predict_product, survey
 from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.difference import Difference
@@ -325,15 +326,15 @@ def read_autotuned(path: Path) -> Autotuning:
     Raises:
         CheckpointError: the file is not there, or holds something else.
     """
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise CheckpointError(
             f"'{path}' not found",
             expected="autotuned.json of a run",
             do="set `model.autotuned: null` to have them found",
         )
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        content = read_json(path)
+    except UnreadableError as error:
         raise CheckpointError(f"'{path}' is no JSON", got=error, do="set `model.autotuned: null`") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"'{path}' does not hold choices", got=type(content).__name__, expected="an object")

@@ -25,7 +25,7 @@ from dglcell.files import atomic_file
 from dglcell.owner import refuse_if_taken_over
 from dglcell.plots import Embedding, Predictions, Subject, epoch_picture
 from dglcell.run_directory import RunDirectory
-from dglcell.training.checkpoint import ReadCheckpoint, read_checkpoint
+from dglcell.training.checkpoint_file import ReadCheckpoint, read_checkpoint
 from dglcell.training.distributed import HostGroup
 from dglcell.training.signals import StopSignals
 

@@ -1,32 +1,38 @@
-"""Checkpoints: tensors and plain containers with a schema version; and continuing a run from one."""
+"""Models from checkpoints, and continuing a run from one."""
 
 from __future__ import annotations
 
 import logging
-import pickle
-import zipfile
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from dglcell.config import AUTO, Config
-from dglcell.config_io import parse_config, read_yaml, to_yaml
+from dglcell.config_io import parse_config, to_yaml
 from dglcell.data.split import Split
 from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError, ConfigError, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.build import make_model
+from dglcell.models.config import MODEL_CONFIGS
 from dglcell.models.model import StrainModel
+from dglcell.report.run_files import read_run_config
 from dglcell.run_directory import RunDirectory
+from dglcell.training.autotune import lightning_precision
+from dglcell.training.checkpoint_file import PREDICTING, SCHEMA_VERSION, ReadCheckpoint, refuse
+from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint
 
-# Checkpoints: tensors and plain containers with a schema version.
-
-
-SCHEMA_VERSION = 2
+# What is written into a checkpoint, and the model that is made from one.
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Trained:
         units: T units.
         epoch: after which the checkpoint was written.
         path: of the checkpoint.
+        split_sha256: of the split that it was trained on.
     """
 
     model: StrainModel
@@ -52,29 +59,7 @@ class Trained:
     units: tuple[str, ...]
     epoch: int
     path: Path
-
-
-class ReadCheckpoint:
-    """A checkpoint file that was read and checked.
-
-    Attributes:
-        path: of the file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._content: dict[str, Any] | None = read_checkpoint(path)
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """What is in it, until it is taken away."""
-        assert self._content is not None
-        return self._content
-
-    def take(self) -> dict[str, Any]:
-        """What is in it; kept here no longer, so that its memory is free once the caller is done with it."""
-        content, self._content = self.content, None
-        return content
+    split_sha256: str
 
 
 def describe_run(
@@ -92,49 +77,13 @@ def describe_run(
     }
 
 
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Load and check a checkpoint file, also the checksums of all its tensors, which torch does not look at.
-
-    Raises:
-        CheckpointError: torn, damaged, not written by dglcell, or of another schema.
-    """
-    try:
-        with zipfile.ZipFile(path) as file:
-            damaged = file.testzip()
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"'{damaged}' in it does not fit its checksum")
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError, zipfile.BadZipFile) as error:
-        raise CheckpointError(
-            f"checkpoint '{path}' cannot be read",
-            got=f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
-            expected="a complete file of tensors and plain containers",
-            do="it may be torn: use another checkpoint of the run (`resume=PATH`, `--checkpoint`), or remove it",
-        ) from error
-    about = content.get("dglcell") if isinstance(content, dict) else None
-    if not isinstance(about, dict) or "state_dict" not in content:
-        raise CheckpointError(f"'{path}' is not a checkpoint of dglcell")
-    schema = about.get("schema", 0)
-    if schema != SCHEMA_VERSION:
-        newer = schema > SCHEMA_VERSION
-        raise CheckpointError(
-            f"checkpoint '{path}' was written by {'a newer' if newer else 'an older'} dglcell",
-            got=f"schema {schema}",
-            expected=f"schema {SCHEMA_VERSION}",
-            do="upgrade dglcell" if newer else "use the version that wrote it, or train again",
-        )
-    return content
-
-
 def read_config(directory: RunDirectory) -> Config:
     """The resolved configuration of a run.
 
     Raises:
-        CheckpointError: the directory holds none.
+        CheckpointError: the directory holds none, or a damaged one.
     """
-    if not directory.config.is_file():
-        raise CheckpointError(f"'{directory.path}' is not a run directory", expected="a directory with config.yaml")
-    return parse_config(read_yaml(directory.config), where=str(directory.config))
+    return parse_config(read_run_config(directory), where=str(directory.config))
 
 
 def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: CellGraph | None = None) -> Trained:
@@ -151,36 +100,140 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     if not directory.path.is_dir():
         raise CheckpointError(f"run directory '{directory.path}' not found", do="give the path that `train` printed")
     path = directory.checkpoint(checkpoint or read_config(directory).trainer.checkpoint)
-    content = read_checkpoint(path)
-    about = content["dglcell"]
+    read = ReadCheckpoint(path, PREDICTING)
+    about, state = read.about, read.take()["state_dict"]
     cell = cell or CellGraph.load(directory.cell)
-    if cell.sha256 != about["cell_sha256"]:
+    if cell.sha256 != about.cell_sha256:
         raise CheckpointError(
             f"checkpoint '{path}' belongs to another cell graph",
             got=f"cell {cell.sha256[:12]}",
-            expected=f"cell {about['cell_sha256'][:12]}",
+            expected=f"cell {about.cell_sha256[:12]}",
             do="use the run directory that the checkpoint was written in",
         )
-    config = parse_config(OmegaConf.create(about["config"]), where=str(path))
-    state = content["state_dict"]
-    prefix = "model.encoder.features."
-    features = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-    model = make_model(config.model, ResidentCell.of(cell), len(about["phenotypes"]), features)
-    normaliser = Normaliser(config.data.normalise, state["normaliser.shift"], state["normaliser.scale"])
-    try:
-        model.load_state_dict({k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")})
-    except RuntimeError as error:
-        raise CheckpointError(f"checkpoint '{path}' does not fit the model", got=str(error)) from error
+    if cell.genes.sha256 != about.gene_vocabulary_sha256:
+        raise refuse(path, "is damaged: it names other genes than those of its cell graph")
+    model = _read_model(read, cell, {k: v for k, v in state.items() if k.startswith((MODEL, "normaliser."))})
     return Trained(
         model.eval(),
-        normaliser,
-        config,
+        Normaliser(about.config.data.normalise, *(state[f"normaliser.{name}"] for name in NORMALISER)),
+        about.config,
         cell,
-        tuple(about["phenotypes"]),
-        tuple(about["units"]),
-        int(content["epoch"]),
+        about.phenotypes,
+        about.units,
+        read.epoch,
         path,
+        about.split_sha256,
     )
+
+
+MODEL = "model."
+"""What names of weights begin with."""
+
+NORMALISER = ("shift", "scale")
+
+MOST = 100_000
+"""No size of a model is larger."""
+
+
+def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]) -> StrainModel:
+    """The model of a checkpoint, which must have the weights that its configuration asks for.
+
+    It is made without memory for weights first: a configuration may ask for more than there is.
+
+    Args:
+        read: the checkpoint.
+        cell: its cell graph.
+        state: weights of the model, and label statistics.
+
+    Raises:
+        CheckpointError: weights are missing, of another shape or type, or of no model.
+    """
+    about, path = read.about, read.path
+    model, built_in = about.config.model, about.config.model.name in MODEL_CONFIGS
+    large = next((key for key, size in vars(model).items() if type(size) is int and size > MOST), None)
+    if large is not None and built_in:
+        raise refuse(path, f"does not fit the model: `model.{large}` is too large", getattr(model, large), MOST)
+    features = _features(read, cell, state)
+
+    # Each model has a resident cell of its own: what a model keeps there has no numbers either.
+    resident, outputs = ResidentCell.of(cell), len(about.phenotypes)
+    with torch.device("meta" if built_in else "cpu"), at_most(4 * len(state) + 100, path):
+        planned = make_model(model, resident, outputs, features).state_dict()
+    expected = {MODEL + name: weight for name, weight in planned.items()}
+    expected |= {f"normaliser.{name}": torch.empty(outputs) for name in NORMALISER}
+    differing = misfits(state, expected, precision_of(about.config))
+    if differing:
+        raise refuse(path, "does not fit the model", listing(differing, 5), "the weights that its configuration has")
+    made = make_model(model, ResidentCell.of(cell), outputs, features)
+    made.load_state_dict({name.removeprefix(MODEL): state[name] for name in state if name.startswith(MODEL)})
+    return made
+
+
+def _features(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Node type → [N, F] fixed input features, which are kept among the weights.
+
+    Raises:
+        CheckpointError: they are no tables of this cell graph's nodes.
+    """
+    matches = {name: re.fullmatch(r"model\.(?:encoder\.)?features\.(\w+)", name) for name in state}
+    features = {match[1]: state[name] for name, match in matches.items() if match is not None}
+    for node_type, table in features.items():
+        if table.ndim != 2 or len(table) != cell.num_nodes.get(node_type):
+            got = shape_of(table)
+            raise refuse(read.path, f"does not fit the cell graph: features of '{node_type}' are wrong", got)
+    return features
+
+
+@contextmanager
+def at_most(weights: int, path: Path) -> Iterator[None]:
+    """Refuse a checkpoint whose model has many more weights than it, before all of them are made.
+
+    Raises:
+        CheckpointError: more modules' weights than this are made inside.
+    """
+    made = 0
+
+    def count(module: nn.Module, name: str, weight: object) -> None:
+        nonlocal made
+        made += 1
+        if made > weights:
+            raise refuse(path, "does not fit the model", "too few weights", "those that its configuration has")
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def precision_of(config: Config) -> torch.dtype:
+    """In which type a run keeps its weights."""
+    return torch.float64 if lightning_precision(config.trainer.precision) == "64-true" else torch.float32
+
+
+def misfits(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], floats: torch.dtype) -> list[str]:
+    """Weights that are not as a model has them, each in a few words.
+
+    Args:
+        found: name → weight of a checkpoint.
+        expected: the same of a model; its memory is not read.
+        floats: type that the run kept its numbers in.
+    """
+    return (
+        [f"no `{name}`" for name in expected if name not in found]
+        + [f"`{name}`, which is no weight" for name in found if name not in expected]
+        + [
+            f"`{name}` {shape_of(found[name])} instead of {shape_of(weight, floats)}"
+            for name, weight in expected.items()
+            if name in found and shape_of(found[name]) != shape_of(weight, floats)
+        ]
+    )
+
+
+def shape_of(tensor: Tensor, floats: torch.dtype | None = None) -> str:
+    """Type and shape of a tensor; ``floats`` instead of its type where it is one of numbers with a fraction."""
+    dtype = floats if floats is not None and tensor.is_floating_point() else tensor.dtype
+    return f"{str(dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 # Continuing a run: from which checkpoint, with which settings, and where training begins.
@@ -240,7 +293,7 @@ def resume_from(config: Config) -> ReadCheckpoint | None:
                 f"'{directory.path}' cannot be continued: '{path.name}' is missing",
                 do="put it back, or remove the directory to start anew",
             )
-    refuse_changes(read_yaml(directory.config), config, where=f"the run in '{directory.path}'")
+    refuse_changes(read_run_config(directory), config, where=f"the run in '{directory.path}'")
     return newest
 
 
@@ -252,13 +305,13 @@ def newest_checkpoint(directory: RunDirectory) -> ReadCheckpoint:
     """
     newest: ReadCheckpoint | None = None
     unreadable: list[CheckpointError] = []
-    for path in (path for path in (directory.interrupted, directory.last) if path.exists()):
+    for path in filter(os.path.lexists, (directory.interrupted, directory.last)):
         try:
             found = ReadCheckpoint(path)
         except CheckpointError as error:
             unreadable.append(error)
             continue
-        if newest is None or found.content["global_step"] > newest.content["global_step"]:
+        if newest is None or found.global_step > newest.global_step:
             newest = found
     if newest is None:
         raise unreadable[-1]
@@ -276,16 +329,16 @@ def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[i
     if checkpoint is None:
         log.info("training from scratch: no checkpoint in %s", config.run_directory)
         return 0, False
-    path, content = checkpoint.path, checkpoint.content
-    if content.get("unfinished") is not None:
-        log.info("continuing from %s, in epoch %d, step %d", path, content["epoch"] + 1, content["global_step"])
-        return int(content["epoch"]), False
-    epoch = int(content["epoch"]) + 1
+    path = checkpoint.path
+    if checkpoint.unfinished:
+        log.info("continuing from %s, in epoch %d, step %d", path, checkpoint.epoch + 1, checkpoint.global_step)
+        return checkpoint.epoch, False
+    epoch = checkpoint.epoch + 1
     log.info("continuing from %s, written after epoch %d", path, epoch)
     if epoch >= config.trainer.epochs:
         log.info("all %d epochs are done; evaluating", config.trainer.epochs)
         return epoch, True
-    if stopped_early(content):
+    if stopped_early(checkpoint.content):
         log.info("training stopped early after epoch %d; evaluating", epoch)
         return epoch, True
     return epoch, False
@@ -295,8 +348,7 @@ def resolve_settings(config: Config, checkpoint: ReadCheckpoint | None) -> Confi
     """Replace `data.batch_size: auto` by what was found when the run that is continued began."""
     if checkpoint is None or config.data.batch_size != AUTO:
         return config
-    about = OmegaConf.create(checkpoint.content["dglcell"]["config"])
-    return config.with_batch_size(int(about.data.batch_size))
+    return config.with_batch_size(checkpoint.about.config.data.training_batch)
 
 
 def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph, split: Split) -> None:
@@ -309,11 +361,12 @@ def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph,
     Raises:
         CheckpointError, ConfigError: naming what differs.
     """
-    path, about = checkpoint.path, checkpoint.content["dglcell"]
-    refuse_changes(OmegaConf.create(about["config"]), config, where=f"checkpoint '{path}'")
+    path, about = checkpoint.path, checkpoint.about
+    refuse_changes(checkpoint.yaml, config, where=f"checkpoint '{path}'")
     for what, old, new in (
-        ("cell graph", about["cell_sha256"], cell.sha256),
-        ("split", about["split_sha256"], split.sha256),
+        ("cell graph", about.cell_sha256, cell.sha256),
+        ("gene vocabulary", about.gene_vocabulary_sha256, cell.genes.sha256),
+        ("split", about.split_sha256, split.sha256),
     ):
         if old != new:
             raise CheckpointError(

@@ -45,6 +45,7 @@ from dglcell.plots.style import sample
 from dglcell.report.run_page import write_report
 from dglcell.run_directory import EpochLog, RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
+from dglcell.training.checkpoint_file import refuse
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 
 log = logging.getLogger("dglcell")
@@ -303,17 +304,26 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
         checkpoint: by name or path; the configured one where None.
 
     Raises:
-        CheckpointError: the run or checkpoint is missing or torn.
+        CheckpointError: the run or checkpoint is missing or damaged, or was trained on another split.
     """
     directory = RunDirectory(path)
     trained = load_trained(directory, checkpoint)
     config = dataclasses.replace(trained.config, plot=False)
     prepared = prepare_run(config, directory, "dglcell evaluate", continued=True)
+    if trained.split_sha256 != prepared.split.sha256:
+        raise refuse(trained.path, "was trained on another split, so that it may have seen what it is tested on")
     return evaluate_parts(config, prepared, trained).rows
 
 
 def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Evaluation:
-    """Model and null models on validation and test."""
+    """Model and null models on validation and test.
+
+    Raises:
+        CheckpointError: the checkpoint is of other phenotypes than those of the configuration.
+    """
+    if trained.phenotypes != prepared.dataset.phenotypes:
+        names = (", ".join(found) for found in (trained.phenotypes, prepared.dataset.phenotypes))
+        raise refuse(trained.path, "is of other phenotypes", *names)
     trained.model.to(device_here(config.trainer.accelerator))
     predictions, embedding = {}, None
     for part in EVALUATED:

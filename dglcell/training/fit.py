@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -39,7 +40,9 @@ from dglcell.training.autotune import (
     write_autotuned,
 )
 from dglcell.training.callbacks import CheckpointFiles, EpochBar, EpochPictures, Preemption, leave_signals_alone
-from dglcell.training.checkpoint import ReadCheckpoint, describe_run
+from dglcell.training.checkpoint import describe_run
+from dglcell.training.checkpoint_file import ReadCheckpoint
+from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
@@ -186,21 +189,30 @@ Data = TypeVar("Data", bound=StrainDataModule)
 log = logging.getLogger("dglcell")
 
 
-def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> StrainTask:
-    """Model, label statistics of the training part, optimiser settings."""
+def make_task(
+    config: Config, prepared: Prepared, directory: RunDirectory, checkpoint: ReadCheckpoint | None = None
+) -> StrainTask:
+    """Model, label statistics of the training part, optimiser settings.
+
+    Args:
+        config: validated.
+        prepared: what it is trained on.
+        directory: of the run; the first file is written there where something has to be measured.
+        checkpoint: that will be taken up.
+
+    Raises:
+        CheckpointError: the checkpoint does not fit; nothing is written.
+        DglcellError: anything else that the user can mend.
+    """
     dataset, settings = prepared.dataset, config.trainer
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
     config.loss.check_labels(prepared.labels(), dataset.phenotypes)
     normaliser = prepared.normaliser(config.data.normalise)
-    # After everything that may refuse the data: this writes the first file of the run.
-    if config.model.is_autotuned() and is_rank_zero():
-        assert isinstance(model, PerturbedModel)
-        model.choose(find_autotuned(config, prepared, directory, model))
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
-    return StrainTask(
+    task = StrainTask(
         model,
         normaliser,
         dataset.phenotypes,
@@ -222,11 +234,18 @@ def make_task(config: Config, prepared: Prepared, directory: RunDirectory) -> St
         train_ranking=settings.train_ranking,
         about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
     )
+    if checkpoint is not None:
+        check_weights(checkpoint, task, config)
+    # After everything that may refuse the data or the checkpoint: this writes the first file of the run.
+    if config.model.is_autotuned() and is_rank_zero():
+        assert isinstance(model, PerturbedModel)
+        model.choose(find_autotuned(config, prepared, directory, model))
+    return task
 
 
 def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, model: PerturbedModel) -> Autotuned:
     """What `auto` takes: a continued run's choices again, else those of `model.autotuned`, else new ones."""
-    if not (directory.is_started() and directory.autotuned.exists()):
+    if not (directory.is_started() and os.path.lexists(directory.autotuned)):
         train = prepared.parts["train"][: config.data.training_batch]
         batch = prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
         device = torch.device(device_of(config.trainer.accelerator))

@@ -22,6 +22,7 @@ from dglcell.plots.style import check_plotting
 from dglcell.run_directory import RunDirectory, environment, write_usage
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.checkpoint import check_continues, resolve_settings, resume_from, starting_point
+from dglcell.training.checkpoint_form import check_progress
 from dglcell.training.distributed import check_allocation, watch_parent
 from dglcell.training.evaluate import report
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
@@ -86,9 +87,11 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     if checkpoint is not None:
         check_continues(checkpoint, config, prepared.cell, prepared.split)
     trainer = make_trainer(config, directory, make_callbacks(config, directory, prepared.dataset.kinds, signals))
+    if checkpoint is not None:
+        check_progress(checkpoint, trainer)
     if config.data.batch_size == AUTO:
         config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
-    task = make_task(config, prepared, directory)
+    task = make_task(config, prepared, directory, checkpoint)
     if is_rank_zero():
         write_run_files(config, directory, prepared, task, command)
         if not continued:

@@ -9,20 +9,41 @@ import sys
 from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
 import torch
+from omegaconf import OmegaConf
 
+from dglcell.config_io import parse_config, to_yaml
 from dglcell.errors import CheckpointError, ConfigError, MissingDependencyError
 from dglcell.run_directory import RunDirectory
-from dglcell.training import checkpoint
+from dglcell.training import checkpoint_file
 from dglcell.training.callbacks import BadBatch, CheckpointFiles, EpochPictures, LossWatch, not_finite
-from dglcell.training.checkpoint import ReadCheckpoint, newest_checkpoint, read_checkpoint
+from dglcell.training.checkpoint import newest_checkpoint
+from dglcell.training.checkpoint_file import ReadCheckpoint, read_checkpoint
 from tests.plots.invented import png_size
-from tests.tiny import Tiny, history
+from tests.tiny import TINY, Tiny, history
 
 # Checkpoints appear whole or not at all, are checked, and are read once.
 
 
-CONTENT = {"state_dict": {"w": torch.arange(50_000.0)}, "dglcell": {"schema": checkpoint.SCHEMA_VERSION}}
+CONTENT = {
+    "state_dict": {"w": torch.arange(50_000.0)},
+    "dglcell": {
+        "schema": checkpoint_file.SCHEMA_VERSION,
+        "config": to_yaml(parse_config(OmegaConf.create(TINY), where="tests")),
+        **dict.fromkeys(("cell_sha256", "split_sha256", "gene_vocabulary_sha256"), "0" * 64),
+        "phenotypes": ["fitness"],
+        "units": [""],
+    },
+    "epoch": 0,
+    "pytorch-lightning_version": pl.__version__,
+    "loops": {"fit_loop": {}},
+    "callbacks": {},
+    "optimizer_states": [{"state": {}, "param_groups": []}],
+    "lr_schedulers": [],
+    "unfinished": None,
+    "rng": {"cpu": torch.get_rng_state()},
+}
 
 
 def write(path: Path, step: int = 0) -> Path:
@@ -104,13 +125,13 @@ def test_a_continued_run_reads_its_checkpoint_once(tiny: Tiny, tmp_path: Path, o
     run = tiny.train(tmp_path, "trainer.epochs=1").directory
     reads: list[Path] = []
 
-    def reading(path: Path) -> dict[str, object]:
+    def reading(path: Path, *fields: object) -> dict[str, object]:
         reads.append(path)
-        return read_checkpoint(path)
+        return read_checkpoint(path, *fields)
 
     patch = pytest.MonkeyPatch()
     with patch.context() as patched:
-        patched.setattr(checkpoint, "read_checkpoint", reading)
+        patched.setattr(checkpoint_file, "read_checkpoint", reading)
         opens.clear()
         tiny.train(tmp_path, "trainer.epochs=2", "trainer.checkpoint=best_loss")
     assert reads.count(run.last) == 1

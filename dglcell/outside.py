@@ -1,0 +1,186 @@
+"""Files that others may have written or damaged: read without trust, then checked field by field."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.errors import DglcellError
+
+# Read without trust: whatever the bytes are, there is a value or one reason in plain words.
+
+
+class UnreadableError(Exception):
+    """The reason why a file cannot be read, for the line `got` of an error."""
+
+
+BOMB_BYTES, BOMB_RATIO = 1 << 30, 100
+"""A packed array that unpacks to more bytes than the first, and to so many times its own, is not unpacked."""
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file in UTF-8 holds.
+
+    Raises:
+        UnreadableError: it is missing, no file, no text, or no JSON.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError:
+        raise UnreadableError("lists inside each other, too deep to be read") from None
+    except OSError as error:
+        raise UnreadableError(error.strerror or str(error)) from error
+    except ValueError as error:
+        raise UnreadableError(f"no JSON: {error}" if path.stat().st_size else "an empty file") from error
+
+
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an ``.npz`` file; Python objects in it are never loaded.
+
+    Raises:
+        UnreadableError: it is missing, torn, no such file, or holds something else than arrays.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            for member in file.infolist():
+                if member.file_size > max(BOMB_BYTES, BOMB_RATIO * member.compress_size):
+                    raise UnreadableError(f"'{member.filename}' in it unpacks to {member.file_size:,} bytes")
+        with np.load(path, allow_pickle=False) as archive:
+            found = {name: archive[name] for name in archive.files}
+    except UnreadableError:
+        raise
+    except OSError as error:
+        raise UnreadableError(error.strerror or "no arrays") from error
+    except MemoryError as error:
+        raise UnreadableError("an array larger than the memory") from error
+    except Exception as error:  # whatever the parsers of zip, deflate and numpy's headers say of such bytes
+        # numpy's own words advise to load such a file without care.
+        is_object = "pickle" in str(error).lower()
+        torn = "no whole arrays" if path.stat().st_size else "an empty file"
+        raise UnreadableError("Python objects, which are not loaded" if is_object else torn) from error
+    if not all(isinstance(array, np.ndarray) for array in found.values()):
+        raise UnreadableError("files that are no arrays")
+    return found
+
+
+# Field by field: a table says which fields there must be, and what each of them is.
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a value must be.
+
+    Attributes:
+        expected: in words, for messages.
+        fits: whether a value is that.
+    """
+
+    expected: str
+    fits: Callable[[Any], bool]
+
+
+def list_of(kind: Kind) -> Kind:
+    """A list whose items are all of one kind."""
+    return Kind(f"a list, each item {kind.expected}", lambda v: isinstance(v, list) and all(map(kind.fits, v)))
+
+
+def mapping_of(kind: Kind) -> Kind:
+    """Names and values of one kind."""
+    return Kind(
+        f"names and their values, each {kind.expected}",
+        lambda v: isinstance(v, Mapping) and all(isinstance(name, str) and kind.fits(v[name]) for name in v),
+    )
+
+
+def optional(kind: Kind) -> Kind:
+    """The same, or nothing."""
+    return Kind(f"{kind.expected}, or nothing", lambda v: v is None or kind.fits(v))
+
+
+def record(fields: Mapping[str, Kind]) -> Kind:
+    """A mapping with these fields; see ``find_wrong``."""
+    return Kind(f"{', '.join(fields)}", lambda v: find_wrong(v, fields) is None)
+
+
+def is_count(value: Any) -> bool:
+    """Whether it is a whole number from 0 on that fits into 64 bits."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+TEXT = Kind("text", lambda v: isinstance(v, str))
+FLAG = Kind("true or false", lambda v: isinstance(v, bool))
+COUNT = Kind("a whole number, 0 or more", is_count)
+NUMBER = Kind("a number", lambda v: type(v) in (int, float) and (abs(v) < 1e308 or v != v))
+SHA256 = Kind("a sha256", lambda v: isinstance(v, str) and re.fullmatch("[0-9a-f]{64}", v) is not None)
+LIST = Kind("a list", lambda v: isinstance(v, list))
+MAPPING = Kind("names and their values", lambda v: isinstance(v, Mapping) and all(isinstance(n, str) for n in v))
+NAMES = Kind(
+    "names, each of them once",
+    lambda v: isinstance(v, list) and bool(v) and all(isinstance(n, str) and n for n in v) and len({*v}) == len(v),
+)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A field that is missing, or not what it must be.
+
+    Attributes:
+        what: the field, and what is wrong with it.
+        got: its value; None where it is missing.
+        expected: what it must be.
+    """
+
+    what: str
+    got: str | None
+    expected: str
+
+
+def find_wrong(content: Any, fields: Mapping[str, Kind]) -> Wrong | None:
+    """The first field that is not as a table says.
+
+    Args:
+        content: what was read.
+        fields: dotted path → what stands there.
+    """
+    for path, kind in fields.items():
+        value = content
+        for key in path.split("."):
+            if not isinstance(value, Mapping) or key not in value:
+                return Wrong(f"`{path}` is missing", None, kind.expected)
+            value = value[key]
+        if not kind.fits(value):
+            return Wrong(f"`{path}` is wrong", shown(value), kind.expected)
+    return None
+
+
+def shown(value: Any) -> str:
+    """A value for a message: itself where it is short, else its type."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        text = repr(value)
+        return text if len(text) <= 60 else f"{text[:60]}…"
+    return f"a {type(value).__name__}" + (f" of {len(value):,}" if isinstance(value, (list, tuple, Mapping)) else "")
+
+
+def damaged(
+    path: Path, reason: Wrong | Exception | str, error: type[DglcellError], *, expected: str, do: str
+) -> DglcellError:
+    """The error of a file that cannot be used.
+
+    Args:
+        path: of the file.
+        reason: the field that is wrong, or why it cannot be read.
+        error: its class.
+        expected: the file as a whole.
+        do: what mends it.
+    """
+    if isinstance(reason, Wrong):
+        return error(f"'{path}' is damaged: {reason.what}", got=reason.got, expected=reason.expected, do=do)
+    return error(f"'{path}' is damaged", got=reason, expected=expected, do=do)
