@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -14,10 +15,17 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.config import KINDS, Config
 from dglcell.config_original import explain
+from dglcell.config_values import check_one_line
 from dglcell.errors import ConfigError
 
 DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
 """Which kind a section is of where it does not say."""
+
+SINGLE = (str, int, float, bool)
+
+DEEPEST = 50
+MOST_NODES = 1_000_000
+"""Of nested lists and mappings, and of values in one text: far beyond any experiment, and read in seconds."""
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -45,7 +53,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
     """
     try:
         merged = _merge(where, content, *[_parse_override(override) for override in overrides])
-        plain = OmegaConf.to_container(merged, resolve=True)
+        plain = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
         _leave_out_networks(plain)
         kinds = {section: _kind(plain, section, where) for section in KINDS}
@@ -57,6 +65,9 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
             f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
             got=str(error).splitlines()[0],
         ) from error
+    except (RecursionError, OverflowError) as error:
+        # What one text may hold is checked as it is read; interpolations may still lead from one to the next.
+        raise ConfigError(f"{where}: values are nested too deep, or refer to themselves", got=error) from None
     assert isinstance(config, Config)
     return config
 
@@ -70,12 +81,18 @@ def _leave_out_networks(plain: dict[Any, Any]) -> None:
 
 
 def _parse_override(override: str) -> DictConfig:
-    key, equals, _ = override.partition("=")
-    if not (equals and all(key.split("."))):
+    key, equals, value = override.partition("=")
+    parts = key.split(".")
+    if not (equals and all(parts)) or len(parts) > DEEPEST:
         raise ConfigError("an override is not of the form key=value", got=override, do="e.g. trainer.epochs=10")
+    if "[" in key:
+        raise ConfigError(
+            f"override `{key}` names a place in a list", got=override, do="give the whole list, e.g. key=[a,b]"
+        )
     try:
+        check_yaml(value)
         return OmegaConf.from_dotlist([override])
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise ConfigError(
             f"override `{key}`: its value is not YAML", got=override, do="close brackets and quotes"
         ) from error
@@ -93,12 +110,40 @@ def read_yaml(path: Path) -> DictConfig:
         ConfigError: it is not YAML, or no mapping.
     """
     try:
-        content = OmegaConf.load(path)
-    except (yaml.YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8-sig")
+        check_yaml(text)
+        content = OmegaConf.load(io.StringIO(text))
+    except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"'{path}' cannot be read as YAML", got=str(error).replace("\n", " ")) from error
     if not isinstance(content, DictConfig):
         raise ConfigError(f"'{path}' holds no configuration", got=type(content).__name__, expected="a mapping of keys")
     return content
+
+
+def check_yaml(text: str) -> None:
+    """Refuse YAML that is nested too deep to be read, or whose aliases stand for more than anyone writes.
+
+    Args:
+        text: whether it is YAML at all is found when it is read.
+
+    Raises:
+        yaml.YAMLError: with the reason.
+    """
+    sizes: dict[str, int] = {}  # of what an anchor names, aliases in it spelled out
+    open_anchors: list[tuple[str | None, int]] = []
+    nodes = 0
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        nodes += sizes.get(event.anchor, 0) if isinstance(event, yaml.AliasEvent) else isinstance(event, yaml.NodeEvent)
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_anchors.append((event.anchor, nodes))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_anchors.pop()
+            if anchor is not None:
+                sizes[anchor] = nodes - before + 1
+        if len(open_anchors) > DEEPEST:
+            raise yaml.YAMLError(f"it is nested more than {DEEPEST} deep")
+        if nodes > MOST_NODES:
+            raise yaml.YAMLError(f"it has more than {MOST_NODES:,} values, counted with its aliases")
 
 
 def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:
@@ -109,10 +154,15 @@ def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:
     if path.resolve() in [p.resolve() for p in seen]:
         raise ConfigError("configurations extend each other in a circle", got=" → ".join(map(str, [*seen, path])))
     own = read_yaml(path)
-    extends = own.pop("extends", None) or []
+    try:
+        extends = own.pop("extends", None) or []
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"'{path}': `extends` cannot be resolved", got=str(error).splitlines()[0]) from error
     names = [extends] if isinstance(extends, str) else extends
     if not isinstance(names, list | ListConfig) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"'{path}': `extends` names no files", got=extends, expected="a file name, or a list of them")
+    for name in names:
+        check_one_line(name, "extends")
     return _merge(str(path), *[_layers(path.parent / name, (*seen, path)) for name in names], own)
 
 
@@ -152,7 +202,7 @@ def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
     """
     content = plain.get(section)
     name = content.get("name", DEFAULTS[section]) if isinstance(content, dict) else DEFAULTS[section]
-    if name not in KINDS[section]:
+    if not isinstance(name, str) or name not in KINDS[section]:
         raise ConfigError(f"{where}: `{section}.name` is unknown", got=name, expected=", ".join(KINDS[section]))
     return KINDS[section][name]
 
@@ -179,9 +229,13 @@ def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix:
 
 def _check_below(value: object, hint: Any, full: str, where: str) -> None:
     """Check the keys inside a section, an optional section, a list of sections, or a mapping of names to sections."""
-    if get_origin(hint) is list and isinstance(value, list):
+    lists = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is list]
+    if lists and isinstance(value, list):
+        (kind,) = get_args(lists[0])
         for number, item in enumerate(value):
-            _check_below(item, get_args(hint)[0], f"{full}[{number}]", where)
+            if kind in SINGLE and isinstance(item, dict | list):
+                raise ConfigError(f"{where}: `{full}[{number}]` takes a single value", got=item)
+            _check_below(item, kind, f"{full}[{number}]", where)
         return
     is_mapping = get_origin(hint) is dict
     sections = [m for m in (hint, *get_args(hint)) if isinstance(m, type) and dataclasses.is_dataclass(m)]
@@ -190,7 +244,7 @@ def _check_below(value: object, hint: Any, full: str, where: str) -> None:
     if not isinstance(value, dict):
         keys = "names and their values" if is_mapping else ", ".join(get_type_hints(sections[0]))
         raise ConfigError(f"{where}: `{full}` takes no single value", got=value, expected=f"a mapping with {keys}")
-    single = is_mapping and get_args(hint)[1] in (str, int, float, bool)
+    single = is_mapping and get_args(hint)[1] in SINGLE
     for name, item in value.items() if single else ():
         if isinstance(item, dict | list):
             raise ConfigError(f"{where}: `{full}.{name}` takes a single value", got=item)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from dglcell.config import ANY, Config, check_one_line
+from dglcell.config import ANY, Config
+from dglcell.config_values import check_one_line
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError
 
 # Job arrays: one experiment with several seeds and values of keys.
@@ -156,7 +157,8 @@ def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Swe
     Raises:
         ConfigError: the file or an override has a line break.
     """
-    check_one_line([str(file), *overrides], "the experiment's file and overrides")
+    for word in (str(file), *overrides):
+        check_one_line(word, "the experiment's file and overrides")
     members = (sweep or Sweep()).members(config.experiment.name)
     lines = [*surroundings(config), ""]
     words = [launcher(config), "dglcell train", shlex.quote(str(file)), shlex.join(overrides)]
