@@ -5,4 +5,4 @@ import os
 __version__ = "0.2.0"
 
 # Else DGL's first import on a machine writes a file into the user's home and says so.
-os.environ.setdefault("DGLBACKEND", "pytorch")
+os.environ["DGLBACKEND"] = "pytorch"

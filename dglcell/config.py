@@ -234,7 +234,7 @@ class SlurmConfig:
     setup: list[str] = field(default_factory=list)  # shell lines after that, e.g. source .venv/bin/activate
     environment: dict[str, str] = field(default_factory=dict)  # exported variables
     container: str | None = None  # image that the command runs in
-    container_command: str = "apptainer exec --nv"  # how, up to the image
+    container_command: str = "apptainer exec --nv"  # how, up to the image: words, which no shell expands
     binds: list[str] = field(default_factory=list)  # folders that the container sees
     mail: str | None = None  # address
     mail_type: str = "END,FAIL"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-LONGEST_PART = 2_000
+LONGEST_PART = 1_500
 """Characters of each of the four."""
 
 

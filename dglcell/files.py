@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -22,6 +23,22 @@ RAW_VARIABLE = "DGLCELL_RAW"
 
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
 """What reading a file raises that is cut off, or is not text."""
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|\r(?!\n|$)")
+"""What no line of a text table holds: control characters, and line ends of old systems in its middle."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text says.
+
+    Raises:
+        ValueError: it is none, or is nested too deep to be read.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def sha256_file(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from torch import Tensor
 from dglcell.data.dataset import StrainDataset
 from dglcell.designs import Design, Parts
 from dglcell.errors import GenotypeError
-from dglcell.files import atomic_file, sha256_file
+from dglcell.files import CONTROL, atomic_file, sha256_file
 from dglcell.graph.vocabulary import NameReport, Vocabulary
 from dglcell.parquet import make_table, named, open_writer
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -31,6 +32,9 @@ from dglcell.training.evaluate import predict_batches, predict_strains
 
 
 MAX_REPORTED = 10
+
+NUMBER = re.compile(r"[0-9]{1,9}")
+"""Of a gene column."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,9 @@ def read_genotypes(path: Path, vocabulary: Vocabulary, phenotypes: Sequence[str]
     if not lines:
         raise GenotypeError(f"genotype file '{path}' is empty", expected="a header and one row per strain")
     header, rows = lines[0][1], lines[1:]
+    twice = [name for name, times in Counter(name.strip() for name in header).items() if times > 1 and name]
+    if twice:
+        raise GenotypeError(f"'{path}': two columns are called '{twice[0]}'", do="give every column a name of its own")
     columns = gene_columns(header, path)
     taken = [name for name in map(predicted_column, phenotypes) if name in header]
     if taken:
@@ -96,6 +103,8 @@ def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
         with open(path, newline="", encoding="utf-8-sig") as file:
             reader, lines, number = csv.reader(file, strict=True), [], 1
             for row in reader:
+                if CONTROL.search("".join(row)):
+                    raise GenotypeError(f"'{path}', line {number}: a control character", do="mend or remove the row")
                 if row:
                     lines.append((number, row))
                 number = reader.line_num + 1
@@ -118,7 +127,7 @@ def gene_columns(header: Sequence[str], path: Path) -> list[int]:
         GenotypeError: there is none, or both forms are used.
     """
     names = [name.strip() for name in header]
-    numbered = [i for i, name in enumerate(names) if name.startswith("gene_") and name[5:].isdecimal()]
+    numbered = [i for i, name in enumerate(names) if name.startswith("gene_") and NUMBER.fullmatch(name[5:])]
     single = [i for i, name in enumerate(names) if name == "genes"]
     if bool(numbered) == bool(single):
         raise GenotypeError(
@@ -126,8 +135,6 @@ def gene_columns(header: Sequence[str], path: Path) -> list[int]:
             got=", ".join(header),
             expected="either `gene_1, gene_2, …` or one column `genes` separated by `;`",
         )
-    if len(single) > 1:
-        raise GenotypeError(f"'{path}': {len(single)} columns are called `genes`", expected="one")
     return sorted(numbered, key=lambda i: int(names[i][5:])) or single
 
 
@@ -170,9 +177,6 @@ def write_table(path: Path, trained: Trained, table: GenotypeTable, predicted_ST
     """The rows as they came, with a column ``predicted_<phenotype>`` each, written whole or not at all.
 
     In ``.parquet`` predictions are float32, all else text: gene columns by dictionary, empty cells missing.
-
-    Raises:
-        GenotypeError: two columns have one name, which Parquet does not allow.
     """
     with atomic_file(path) as partial:
         (_write_parquet if path.suffix == ".parquet" else _write_csv)(partial, trained, table, predicted_ST)
@@ -187,11 +191,6 @@ def _write_csv(path: Path, trained: Trained, table: GenotypeTable, predicted_ST:
 
 
 def _write_parquet(path: Path, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
-    twice = [name for name, times in Counter(table.header).items() if times > 1]
-    if twice:
-        raise GenotypeError(
-            f"{len(twice)} names stand above several columns", got=", ".join(twice), do="rename them, or write .csv"
-        )
     columns = dict(zip(table.header, zip(*table.rows, strict=True), strict=True))
     predicted = {predicted_column(name): predicted_ST[:, t] for t, name in enumerate(trained.phenotypes)}
     written = make_table(

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from dglcell.cli.parser import make_parser
-from dglcell.errors import DglcellError, StoppedError, printable
+from dglcell.errors import DglcellError, StoppedError, printable, shorten
 from dglcell.memory import is_out_of_memory, keep_freed_memory
 from dglcell.training.signals import is_rank_zero
 
@@ -67,7 +67,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         if error.filename is None:
             raise
         # A renamed file's temporary name says nothing; its target does.
-        return _say(f"'{error.filename2 or error.filename}': {error.strerror}")
+        return _say(f"'{shorten(str(error.filename2 or error.filename))}': {error.strerror}")
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

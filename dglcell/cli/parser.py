@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dglcell import __version__
 from dglcell.cli import job, predict, verbs
-from dglcell.cli.arguments import add_raw
+from dglcell.cli.arguments import add_insecure, add_raw
 
 if TYPE_CHECKING:
     Group = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -140,6 +140,7 @@ def _add_data(group: Group) -> None:
         "all. Where no hash is published, that of the first download is recorded, and later ones have to agree.",
     )
     fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
+    add_insecure(fetch)
     fetch.add_argument("sources", nargs="+", metavar="NAME", help="as `dglcell data list` names them")
     add_raw(fetch)
     listing = _verb(data, "list", verbs.data_list, "list data sources, and the stores of a folder")
@@ -154,6 +155,7 @@ def _add_graph(group: Group) -> None:
     fetch = _verb(graph, "fetch", verbs.graph_fetch, verbs.FETCH_HELP, verbs.FETCH_EPILOG)
     _add_configuration(fetch)
     fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
+    add_insecure(fetch)
     parser = _verb(graph, "describe", verbs.graph_describe, "describe the cell graph of an experiment or a run")
     parser.add_argument("config", type=Path, metavar="FILE|RUN", help="experiment or run directory")
     parser.add_argument(

@@ -48,7 +48,7 @@ def graph_fetch(options: argparse.Namespace) -> None:
                 do="pass `--raw DIR`, set `paths.raw`, or set DGLCELL_RAW",
             )
         for file in files:
-            print(format_fetched(fetch_file(file, folder)), flush=True)
+            print(format_fetched(fetch_file(file, folder, insecure=options.insecure)), flush=True)
 
 
 # ``dglcell profile`` and ``dglcell compare``: where the time of training steps goes.
@@ -217,11 +217,12 @@ def data_stats(options: argparse.Namespace) -> None:
 
 def data_verify(options: argparse.Namespace) -> None:
     """``dglcell data verify``."""
-    from dglcell.data.store import Store
+    from dglcell.data.store import verify_store
 
-    store = Store(options.store)
-    store.verify()
+    store, hashed = verify_store(options.store)
     print(f"{options.store}: {len(store):,} strains, all blocks and hashes are right ({store.sha256[:12]})")
+    if not hashed:
+        print("No hash of the whole file was recorded when it was built: bytes that hold no strain were not checked.")
 
 
 def data_list(options: argparse.Namespace) -> None:
@@ -253,7 +254,7 @@ def data_fetch(options: argparse.Namespace) -> None:
             for file in source_addresses(name):
                 print(f"{file.name}\n    {file.url or 'no address: it was brought into this form by hand'}")
             continue
-        for path in fetch_source(name, options.raw):
+        for path in fetch_source(name, options.raw, insecure=options.insecure):
             record = read_record(path)
             trust = "not downloaded here" if record is None else "the declared hash"
             if record is not None and record.trust == FIRST_USE:

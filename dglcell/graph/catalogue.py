@@ -88,7 +88,7 @@ class NetworkConfig:
             raise ConfigError(f"`{key}.sha256` is no hash", got=self.sha256, expected="64 digits and letters a to f")
         self._validate_layout(key)
         self._validate_relations(key)
-        if self.header is None and all(column.isdigit() for column in self.requested_columns()):
+        if self.header is None and all(column.isdecimal() for column in self.requested_columns()):
             raise ConfigError(
                 f"`{key}.header` must be set when all columns are given by position",
                 expected="true if the first line names the columns, false if it holds data",

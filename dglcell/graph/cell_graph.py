@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError
-from dglcell.files import atomic_directory
+from dglcell.files import atomic_directory, parse_json
 from dglcell.graph.schema import GENE, Relation
 from dglcell.graph.vocabulary import Vocabulary
 
@@ -273,7 +273,7 @@ def _read_meta(directory: Path) -> dict[str, Any]:
             do="build and save a cell graph there first",
         )
     try:
-        meta = json.loads(path.read_text())
+        meta = parse_json(path.read_text())
     except ValueError as error:
         raise _damaged(directory, f"{_META}: {error}", "whole JSON") from error
     version = meta.get("schema_version") if isinstance(meta, dict) else None

@@ -57,7 +57,7 @@ def cell_files(config: CellConfig) -> list[RawFile]:
     return list(dict.fromkeys(files))
 
 
-def fetch_file(file: RawFile, folder: str | Path) -> Fetched:
+def fetch_file(file: RawFile, folder: str | Path, *, insecure: bool = False) -> Fetched:
     """A file inside ``folder``, downloaded unless it or a packed copy is there; checked in either case.
 
     A file that its publisher packs with gzip stays packed. Of an archive only the one file is unpacked; the archive
@@ -70,7 +70,7 @@ def fetch_file(file: RawFile, folder: str | Path) -> Fetched:
     try:
         path = file.find(str(folder))
     except DataError:
-        path = _download(file, Path(folder))
+        path = _download(file, Path(folder), insecure)
         try:
             return Fetched(file, path, file.check(path), downloaded=True)
         except DataError:
@@ -80,7 +80,7 @@ def fetch_file(file: RawFile, folder: str | Path) -> Fetched:
     return Fetched(file, path, file.check(path), downloaded=False)
 
 
-def _download(file: RawFile, folder: Path) -> Path:
+def _download(file: RawFile, folder: Path, insecure: bool) -> Path:
     if file.url is None:
         raise DataError(
             f"'{file.path}' cannot be downloaded",
@@ -88,17 +88,19 @@ def _download(file: RawFile, folder: Path) -> Path:
             expected=f"the file at '{folder / file.path}'",
             do="copy it there; `dglcell graph list` says where it came from",
         )
+    # What is declared of a file inside an archive, or packed, is compared once it is here.
+    insecure = insecure or file.sha256 is not None
     if file.member is not None:
-        return _extract(file, file.url, file.member, folder)
+        return _extract(file, file.url, file.member, folder, insecure)
     packed = file.url.endswith(".gz") and not file.path.endswith(".gz")
     if packed:
-        # What is declared is declared of the content, which `check` compares.
-        return fetch(RemoteFile(file.url, f"{file.path}.gz"), folder)
-    return fetch(RemoteFile(file.url, file.path, file.sha256, file.size), folder)
+        return fetch(RemoteFile(file.url, f"{file.path}.gz"), folder, insecure=insecure)
+    return fetch(RemoteFile(file.url, file.path, file.sha256, file.size), folder, insecure=insecure)
 
 
-def _extract(file: RawFile, url: str, member: str, folder: Path) -> Path:
-    archive = fetch(RemoteFile(url, f"{ARCHIVES}/{url.rpartition('/')[2]}", file.archive_sha256), folder)
+def _extract(file: RawFile, url: str, member: str, folder: Path, insecure: bool) -> Path:
+    packed_file = RemoteFile(url, f"{ARCHIVES}/{url.rpartition('/')[2]}", file.archive_sha256)
+    archive = fetch(packed_file, folder, insecure=insecure)
     packed = member.endswith(".gz") and not file.path.endswith(".gz")
     target = folder / (f"{file.path}.gz" if packed else file.path)
     with atomic_file(target) as partial, _member(archive, member) as source, open(partial, "wb") as copy:

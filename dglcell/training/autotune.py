@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import platform
 import time
@@ -17,7 +16,7 @@ from torch import Tensor
 import dglcell
 from dglcell.config import OLD_PRECISIONS
 from dglcell.errors import CheckpointError
-from dglcell.files import canonical_hash, user_cache, write_json
+from dglcell.files import canonical_hash, parse_json, user_cache, write_json
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.spmm import KERNELS, runs_on, spmm
 from dglcell.models.encoder import PerturbedModel
@@ -331,7 +330,7 @@ def read_autotuned(path: Path) -> Autotuning:
             do="set `model.autotuned: null` to have them found",
         )
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(path.read_text())
     except ValueError as error:
         raise CheckpointError(f"'{path}' is no JSON", got=error, do="set `model.autotuned: null`") from error
     if not isinstance(content, dict):

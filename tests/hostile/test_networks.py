@@ -18,7 +18,7 @@ GOOD = "a\tb\tw\nx\ty\t1\ny\tz\t2\n"
 
 WEIGHTED: dict[str, tuple[str | bytes, str]] = {
     "empty": (b"", EDGES),
-    "a header alone": ("a\tb\tw\n", "holds no rows"),
+    "a header alone": ("a\tb\tw\n", EDGES),
     "no such column": ("p\tq\tw\nx\ty\t1\n", "'a'"),
     "no weight": ("a\tb\nx\ty\n", "'w'"),
     "a header twice": ("a\tb\tb\tw\nx\ty\tz\t1\n", "'b'"),
@@ -58,22 +58,20 @@ KEYS: list[tuple[str, str, str | bytes, str]] = [
     ("channels that are no numbers", "cell.networks.near={channels: [w], weight: null}", "a\tb\tw\nx\ty\tz\n", "line 2"),
     ("a relation that is no name", "cell.networks.near={relation_column: w, weight: null, use_weights: false}",
      "a\tb\tw\nx\ty\t../up\n", "../up"),
-    ("a relation that is taken", "cell.networks.near={relation_column: w, weight: null, use_weights: false}",
-     "a\tb\tw\nx\ty\ttrain\n", "train"),
     ("no such row", "cell.networks.near.where={a: nothing}", GOOD, "nothing"),
     ("a position behind the last column", "cell.networks.near={columns: ['0', '9'], header: true}", GOOD, "'9'"),
     ("a position beyond 64 bits", "cell.networks.near={columns: ['0', '99999999999999999999'], header: true}", GOOD, "99"),
     ("a superscript for a position", "cell.networks.near={columns: ['0', '²'], header: true}", GOOD, "²"),
-    ("another hash", "cell.networks.near.sha256=" + "0" * 64, GOOD, EDGES),
+    ("another hash", "cell.networks.near.sha256=" + "f" * 64, GOOD, EDGES),
     ("a folder", "cell.networks.near.path=.", GOOD, "'.'"),
     ("a device", "cell.networks.near.path=/dev/zero", GOOD, "/dev/zero"),
     ("a long name", "cell.networks.near.path=" + "x" * 300, GOOD, "xxx"),
     ("torn gzip", "cell.networks.near.path=edges.tsv.gz", gzip.compress(GOOD.encode() * 500)[:-9], "edges.tsv.gz"),
     ("plain text called gzip", "cell.networks.near.path=edges.tsv.gz", GOOD, "edges.tsv.gz"),
-    ("genes that are none", "cell.genes=edges.tsv", GOOD, "line 1"),
-    ("a list of no genes", "cell.genes=edges.tsv", "# none\n", "no names"),
-    ("genes that are not utf-8", "cell.genes=edges.tsv", b"\xff\xfe\n", EDGES),
-    ("a gene with nul", "cell.genes=edges.tsv", "b0\0001\n", "line 1"),
+    ("genes that are none", "cell.genes=genes.txt", GOOD, "line 1"),
+    ("a list of no genes", "cell.genes=genes.txt", "# none\n", "no names"),
+    ("genes that are not utf-8", "cell.genes=genes.txt", b"\xff\xfe\n", "genes.txt"),
+    ("a gene with nul", "cell.genes=genes.txt", "b0\0001\n", "line 1"),
     ("a genome that is none", "cell.genes=genome.gff", "nothing\n", "genome.gff"),
     ("features of a genome with too few columns", "cell.genes=genome.tab", "a\tb\n", "line 1"),
 ]  # fmt: skip
@@ -88,7 +86,8 @@ def weighted() -> Iterator[Input]:
 def keys() -> Iterator[Input]:
     """A key and its file each."""
     for name, override, content, says in KEYS:
-        files = {path: content for path in (EDGES, "edges.tsv.gz", "genome.gff", "genome.tab")}
+        aside = ("edges.tsv.gz", "genes.txt", "genome.gff", "genome.tab")
+        files = {EDGES: GOOD if "genes" in override else content, **dict.fromkeys(aside, content)}
         yield Input(name, (*DESCRIBE, override), says, {EXPERIMENT: PAIRS, **files})
 
 

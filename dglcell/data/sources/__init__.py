@@ -113,12 +113,13 @@ def load_source(config: SourceConfig, raw: str | None = None) -> StrainTable:
     return load_laboratory(config.name, config.laboratory, raw)
 
 
-def fetch_source(name: str, raw: str | None = None) -> list[Path]:
+def fetch_source(name: str, raw: str | None = None, *, insecure: bool = False) -> list[Path]:
     """Download the raw files of a laboratory screen that are not there yet, and check those that are.
 
     Args:
         name: of the screen.
         raw: the raw folder; the environment variable ``DGLCELL_RAW`` where None.
+        insecure: also over plain http where no hash is declared.
 
     Returns:
         Its files.
@@ -130,7 +131,7 @@ def fetch_source(name: str, raw: str | None = None) -> list[Path]:
     """
     if name not in LABORATORIES:
         raise _unknown(name, tuple(LABORATORIES), " that has raw files")
-    return fetch_tables(LABORATORIES[name].tables.values(), raw)
+    return fetch_tables(LABORATORIES[name].tables.values(), raw, insecure=insecure)
 
 
 def source_addresses(name: str) -> list[RemoteFile]:

@@ -165,7 +165,7 @@ def is_here(tables: Iterable[RawTable], raw: str | None) -> bool:
     return True
 
 
-def fetch_tables(tables: Iterable[RawTable], raw: str | None) -> list[Path]:
+def fetch_tables(tables: Iterable[RawTable], raw: str | None, *, insecure: bool = False) -> list[Path]:
     """Download what is not there yet, and check what is.
 
     Raises:
@@ -181,12 +181,12 @@ def fetch_tables(tables: Iterable[RawTable], raw: str | None) -> list[Path]:
             path, copy = locate(table, raw)
             check_file(copy, path)
         else:
-            path = _fetch_any(table, folder)
+            path = _fetch_any(table, folder, insecure)
         paths.append(path)
     return list(dict.fromkeys(paths))
 
 
-def _fetch_any(table: RawTable, folder: Path) -> Path:
+def _fetch_any(table: RawTable, folder: Path, insecure: bool) -> Path:
     copies = [copy for copy in table.copies if copy.url]
     if not copies:
         raise DataError(
@@ -195,10 +195,10 @@ def _fetch_any(table: RawTable, folder: Path) -> Path:
         )
     for copy in copies[:-1]:
         try:
-            return fetch(copy, folder)
+            return fetch(copy, folder, insecure=insecure)
         except DataError as error:
             log.warning("%s\nthe next address is tried", error)
-    return fetch(copies[-1], folder)
+    return fetch(copies[-1], folder, insecure=insecure)
 
 
 # Screens that were brought into a CSV table with a column for each gene.
