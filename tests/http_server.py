@@ -10,7 +10,7 @@ import pytest
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`/good`, `/cut` (fewer bytes than announced), `/slow` (never ends), `/moved` (is elsewhere); nothing else is found."""
+    """`/good`, `/cut` (fewer bytes than announced), `/slow` (never ends), `/moved` (elsewhere); nothing else."""
 
     server: Server
 

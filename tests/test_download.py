@@ -176,16 +176,16 @@ def test_plain_http_is_refused_where_no_hash_is_declared(tmp_path: Path) -> None
 
 def test_plain_http_is_taken_where_a_hash_is_declared_or_recorded(tmp_path: Path) -> None:
     """As far as a machine without a network tells: the address is asked."""
-    with pytest.raises(DataError, match="'raw.tsv' cannot be downloaded"):
+    with pytest.raises(DataError, match=r"'raw\.tsv' cannot be downloaded"):
         fetch(RemoteFile(REMOTE, "raw.tsv", SHA256), tmp_path)
     record = {"url": REMOTE, "sha256": SHA256, "size": 1, "fetched": "2026-01-01", "trust": "first use"}
     record_path(tmp_path / "raw.tsv").write_text(json.dumps(record))
-    with pytest.raises(DataError, match="'raw.tsv' cannot be downloaded"):
+    with pytest.raises(DataError, match=r"'raw\.tsv' cannot be downloaded"):
         fetch(RemoteFile(REMOTE, "raw.tsv"), tmp_path)
 
 
 def test_an_address_may_not_lead_to_one_that_is_not_secure(server: Server, tmp_path: Path) -> None:
     server.redirect = REMOTE
-    with pytest.raises(DataError, match="http://example.invalid/raw.tsv is not secure"):
+    with pytest.raises(DataError, match=r"http://example\.invalid/raw\.tsv is not secure"):
         fetch(remote(server, "moved"), tmp_path)
     assert files(tmp_path) == []

@@ -79,7 +79,9 @@ def _refuse_repeated(names: list[str], path: Path) -> None:
     """Names above a matrix stand there once; pandas would call the second one otherwise."""
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        raise GraphError(f"network file '{path.name}': two columns are called '{twice[0]}'", do="give each its own name")
+        raise GraphError(
+            f"network file '{path.name}': two columns are called '{twice[0]}'", do="give each its own name"
+        )
 
 
 def pairs_within_groups(members: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from dglcell.errors import GenotypeError
 
-
 MOST_GENES = 2**31
 """Indices are below it, whatever the cell graph."""
 

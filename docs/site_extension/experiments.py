@@ -10,6 +10,7 @@ from dglcell.config import Config
 from dglcell.config_io import load_config, read_yaml, to_yaml
 from dglcell.data.config import KINDS
 from dglcell.data.sources.laboratory import LABORATORIES
+from dglcell.graph.fetch import cell_files
 from dglcell.slurm import render
 from site_extension import plots
 from site_extension.differences import differences
@@ -179,7 +180,8 @@ def run_it(config: Config, file: Path, found: dict[int, dict[str, Any]]) -> str:
     """Commands that fetch, train and evaluate; those of the committed runs where there are any."""
     fetch = []
     if config.cell.networks or (config.cell.model or "").startswith("yeast-GEM"):
-        fetch.append(f"dglcell graph fetch {file} --raw raw")
+        insecure = any((f.url or "").startswith("http:") and not f.sha256 for f in cell_files(config.cell))
+        fetch.append(f"dglcell graph fetch {file} --raw raw{' --insecure' if insecure else ''}")
     names = [name for name in source_names(config) if LABORATORIES[name].download is not None]
     if names:
         fetch.append(f"dglcell data fetch {' '.join(names)} --raw raw")

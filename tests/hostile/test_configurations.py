@@ -45,8 +45,10 @@ FILES: dict[str, tuple[str | bytes, str]] = {
     "list in itself": ("experiment: {tags: &a [*a]}\n", EXPERIMENT),
     "alias bomb": (BOMB, EXPERIMENT),
     "alias bomb below": ("x: {" + ", ".join(BOMB.splitlines()) + "}\n", EXPERIMENT),
-    "merge bomb": ("a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{b: *a{n - 1}, c: *a{n - 1}}}\n" for n in range(1, 40)),
-                   EXPERIMENT),
+    "merge bomb": (
+        "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{b: *a{n - 1}, c: *a{n - 1}}}\n" for n in range(1, 40)),
+        EXPERIMENT,
+    ),
     "deep lists": ("cell: " + "[" * DEEP + "]" * DEEP + "\n", EXPERIMENT),
     "deep mappings": ("{a: " * DEEP + "1" + "}" * DEEP + "\n", EXPERIMENT),
     "deep blocks": ("".join(" " * n + f"a{n}:\n" for n in range(1_500)) + " " * 1_500 + "b: 1\n", EXPERIMENT),
@@ -61,8 +63,10 @@ FILES: dict[str, tuple[str | bytes, str]] = {
     "date": ("seed: 2024-01-01\n", "seed"),
     "interpolation of nothing": ("seed: ${nowhere}\n", "seed"),
     "interpolation of itself": ("experiment: {name: '${experiment.name}'}\n", "experiment"),
-    "interpolation in a circle": ("experiment: {name: '${experiment.description}', description: '${experiment.name}'}\n",
-                                  "experiment"),
+    "interpolation in a circle": (
+        "experiment: {name: '${seed}', description: '${experiment.description}'}\n",
+        "experiment",
+    ),
     "open interpolation": ("experiment: {name: '${'}\n", "experiment"),
     "unknown resolver": ("experiment: {name: '${mine:x}'}\n", "experiment.name"),
     "variable that is not set": ("experiment: {name: '${oc.env:DGLCELL_NOT_SET}'}\n", "experiment.name"),
@@ -269,8 +273,10 @@ OVERRIDES: list[tuple[str, str]] = [
     ("data.source={name: csv, csv: {path: x, genes: [g], phenotypes: {}}}", "`data.source.csv.phenotypes`"),
     ("data.source={name: csv, csv: {path: x, genes: [g], phenotypes: {'': f}}}", "data.source.csv.phenotypes"),
     ("data.source={name: csv, csv: {path: x, genes: [g], phenotypes: {f: f}, conflicts: {p: .nan}}}", "conflicts.p`"),
-    ("data.source={name: csv, csv: {path: x, genes: [g], phenotypes: {f: f}, conflicts: {difference: .inf}}}",
-     "conflicts.difference`"),
+    (
+        "data.source={name: csv, csv: {path: x, genes: [g], phenotypes: {f: f}, conflicts: {difference: .inf}}}",
+        "conflicts.difference`",
+    ),
     ("data.source={name: csv, csv: {path: x, genes: [g], phenotypes: {f: f}, separator: ab}}", "separator`"),
     ("data.source={name: union, union: {parts: []}}", "`data.source.union.parts`"),
     ("data.source={name: kuzmin2018, laboratory: {p_below: .nan}}", "`data.source.laboratory.p_below`"),
@@ -313,15 +319,28 @@ OVERRIDES: list[tuple[str, str]] = [
     ("slurm.environment={'A=$(x)': c}", "`slurm.environment`"),
     ("slurm.options=[touch x]", "`slurm.options`"),
     ("slurm.binds=[/a]", "`slurm.binds`"),
-    ("slurm={container: x, container_command: \"it's\"}", "`slurm.container_command`"),
-    *((f'slurm.{key}="a\\ntouch pwned"', f"`slurm.{key}`")
-      for key in ("partition", "account", "qos", "mail", "mail_type", "gpu", "logs", "container", "container_command",
-                  "time", "memory")),
+    ('slurm={container: x, container_command: "it\'s"}', "`slurm.container_command`"),
+    *(
+        (f'slurm.{key}="a\\ntouch pwned"', f"`slurm.{key}`")
+        for key in (
+            "partition",
+            "account",
+            "qos",
+            "mail",
+            "mail_type",
+            "gpu",
+            "logs",
+            "container",
+            "container_command",
+            "time",
+            "memory",
+        )
+    ),
     *((f'slurm.{key}=["--a\\n#SBATCH --wrap=x"]', f"`slurm.{key}[0]`") for key in ("modules", "setup", "options")),
     ('slurm={container: x, binds: ["a\\nb"]}', "`slurm.binds[0]`"),
     ('slurm.environment={A: "b\\nc"}', "`slurm.environment.A`"),
     ('slurm.environment={"A\\nB": c}', "slurm.environment"),
-]  # fmt: skip
+]
 
 
 def overrides() -> Iterator[Input]:

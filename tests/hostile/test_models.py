@@ -13,6 +13,7 @@ import pytest
 from tests.hostile.inputs import EXPERIMENT, Input, cases, drive
 
 DEEP = 5_000
+INF = float("inf")
 
 
 def model(**changes: Any) -> dict[str, Any]:
@@ -62,9 +63,9 @@ def sbml(reaction: str = "", before: str = "", bound: str = "1000", coefficient:
 """
 
 
-LAUGHS = "<!DOCTYPE x [<!ENTITY a0 'ha'>" + "".join(
-    f"<!ENTITY a{n} '{f'&a{n - 1};' * 10}'>" for n in range(1, 12)
-) + "]>\n"
+LAUGHS = (
+    "<!DOCTYPE x [<!ENTITY a0 'ha'>" + "".join(f"<!ENTITY a{n} '{f'&a{n - 1};' * 10}'>" for n in range(1, 12)) + "]>\n"
+)
 
 JSON: dict[str, tuple[str | bytes, str]] = {
     "empty": (b"", "model.json"),
@@ -93,7 +94,7 @@ JSON: dict[str, tuple[str | bytes, str]] = {
     "stoichiometry that is null": (json.dumps(model(metabolites={"a_c": None})), "model.json"),
     "a lower bound of nan": (json.dumps(model(lower_bound=float("nan"))), "R1"),
     "an upper bound of nan": (json.dumps(model(upper_bound=float("nan"))), "R1"),
-    "a lower bound of plus infinity": (json.dumps(model(lower_bound=float("inf"), upper_bound=float("inf"))), "model.json"),
+    "a lower bound of plus infinity": (json.dumps(model(lower_bound=INF, upper_bound=INF)), "model.json"),
     "bounds that are text": (json.dumps(model(upper_bound="high")), "model.json"),
     "bounds that are null": (json.dumps(model(upper_bound=None)), "model.json"),
     "bounds the wrong way round": (json.dumps(model(lower_bound=5, upper_bound=-5)), "model.json"),
@@ -105,11 +106,18 @@ JSON: dict[str, tuple[str | bytes, str]] = {
     "a rule that is a number": (json.dumps(model(gene_reaction_rule=5)), "model.json"),
     "a rule that is a list": (json.dumps(model(gene_reaction_rule=["g1"])), "model.json"),
     "a rule with nul": (json.dumps(model(gene_reaction_rule="g1 and \0")), "gene rule"),
-    "a rule that multiplies": (json.dumps(model(gene_reaction_rule=" and ".join(
-        "(" + " or ".join(f"g{n}_{k}" for k in range(10)) + ")" for n in range(12)))), "R1"),
-    "a name with a control character": (json.dumps({**model(), "reactions": [{**model()["reactions"][0], "id": "R\n1"}]}),
-                                        "R"),
-}  # fmt: skip
+    "a rule that multiplies": (
+        json.dumps(
+            model(
+                gene_reaction_rule=" and ".join(
+                    "(" + " or ".join(f"g{n}_{k}" for k in range(10)) + ")" for n in range(12)
+                )
+            )
+        ),
+        "R1",
+    ),
+    "a name with a control character": (json.dumps(model(id="R\n1")), "R"),
+}
 
 OTHERS: dict[str, tuple[str, str | bytes, str]] = {
     # name: (file, content, what the message names)
@@ -121,11 +129,24 @@ OTHERS: dict[str, tuple[str, str | bytes, str]] = {
     "sbml with nul": ("model.xml", sbml().replace("small", "sm\0all"), "model.xml"),
     "sbml that is not utf-8": ("model.xml", b"\xff\xfe\x00", "model.xml"),
     "sbml that laughs": ("model.xml", sbml(before=LAUGHS).replace('id="small"', 'id="&a11;"'), "model.xml"),
-    "sbml that reads a file": ("model.xml", sbml(before="<!DOCTYPE x [<!ENTITY a SYSTEM 'file:///etc/passwd'>]>\n")
-                               .replace('id="small"', 'id="small" name="&a;"'), "model.xml"),
-    "sbml with a rule nested deep": ("model.xml", sbml("<fbc:geneProductAssociation>" + "<fbc:and><fbc:or>" * DEEP +
-        '<fbc:geneProductRef fbc:geneProduct="G_g1"/>' + "</fbc:or></fbc:and>" * DEEP +
-        "</fbc:geneProductAssociation>"), "model.xml"),
+    "sbml that reads a file": (
+        "model.xml",
+        sbml(before="<!DOCTYPE x [<!ENTITY a SYSTEM 'file:///etc/passwd'>]>\n").replace(
+            'id="small"', 'id="small" name="&a;"'
+        ),
+        "model.xml",
+    ),
+    "sbml with a rule nested deep": (
+        "model.xml",
+        sbml(
+            "<fbc:geneProductAssociation>"
+            + "<fbc:and><fbc:or>" * DEEP
+            + '<fbc:geneProductRef fbc:geneProduct="G_g1"/>'
+            + "</fbc:or></fbc:and>" * DEEP
+            + "</fbc:geneProductAssociation>"
+        ),
+        "model.xml",
+    ),
     "sbml with a bound of nan": ("model.xml", sbml(bound="NaN"), "model.xml"),
     "sbml with stoichiometry of inf": ("model.xml", sbml(coefficient="INF"), "R1"),
     "sbml with stoichiometry of nan": ("model.xml", sbml(coefficient="NaN"), "R1"),
@@ -142,7 +163,7 @@ OTHERS: dict[str, tuple[str, str | bytes, str]] = {
     "text called gzip": ("model.json.gz", json.dumps(model()), "model.json.gz"),
     "no extension": ("model", json.dumps(model()), "model"),
     "another extension": ("model.exe", b"MZ", ".exe"),
-}  # fmt: skip
+}
 
 
 def files() -> Iterator[Input]:

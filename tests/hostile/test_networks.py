@@ -40,27 +40,38 @@ WEIGHTED: dict[str, tuple[str | bytes, str]] = {
     "random bytes": (bytes(range(256)) * 20, EDGES),
     "html": ("<!DOCTYPE html>\n<html><body>Not found</body></html>\n", EDGES),
     "gzip without its extension": (gzip.compress(GOOD.encode()), EDGES),
-}  # fmt: skip
+}
+
+MATRIX = "cell.networks.near={layout: matrix, columns: [row, column], weight: null, use_weights: false}"
 
 KEYS: list[tuple[str, str, str | bytes, str]] = [
     # (name, overrides, content, what the message names)
     ("no edge reaches the threshold", "cell.networks.near.min_weight=1e9", GOOD, "min_weight"),
-    ("a matrix with nan", "cell.networks.near={layout: matrix, columns: [row, column], weight: null, use_weights: false}",
-     "\tx\ty\nx\t0\tnan\ny\t1\t0\n", "'y'"),
-    ("a matrix with inf", "cell.networks.near={layout: matrix, columns: [row, column], weight: null, use_weights: false}",
-     "\tx\ty\nx\t0\tinf\ny\t1\t0\n", "'y'"),
-    ("a matrix with text", "cell.networks.near={layout: matrix, columns: [row, column], weight: null, use_weights: false}",
-     "\tx\ty\nx\t0\tone\ny\t1\t0\n", "'y'"),
-    ("a matrix with a column twice", "cell.networks.near={layout: matrix, columns: [row, column], weight: null, use_weights: false}",
-     "\tx\tx\nx\t0\t1\ny\t1\t0\n", "'x'"),
-    ("a matrix of one cell", "cell.networks.near={layout: matrix, columns: [row, column], weight: null, use_weights: false}",
-     "x\n", EDGES),
-    ("channels that are no numbers", "cell.networks.near={channels: [w], weight: null}", "a\tb\tw\nx\ty\tz\n", "line 2"),
-    ("a relation that is no name", "cell.networks.near={relation_column: w, weight: null, use_weights: false}",
-     "a\tb\tw\nx\ty\t../up\n", "../up"),
+    ("a matrix with nan", MATRIX, "\tx\ty\nx\t0\tnan\ny\t1\t0\n", "'y'"),
+    ("a matrix with inf", MATRIX, "\tx\ty\nx\t0\tinf\ny\t1\t0\n", "'y'"),
+    ("a matrix with text", MATRIX, "\tx\ty\nx\t0\tone\ny\t1\t0\n", "'y'"),
+    ("a matrix with a column twice", MATRIX, "\tx\tx\nx\t0\t1\ny\t1\t0\n", "'x'"),
+    ("a matrix of one cell", MATRIX, "x\n", EDGES),
+    (
+        "channels that are no numbers",
+        "cell.networks.near={channels: [w], weight: null}",
+        "a\tb\tw\nx\ty\tz\n",
+        "line 2",
+    ),
+    (
+        "a relation that is no name",
+        "cell.networks.near={relation_column: w, weight: null, use_weights: false}",
+        "a\tb\tw\nx\ty\t../up\n",
+        "../up",
+    ),
     ("no such row", "cell.networks.near.where={a: nothing}", GOOD, "nothing"),
     ("a position behind the last column", "cell.networks.near={columns: ['0', '9'], header: true}", GOOD, "'9'"),
-    ("a position beyond 64 bits", "cell.networks.near={columns: ['0', '99999999999999999999'], header: true}", GOOD, "99"),
+    (
+        "a position beyond 64 bits",
+        "cell.networks.near={columns: ['0', '9999999999999999999'], header: true}",
+        GOOD,
+        "99",
+    ),
     ("a superscript for a position", "cell.networks.near={columns: ['0', '²'], header: true}", GOOD, "²"),
     ("another hash", "cell.networks.near.sha256=" + "f" * 64, GOOD, EDGES),
     ("a folder", "cell.networks.near.path=.", GOOD, "'.'"),
@@ -74,7 +85,7 @@ KEYS: list[tuple[str, str, str | bytes, str]] = [
     ("a gene with nul", "cell.genes=genes.txt", "b0\0001\n", "line 1"),
     ("a genome that is none", "cell.genes=genome.gff", "nothing\n", "genome.gff"),
     ("features of a genome with too few columns", "cell.genes=genome.tab", "a\tb\n", "line 1"),
-]  # fmt: skip
+]
 
 
 def weighted() -> Iterator[Input]:

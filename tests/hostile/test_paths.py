@@ -62,8 +62,18 @@ COMMANDS: list[tuple[tuple[str, ...], str]] = [
     (("job", "render", EXPERIMENT, "--sweep", "seed"), "--sweep"),
     (("job", "render", EXPERIMENT, "--sweep", "optimizer.lr=1,1"), "--sweep"),
     (("job", "render", EXPERIMENT, "--sweep", "optimizer.lr=.nan,1"), "optimizer.lr"),
-    (("job", "render", EXPERIMENT, "--sweep", "model.hidden=" + ",".join(map(str, range(1, 200))),
-      "--seeds", "0-9999"), "job array"),
+    (
+        (
+            "job",
+            "render",
+            EXPERIMENT,
+            "--sweep",
+            "model.hidden=" + ",".join(map(str, range(1, 200))),
+            "--seeds",
+            "0-9999",
+        ),
+        "job array",
+    ),
     (("job", "render", EXPERIMENT, "--split-seeds"), "--seeds"),
     (("job", "render", EXPERIMENT, "-o", FILE + "/a.sh"), FILE),
     (("job", "render", EXPERIMENT, "-o", LONG), "xxx"),
@@ -85,7 +95,7 @@ COMMANDS: list[tuple[tuple[str, ...], str]] = [
     (("train", EXPERIMENT, "data.store=" + LONG), "xxx"),
     (("train", EXPERIMENT, "model.autotuned=nowhere.json"), "nowhere.json"),
     (("train", EXPERIMENT, "split={kind: file, path: nowhere.json}"), "nowhere.json"),
-]  # fmt: skip
+]
 
 SLURM = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "one"}
 
@@ -110,7 +120,6 @@ VARIABLES: list[tuple[dict[str, str], tuple[str, ...], str]] = [
     ({"PATH": "nowhere"}, ("job", "check", EXPERIMENT), "sbatch"),
     ({"PATH": "nowhere"}, ("job", "status"), "squeue"),
 ]
-
 
 
 def places() -> Iterator[Input]:

@@ -109,7 +109,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "an empty block": (put((1).to_bytes(8, "big"), b""), "block 1"),
     "a block of zeros": (put((1).to_bytes(8, "big"), bytes(64)), "block 1"),
     "a block of other bytes": (put((0).to_bytes(8, "big"), b"\xff" * 60_000), "block 0"),
-}  # fmt: skip
+}
 
 
 def verified(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -136,7 +136,9 @@ def test_damaged_stores(
     check_message(verified(copy, capsys), "data.mdb" if hashed else says if "data.mdb" not in says else "store")
 
 
-@pytest.mark.parametrize("content", [b"", b"0" * 64, b"\xff\xfe", b"x" * 100_000], ids=["empty", "zeros", "bytes", "long"])
+@pytest.mark.parametrize(
+    "content", [b"", b"0" * 64, b"\xff\xfe", b"x" * 99_999], ids=["none", "zeros", "bytes", "long"]
+)
 def test_another_hash(content: bytes, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = tmp_path / "store"
     shutil.copytree(store, copy)

@@ -68,7 +68,7 @@ TABLES: dict[str, tuple[str | bytes, str]] = {
     "html": ("<!DOCTYPE html>\n<html><body>Not found</body></html>\n", TABLE),
     "old macintosh lines": ("gene_1,gene_2,score\rb0001,b0002,1\r", TABLE),
     "256 deletions": ("gene_1,score\n" + ";".join(f"g{n}" for n in range(256)) + ",1\n", "deletes too many genes"),
-}  # fmt: skip
+}
 
 
 def tables() -> Iterator[Input]:
@@ -106,7 +106,7 @@ ASIDE = [
     ("a store below a file", f"data.store={TABLE}/store", "", TABLE),
     ("a store that is a file", f"data.store={TABLE}", "", TABLE),
     ("a store that is this folder", "data.store=.", "", "'.'"),
-]  # fmt: skip
+]
 
 
 def asides() -> Iterator[Input]:

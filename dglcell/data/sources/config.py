@@ -199,7 +199,9 @@ class InSilicoConfig:
             if not value > 0:
                 raise ConfigError(f"`data.source.insilico.{key}` must be positive", got=value)
             if value >= limit:
-                raise ConfigError(f"`data.source.insilico.{key}` is too large", got=value, expected=f"less than {limit}")
+                raise ConfigError(
+                    f"`data.source.insilico.{key}` is too large", got=value, expected=f"less than {limit}"
+                )
         if self.processes < 0:
             raise ConfigError("`data.source.insilico.processes` is negative", got=self.processes, expected="0 or more")
         if self.design == "query":
