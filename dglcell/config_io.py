@@ -230,6 +230,8 @@ def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix:
 def _check_below(value: object, hint: Any, full: str, where: str) -> None:
     """Check the keys inside a section, an optional section, a list of sections, or a mapping of names to sections."""
     lists = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is list]
+    if lists and isinstance(value, dict):
+        raise ConfigError(f"{where}: `{full}` takes a list", got=value)
     if lists and isinstance(value, list):
         (kind,) = get_args(lists[0])
         for number, item in enumerate(value):
