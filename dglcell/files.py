@@ -29,6 +29,10 @@ CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|\r(?!\
 """What no line of a text table holds: control characters, and line ends of old systems in its middle."""
 
 
+MOST_COLUMNS = 16_384
+"""Of a table: what spreadsheets have. Reading more takes minutes, and none of them would be asked for."""
+
+
 def parse_json(text: str | bytes) -> Any:
     """What a JSON text says.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import mmap
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, MissingDependencyError, listing
-from dglcell.files import CONTROL, DAMAGE, open_text
+from dglcell.files import CONTROL, DAMAGE, MOST_COLUMNS, open_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 SEPARATORS = ("auto", ",", "\t", ";", " ")
 """Accepted separators; a space stands for any run of blanks."""
 
-UNDECODABLE = "\N{REPLACEMENT CHARACTER}"
+UNDECODABLE = re.compile("\N{REPLACEMENT CHARACTER}")
 """Stands for bytes that are no UTF-8: harmless in remarks and citations, an error in a column that is read."""
 
 
@@ -167,6 +168,13 @@ def read_table(
         first = first_line(path)
         pattern = separator_pattern(first, separator)
         names = split_line(first, pattern)
+        if len(names) > MOST_COLUMNS:
+            raise GraphError(
+                f"network file '{path.name}' has too many columns",
+                got=f"{len(names):,}",
+                expected=f"{MOST_COLUMNS:,} or fewer",
+                do="keep those of genes and weights; a table of all pairs of genes needs `layout: matrix`",
+            )
         positions = {column: _position(column, names, has_header, path) for column in wanted}
         frame = _read_text(path, pattern, len(names), skip=int(has_header), quotes=quotes)
     except damage as error:
@@ -178,8 +186,9 @@ def read_table(
         for column, values in ((column, frame[position]) for column, position in positions.items())
     }
     for column, codes in columns.items():
-        if any(UNDECODABLE in name or CONTROL.search(name) for name in codes.names):
-            raise unreadable(path, ValueError(f"bytes that are no text in UTF-8 in column '{column}'"))
+        for what, sign in (("bytes that are not UTF-8", UNDECODABLE), ("control characters", CONTROL)):
+            if any(sign.search(name) for name in codes.names):
+                raise unreadable(path, ValueError(f"{what} in column '{column}'"))
     labels = {column: names[position] if has_header else column for column, position in positions.items()}
     return EdgeTable(path, columns, labels, lines[filled])
 

@@ -38,6 +38,7 @@ WEIGHTED: dict[str, tuple[str | bytes, str]] = {
     "not utf-8 in a name": (b"a\tb\tw\n\xff\ty\t1\n", EDGES),
     "utf-16": (GOOD.encode("utf-16"), EDGES),
     "random bytes": (bytes(range(256)) * 20, EDGES),
+    "a hundred thousand columns": ("\t".join(f"c{n}" for n in range(100_000)) + "\n", "100,000"),
     "html": ("<!DOCTYPE html>\n<html><body>Not found</body></html>\n", EDGES),
     "gzip without its extension": (gzip.compress(GOOD.encode()), EDGES),
 }

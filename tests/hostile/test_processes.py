@@ -1,4 +1,4 @@
-"""The same with real processes: what a shell sees, tables of many columns, and limits of memory."""
+"""The same with real processes: what a shell sees, and limits of memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from tests.hostile.inputs import EXPERIMENT, MINIMAL, Input, check_message, tree, write
 from tests.tiny import process_environment
 
-COLUMNS = 100_000
 LIMIT_MIB = 1_500
 
 # Imports take what they take: the limit is on what a command asks for beyond them.
@@ -71,31 +70,6 @@ def test_another_backend_of_dgl_is_not_taken(tmp_path: Path) -> None:
     environment = process_environment(DGLBACKEND="nonsense", HOME=str(tmp_path))
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == "pytorch", done.stderr
-
-
-WIDE = {
-    "strains": (
-        ("data", "build", EXPERIMENT, "data.store=store"),
-        "cell: {model: textbook}\n"
-        "data: {source: {name: csv, csv: {path: wide.csv, genes: [c0], phenotypes: {f: c1}}}}\n",
-        "line 3",
-    ),
-    "edges": (
-        ("graph", "describe", EXPERIMENT),
-        "cell: {networks: {near: {path: wide.csv, columns: [c0, c2], weight: c1}}}\n",
-        "line 3",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", WIDE)
-def test_tables_of_very_many_columns(kind: str, tmp_path: Path) -> None:
-    """They are read to the wrong cell in their last line; that they are read in seconds shows."""
-    arguments, config, says = WIDE[kind]
-    header = ",".join(f"c{n}" for n in range(COLUMNS))
-    rows = ["a,0.5," + ",".join(["x"] * (COLUMNS - 2)), "b,wrong," + ",".join(["y"] * (COLUMNS - 2))]
-    write(tmp_path, {EXPERIMENT: config, "wide.csv": "\n".join([header, *rows]) + "\n"})
-    check_message(run(tmp_path, *arguments), says)
 
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_AS"), reason="needs limits of memory")

@@ -19,6 +19,8 @@ data: {source: {name: csv, csv: {path: strains.csv, genes: [gene_1, gene_2], phe
 HEADER = "gene_1,gene_2,score\n"
 ROW = "b0001,b0002,0.5\n"
 
+WIDE = ",".join(f"c{n}" for n in range(100_000)) + "\n" + ",".join(["x"] * 100_000) + "\n"
+
 TABLES: dict[str, tuple[str | bytes, str]] = {
     "empty": (b"", TABLE),
     "blank lines": ("\n\n\n", TABLE),
@@ -67,6 +69,7 @@ TABLES: dict[str, tuple[str | bytes, str]] = {
     "a spreadsheet": (b"PK\x03\x04" + bytes(200), TABLE),
     "html": ("<!DOCTYPE html>\n<html><body>Not found</body></html>\n", TABLE),
     "old macintosh lines": ("gene_1,gene_2,score\rb0001,b0002,1\r", TABLE),
+    "a hundred thousand columns": (WIDE, "100,000"),
     "256 deletions": ("gene_1,score\n" + ";".join(f"g{n}" for n in range(256)) + ",1\n", "deletes too many genes"),
 }
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import DataError, MissingDependencyError, listing
-from dglcell.files import CONTROL, DAMAGE
+from dglcell.files import CONTROL, DAMAGE, MOST_COLUMNS
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
@@ -146,6 +146,13 @@ def _text(path: Path) -> str:
 def _check_header(file: str, line: str, separator: str) -> None:
     """Refuse names that stand above two columns; pandas would call the second one otherwise."""
     names = Counter(name.strip() for name in _cells(file, line, 1, separator))
+    if names.total() > MOST_COLUMNS:
+        raise DataError(
+            f"'{file}', line 1: too many columns",
+            got=f"{names.total():,}",
+            expected=f"{MOST_COLUMNS:,} or fewer",
+            do="keep those of genes and phenotypes",
+        )
     twice = [name for name, times in names.items() if times > 1 and name]
     if twice:
         raise DataError(
