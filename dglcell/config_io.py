@@ -133,7 +133,11 @@ def check_yaml(text: str) -> None:
     open_anchors: list[tuple[str | None, int]] = []
     nodes = 0
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        nodes += sizes.get(event.anchor, 0) if isinstance(event, yaml.AliasEvent) else isinstance(event, yaml.NodeEvent)
+        nodes += (
+            sizes.get(event.anchor or "", 0)
+            if isinstance(event, yaml.AliasEvent)
+            else isinstance(event, yaml.NodeEvent)
+        )
         if isinstance(event, yaml.CollectionStartEvent):
             open_anchors.append((event.anchor, nodes))
         elif isinstance(event, yaml.CollectionEndEvent):

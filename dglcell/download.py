@@ -108,8 +108,8 @@ def check_address(url: str, insecure: bool) -> None:
         raise DataError("this is no address to download from", got=url, expected="https://… or http://…")
     if address.scheme == "http" and not insecure and address.hostname not in THIS_MACHINE:
         raise DataError(
-            f"{url} is not secure: over plain http anyone on the way could send another file",
-            got="no hash to compare it with",
+            f"{url} is not secure",
+            got="plain http and no hash to compare with: anyone on the way could send another file",
             expected="https, or a declared hash",
             do="pass `--insecure` if you trust the network; or download the file yourself and look at it",
         )

@@ -153,7 +153,7 @@ OTHERS: dict[str, tuple[str, str | bytes, str]] = {
     "yaml that is empty": ("model.yml", b"", "model.yml"),
     "yaml that is a number": ("model.yml", "3\n", "model.yml"),
     "yaml that is open": ("model.yml", "a: [\n", "model.yml"),
-    "yaml nested deep": ("model.yml", "[" * 1_500 + "]" * 1_500, "model.yml"),
+    "yaml nested deep": ("model.yml", "[" * 600 + "]" * 600, "model.yml"),
     "yaml that is an object": ("model.yml", "!!python/object/apply:os.system ['touch x']\n", "model.yml"),
     "matlab that is empty": ("model.mat", b"", "model.mat"),
     "matlab that is text": ("model.mat", "hello", "model.mat"),
