@@ -267,7 +267,6 @@ OVERRIDES: list[tuple[str, str]] = [
     ("cell.networks={'../up': {path: x, columns: [b, c]}}", "../up"),
     ("cell.networks={a: {path: ''}}", "`cell.networks.a.path`"),
     ("cell.networks={a: {source: nothing}}", "`cell.networks.a.source`"),
-    ("cell.networks={a: {path: x, columns: ['²', '³']}}", "cell.networks.a"),
     ("data.source={name: csv, csv: {path: x, genes: [], phenotypes: {f: f}}}", "`data.source.csv.genes`"),
     ("data.source={name: csv, csv: {path: x, genes: [g, g], phenotypes: {f: f}}}", "`data.source.csv.genes`"),
     ("data.source={name: csv, csv: {path: x, genes: [g], phenotypes: {}}}", "`data.source.csv.phenotypes`"),
