@@ -74,32 +74,16 @@ def test_another_backend_of_dgl_is_not_taken(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_AS"), reason="needs limits of memory")
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["a model", "a table"])
-def test_too_little_memory(kind: str, tmp_path: Path) -> None:
-    source = "{name: csv, csv: {path: t.csv, genes: [g], phenotypes: {f: f}}}"
-    files: dict[str, str | bytes] = {
-        EXPERIMENT: f"cell: {{model: textbook}}\ndata: {{source: {source}, store: store}}\n"
-    }
-    rows = 4_000 if kind == "a model" else 40_000_000
-    write(tmp_path, {**files, "t.csv": "g,f\n" + "".join(f"b0{n % 900},0.{n}\n" for n in range(4_000))})
-    if kind == "a table":
-        with open(tmp_path / "t.csv", "w") as file:
-            file.write("g,f\n")
-            for start in range(0, rows, 100_000):
-                file.writelines(f"b{n},0.5\n" for n in range(start, start + 100_000))
-        said = run(tmp_path, "data", "build", EXPERIMENT, code=LIMITED)
-        check_message(said, "memory is not enough")
-        return
-    before = subprocess.run(
-        [sys.executable, "-m", "dglcell", "data", "build", EXPERIMENT],
-        cwd=tmp_path,
-        env=process_environment(),
-        capture_output=True,
-        text=True,
+def test_too_little_memory(tmp_path: Path) -> None:
+    config = (
+        "cell: {networks: {near: {path: edges.tsv, columns: [a, b]}}}\n"
+        "data: {store: store, source: {name: csv, csv: {path: t.csv, genes: [g], phenotypes: {f: f}}}}\n"
+        "model: {metabolism: false, hidden: 200000, local_head: false}\n"
     )
-    assert before.returncode == 0, before.stderr
-    wide = ("model.hidden=200000", "plot=false", "null_models=false", "trainer.epochs=1", "model.local_head=false")
-    command = [sys.executable, "-c", LIMITED, "train", EXPERIMENT, *wide]
+    edges = "a\tb\n" + "".join(f"g{n}\tg{n + 1}\n" for n in range(300))
+    rows = "g,f\n" + "".join(f"g{n},0.{n}\n" for n in range(300))
+    write(tmp_path, {EXPERIMENT: config, "edges.tsv": edges, "t.csv": rows})
+    command = [sys.executable, "-c", LIMITED, "train", EXPERIMENT, "plot=false", "null_models=false"]
     done = subprocess.run(command, cwd=tmp_path, env=process_environment(), capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert "error: memory is not enough" in done.stderr
