@@ -36,11 +36,11 @@ from benchmarks.workload import (
 from dglcell.cli import run
 from dglcell.cli.arguments import add_raw, load, positive, positive_float
 from dglcell.config import Config
-from dglcell.devices import check_device, is_out_of_memory, measured_memory, release
+from dglcell.devices import check_device, measured_memory, release
 from dglcell.errors import MissingDependencyError
 from dglcell.files import write_json
 from dglcell.graph.schema import GENE
-from dglcell.memory import return_freed_memory
+from dglcell.memory import is_out_of_memory, return_freed_memory
 
 # Run methods under settings, one after the other, and keep what comes out.
 

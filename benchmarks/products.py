@@ -13,11 +13,12 @@ from torch import Tensor
 
 from benchmarks.results_file import OK, OUT_OF_MEMORY, RUNNING
 from benchmarks.timing import Conditions, DiedError, clock
-from dglcell.devices import is_out_of_memory, measured_memory, release
+from dglcell.devices import measured_memory, release
 from dglcell.errors import MissingDependencyError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import KERNELS, check_kernel, spmm
+from dglcell.memory import is_out_of_memory
 
 TOLERANCE = 1e-10
 CHECKED_COLUMNS = 3

@@ -16,7 +16,7 @@ __version__ = "0.2.0"
 __all__ = ["CellGraph", "Predictor", "Strains", "evaluate", "load", "load_cell", "train"]
 
 # Else DGL's first import on a machine writes a file into the user's home and says so.
-os.environ.setdefault("DGLBACKEND", "pytorch")
+os.environ["DGLBACKEND"] = "pytorch"
 
 _ELSEWHERE = {
     "CellGraph": ("dglcell.graph.cell_graph", "CellGraph"),

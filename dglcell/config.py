@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-import unicodedata
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dglcell.config_values import LONGEST_NAME, check_seed, check_values, check_workers
 from dglcell.data.config import (
     NORMALISATIONS,
     STREAMED_NORMALISATIONS,
@@ -31,6 +32,10 @@ KINDS: dict[str, Mapping[str, type]] = {
 """Sections whose keys depend on their `name`: section → name → what its keys are."""
 
 WANDB_MODES = ("disabled", "offline", "online")
+LONGEST_WANDB_NAME, LONGEST_TAG = 128, 64
+WANDB_REFUSES = frozenset("/\\#?%:")
+"""Characters that no name of a project has."""
+
 AUTO = "auto"
 
 
@@ -150,6 +155,7 @@ class TrainerConfig:
             number = getattr(self, key)
             if number is not None and number < 1:
                 raise ConfigError(f"`trainer.{key}` is too small", got=number, expected="1 or more")
+        check_workers(self.threads, "trainer.threads")
         if self.checkpoint not in CHECKPOINTS:
             raise ConfigError("`trainer.checkpoint` is unknown", got=self.checkpoint, expected=", ".join(CHECKPOINTS))
         for key, known in (("accelerator", ACCELERATORS), ("strategy", STRATEGIES)):
@@ -184,6 +190,16 @@ class TrackingConfig:
         """Raises ConfigError, naming the key."""
         if self.wandb not in WANDB_MODES:
             raise ConfigError("`tracking.wandb` is unknown", got=self.wandb, expected=", ".join(WANDB_MODES))
+        if self.wandb == "disabled":
+            return
+        for key in ("project", "entity", "group"):
+            name = getattr(self, key)
+            if name is not None and not (0 < len(name) <= LONGEST_WANDB_NAME and not set(name) & WANDB_REFUSES):
+                raise ConfigError(
+                    f"`tracking.{key}` is no name that W&B takes",
+                    got=name,
+                    expected=f"1 to {LONGEST_WANDB_NAME} characters, none of {' '.join(sorted(WANDB_REFUSES))}",
+                )
 
 
 @dataclass
@@ -194,11 +210,17 @@ class PathsConfig:
     data: str = "data"  # stores
     runs: str = "runs"  # run directories
 
+    def validate(self) -> None:
+        """Raises ConfigError, naming the key."""
+        for key in ("data", "runs"):
+            if not getattr(self, key):
+                raise ConfigError(f"`paths.{key}` is empty", expected="a folder", do="e.g. `.` for the working folder")
 
-TIME = re.compile(r"(\d+-)?\d+(:\d{2}){0,2}")
+
+TIME = re.compile(r"(\d+-)?\d+(:\d{2}){0,2}", re.ASCII)
 
 
-MEMORY = re.compile(r"\d+[KMGT]?")
+MEMORY = re.compile(r"\d+[KMGT]?", re.ASCII)
 
 
 ANY = "any"
@@ -231,7 +253,7 @@ class SlurmConfig:
     setup: list[str] = field(default_factory=list)  # shell lines after that, e.g. source .venv/bin/activate
     environment: dict[str, str] = field(default_factory=dict)  # exported variables; only the job script has the values
     container: str | None = None  # image that the command runs in
-    container_command: str = "apptainer exec --nv"  # how, up to the image
+    container_command: str = "apptainer exec --nv"  # how, up to the image: words, which no shell expands
     binds: list[str] = field(default_factory=list)  # folders that the container sees
     mail: str | None = None  # address
     mail_type: str = "END,FAIL"  # when SLURM writes to `slurm.mail`
@@ -261,36 +283,12 @@ class SlurmConfig:
                 raise ConfigError("`slurm.options` holds no option of sbatch", got=option, expected="e.g. --exclusive")
         if self.binds and not self.container:
             raise ConfigError("`slurm.binds` needs a container", do="set `slurm.container`, or leave `binds` out")
-
-
-def check_one_line(value: object, key: str = "") -> None:
-    """Refuse control characters, a line break for one, in any value or name of a key.
-
-    Values reach job scripts, paths, file names and messages to other programs, where a line break would begin a new
-    command. Only the description of an experiment may have several lines: it goes to comments, as one line.
-
-    Args:
-        value: a section, a list, a mapping, or a single value.
-        key: its dotted path, for the message.
-
-    Raises:
-        ConfigError: naming the key.
-    """
-    if isinstance(value, str) and key != "experiment.description":
-        if any(unicodedata.category(character) == "Cc" for character in value):
+        try:
+            shlex.split(self.container_command)
+        except ValueError as error:
             raise ConfigError(
-                f"`{key}` has a control character", got=shown(key, repr(value)), expected="one line of text"
-            )
-    elif is_dataclass(value):
-        for part in fields(value):
-            check_one_line(getattr(value, part.name), f"{key}.{part.name}".lstrip("."))
-    elif isinstance(value, Mapping):
-        for name, item in value.items():
-            check_one_line(str(name), f"{key} (a name in it)")
-            check_one_line(item, f"{key}.{name}")
-    elif isinstance(value, (list, tuple)):
-        for number, item in enumerate(value):
-            check_one_line(item, f"{key}[{number}]")
+                "`slurm.container_command` cannot be read as words", got=f"{self.container_command}: {error}"
+            ) from error
 
 
 @dataclass
@@ -323,6 +321,7 @@ class Config:
             ConfigError: naming the key.
             GraphError: a network's name cannot name a relation.
         """
+        check_values(self)
         for section in (
             self.cell,
             self.data,
@@ -334,9 +333,9 @@ class Config:
             self.trainer,
             self.tracking,
             self.slurm,
+            self.paths,
         ):
             section.validate()
-        check_one_line(self)
         self._validate_names()
         self._validate_loss()
         self._validate_plots()
@@ -396,14 +395,25 @@ class Config:
             )
 
     def _validate_names(self) -> None:
-        if not 0 <= self.seed < 2**32:
-            raise ConfigError("`seed` is out of range", got=self.seed, expected=f"0 … {2**32 - 1}")
+        check_seed(self.seed, "seed")
         name = Path(self.experiment.name)
-        if name.is_absolute() or ".." in name.parts:
+        if name.is_absolute() or ".." in name.parts or not name.parts:
             raise ConfigError(
                 "`experiment.name` leads out of `paths.runs`",
                 got=self.experiment.name,
                 expected="a name, or names separated by `/`",
+            )
+        if any(len(part.encode()) > LONGEST_NAME for part in name.parts):
+            raise ConfigError(
+                "`experiment.name` is too long for a folder",
+                got=self.experiment.name,
+                expected=f"at most {LONGEST_NAME} bytes between two `/`",
+            )
+        if self.tracking.wandb != "disabled" and any(len(tag) > LONGEST_TAG for tag in self.experiment.tags):
+            raise ConfigError(
+                "`experiment.tags` has a tag that W&B refuses",
+                got=list(self.experiment.tags),
+                expected=f"at most {LONGEST_TAG} characters each",
             )
 
     def with_batch_size(self, batch_size: int) -> Config:

@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.config import HIDDEN, KINDS, Config, shown
 from dglcell.config_original import explain
+from dglcell.config_values import check_one_line
 from dglcell.custom import FORM, find_class, installed_names
 from dglcell.errors import ConfigError
 
@@ -27,6 +28,11 @@ PACKAGED = next(
     folder for above in (Path(__file__).parent, Path(__file__).parents[1]) if (folder := above / "conf").is_dir()
 )
 """The experiments of this package: in it where it was installed, beside it in a clone."""
+SINGLE = (str, int, float, bool)
+
+DEEPEST = 50
+MOST_NODES = 1_000_000
+"""Of nested lists and mappings, and of values in one text: far beyond any experiment, and read in seconds."""
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -129,7 +135,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
     """
     try:
         merged = _merge(where, content, *[_parse_override(override) for override in overrides])
-        plain = OmegaConf.to_container(merged, resolve=True)
+        plain = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
         _leave_out_networks(plain)
         kinds = {section: _kind(plain, section, where) for section in KINDS}
@@ -141,6 +147,9 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
             f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
             got=str(error).splitlines()[0],
         ) from error
+    except (RecursionError, OverflowError) as error:
+        # What one text may hold is checked as it is read; interpolations may still lead from one to the next.
+        raise ConfigError(f"{where}: values are nested too deep, or refer to themselves", got=error) from None
     assert isinstance(config, Config)
     return config
 
@@ -154,12 +163,18 @@ def _leave_out_networks(plain: dict[Any, Any]) -> None:
 
 
 def _parse_override(override: str) -> DictConfig:
-    key, equals, _ = override.partition("=")
-    if not (equals and all(key.split("."))):
+    key, equals, value = override.partition("=")
+    parts = key.split(".")
+    if not (equals and all(parts)) or len(parts) > DEEPEST:
         raise ConfigError("an override is not of the form key=value", got=override, do="e.g. trainer.epochs=10")
+    if "[" in key:
+        raise ConfigError(
+            f"override `{key}` names a place in a list", got=override, do="give the whole list, e.g. key=[a,b]"
+        )
     try:
+        check_yaml(value)
         return OmegaConf.from_dotlist([override])
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise ConfigError(
             f"override `{key}`: its value is not YAML",
             got=f"{key}={HIDDEN}" if _may_be_secret(key) else override,
@@ -208,7 +223,7 @@ def read_yaml(path: Path) -> DictConfig:
         ConfigError: it is not YAML, or no mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"'{path}' cannot be read as YAML", got=error) from error
     return parse_yaml(text, where=f"'{path}'")
@@ -221,14 +236,43 @@ def parse_yaml(text: str, *, where: str) -> DictConfig:
         ConfigError: it is not YAML, or no mapping.
     """
     try:
+        check_yaml(text)
         content = OmegaConf.load(io.StringIO(text))
-    except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError) as error:
+    except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where} cannot be read as YAML", got=str(error).replace("\n", " ")) from error
-    except RecursionError as error:
-        raise ConfigError(f"{where} cannot be read as YAML", got="lists inside each other, too deep") from error
     if not isinstance(content, DictConfig):
         raise ConfigError(f"{where} holds no configuration", got=type(content).__name__, expected="a mapping of keys")
     return content
+
+
+def check_yaml(text: str) -> None:
+    """Refuse YAML that is nested too deep to be read, or whose aliases stand for more than anyone writes.
+
+    Args:
+        text: whether it is YAML at all is found when it is read.
+
+    Raises:
+        yaml.YAMLError: with the reason.
+    """
+    sizes: dict[str, int] = {}  # of what an anchor names, aliases in it spelled out
+    open_anchors: list[tuple[str | None, int]] = []
+    nodes = 0
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        nodes += (
+            sizes.get(event.anchor or "", 0)
+            if isinstance(event, yaml.AliasEvent)
+            else isinstance(event, yaml.NodeEvent)
+        )
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_anchors.append((event.anchor, nodes))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_anchors.pop()
+            if anchor is not None:
+                sizes[anchor] = nodes - before + 1
+        if len(open_anchors) > DEEPEST:
+            raise yaml.YAMLError(f"it is nested more than {DEEPEST} deep")
+        if nodes > MOST_NODES:
+            raise yaml.YAMLError(f"it has more than {MOST_NODES:,} values, counted with its aliases")
 
 
 def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:
@@ -239,10 +283,15 @@ def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:
     if path.resolve() in [p.resolve() for p in seen]:
         raise ConfigError("configurations extend each other in a circle", got=" → ".join(map(str, [*seen, path])))
     own = read_yaml(path)
-    extends = own.pop("extends", None) or []
+    try:
+        extends = own.pop("extends", None) or []
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"'{path}': `extends` cannot be resolved", got=str(error).splitlines()[0]) from error
     names = [extends] if isinstance(extends, str) else extends
     if not isinstance(names, list | ListConfig) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"'{path}': `extends` names no files", got=extends, expected="a file name, or a list of them")
+    for name in names:
+        check_one_line(name, "extends")
     return _merge(str(path), *[_layers(_extended(path, name), (*seen, path)) for name in names], own)
 
 
@@ -288,9 +337,9 @@ def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
     """
     content = plain.get(section)
     name = content.get("name", DEFAULTS[section]) if isinstance(content, dict) else DEFAULTS[section]
-    if name in KINDS[section]:
+    if isinstance(name, str) and name in KINDS[section]:
         return KINDS[section][name]
-    own = find_class(section, str(name))
+    own = find_class(section, name) if isinstance(name, str) else None
     if own is None:
         known = ", ".join((*KINDS[section], *installed_names(section), f"or {FORM}"))
         raise ConfigError(f"{where}: `{section}.name` is unknown", got=name, expected=known)
@@ -320,9 +369,15 @@ def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix:
 
 def _check_below(value: object, hint: Any, full: str, where: str) -> None:
     """Check the keys inside a section, an optional section, a list of sections, or a mapping of names to sections."""
-    if get_origin(hint) is list and isinstance(value, list):
+    lists = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is list]
+    if lists and isinstance(value, dict):
+        raise ConfigError(f"{where}: `{full}` takes a list", got=value)
+    if lists and isinstance(value, list):
+        (kind,) = get_args(lists[0])
         for number, item in enumerate(value):
-            _check_below(item, get_args(hint)[0], f"{full}[{number}]", where)
+            if kind in SINGLE and isinstance(item, dict | list):
+                raise ConfigError(f"{where}: `{full}[{number}]` takes a single value", got=item)
+            _check_below(item, kind, f"{full}[{number}]", where)
         return
     is_mapping = get_origin(hint) is dict
     sections = [m for m in (hint, *get_args(hint)) if isinstance(m, type) and dataclasses.is_dataclass(m)]
@@ -333,7 +388,7 @@ def _check_below(value: object, hint: Any, full: str, where: str) -> None:
         raise ConfigError(
             f"{where}: `{full}` takes no single value", got=shown(full, value), expected=f"a mapping with {keys}"
         )
-    single = is_mapping and get_args(hint)[1] in (str, int, float, bool)
+    single = is_mapping and get_args(hint)[1] in SINGLE
     for name, item in value.items() if single else ():
         if isinstance(item, dict | list):
             raise ConfigError(f"{where}: `{full}.{name}` takes a single value", got=shown(full, item))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import DataError, GenotypeError, listing
-from dglcell.files import atomic_file, canonical_hash, write_json
+from dglcell.files import CONTROL, atomic_file, canonical_hash, parse_json, write_json
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.parquet import import_pyarrow, open_writer
 
@@ -176,6 +176,9 @@ def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
     except UnicodeDecodeError as error:
         raise GenotypeError(f"gene list '{path}' is not a text file", got=error) from error
     names = [name for line in lines if (name := line.partition("#")[0].strip())]
+    strange = [name for name in names if CONTROL.search(name)]
+    if strange:
+        raise GenotypeError(f"gene list '{path}': a name has a control character", got=ascii(strange[0]))
     unknown = [name for name in dict.fromkeys(names) if name not in vocabulary]
     if unknown:
         raise GenotypeError(
@@ -297,7 +300,7 @@ class Parts:
     def _compare(self) -> None:
         """Refuse to mix predictions of two kinds."""
         try:
-            found = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
+            found = parse_json((self.folder / MANIFEST).read_text(encoding="utf-8"))
         except ValueError:
             found = {}
         differ = [key for key, value in self.manifest.items() if found.get(key) != value]

@@ -145,11 +145,3 @@ def _room(group: Path, limit: str, usage: str, cache: str) -> int | None:
     except (OSError, ValueError):
         return None
     return int(most) - used + (int(cached.group(1)) if cached else 0) if most.isdecimal() else None
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that an allocation failed: Python's, torch's, CUDA's, DGL's, MKL's or oneDNN's."""
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    signs = ("can't allocate memory", "Cannot allocate memory", "ALLOC_FAILED", "bad_alloc", "create a primitive")
-    return any(sign in str(error) for sign in signs)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import logging
 import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial as partial_of
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
 
 from dglcell.errors import DataError, MissingDependencyError
-from dglcell.files import DAMAGE, atomic_file, sha256_file, write_json
+from dglcell.files import DAMAGE, atomic_file, parse_json, sha256_file, write_json
+
+if TYPE_CHECKING:
+    from requests import Response
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +25,7 @@ DECLARED, FIRST_USE = "declared", "first use"
 RECORD_SUFFIX = ".fetched.json"
 CONNECT_TIMEOUT, READ_TIMEOUT = 20.0, 60.0
 CHUNK_BYTES = 2**16
+THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class FetchRecord:
     trust: str
 
 
-def fetch(file: RemoteFile, folder: str | Path) -> Path:
+def fetch(file: RemoteFile, folder: str | Path, *, insecure: bool = False) -> Path:
     """The file inside ``folder``, downloaded unless it is there.
 
     A file that is there is checked like a download. Nothing but a complete file with the right size and hash ever
@@ -71,17 +77,21 @@ def fetch(file: RemoteFile, folder: str | Path) -> Path:
     Args:
         file: what to fetch.
         folder: the raw folder; made where it is missing.
+        insecure: also take it over plain http where no hash would show that it was changed on the way.
 
     Raises:
-        DataError: the file cannot be downloaded, or has another size or hash than declared or recorded.
+        DataError: the file cannot be downloaded, or has another size or hash than declared or recorded; or its address
+            is not secure.
         MissingDependencyError: pooch is not installed.
     """
     target = Path(folder) / file.name
     if target.is_file():
         check_file(file, target)
         return target
+    insecure = insecure or file.sha256 is not None or read_record(target) is not None
+    check_address(file.url, insecure)
     with atomic_file(target) as partial:
-        _download(file, partial, target)
+        _download(file, partial, target, insecure)
         size, sha256 = partial.stat().st_size, sha256_file(partial)
         _compare(file, target, size, sha256, f"download it again from {file.url}")
         if read_record(target) is None:
@@ -89,6 +99,28 @@ def fetch(file: RemoteFile, folder: str | Path) -> Path:
             fetched = datetime.now(UTC).isoformat(timespec="seconds")
             write_json(record_path(target), asdict(FetchRecord(file.url, sha256, size, fetched, trust)))
     return target
+
+
+def check_address(url: str, insecure: bool) -> None:
+    """Refuse an address from which anyone on the way could send another file, and those that are no address.
+
+    Args:
+        url: https, or http.
+        insecure: take plain http from other machines as well.
+
+    Raises:
+        DataError: it is something else.
+    """
+    address = urlsplit(url)
+    if address.scheme not in ("https", "http") or not address.hostname:
+        raise DataError("this is no address to download from", got=url, expected="https://… or http://…")
+    if address.scheme == "http" and not insecure and address.hostname not in THIS_MACHINE:
+        raise DataError(
+            f"{url} is not secure",
+            got="plain http and no hash to compare with: anyone on the way could send another file",
+            expected="https, or a declared hash",
+            do="pass `--insecure` if you trust the network; or download the file yourself and look at it",
+        )
 
 
 def check_file(file: RemoteFile, path: Path) -> str:
@@ -141,13 +173,19 @@ def read_record(path: Path) -> FetchRecord | None:
     if not record.is_file():
         return None
     try:
-        return FetchRecord(**json.loads(record.read_text(encoding="utf-8")))
+        return FetchRecord(**parse_json(record.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise DataError(
             f"'{record}' is no record of a download",
             got=error,
             do="remove it; the hash of the next download will be recorded anew",
         ) from None
+
+
+def _check_redirect(insecure: bool, response: Response, **_: object) -> None:
+    """An address may lead to another one."""
+    if response.is_redirect:
+        check_address(urljoin(response.url, response.headers["Location"]), insecure)
 
 
 def _compare(file: RemoteFile, path: Path, size: int, sha256: str, do: str) -> None:
@@ -172,7 +210,7 @@ def _compare(file: RemoteFile, path: Path, size: int, sha256: str, do: str) -> N
         )
 
 
-def _download(file: RemoteFile, partial: Path, target: Path) -> None:
+def _download(file: RemoteFile, partial: Path, target: Path, insecure: bool) -> None:
     try:
         import pooch
         import requests
@@ -189,6 +227,7 @@ def _download(file: RemoteFile, partial: Path, target: Path) -> None:
         timeout=(CONNECT_TIMEOUT, READ_TIMEOUT),
         # As the file lies on the server: compressing it on the way would change size and hash of what arrives.
         headers={"Accept-Encoding": "identity", "User-Agent": f"dglcell (pooch {pooch.__version__})"},
+        hooks={"response": partial_of(_check_redirect, insecure)},
     )
     try:
         download(file.url, str(partial), None)

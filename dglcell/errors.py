@@ -10,6 +10,9 @@ import importlib
 from collections.abc import Iterable
 from typing import Any
 
+LONGEST_PART = 1_500
+"""Characters of each of the four."""
+
 
 class DglcellError(Exception):
     """Base of all errors that the user can mend.
@@ -27,10 +30,10 @@ class DglcellError(Exception):
     status = 2
 
     def __init__(self, what: str, *, got: object = None, expected: object = None, do: str | None = None) -> None:
-        lines = [what]
+        lines = [shorten(what)]
         for label, value in (("got", got), ("expected", expected), ("do", do)):
             if value is not None:
-                lines.append(f"  {label + ':':<10}{value}")
+                lines.append(f"  {label + ':':<10}{shorten(str(value))}")
         super().__init__("\n".join(lines))
 
 
@@ -81,6 +84,16 @@ class StoppedError(BaseException):
     def __init__(self, number: int, requeued: bool | None = None) -> None:
         super().__init__(f"stopped by signal {number}")
         self.signal, self.requeued = number, requeued
+
+
+def shorten(text: str, limit: int = LONGEST_PART) -> str:
+    """The beginning of a text, and how long it is, where it is longer than anyone reads."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
+
+
+def printable(text: str) -> str:
+    """A message as a terminal may show it: characters that would steer it are written out, but for line ends."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def listing(items: Iterable[object], limit: int = 10) -> str:

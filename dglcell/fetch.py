@@ -27,13 +27,13 @@ class Need:
         name: where it lies in the raw folder.
         downloads: what is downloaded to have it; nothing where only a copy by hand will do.
         addresses: where they can be had, with all alternatives.
-        fetch: has it in a folder, and returns what there is to say of it.
+        fetch: has it in a folder, over plain http too if told so, and returns what there is to say of it.
     """
 
     name: str
     downloads: tuple[RemoteFile, ...]
     addresses: list[str]
-    fetch: Callable[[Path], str]
+    fetch: Callable[[Path, bool], str]
 
 
 def needs(config: Config) -> list[Need]:
@@ -86,8 +86,13 @@ def published() -> dict[str, RawFile]:
     return {**made, **{entry.file.path: entry.file for entry in entries}}
 
 
-def fetch_all(wanted: Sequence[Need], folder: Path) -> Iterator[str]:
+def fetch_all(wanted: Sequence[Need], folder: Path, *, insecure: bool = False) -> Iterator[str]:
     """Have all of them in a folder; one that fails does not keep the others from being fetched.
+
+    Args:
+        wanted: the files.
+        folder: the raw folder.
+        insecure: also over plain http where no hash is declared.
 
     Yields:
         what there is to say of each that is there.
@@ -98,7 +103,7 @@ def fetch_all(wanted: Sequence[Need], folder: Path) -> Iterator[str]:
     failed = []
     for need in wanted:
         try:
-            yield need.fetch(folder)
+            yield need.fetch(folder, insecure)
         except DglcellError as error:
             print(f"error: {error}", file=sys.stderr)
             failed.append(need.name)
@@ -124,12 +129,15 @@ def _once(found: Iterable[Need]) -> list[Need]:
 
 
 def _file(file: RawFile) -> Need:
-    return Need(file.path, file.downloads, file.addresses, lambda folder: format_fetched(fetch_file(file, folder)))
+    def have(folder: Path, insecure: bool) -> str:
+        return format_fetched(fetch_file(file, folder, insecure=insecure))
+
+    return Need(file.path, file.downloads, file.addresses, have)
 
 
 def _table(table: RawTable) -> Need:
-    def have(folder: Path) -> str:
-        fetch_tables([table], str(folder))
+    def have(folder: Path, insecure: bool) -> str:
+        fetch_tables([table], str(folder), insecure=insecure)
         (found,) = find_tables([table], str(folder))
         return f"{found.path}\n    {found.path.stat().st_size:,} bytes, sha256 {found.sha256}\n    {found.trust}"
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -28,6 +29,26 @@ PUBLISHED = ("genes/", "interactions/", "metabolism/", "networks/")
 
 DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
 """What reading a file raises that is cut off, or is not text."""
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|\r(?!\n|$)")
+"""What no line of a text table holds: control characters, and line ends of old systems in its middle."""
+
+
+MOST_COLUMNS = 16_384
+"""Of a table: what spreadsheets have. Reading more takes minutes, and none of them would be asked for."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text says.
+
+    Raises:
+        ValueError: it is none, or is nested too deep to be read.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def sha256_file(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Reuse of freed memory on a CPU."""
+"""Memory: what is freed is used again on a CPU, and how an error says that it is not enough."""
 
 from __future__ import annotations
 
@@ -56,3 +56,15 @@ def _kilobytes(path: Path, key: str) -> int | None:
     except OSError:
         return None
     return int(found.group(1)) * 1024 if found else None
+
+
+NO_ROOM = (
+    *("can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED"),
+    *("bad_alloc", "create a primitive", "Storage size calculation overflowed"),
+)
+"""How torch, CUDA, DGL, MKL and oneDNN say that an allocation failed; few of their errors have a type of their own."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception says that an allocation failed: Python's, torch's, CUDA's, DGL's, MKL's or oneDNN's."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in NO_ROOM)

@@ -102,7 +102,7 @@ def make_optimizer(config: OptimizerConfig, parameters: Iterable[torch.nn.Parame
     try:
         settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, **config.options}
         return kind(parameters, **settings)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise ConfigError(
             f"`optimizer`: torch.optim.{config.name} refuses these settings",
             got=error,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from dglcell.errors import ConfigError, MissingDependencyError
 
 SUFFIXES = (".csv", ".parquet")
+LONGEST_OUTPUT = 180
+"""Bytes; what is being written has a longer name, and file systems take 255."""
 COMPRESSION = "zstd"
 
 
@@ -19,7 +22,7 @@ def check_output(path: Path) -> None:
     """Refuse the name of a file of predictions whose format is not known.
 
     Raises:
-        ConfigError: its suffix is none of ``SUFFIXES``.
+        ConfigError: its suffix is none of ``SUFFIXES``, or it is too long.
         MissingDependencyError: it is Parquet and pyarrow is not installed.
     """
     if path.suffix not in SUFFIXES:
@@ -29,6 +32,8 @@ def check_output(path: Path) -> None:
             expected=" or ".join(SUFFIXES),
             do="name the output accordingly",
         )
+    if len(os.fsencode(path.name)) > LONGEST_OUTPUT:
+        raise ConfigError(f"'{path}': the name is too long", expected=f"at most {LONGEST_OUTPUT} bytes")
     if path.suffix == ".parquet":
         import_pyarrow()
 

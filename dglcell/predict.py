@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from dglcell.data.dataset import StrainDataset
 from dglcell.data.table import check_known, gene_columns
 from dglcell.designs import Design, Parts
 from dglcell.errors import GenotypeError
-from dglcell.files import atomic_file, sha256_file
+from dglcell.files import CONTROL, atomic_file, sha256_file
 from dglcell.graph.vocabulary import NameReport, Vocabulary
 from dglcell.parquet import make_table, named, open_writer
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -32,6 +33,9 @@ from dglcell.training.evaluate import predict_batches, predict_strains
 
 
 MAX_REPORTED = 10
+
+NUMBER = re.compile(r"[0-9]{1,9}")
+"""Of a gene column."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,9 @@ def read_genotypes(path: Path, vocabulary: Vocabulary, phenotypes: Sequence[str]
     if not lines:
         raise GenotypeError(f"genotype file '{path}' is empty", expected="a header and one row per strain")
     header, rows = lines[0][1], lines[1:]
+    twice = [name for name, times in Counter(name.strip() for name in header).items() if times > 1 and name]
+    if twice:
+        raise GenotypeError(f"'{path}': two columns are called '{twice[0]}'", do="give every column a name of its own")
     columns = gene_columns(header, f"'{path}'")
     taken = [name for name in map(predicted_column, phenotypes) if name in header]
     if taken:
@@ -111,6 +118,8 @@ def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
         with open(path, newline="", encoding="utf-8-sig") as file:
             reader, lines, number = csv.reader(file, strict=True), [], 1
             for row in reader:
+                if CONTROL.search("".join(row)):
+                    raise GenotypeError(f"'{path}', line {number}: a control character", do="mend or remove the row")
                 if row:
                     lines.append((number, row))
                 number = reader.line_num + 1
@@ -171,9 +180,6 @@ def write_table(path: Path, trained: Trained, table: GenotypeTable, predicted_ST
     """The rows as they came, with a column ``predicted_<phenotype>`` each, written whole or not at all.
 
     In ``.parquet`` predictions are float32, all else text: gene columns by dictionary, empty cells missing.
-
-    Raises:
-        GenotypeError: two columns have one name, which Parquet does not allow.
     """
     with atomic_file(path) as partial:
         (_write_parquet if path.suffix == ".parquet" else _write_csv)(partial, trained, table, predicted_ST)
@@ -188,11 +194,6 @@ def _write_csv(path: Path, trained: Trained, table: GenotypeTable, predicted_ST:
 
 
 def _write_parquet(path: Path, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
-    twice = [name for name, times in Counter(table.header).items() if times > 1]
-    if twice:
-        raise GenotypeError(
-            f"{len(twice)} names stand above several columns", got=", ".join(twice), do="rename them, or write .csv"
-        )
     columns = dict(zip(table.header, zip(*table.rows, strict=True), strict=True))
     predicted = {predicted_column(name): predicted_ST[:, t] for t, name in enumerate(trained.phenotypes)}
     written = make_table(

@@ -151,7 +151,7 @@ class RunDirectory:
         """
         folders = [self.path, self.checkpoints] if self.checkpoints.is_dir() else [self.path]
         for folder in folders:
-            there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+            there = next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))
             try:
                 with tempfile.TemporaryFile(dir=there) as file:
                     file.write(bytes(PROBE_BYTES))

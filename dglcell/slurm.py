@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import shlex
 import shutil
 import string
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from dglcell.config import ANY, HIDDEN, Config, check_one_line
+from dglcell.config import ANY, HIDDEN, Config
 from dglcell.config_io import hide_override
+from dglcell.config_values import check_one_line
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError
 
 # Job arrays: one experiment with several seeds and values of keys.
@@ -22,6 +25,11 @@ from dglcell.errors import ConfigError, DglcellError, MissingDependencyError
 
 OWN = ("seed", "experiment.name")
 """Keys that members are told by themselves."""
+
+SEED = re.compile(r"[0-9]{1,10}")
+
+MOST_MEMBERS = 10_000
+"""Of a job array; SLURM itself takes 1,000 where nothing else is configured."""
 
 LONGEST = 200
 """Letters of a member's name, at most: file systems take 255."""
@@ -73,10 +81,15 @@ class Sweep:
         Raises:
             ConfigError: two members would have one name, or a name is too long.
         """
+        size = math.prod(len(values) for _, values in self.values) * max(1, len(self.seeds))
+        if size > MOST_MEMBERS:
+            raise ConfigError(
+                "a job array would have too many members", got=f"{size:,}", expected=f"{MOST_MEMBERS:,} or fewer"
+            )
         chosen = list(itertools.product(*([f"{key}={value}" for value in values] for key, values in self.values)))
         names = [_name(words) for words in chosen]
-        for name in names:
-            if names.count(name) > 1 or len(name) > LONGEST:
+        for name, times in Counter(names).items():
+            if times > 1 or len(name) > LONGEST:
                 what = "is too long" if len(name) > LONGEST else "stands for several members"
                 raise ConfigError(
                     f"the name of a sweep's member {what}", got=name, do="submit these values one by one, with names"
@@ -106,9 +119,16 @@ def _seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not (last.isdecimal() and int(first) <= int(last))):
-            raise ConfigError("`--seeds` is no list of seeds", got=text, expected="e.g. 0-4 or 0,3,7")
-        seeds += range(int(first), int(last if dash else first) + 1)
+        ends = [first, last] if dash else [first, first]
+        numbers = [int(end) for end in ends if SEED.fullmatch(end)]
+        if len(numbers) < 2 or not numbers[0] <= numbers[1] < numbers[0] + MOST_MEMBERS:
+            raise ConfigError(
+                "`--seeds` is no list of seeds",
+                got=text,
+                expected="e.g. 0-4 or 0,3,7",
+                do=f"a job array has at most {MOST_MEMBERS:,} members",
+            )
+        seeds += range(numbers[0], numbers[1] + 1)
     if len(set(seeds)) < len(seeds):
         raise ConfigError("`--seeds` names a seed twice", got=text)
     return seeds
@@ -159,7 +179,8 @@ def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Swe
     """
     # Training needs none of them: the script exports the variables itself.
     overrides = [hide_override(word) for word in overrides]
-    check_one_line([str(file), *overrides], "the experiment's file and overrides")
+    for word in (str(file), *overrides):
+        check_one_line(word, "the experiment's file and overrides")
     members = (sweep or Sweep()).members(config.experiment.name)
     lines = [*surroundings(config), ""]
     words = [launcher(config), "dglcell train", shlex.quote(str(file)), shlex.join(overrides)]
@@ -207,16 +228,17 @@ def wants_gpus(config: Config) -> bool:
 
 
 def directives(config: Config, members: int) -> Iterator[str]:
-    """Options of ``sbatch``, one a line."""
+    """Options of ``sbatch``, one a line; what a value says is one word."""
     slurm, trainer = config.slurm, config.trainer
-    yield f"--job-name={job_name(config)}"
+    yield f"--job-name={_quoted(job_name(config))}"
     for option, value in (("partition", slurm.partition), ("account", slurm.account), ("qos", slurm.qos)):
         if value:
-            yield f"--{option}={value}"
+            yield f"--{option}={_quoted(value)}"
     yield f"--nodes={trainer.num_nodes}"
     yield f"--ntasks-per-node={trainer.devices}"
     if wants_gpus(config):
-        yield f"--gpus-per-node={f'{slurm.gpu}:' if slurm.gpu not in (None, ANY) else ''}{trainer.devices}"
+        kind = "" if slurm.gpu in (None, ANY) else f"{slurm.gpu}:"
+        yield f"--gpus-per-node={_quoted(f'{kind}{trainer.devices}')}"
     yield f"--cpus-per-task={slurm.cpus_per_task}"
     if slurm.memory:
         yield f"--mem={slurm.memory}"
@@ -224,7 +246,8 @@ def directives(config: Config, members: int) -> Iterator[str]:
     if members > 1:
         yield f"--array=0-{members - 1}"
     # The folder is made by `dglcell job submit`; SLURM itself makes none.
-    yield f"--output={slurm.logs}/%x-{'%A_%a' if members > 1 else '%j'}.out"
+    pattern = "%x-%A_%a.out" if members > 1 else "%x-%j.out"
+    yield f"--output={_quoted(f'{slurm.logs}/{pattern}')}"
     yield "--open-mode=append"
     if slurm.requeue:
         yield "--requeue"
@@ -232,9 +255,14 @@ def directives(config: Config, members: int) -> Iterator[str]:
     else:
         yield "--no-requeue"
     if slurm.mail:
-        yield f"--mail-user={slurm.mail}"
-        yield f"--mail-type={slurm.mail_type}"
+        yield f"--mail-user={_quoted(slurm.mail)}"
+        yield f"--mail-type={_quoted(slurm.mail_type)}"
     yield from slurm.options
+
+
+def _quoted(value: str) -> str:
+    """As one word for sbatch, which unlike a shell takes a backslash in quotes for an escape."""
+    return shlex.quote(value).replace("\\", "\\\\")
 
 
 def surroundings(config: Config) -> Iterator[str]:
@@ -263,13 +291,24 @@ def launcher(config: Config) -> str:
     if not slurm.container:
         return srun
     binds = " ".join(f"--bind {shlex.quote(folder)}" for folder in slurm.binds)
-    return " ".join(filter(None, [srun, slurm.container_command, binds, shlex.quote(slurm.container)]))
+    command = shlex.join(shlex.split(slurm.container_command))
+    return " ".join(filter(None, [srun, command, binds, shlex.quote(slurm.container)]))
 
 
 # Talking to SLURM: try a script, submit it, ask how jobs are.
 
 
-QUEUE_FIELDS = ("JobID", "Name", "State", "TimeUsed", "TimeLimit", "NumNodes", "ReasonList")
+QUEUE_FORMAT = "%i|%T|%M|%l|%D|%R|%j"
+"""Number (with the array's task), state, times, nodes, where; the name is last, as it may hold anything."""
+
+NO_ANSWER = (
+    *("ontact slurm controller", "onnection refused", "onnection timed out", "timed out on send/recv"),
+    *("onfiguration source", "Unable to process configuration", "rotocol authentication", "o route to host"),
+)
+"""How SLURM's commands say that the controller is not there, or that they do not know where it is."""
+
+PATIENCE = 120
+"""Seconds for SLURM's commands to answer; they try again by themselves."""
 
 
 @dataclass(frozen=True)
@@ -311,8 +350,6 @@ def try_script(script: str, folder: Path) -> str:
     """
     done = _call(["sbatch", "--test-only"], folder, script)
     answer = (done.stderr or done.stdout).strip()
-    if "ontact slurm controller" in answer:
-        raise DglcellError("SLURM does not answer", got=answer, do="try again later")
     if done.returncode:
         raise ConfigError("SLURM would refuse this job", got=answer, do="mend the experiment's `slurm` section")
     return answer.removeprefix("sbatch: ")
@@ -345,12 +382,16 @@ def queue(name: str | None = None) -> list[Job]:
     Raises:
         DglcellError: SLURM does not answer.
     """
-    fields = ",".join(f"{field}:|" for field in QUEUE_FIELDS)
-    done = _call(["squeue", "--me", "--noheader", f"--Format={fields}"], Path.cwd())
+    done = _call(["squeue", "--me", "--array", "--noheader", f"--format={QUEUE_FORMAT}"], Path.cwd())
     if done.returncode:
         raise DglcellError("SLURM does not answer", got=done.stderr.strip())
-    jobs = [Job(*(cell.strip() for cell in line.split("|")[: len(QUEUE_FIELDS)])) for line in done.stdout.splitlines()]
+    jobs = [_job(line) for line in done.stdout.splitlines() if line.count("|") >= QUEUE_FORMAT.count("|")]
     return [job for job in jobs if name is None or job.name == name]
+
+
+def _job(line: str) -> Job:
+    number, state, used, limit, nodes, where, name = line.split("|", QUEUE_FORMAT.count("|"))
+    return Job(number.strip(), name, state, used.strip(), limit.strip(), nodes, where)
 
 
 def _call(command: list[str], folder: Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -358,4 +399,11 @@ def _call(command: list[str], folder: Path, text: str | None = None) -> subproce
         raise MissingDependencyError(
             f"`{command[0]}` is not on this machine", do="run this on a login node of the cluster"
         )
-    return subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise DglcellError("SLURM does not answer", got=f"no answer in {PATIENCE} s", do="try again later") from None
+    if done.returncode and any(sign in done.stderr + done.stdout for sign in NO_ANSWER):
+        answer = (done.stderr or done.stdout).strip().splitlines()[-1]
+        raise DglcellError("SLURM does not answer", got=answer, do="try again later, or on a login node")
+    return done

@@ -12,12 +12,17 @@ import pytest
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`/good`, `/cut` (fewer bytes than announced), `/slow` (never ends); nothing else is found."""
+    """`/good`, `/cut` (fewer bytes than announced), `/slow` (never ends), `/moved` (elsewhere); nothing else."""
 
     server: Server
 
     def do_GET(self) -> None:
         self.server.requests.append(self.path)
+        if self.path == "/moved":
+            self.send_response(302)
+            self.send_header("Location", self.server.redirect)
+            self.end_headers()
+            return
         if self.path not in ("/good", "/cut", "/slow"):
             self.send_error(404)
             return
@@ -37,12 +42,13 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """Remembers the paths it was asked for; its content can be replaced."""
+    """Remembers the paths it was asked for; its content and where it leads can be replaced."""
 
     def __init__(self, content: bytes) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.requests: list[str] = []
         self.content = content
+        self.redirect = ""
         self.stopped = threading.Event()
 
     def url(self, path: str) -> str:

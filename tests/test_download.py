@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from dglcell import download
-from dglcell.download import RemoteFile, fetch, read_record, record_path
+from dglcell.download import RemoteFile, check_address, fetch, read_record, record_path
 from dglcell.errors import DataError, MissingDependencyError
 from tests.http_server import Server, serve
 
@@ -155,3 +155,37 @@ def test_without_pooch_the_error_says_what_to_install(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "pooch", None)
     with pytest.raises(MissingDependencyError, match=r"needs pooch(.|\n)*dglcell\[data\](.|\n)*put it at"):
         fetch(RemoteFile("http://127.0.0.1:1/raw.tsv", "raw.tsv"), tmp_path)
+
+
+REMOTE = "http://example.invalid/raw.tsv"
+
+
+@pytest.mark.parametrize("url", ["ftp://host/a", "file:///etc/passwd", "//host/a", "raw.tsv", "https://", "data:,a"])
+def test_other_addresses_are_refused(url: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="this is no address to download from"):
+        fetch(RemoteFile(url, "raw.tsv", SHA256), tmp_path)
+    assert files(tmp_path) == []
+
+
+def test_plain_http_is_refused_where_no_hash_is_declared(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is not secure(.|\n)*pass `--insecure` if you trust the network"):
+        fetch(RemoteFile(REMOTE, "raw.tsv"), tmp_path)
+    assert files(tmp_path) == []
+    check_address(REMOTE, insecure=True)
+
+
+def test_plain_http_is_taken_where_a_hash_is_declared_or_recorded(tmp_path: Path) -> None:
+    """As far as a machine without a network tells: the address is asked."""
+    with pytest.raises(DataError, match=r"'raw\.tsv' cannot be downloaded"):
+        fetch(RemoteFile(REMOTE, "raw.tsv", SHA256), tmp_path)
+    record = {"url": REMOTE, "sha256": SHA256, "size": 1, "fetched": "2026-01-01", "trust": "first use"}
+    record_path(tmp_path / "raw.tsv").write_text(json.dumps(record))
+    with pytest.raises(DataError, match=r"'raw\.tsv' cannot be downloaded"):
+        fetch(RemoteFile(REMOTE, "raw.tsv"), tmp_path)
+
+
+def test_an_address_may_not_lead_to_one_that_is_not_secure(server: Server, tmp_path: Path) -> None:
+    server.redirect = REMOTE
+    with pytest.raises(DataError, match=r"http://example\.invalid/raw\.tsv is not secure"):
+        fetch(remote(server, "moved"), tmp_path)
+    assert files(tmp_path) == []

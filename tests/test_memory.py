@@ -1,4 +1,4 @@
-"""Freed memory is reused without page faults."""
+"""Freed memory is reused without page faults, and errors of memory are told from others."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
-from dglcell.memory import keep_freed_memory
+from dglcell.memory import is_out_of_memory, keep_freed_memory
 
 FAULTS = """
 import resource, sys, torch
@@ -32,3 +33,10 @@ def faults(how: str) -> int:
 @pytest.mark.skipif(not keep_freed_memory(), reason="the C library is not glibc")
 def test_freed_memory_is_used_again() -> None:
     assert faults("keep") * 10 < faults("default")
+
+
+def test_out_of_memory_is_told_from_other_errors() -> None:
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"))
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))

@@ -118,7 +118,7 @@ def test_many_wrong_rows_are_counted(trained: Trained, tmp_path: Path) -> None:
         ("genes\n", "in.csv' has no row after its header"),
         ("id,name\n1,b0008\n", "no gene columns\n  got:      id, name\n  expected: either `gene_1, gene_2, …`"),
         ("genes,gene_1\nb0008,b0114\n", "two kinds of gene columns\n  got:      genes, gene_1"),
-        ("genes,genes\nb0008,b0114\n", "2 columns are called `genes`\n  expected: one"),
+        ("genes,genes\nb0008,b0114\n", "two columns are called 'genes'"),
         ("genes,predicted_fitness\nb0008,1\n", "column 'predicted_fitness' is there already\n  do:       rename"),
         ("gene_1\nb0008;b0114\n", "line 2: unknown gene 'b0008;b0114'"),
         (b"genes\n\xff\xfe\n", "in.csv' is not a CSV text file\n  got:      'utf-8' codec"),

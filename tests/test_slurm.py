@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import shlex
+import shutil
+import socket
 import subprocess
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from dglcell.cli import main
 from dglcell.config import Config
 from dglcell.config_io import load_config, to_yaml
 from dglcell.errors import ConfigError
-from dglcell.slurm import Sweep, render
+from dglcell.slurm import Sweep, _job, render
 from tests.config_files import refusal, write
 
 
@@ -267,3 +269,31 @@ def test_splits_need_seeds_of_their_own() -> None:
         Sweep.parse(None, [], split_seeds=True)
     with pytest.raises(ConfigError, match=r"cannot take this key\n  got:      split.seed"):
         Sweep.parse("0-1", ["split.seed=1,2"], split_seeds=True)
+
+
+@pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs SLURM's commands")
+@pytest.mark.parametrize("verb", [["check"], ["submit"], ["status"]], ids=" ".join)
+def test_a_controller_that_does_not_answer_is_said_to(
+    verb: list[str],
+    file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        (tmp_path / "slurm.conf").write_text(
+            f"ClusterName=nobody\nSlurmctldHost=localhost\nSlurmctldPort={unused.getsockname()[1]}\nMessageTimeout=1\n"
+            "AuthType=auth/none\nNodeName=n1 CPUs=1\nPartitionName=main Nodes=ALL Default=YES\n"
+        )
+        monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+        monkeypatch.chdir(tmp_path)
+        assert main(["job", *verb, str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: SLURM does not answer\n  got: ")
+    assert "try again later" in said
+
+
+def test_the_name_of_a_queued_job_may_hold_anything() -> None:
+    job = _job("17_3|RUNNING|1:02|1-00:00:00|2|n[1-2]|a | b\n")
+    assert (job.number, job.state, job.where, job.name) == ("17_3", "RUNNING", "n[1-2]", "a | b\n")

@@ -12,13 +12,11 @@ import sys
 from collections.abc import Sequence
 
 from dglcell.cli.parser import make_parser
-from dglcell.errors import DglcellError, StoppedError
-from dglcell.memory import keep_freed_memory
+from dglcell.errors import DglcellError, StoppedError, printable, shorten
+from dglcell.memory import is_out_of_memory, keep_freed_memory
 from dglcell.training.signals import is_rank_zero
 
-FILE_TROUBLE = {
-    getattr(errno, name) for name in ("EACCES", "EPERM", "ENOENT", "EISDIR", "ENOTDIR", "EEXIST", "EROFS", "ENOSPC")
-}
+SMALLER = "take a machine or a job with more, or a smaller model, batch or table"
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -68,17 +66,19 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         # What starts several processes takes one that fails as a reason to kill the others: the first one answers.
         return 0 if stop.requeued or not is_rank_zero() else 128 + stop.signal
     except DglcellError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.status
+        return _say(str(error), error.status)
     except OSError as error:
         # Files and folders that cannot be read or written are the user's to mend; anything else is a bug.
         if error.filename is None and error.errno in FULL:
             return _say_full(error)
-        if error.filename is None or error.errno not in FILE_TROUBLE:
+        if error.filename is None:
             raise
         # A renamed file's temporary name says nothing; its target does.
-        print(f"error: '{error.filename2 or error.filename}': {error.strerror}", file=sys.stderr)
-        return 2
+        return _say(f"'{shorten(str(error.filename2 or error.filename))}': {error.strerror}")
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return _say(f"memory is not enough: {error or 'an allocation failed'}\n  do:       {SMALLER}")
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -93,6 +93,11 @@ def _without_secrets(words: Sequence[str]) -> list[str]:
     return [hide_override(word) for word in words]
 
 
+def _say(text: str, status: int = 2) -> int:
+    print(f"error: {printable(text)}", file=sys.stderr)
+    return status
+
+
 def _say_full(error: OSError) -> int:
     """A write found no room; Python does not say in which file."""
     try:
@@ -100,5 +105,4 @@ def _say_full(error: OSError) -> int:
     except OSError:
         # It was the output itself, which would be tried once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    print(f"error: a file cannot be written: {error.strerror}\n  do:       make room", file=sys.stderr)
-    return 2
+    return _say(f"a file cannot be written: {error.strerror}\n  do:       make room")

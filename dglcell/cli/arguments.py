@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING
+
+from dglcell.errors import shorten
 
 if TYPE_CHECKING:
     from dglcell.config import Config
+
+
+DIGITS = re.compile(r"[0-9]{1,18}")
+"""A number that 64 bits hold."""
 
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
     """``--raw``."""
     parser.add_argument(
         "--raw", metavar="DIR", help="folder of raw files (default: $DGLCELL_RAW, else ~/.cache/dglcell/raw)"
+    )
+
+
+def add_insecure(parser: argparse.ArgumentParser) -> None:
+    """``--insecure``."""
+    parser.add_argument(
+        "--insecure", action="store_true", help="also take files over plain http that no declared hash protects"
     )
 
 
@@ -30,8 +44,8 @@ def positive(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: it is none.
     """
-    if not (text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 1 or more")
+    if not (DIGITS.fullmatch(text) and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number of 1 or more")
     return int(text)
 
 
@@ -41,8 +55,8 @@ def natural(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: it is none.
     """
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 0 or more")
+    if not DIGITS.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number of 0 or more")
     return int(text)
 
 
@@ -57,5 +71,5 @@ def positive_float(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number above 0")
+        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number above 0")
     return number

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
 from dglcell.cli import job, predict, verbs
-from dglcell.cli.arguments import add_raw
+from dglcell.cli.arguments import add_insecure, add_raw
 
 if TYPE_CHECKING:
     Group = argparse._SubParsersAction["Parser"]
@@ -192,6 +192,7 @@ def _add_data(group: Group) -> None:
         "--all", type=Path, dest="config", metavar="FILE", help="experiment, all of whose files to fetch"
     )
     fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
+    add_insecure(fetch)
     fetch.add_argument(
         "sources", nargs="*", metavar="NAME", help="screen of `dglcell data list`, or path of a published file"
     )
@@ -209,6 +210,7 @@ def _add_graph(group: Group) -> None:
     fetch = _verb(graph, "fetch", verbs.graph_fetch, verbs.FETCH_HELP, verbs.FETCH_EPILOG)
     _add_configuration(fetch)
     fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
+    add_insecure(fetch)
     parser = _verb(graph, "describe", verbs.graph_describe, "describe the cell graph of an experiment or a run")
     parser.add_argument("config", type=Path, metavar="FILE|RUN", help="experiment or run directory")
     parser.add_argument(

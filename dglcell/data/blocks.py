@@ -194,6 +194,9 @@ class ContentHash:
 
 
 DATA_FILE = "data.mdb"
+HASH_FILE = "data.mdb.sha256"
+"""Holds the hash of all bytes of the file, those that no record needs included."""
+
 # What one write transaction takes before it is committed, so that a build needs little memory.
 TRANSACTION_BYTES = 2**25
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from dglcell.config_values import check_seed, check_workers
 from dglcell.errors import ConfigError
 
 PARTS = ("train", "validation", "test")
@@ -91,6 +92,7 @@ class SplitConfig:
         check_choice(f"{key}.kind", self.kind, tuple(KINDS))
         check_choice(f"{key}.genes_rule", self.genes_rule, GENES_RULES)
         check_choice(f"{key}.unlisted", self.unlisted, UNLISTED)
+        check_seed(self.seed, f"{key}.seed")
         if (
             len(self.fractions) != len(PARTS)
             or min(self.fractions) <= 0
@@ -195,3 +197,4 @@ class StreamingConfig:
             value = getattr(self, name)
             if value < 1:
                 raise ConfigError(f"`{key}.{name}` is too small", got=value, expected="1 or more")
+        check_workers(self.readers, f"{key}.readers")

@@ -38,7 +38,7 @@ from dglcell.data.partition import (
 )
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError, listing
-from dglcell.files import atomic_file, canonical_hash, find_raw, sha256_file
+from dglcell.files import atomic_file, canonical_hash, find_raw, parse_json, sha256_file
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
 from dglcell.graph.vocabulary import read_gene_list
@@ -69,7 +69,7 @@ def read_index_file(path: Path, strains: int, unlisted: str) -> Parts:
         DataError: the file is not of this form, lists a strain twice or one that is not there, or lists too few.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise DataError(f"split '{path}' is no JSON", got=error, expected=EXPECTED) from None
     parts = np.full(strains, UNUSED, np.uint8)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dglcell.data.blocks import (
     DATA_FILE,
+    HASH_FILE,
     P_VALUE,
     PHENOTYPE,
     REPLICATES,
@@ -29,7 +30,7 @@ from dglcell.data.blocks import (
 )
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import DataError, listing
-from dglcell.files import canonical_hash
+from dglcell.files import canonical_hash, parse_json, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 
 # The ``meta`` record of a store: what is in it, where it came from and how it was built.
@@ -103,7 +104,7 @@ class StoreMeta:
             DataError: the record is damaged, or its format is not the one that this version of the package reads.
         """
         try:
-            content = json.loads(record)
+            content = parse_json(record)
         except ValueError:
             raise _damaged(where) from None
         schema = content.get("schema") if isinstance(content, dict) else None
@@ -381,6 +382,36 @@ class Store:
             columns[SD],
             columns[REPLICATES],
         )
+
+
+def verify_store(path: Path) -> tuple[Store, bool]:
+    """Open a store whose every byte is what was written, as far as can be told.
+
+    The hash of the whole file comes first: LMDB trusts what it reads. Stores that were built before it was recorded are
+    verified by their content alone, which leaves bytes that no record uses.
+
+    Args:
+        path: the store's directory.
+
+    Returns:
+        the store, and whether a hash of its file was there.
+
+    Raises:
+        DataError: something differs; the message names it.
+    """
+    recorded, hashed = path / HASH_FILE, (path / HASH_FILE).is_file() and (path / DATA_FILE).is_file()
+    if hashed:
+        expected, found = recorded.read_bytes().strip(), sha256_file(path / DATA_FILE).encode()
+        if found != expected:
+            raise DataError(
+                f"store '{path}': {DATA_FILE} does not fit the hash in {HASH_FILE}",
+                got=found.decode(),
+                expected=ascii(expected)[2:-1],
+                do="copy the store again, or build it anew with `dglcell data build --overwrite`",
+            )
+    store = Store(path)
+    store.verify()
+    return store, hashed
 
 
 @dataclass(frozen=True)

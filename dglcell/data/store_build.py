@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NotRequired, TypedDict, Unpack
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 import dglcell
 from dglcell.data.blocks import (
     DATA_FILE,
+    HASH_FILE,
     HEADER,
     MAX_DELETIONS,
     P_VALUE,
@@ -31,7 +33,7 @@ from dglcell.data.blocks import (
 from dglcell.data.store import META_KEY, Store, StoreMeta, block_key
 from dglcell.data.table import Provenance, StrainTable, TableHead
 from dglcell.errors import DataError, GenotypeError
-from dglcell.files import atomic_directory
+from dglcell.files import atomic_directory, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 
 # The checks of strains that enter a store, made once so that nothing downstream has to make them.
@@ -226,6 +228,7 @@ class StoreWriter:
             _refuse_to_replace(self.path)
         with ExitStack() as stack:
             directory = stack.enter_context(atomic_directory(self.path, overwrite=self._overwrite))
+            stack.push(partial(_record_hash, directory))
             self._file = stack.enter_context(GrowingFile(directory, self.path))
             stack.push(self._finish)
             self._stack = stack.pop_all()
@@ -308,6 +311,12 @@ class StoreWriter:
         self._file.append(META_KEY, meta.to_bytes())
 
 
+def _record_hash(directory: Path, kind: type[BaseException] | None, *_: object) -> None:
+    """Once the file is complete and closed."""
+    if kind is None:
+        (directory / HASH_FILE).write_text(f"{sha256_file(directory / DATA_FILE)}\n")
+
+
 class BuildOptions(TypedDict):
     """How a store is built; see ``StoreWriter``."""
 
@@ -375,7 +384,7 @@ def _refuse_to_replace(path: Path) -> None:
         return
     others = ["a file"]
     if path.is_dir():
-        others = sorted(entry.name for entry in path.iterdir() if entry.name != DATA_FILE)
+        others = sorted(entry.name for entry in path.iterdir() if entry.name not in (DATA_FILE, HASH_FILE))
     if others:
         raise DataError(
             f"'{path}' will not be replaced: it is not a store",

@@ -193,6 +193,12 @@ class StrainTable:
     replicates: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in ("genes", "offsets"):
+            kind = getattr(self, name).dtype
+            if not np.issubdtype(kind, np.integer):
+                raise DataError(
+                    f"strain table: {name} are no whole numbers", got=kind, expected="indices into its names"
+                )
         strains = len(self)
         if strains < 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.genes):
             raise DataError("strain table: offsets do not cover the gene column", got=self.offsets[[0, -1]].tolist())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -22,6 +23,8 @@ from dglcell.graph.vocabulary import UNKNOWN_POLICIES, GeneSet, read_gff, read_s
 
 PAIRS, GROUPS, MATRIX = "pairs", "groups", "matrix"
 LAYOUTS = (PAIRS, GROUPS, MATRIX)
+
+SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 MATRIX_COLUMNS = ("row", "column")
 """What `columns` may name in a matrix: the names at the left of its rows, and those above its columns."""
@@ -81,9 +84,11 @@ class NetworkConfig:
         if self.unknown is not None and self.unknown not in UNKNOWN_POLICIES:
             expected = " or ".join(UNKNOWN_POLICIES)
             raise ConfigError(f"`{key}.unknown` is not a policy", got=self.unknown, expected=expected)
+        if self.sha256 is not None and not SHA256.fullmatch(self.sha256):
+            raise ConfigError(f"`{key}.sha256` is no hash", got=self.sha256, expected="64 digits and letters a to f")
         self._validate_layout(key)
         self._validate_relations(key)
-        if self.header is None and all(column.isdigit() for column in self.requested_columns()):
+        if self.header is None and all(column.isdecimal() for column in self.requested_columns()):
             raise ConfigError(
                 f"`{key}.header` must be set when all columns are given by position",
                 expected="true if the first line names the columns, false if it holds data",

@@ -54,7 +54,7 @@ def cell_files(config: CellConfig) -> list[RawFile]:
     return list(dict.fromkeys(files))
 
 
-def fetch_file(file: RawFile, folder: str | Path) -> Fetched:
+def fetch_file(file: RawFile, folder: str | Path, *, insecure: bool = False) -> Fetched:
     """A file inside ``folder``, downloaded unless it or a packed copy is there; checked in either case.
 
     A file that its publisher packs with gzip stays packed. Of an archive only the one file is unpacked; the archive
@@ -67,7 +67,7 @@ def fetch_file(file: RawFile, folder: str | Path) -> Fetched:
     try:
         path = file.find(str(folder))
     except DataError:
-        path = _download(file, Path(folder))
+        path = _download(file, Path(folder), insecure)
         try:
             return Fetched(file, path, file.check(path), downloaded=True)
         except DataError:
@@ -77,7 +77,7 @@ def fetch_file(file: RawFile, folder: str | Path) -> Fetched:
     return Fetched(file, path, file.check(path), downloaded=False)
 
 
-def _download(file: RawFile, folder: Path) -> Path:
+def _download(file: RawFile, folder: Path, insecure: bool) -> Path:
     if file.recipe is not None:
         return make(file.recipe, folder)
     if file.url is None:
@@ -87,17 +87,19 @@ def _download(file: RawFile, folder: Path) -> Path:
             expected=f"the file at '{folder / file.path}'",
             do="copy it there; `dglcell graph list` says where it came from",
         )
+    # What is declared of a file inside an archive, or packed, is compared once it is here.
+    insecure = insecure or file.sha256 is not None
     if file.member is not None:
-        return _extract(file, file.url, file.member, folder)
+        return _extract(file, file.url, file.member, folder, insecure)
     packed = file.url.endswith(".gz") and not file.path.endswith(".gz")
     if packed:
         # What is declared is declared of the content, which `check` compares.
-        return fetch(RemoteFile(file.url, f"{file.path}.gz"), folder)
-    return fetch(file.remote, folder)
+        return fetch(RemoteFile(file.url, f"{file.path}.gz"), folder, insecure=insecure)
+    return fetch(file.remote, folder, insecure=insecure)
 
 
-def _extract(file: RawFile, url: str, member: str, folder: Path) -> Path:
-    archive = fetch(file.downloads[0], folder)
+def _extract(file: RawFile, url: str, member: str, folder: Path, insecure: bool) -> Path:
+    archive = fetch(file.downloads[0], folder, insecure=insecure)
     packed = member.endswith(".gz") and not file.path.endswith(".gz")
     target = folder / (f"{file.path}.gz" if packed else file.path)
     with atomic_file(target) as partial, _member(archive, member) as source, open(partial, "wb") as copy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -207,6 +208,7 @@ def _check_not_empty(model: Model, where: str) -> None:
 def _reaction_nodes(reaction: Reaction, absorb: bool) -> list[_Node]:
     complexes = enzyme_complexes(reaction.gpr, absorb=absorb, where=f"reaction '{reaction.id}'")
     labelled = [(f"{reaction.id}#{k}", genes) for k, genes in enumerate(complexes, start=1)]
+    _check_numbers(reaction)
     backward, forward = reaction.lower_bound < 0, reaction.upper_bound > 0
     signs = [(1, "+")] if forward or not backward else []
     signs += [(-1, "-")] if backward else []
@@ -215,6 +217,18 @@ def _reaction_nodes(reaction: Reaction, absorb: bool) -> list[_Node]:
         for label, genes in labelled or [(reaction.id, frozenset())]
         for sign, suffix in signs
     ]
+
+
+def _check_numbers(reaction: Reaction) -> None:
+    """Refuse a reaction with amounts that are not finite as float32, or with bounds that are no numbers."""
+    largest = float(np.finfo(np.float32).max)
+    wrong = {m.id: n for m, n in reaction.metabolites.items() if not abs(n) <= largest}
+    if wrong or any(math.isnan(bound) for bound in reaction.bounds):
+        raise GraphError(
+            f"reaction '{reaction.id}': its stoichiometry or bounds are no finite numbers",
+            got=f"bounds {reaction.bounds}, stoichiometry {wrong}" if wrong else f"bounds {reaction.bounds}",
+            do="mend the reaction in the model file",
+        )
 
 
 def _assemble(model: Model, nodes: list[_Node], origin: dict[str, Any]) -> Metabolism:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import itertools
+import mmap
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, MissingDependencyError, listing
-from dglcell.files import DAMAGE, open_text
+from dglcell.files import CONTROL, DAMAGE, MOST_COLUMNS, open_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 SEPARATORS = ("auto", ",", "\t", ";", " ")
 """Accepted separators; a space stands for any run of blanks."""
 
-UNDECODABLE = "\N{REPLACEMENT CHARACTER}"
+UNDECODABLE = re.compile("\N{REPLACEMENT CHARACTER}")
 """Stands for bytes that are no UTF-8: harmless in remarks and citations, an error in a column that is read."""
 
 
@@ -106,7 +108,8 @@ class EdgeTable:
         written = self.columns[column]
         numbers = pd.to_numeric(pd.Series(written.names, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
         values = numbers[written.rows]
-        bad = np.flatnonzero(~np.isfinite(values))
+        # A number beyond float32 would become infinite in the graph.
+        bad = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
         if bad.size:
             value = written.names[written.rows[bad[0]]]
             raise GraphError(
@@ -159,11 +162,19 @@ def read_table(
     pd = import_pandas()
 
     damage = (*DAMAGE, pd.errors.ParserError, pd.errors.ParserWarning)
-    has_header = header if header is not None else not all(column.isdigit() for column in wanted)
+    has_header = header if header is not None else not all(column.isdecimal() for column in wanted)
     try:
+        _refuse_nul(path)
         first = first_line(path)
         pattern = separator_pattern(first, separator)
-        names = _split(first, pattern)
+        names = split_line(first, pattern)
+        if len(names) > MOST_COLUMNS:
+            raise GraphError(
+                f"network file '{path.name}' has too many columns",
+                got=f"{len(names):,}",
+                expected=f"{MOST_COLUMNS:,} or fewer",
+                do="keep those of genes and weights; a table of all pairs of genes needs `layout: matrix`",
+            )
         positions = {column: _position(column, names, has_header, path) for column in wanted}
         frame = _read_text(path, pattern, len(names), skip=int(has_header), quotes=quotes)
     except damage as error:
@@ -175,8 +186,9 @@ def read_table(
         for column, values in ((column, frame[position]) for column, position in positions.items())
     }
     for column, codes in columns.items():
-        if any(UNDECODABLE in name for name in codes.names):
-            raise unreadable(path, ValueError(f"bytes that are not UTF-8 in column '{column}'"))
+        for what, sign in (("bytes that are not UTF-8", UNDECODABLE), ("control characters", CONTROL)):
+            if any(sign.search(name) for name in codes.names):
+                raise unreadable(path, ValueError(f"{what} in column '{column}'"))
     labels = {column: names[position] if has_header else column for column, position in positions.items()}
     return EdgeTable(path, columns, labels, lines[filled])
 
@@ -198,10 +210,19 @@ def unreadable(path: Path, error: Exception) -> GraphError:
     """What to say of a table that ends early or is none."""
     return GraphError(
         f"network file '{path.name}' cannot be read to its end",
-        got=str(error).strip().splitlines()[0],
+        got=str(error).strip().splitlines()[0].removeprefix("Error tokenizing data. C error: "),
         expected="a text table, plain or .gz, with equally many columns in every row",
         do="copy or download the file again",
     )
+
+
+def _refuse_nul(path: Path) -> None:
+    """For pandas a name ends where a NUL stands, and for other programs it does not."""
+    if path.suffix == ".gz" or not path.stat().st_size:
+        return
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if (at := content.find(b"\0")) >= 0:
+            raise unreadable(path, ValueError(f"a NUL at byte {at:,}"))
 
 
 def _read_text(path: Path, pattern: str, width: int, skip: int, *, quotes: bool) -> pd.DataFrame:
@@ -263,15 +284,18 @@ def separator_pattern(line: str, separator: str) -> str:
     return separator.replace(" ", r"\s+")
 
 
-def _split(line: str, pattern: str) -> list[str]:
+def split_line(line: str, pattern: str) -> list[str]:
+    """The fields of a line, without blanks and quotes around them."""
     fields = line.split() if pattern == r"\s+" else line.split(pattern)
     return [field.strip().strip('"') for field in fields]
 
 
 def _position(column: str, names: list[str], has_header: bool, path: Path) -> int:
+    if has_header and names.count(column) > 1:
+        raise GraphError(f"network file '{path.name}': two columns are called '{column}'", do="name it by its position")
     if has_header and column in names:
         return names.index(column)
-    if column.isdigit() and int(column) < len(names):
+    if column.isdecimal() and int(column) < len(names):
         return int(column)
     raise GraphError(
         f"network file '{path.name}' has no column '{column}'",

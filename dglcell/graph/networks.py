@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from dglcell.graph.network_table import (
     import_pandas,
     read_table,
     separator_pattern,
+    split_line,
     unreadable,
 )
 from dglcell.graph.schema import check_relation_name
@@ -47,9 +49,12 @@ def read_matrix(path: Path, separator: str, *, quotes: bool = True) -> EdgeTable
     pd = import_pandas()
 
     try:
+        first = first_line(path)
+        pattern = separator_pattern(first, separator)
+        _refuse_repeated(split_line(first, pattern)[1:], path)
         frame = pd.read_csv(
             path,
-            sep=separator_pattern(first_line(path), separator),
+            sep=pattern,
             header=0,
             index_col=0,
             keep_default_na=False,
@@ -68,6 +73,15 @@ def read_matrix(path: Path, separator: str, *, quotes: bool = True) -> EdgeTable
     left, above = np.nonzero(frame.to_numpy(dtype=np.float64))
     columns = dict(zip(MATRIX_COLUMNS, (Codes.of(left, frame.index), Codes.of(above, frame.columns)), strict=True))
     return EdgeTable(path, columns, {name: name for name in MATRIX_COLUMNS}, left + 2)
+
+
+def _refuse_repeated(names: list[str], path: Path) -> None:
+    """Names above a matrix stand there once; pandas would call the second one otherwise."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise GraphError(
+            f"network file '{path.name}': two columns are called '{twice[0]}'", do="give each its own name"
+        )
 
 
 def pairs_within_groups(members: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import ConfigError, GraphError, listing
-from dglcell.files import DAMAGE, open_text
+from dglcell.errors import ConfigError, GraphError, listing, shorten
+from dglcell.files import CONTROL, DAMAGE, open_text
 
 # Lines of published text files.
 
@@ -29,6 +29,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with open_text(path) as file:
             for number, line in enumerate(file, start=1):
+                if CONTROL.search(line):
+                    raise GraphError(f"'{path.name}', line {number}: a control character", got=ascii(shorten(line, 80)))
                 if line.strip():
                     yield number, line.rstrip("\r\n")
     except DAMAGE as error:
@@ -218,8 +220,11 @@ def read_aliases(path: Path) -> AliasTable:
         GraphError: the file is damaged, or has no such column or no other one.
     """
     lines = [line for _, line in numbered_lines(path)]
-    rows = csv.reader(lines, delimiter="\t" if lines and "\t" in lines[0] else ",")
-    header = [column.strip() for column in next(rows, [])]
+    try:
+        rows = list(csv.reader(lines, delimiter="\t" if lines and "\t" in lines[0] else ","))
+    except csv.Error as error:
+        raise GraphError(f"alias table '{path.name}' cannot be read", got=error, expected="a table in text") from error
+    header = [column.strip() for column in (rows[0] if rows else [])]
     systematic = [i for i, column in enumerate(header) if column.lower() in SYSTEMATIC_COLUMNS]
     if len(systematic) != 1 or len(header) < 2:
         raise GraphError(
@@ -229,7 +234,7 @@ def read_aliases(path: Path) -> AliasTable:
             do="add or rename the header",
         )
     targets: dict[str, set[str]] = {}
-    for row in rows:
+    for row in rows[1:]:
         gene = row[systematic[0]].strip() if len(row) > systematic[0] else ""
         for alias in {cell.strip() for cell in row} - {gene, ""}:
             if gene:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dglcell.errors import GenotypeError
+
+MOST_GENES = 2**31
+"""Indices are below it, whatever the cell graph."""
+
+
+def _is_index(gene: Any) -> bool:
+    """Whether it is a whole number of Python, numpy or torch; `True` is none."""
+    try:
+        operator.index(gene)
+    except TypeError:
+        return False
+    return not isinstance(gene, (bool, np.bool_))
 
 
 @dataclass(frozen=True)
@@ -40,7 +55,13 @@ class GenotypeBatch:
             GenotypeError: an index is outside ``[0, num_genes)``.
         """
         for number, strain in enumerate(strains):
-            wrong = [g for g in strain if g < 0 or (num_genes is not None and g >= num_genes)]
+            if not isinstance(strain, Iterable) or not all(map(_is_index, strain)):
+                raise GenotypeError(
+                    f"strain {number}: genes are given by their index",
+                    got=repr(strain),
+                    expected="whole numbers, as `Vocabulary.index` gives them for names",
+                )
+            wrong = [g for g in strain if not 0 <= g < (MOST_GENES if num_genes is None else num_genes)]
             if wrong:
                 raise GenotypeError(
                     f"strain {number}: gene index outside the cell graph",

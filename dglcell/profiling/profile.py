@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.errors import ConfigError, DataError
-from dglcell.files import DAMAGE, write_json
+from dglcell.files import DAMAGE, parse_json, write_json
 from dglcell.profiling.loop import MODES
 from dglcell.profiling.spans import COMPONENTS
 
@@ -98,7 +97,7 @@ def read_profile(path: Path) -> Profile:
     if not file.is_file():
         raise DataError(f"no profile at '{path}'", expected=f"a {PROFILE} or its folder", do="run `dglcell profile`")
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
         profile = Profile(**{field.name: content[field.name] for field in dataclasses.fields(Profile)})
         # A file with another kind of content fails here and not in the middle of a table.
         _ = profile.per_step(), profile.samples_per_second

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from dglcell.config import Config
 from dglcell.data.dataset import StrainDataset
-from dglcell.devices import available_memory, is_out_of_memory, measured_memory, release
+from dglcell.devices import available_memory, measured_memory, release
 from dglcell.errors import ConfigError
+from dglcell.memory import is_out_of_memory
 from dglcell.run_directory import RunDirectory
 from dglcell.training.fit import make_task, quieten
 from dglcell.training.prepare import Prepared

@@ -46,7 +46,7 @@ def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os
     """
     if "SLURM_JOB_ID" not in environment or environment.get("SLURM_JOB_NAME") in ("bash", "interactive"):
         return
-    nodes, tasks = (int(environment.get(name, "1")) for name in ("SLURM_NNODES", "SLURM_NTASKS"))
+    nodes, tasks = (_number(environment, name, 1) for name in ("SLURM_NNODES", "SLURM_NTASKS"))
     wanted = trainer.devices * trainer.num_nodes
     if (nodes, tasks) != (trainer.num_nodes, wanted):
         raise ConfigError(
@@ -66,8 +66,15 @@ def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os
     _check_gpus(trainer, environment)
 
 
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, str(default))
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise ConfigError(f"the variable {name} is no number", got=text, do="it is SLURM's own: do not set it")
+    return int(text)
+
+
 def _check_gpus(trainer: TrainerConfig, environment: Mapping[str, str]) -> None:
-    given, seen = int(environment.get("SLURM_GPUS_ON_NODE", "0")), torch.cuda.device_count()
+    given, seen = _number(environment, "SLURM_GPUS_ON_NODE", 0), torch.cuda.device_count()
     if trainer.accelerator == "cpu" or (trainer.accelerator == "auto" and given == 0) or seen >= trainer.devices:
         return
     raise ConfigError(

@@ -25,6 +25,7 @@ from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.features import read_features
 from dglcell.run_directory import RunDirectory
+from dglcell.training.autotune import read_autotuned
 from dglcell.training.signals import is_rank_zero, wait_for
 
 log = logging.getLogger("dglcell")
@@ -143,6 +144,21 @@ def refuse_stale(store: Store, config: Config) -> None:
             )
 
 
+def check_files(config: Config) -> None:
+    """Look for files that a new run needs, before anything is built.
+
+    Raises:
+        CheckpointError, DataError: one is not there, or holds something else.
+    """
+    split, autotuned = config.split.path, getattr(config.model, "autotuned", None)
+    if split is not None and not Path(split).is_file():
+        raise DataError(f"split '{split}' not found", expected="split.npz of a run, or JSON", do="check `split.path`")
+    if autotuned is not None:
+        read_autotuned(Path(autotuned))
+    for path in config.model.features.values():
+        find_raw(path, config.paths.raw)
+
+
 def prepare(config: Config, *, command: str, cell: CellGraph | None = None, split: Split | None = None) -> Prepared:
     """Build or open everything.
 
@@ -155,10 +171,13 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     Raises:
         DglcellError: anything the user can mend.
     """
+    if split is None:
+        check_files(config)
+    # A store may take hours to build: what else is wrong is found before.
+    cell = cell or build_cell(config.cell, config.paths.raw)
     store = open_store(config, command)
     if split is None and not config.data.store:
         refuse_stale(store, config)
-    cell = cell or build_cell(config.cell, config.paths.raw)
     if config.data.streaming is not None:
         return _prepare_streamed(config, store, cell, split)
     table = store.read()

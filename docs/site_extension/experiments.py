@@ -10,6 +10,7 @@ from dglcell.config import Config
 from dglcell.config_io import load_config, read_yaml, to_yaml
 from dglcell.data.config import KINDS
 from dglcell.fetch import needs
+from dglcell.graph.fetch import cell_files
 from dglcell.slurm import render
 from site_extension import plots
 from site_extension.differences import differences
@@ -160,7 +161,8 @@ def purpose(file: Path) -> str:
 
 def run_it(config: Config, file: Path, found: dict[int, dict[str, Any]]) -> str:
     """Commands that fetch, train and evaluate; those of the committed runs where there are any."""
-    fetch = [f"dglcell data fetch --all {file}"] if needs(config) else []
+    insecure = any((f.url or "").startswith("http:") and not f.sha256 for f in cell_files(config.cell))
+    fetch = [f"dglcell data fetch --all {file}{' --insecure' if insecure else ''}"] if needs(config) else []
     changes = {seed: " ".join(overrides(record)) for seed, record in found.items()} or {config.seed: ""}
     train = [f"dglcell train {file} {change}".rstrip() for change in changes.values()]
     runs = [str(config.run_directory.with_name(f"seed-{seed}")) for seed in changes]

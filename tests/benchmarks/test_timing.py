@@ -171,7 +171,8 @@ def test_allocations_beyond_the_limit_raise_and_the_limit_goes_away() -> None:
     program = """
 import torch
 from dglcell.memory import keep_freed_memory
-from dglcell.devices import is_out_of_memory, release
+from dglcell.devices import release
+from dglcell.memory import is_out_of_memory
 from benchmarks.timing import MemoryLimit
 keep_freed_memory()
 limit = MemoryLimit(300_000_000)

@@ -44,7 +44,7 @@ def minimal(tmp_path: Path) -> Path:
         ),
         ("{name: bce, phenotype_weights: [0, 0]}", "`loss.phenotype_weights` are no weights"),
         ("{name: mse_dist_supcr, mse: -1}", "`loss.mse` is no weight\n  got:      -1.0\n  expected: 0 or more"),
-        ("{name: mse_dist_supcr, distribution: .inf}", "`loss.distribution` is no weight\n  got:      inf"),
+        ("{name: mse_dist_supcr, distribution: .inf}", "`loss.distribution` is no finite number\n  got:      inf"),
         ("{name: mse_dist_supcr, supcr: -0.1}", "`loss.supcr` is no weight"),
         (
             "{name: mle_wass_supcr, mse: 0, wasserstein: 0, supcr: 1}",

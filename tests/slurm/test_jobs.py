@@ -86,6 +86,17 @@ def test_a_folder_is_submitted_as_a_whole_or_not_at_all(tmp_path: Path, environm
     subprocess.run(["scancel", *jobs], env=environment, check=True)
 
 
+def test_members_of_an_array_are_shown_one_by_one(tiny: Tiny, tmp_path: Path, environment: dict[str, str]) -> None:
+    """Also where the name would be several words, or options, for a program that reads the script carelessly."""
+    name = "a | b --wrap=c # d \\ e"
+    overrides = tiny.overrides(tmp_path, *SMALL, f"experiment.name='{name}'", "slurm.options=[--hold]")
+    job = submitted(call(environment, tmp_path, "job", "submit", tiny.file, *overrides, "--seeds", "0-2"))
+    said = call(environment, tmp_path, "job", "status").stdout
+    subprocess.run(["scancel", job], env=environment, check=True)
+    assert [line.split()[0] for line in said.splitlines()] == [f"{job}_2", f"{job}_1", f"{job}_0"][::-1]
+    assert all(name in line for line in said.splitlines())
+
+
 def test_a_job_that_does_not_fit_ends_at_once(
     tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
 ) -> None:

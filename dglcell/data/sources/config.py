@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from dglcell.config_values import LARGEST_INTEGER, check_seed, check_workers
 from dglcell.errors import ConfigError, listing
 
 # Configuration of what happens to rows that do not agree.
@@ -140,6 +141,8 @@ class CsvConfig:
 
 
 DESIGNS = ("subsets", "query")
+LONGEST_SOLVE = 1_000_000
+"""Seconds; GLPK counts milliseconds in 32 bits."""
 
 
 @dataclass
@@ -184,15 +187,21 @@ class InSilicoConfig:
                 "`data.source.insilico.design` is not a design", got=self.design, expected=" or ".join(DESIGNS)
             )
         for key, amount in (("pairs", self.pairs), ("triples", self.triples)):
-            if amount not in ("all", "none") and not (str(amount).isdecimal() and int(amount) > 0):
+            if amount not in ("all", "none") and not _is_amount(amount):
                 raise ConfigError(
                     f"`data.source.insilico.{key}` is not an amount",
                     got=amount,
-                    expected="all, none or a positive number",
+                    expected=f"all, none or a positive number, at most {LARGEST_INTEGER}",
                 )
-        for key, value in (("tolerance", self.tolerance), ("time_limit", self.time_limit)):
+        check_seed(self.seed, "data.source.insilico.seed")
+        check_workers(self.processes, "data.source.insilico.processes")
+        for key, value, limit in (("tolerance", self.tolerance, 1), ("time_limit", self.time_limit, LONGEST_SOLVE)):
             if not value > 0:
                 raise ConfigError(f"`data.source.insilico.{key}` must be positive", got=value)
+            if value >= limit:
+                raise ConfigError(
+                    f"`data.source.insilico.{key}` is too large", got=value, expected=f"less than {limit}"
+                )
         if self.processes < 0:
             raise ConfigError("`data.source.insilico.processes` is negative", got=self.processes, expected="0 or more")
         if self.design == "query":
@@ -230,6 +239,10 @@ class InSilicoConfig:
                 expected="singles, pairs or triples",
                 do="set `data.source.insilico.singles: true` or give `pairs` or `triples`",
             )
+
+
+def _is_amount(text: str) -> bool:
+    return text.isdecimal() and len(text) < 12 and 0 < int(text) <= LARGEST_INTEGER
 
 
 # Configuration of the published laboratory screens.

@@ -181,7 +181,7 @@ def is_here(tables: Iterable[RawTable], raw: str | None) -> bool:
     return True
 
 
-def fetch_tables(tables: Iterable[RawTable], raw: str | None) -> list[Path]:
+def fetch_tables(tables: Iterable[RawTable], raw: str | None, *, insecure: bool = False) -> list[Path]:
     """Download what is not there yet, and check what is.
 
     Raises:
@@ -195,12 +195,12 @@ def fetch_tables(tables: Iterable[RawTable], raw: str | None) -> list[Path]:
             path, copy = locate(table, raw)
             check_file(copy, path)
         else:
-            path = _fetch_any(table, folder)
+            path = _fetch_any(table, folder, insecure)
         paths.append(path)
     return list(dict.fromkeys(paths))
 
 
-def _fetch_any(table: RawTable, folder: Path) -> Path:
+def _fetch_any(table: RawTable, folder: Path, insecure: bool) -> Path:
     copies = [copy for copy in table.copies if copy.url]
     if table.name in RECIPES:
         return make(RECIPES[table.name], folder)
@@ -211,10 +211,10 @@ def _fetch_any(table: RawTable, folder: Path) -> Path:
         )
     for copy in copies[:-1]:
         try:
-            return fetch(copy, folder)
+            return fetch(copy, folder, insecure=insecure)
         except DataError as error:
             log.warning("%s\nthe next address is tried", error)
-    return fetch(copies[-1], folder)
+    return fetch(copies[-1], folder, insecure=insecure)
 
 
 # Screens that were brought into a CSV table with a column for each gene.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import DataError, MissingDependencyError, listing
-from dglcell.files import DAMAGE
+from dglcell.files import CONTROL, DAMAGE, MOST_COLUMNS
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
@@ -97,7 +98,15 @@ def read_rows(path: Path, separator: str = "auto") -> Rows:
         raise MissingDependencyError(
             "reading tables of strains needs pandas", do="pip install 'dglcell[data]'"
         ) from error
-    lines = [line.rstrip("\r") for line in _text(path).split("\n")]
+    text = _text(path)
+    control = CONTROL.search(text)
+    if control is not None:
+        raise DataError(
+            f"'{path.name}', line {text.count(chr(10), 0, control.start()) + 1}: a control character",
+            got=ascii(text[max(0, control.start() - 20) : control.end() + 20]),
+            expected="text in lines that end with a line feed",
+        )
+    lines = [line.rstrip("\r") for line in text.split("\n")]
     if not lines[0].strip():
         raise DataError(
             f"'{path.name}' is empty or begins with an empty line",
@@ -107,6 +116,7 @@ def read_rows(path: Path, separator: str = "auto") -> Rows:
         separator = max(",\t;", key=lines[0].count)
     numbers = np.array([n for n, line in enumerate(lines) if line.strip()], dtype=np.int64)
     kept = [lines[n] for n in numbers]
+    _check_header(path.name, lines[0], separator)
     _check_widths(path.name, kept, numbers + 1, separator)
     frame = pd.read_csv(io.StringIO("\n".join(kept)), sep=separator, dtype=str, keep_default_na=False, na_values=[])
     frame.columns = frame.columns.str.strip()
@@ -133,11 +143,38 @@ def _text(path: Path) -> str:
         ) from error
 
 
+def _check_header(file: str, line: str, separator: str) -> None:
+    """Refuse names that stand above two columns; pandas would call the second one otherwise."""
+    names = Counter(name.strip() for name in _cells(file, line, 1, separator))
+    if names.total() > MOST_COLUMNS:
+        raise DataError(
+            f"'{file}', line 1: too many columns",
+            got=f"{names.total():,}",
+            expected=f"{MOST_COLUMNS:,} or fewer",
+            do="keep those of genes and phenotypes",
+        )
+    twice = [name for name, times in names.items() if times > 1 and name]
+    if twice:
+        raise DataError(
+            f"'{file}', line 1: two columns are called '{twice[0]}'", do="give every column a name of its own"
+        )
+
+
+def _cells(file: str, line: str, number: int, separator: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=separator))
+    except csv.Error as error:
+        raise DataError(f"'{file}', line {number}: it cannot be read as cells", got=error) from error
+
+
 def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], separator: str) -> None:
     """Refuse the first line that has not as many cells as the header."""
     quoted = any('"' in line for line in lines)
     widths = np.array(
-        [len(next(csv.reader([line], delimiter=separator))) if quoted else line.count(separator) + 1 for line in lines]
+        [
+            len(_cells(file, line, number, separator)) if quoted else line.count(separator) + 1
+            for line, number in zip(lines, numbers, strict=True)
+        ]
     )
     bad = np.flatnonzero(widths != widths[0])
     if len(bad):

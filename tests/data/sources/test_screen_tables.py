@@ -207,7 +207,7 @@ def test_a_text_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("above", "beside", "cell", "message"),
     [
         (GENES, [*GENES[:2], "YDR004W"], "1", r"'gi2005.tsv' is no matrix between genes\n.*3 rows and 3 columns"),
-        ([*GENES[:2], GENES[0]], [*GENES[:2], GENES[0]], "1", r"'gi2005.tsv' is no matrix between genes"),
+        ([*GENES[:2], GENES[0]], [*GENES[:2], GENES[0]], "1", r"'gi2005.tsv', line 1: two columns are called 'Y"),
         (GENES, GENES, "high", r"'gi2005.tsv' holds something that is no number\n.*high"),
     ],
 )

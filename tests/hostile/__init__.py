@@ -1,0 +1,1 @@
+"""Hostile inputs through the real command line: each is refused in one message, and nothing is written."""
