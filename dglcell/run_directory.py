@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dglcell
+from dglcell.data.config import PARTS
 from dglcell.errors import CheckpointError, listing
 from dglcell.files import write_json
 from dglcell.memory import status
@@ -135,6 +136,13 @@ class RunDirectory:
     def interrupted(self) -> Path:
         """The checkpoint of a run that was told to stop in the middle of an epoch."""
         return self.checkpoints / "interrupted.ckpt"
+
+    def files(self) -> list[Path]:
+        """Files of the run that are there; none of what others may have put beside them."""
+        own = [getattr(self, name) for name, value in vars(RunDirectory).items() if isinstance(value, property)]
+        own += [self.predictions(part) for part in PARTS]
+        own += [path for folder in own if folder.is_dir() for path in folder.iterdir()]
+        return [path for path in own if path.is_file()]
 
     def check_writable(self) -> None:
         """Refuse a directory that cannot be written, or has no room, before any work; leaves nothing there.
