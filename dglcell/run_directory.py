@@ -303,16 +303,18 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 # What a training took.
 
 
-def write_usage(directory: RunDirectory, device: torch.device) -> None:
+def write_usage(directory: RunDirectory, device: torch.device, *, trained_here: bool = True) -> None:
     """Write ``usage.json``: epochs, seconds of all of them together, and the peak of memory in bytes.
 
     The peak is that of this process: on a GPU of its allocations there, else of its resident set, the program and the
-    data included. Of a run that was continued it is that of the last part.
+    data included. Of a run that was continued it is that of the last part, and null where another process trained it.
     """
     import torch
 
     epochs = EpochLog(directory.metrics, 0).read()
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else resident_peak()
+    peak = None
+    if trained_here:
+        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else resident_peak()
     seconds = sum(row.get("seconds") or 0.0 for row in epochs)
     about = {"device": str(device), "epochs": len(epochs), "seconds": seconds, "peak_memory_bytes": peak}
     write_json(directory.usage, about)

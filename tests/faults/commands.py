@@ -72,12 +72,14 @@ COMMANDS = {
     for command in (
         Command("build", "data build {files}/small.yaml"),
         Command("rebuild", "data build {files}/small.yaml --overwrite", "build"),
-        Command("train", TRAIN, sample=9),
-        Command("continue", f"{TRAIN} trainer.epochs=3", "train", sample=6),
-        Command("report", "report {run}", "train", sample=2),
+        Command("train", TRAIN, sample=7),
+        Command("continue", f"{TRAIN} trainer.epochs=3", "train", sample=4),
+        Command("report", "report {run}", "train", sample=1),
         Command("predict_table", "predict {run} {files}/genotypes.csv -o {root}/out.csv", "train", sample=4),
         Command("predict_table_to_parquet", "predict {run} {files}/genotypes.csv -o {root}/out.parquet", "train"),
-        Command("predict_design", f"{DESIGN} --all-triples -o {{root}}/out.parquet", "train", sample=9),
-        Command("predict_design_to_csv", f"{DESIGN} --all-pairs -o {{root}}/out.csv", "train", sample=9),
+        Command("predict_design", f"{DESIGN} --all-triples --batch-size 30 -o {{root}}/out.parquet", "train", sample=9),
+        Command(
+            "predict_design_to_csv", f"{DESIGN} --all-pairs --batch-size 12 -o {{root}}/out.csv", "train", sample=9
+        ),
     )
 }

@@ -95,6 +95,7 @@ class Laboratory:
                 wrong.append(f"{where}: given again it ends with {again.status}\n{again.output}")
             else:
                 wrong += [f"{where}: {text}" for text in differences(expected, self.root)]
+        print(*wrong, sep="\n")
         print(f"{command.name}: {len(kills)} kills, {len(known)} different outcomes, {len(wrong)} wrong")
         return wrong
 
@@ -112,7 +113,7 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]
 def test_a_command_that_was_killed_goes_on(laboratory: Laboratory, name: str) -> None:
     command = COMMANDS[name]
     kills = laboratory.undisturbed(command).kills()
-    chosen = [kills[i * len(kills) // command.sample] for i in range(command.sample)]
+    chosen = [kills[(2 * i + 1) * len(kills) // (2 * command.sample)] for i in range(command.sample)]
     assert laboratory.check(command, chosen) == []
 
 
@@ -120,3 +121,12 @@ def test_a_command_that_was_killed_goes_on(laboratory: Laboratory, name: str) ->
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_goes_on_wherever_it_was_killed(laboratory: Laboratory, name: str) -> None:
     assert laboratory.check(COMMANDS[name], laboratory.undisturbed(COMMANDS[name]).kills()) == []
+
+
+@pytest.mark.xfail(strict=True, reason="the old store is moved away before the new one takes its place")
+def test_a_store_that_is_replaced_is_never_missing(laboratory: Laboratory) -> None:
+    command = COMMANDS["rebuild"]
+    for kill in laboratory.undisturbed(command).kills():
+        laboratory.begin(command)
+        assert laboratory.run(command, kill).was_killed
+        assert (laboratory.root / "store").exists(), kill
