@@ -340,7 +340,7 @@ class Parts:
     def _found(self) -> dict[str, Any]:
         """The manifest in the folder; nothing where there is none, or it is torn."""
         try:
-            found = json.loads((self.folder / MANIFEST).read_text())
+            found = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
