@@ -51,12 +51,14 @@ class Command:
         name: of its tests.
         arguments: of ``dglcell``; ``{files}``, ``{root}`` and ``{run}`` stand for folders.
         after: the command whose outcome it begins with; nothing where None.
+        complete: what it says, with status 2, where it was killed after all was done.
         sample: at how many moments `make test` kills it.
     """
 
     name: str
     arguments: str
     after: str | None = None
+    complete: str | None = None
     sample: int = 5
 
     def words(self, files: Path, root: Path) -> list[str]:
@@ -70,7 +72,7 @@ DESIGN = "predict {run} --genes {files}/genes.txt"
 COMMANDS = {
     command.name: command
     for command in (
-        Command("build", "data build {files}/small.yaml"),
+        Command("build", "data build {files}/small.yaml", complete="store' exists already"),
         Command("rebuild", "data build {files}/small.yaml --overwrite", "build"),
         Command("train", TRAIN, sample=7),
         Command("continue", f"{TRAIN} trainer.epochs=3", "train", sample=4),
