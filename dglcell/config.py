@@ -229,15 +229,6 @@ ANY = "any"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-HIDDEN = "***"
-"""Stands for every value of ``slurm.environment``, which may be a token, wherever a configuration is written."""
-
-
-def shown(key: str, value: object) -> object:
-    """The value of a key as messages may show it."""
-    return HIDDEN if key.startswith("slurm.environment") else value
-
-
 @dataclass
 class SlurmConfig:
     """Resources and surroundings of a job."""

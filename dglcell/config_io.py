@@ -15,9 +15,9 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dglcell.config import HIDDEN, KINDS, Config, shown
+from dglcell.config import KINDS, Config
 from dglcell.config_original import explain
-from dglcell.config_values import check_one_line
+from dglcell.config_values import HIDDEN, check_one_line, shown
 from dglcell.custom import FORM, find_class, installed_names
 from dglcell.errors import ConfigError
 
@@ -165,11 +165,12 @@ def _leave_out_networks(plain: dict[Any, Any]) -> None:
 def _parse_override(override: str) -> DictConfig:
     key, equals, value = override.partition("=")
     parts = key.split(".")
+    said = f"{key}={HIDDEN}" if _may_be_secret(key) else override
     if not (equals and all(parts)) or len(parts) > DEEPEST:
-        raise ConfigError("an override is not of the form key=value", got=override, do="e.g. trainer.epochs=10")
+        raise ConfigError("an override is not of the form key=value", got=said, do="e.g. trainer.epochs=10")
     if "[" in key:
         raise ConfigError(
-            f"override `{key}` names a place in a list", got=override, do="give the whole list, e.g. key=[a,b]"
+            f"override `{key}` names a place in a list", got=said, do="give the whole list, e.g. key=[a,b]"
         )
     try:
         check_yaml(value)
@@ -177,7 +178,7 @@ def _parse_override(override: str) -> DictConfig:
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise ConfigError(
             f"override `{key}`: its value is not YAML",
-            got=f"{key}={HIDDEN}" if _may_be_secret(key) else override,
+            got=said,
             do="close brackets and quotes",
         ) from error
 

@@ -29,6 +29,15 @@ LINE_ENDS = {"Cc", "Cs", "Zl", "Zp"}
 """Unicode categories: control characters, halves of characters, separators of lines and of paragraphs."""
 
 
+HIDDEN = "***"
+"""Stands for every value of ``slurm.environment``, which may be a token, wherever a configuration is written."""
+
+
+def shown(key: str, value: object) -> object:
+    """The value of a key as messages may show it."""
+    return HIDDEN if key.startswith("slurm.environment") else value
+
+
 def check_values(value: Any, key: str = "") -> None:
     """Refuse values that nothing could work with, in any section, list or mapping.
 
@@ -73,7 +82,7 @@ def check_one_line(text: str, key: str) -> None:
     """
     allowed = "\n\r\t" if key == MANY_LINES else ""
     if any(unicodedata.category(letter) in LINE_ENDS and letter not in allowed for letter in text):
-        raise ConfigError(f"`{key}` has a control character", got=ascii(text), expected="one line of text")
+        raise ConfigError(f"`{key}` has a control character", got=shown(key, ascii(text)), expected="one line of text")
 
 
 def check_seed(seed: int, key: str) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import DataError, GenotypeError, listing
-from dglcell.files import CONTROL, atomic_file, canonical_hash, parse_json, write_json
+from dglcell.files import CONTROL, atomic_directory, atomic_file, canonical_hash, parse_json, write_json
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.parquet import import_pyarrow, open_writer
 
@@ -203,41 +203,66 @@ FIRST = "dglcell.first"
 class Parts:
     """The folder ``OUTPUT.parts``: ``manifest.json`` and ``part-00000.parquet``, ``part-00001.parquet`` and so on.
 
-    A part appears whole or not at all, and its footer says with which row of the output it begins.
+    The folder appears with its manifest. A part appears whole or not at all, and its footer says with which row of the
+    output it begins. When all are joined the folder gets another name before it is removed, so that what is left of it
+    is never taken for parts of an unfinished output.
 
     Args:
         output: the file that they become, ``.parquet`` or ``.csv``.
-        manifest: what the predictions are of; a folder that is there already has to agree.
+        manifest: what the predictions are of; a folder or an output that is there already has to agree.
+        strains: how many rows the output has in the end.
 
     Attributes:
         folder: where the parts are.
         rows: how many rows are finished.
+        joined: whether the output was complete before, so that nothing is left to do.
 
     Raises:
-        DataError: the output exists, or the folder belongs to other predictions, or a part is damaged or missing.
+        DataError: another output exists, or the folder belongs to other predictions, or a part is damaged or missing.
         MissingDependencyError: pyarrow is not installed.
     """
 
-    def __init__(self, output: Path, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, output: Path, manifest: Mapping[str, Any], strains: int) -> None:
         import_pyarrow()
-        if output.exists():
-            raise DataError(f"'{output}' exists already", do="remove it, or choose another output")
         self.output, self.manifest = output, dict(manifest)
         self.folder = output.with_name(f"{output.name}.parts")
-        self.rows = 0
+        self._leaving = output.with_name(f"{output.name}.parts.joined")
         self._count = 0
+        self.joined = output.exists()
+        if self.joined:
+            if not self._made(strains):
+                raise DataError(f"'{output}' exists already", do="remove it, or choose another output")
+            self.rows = strains
+            self._remove()
+            return
+        self._open()
+        finished = list(self._check())
+        self.rows, self._count = sum(finished), len(finished)
+
+    def _made(self, strains: int) -> bool:
+        """Whether the output that is there was made of parts like these."""
+        if self._leaving.exists():
+            return True
+        if self.output.suffix == ".parquet":
+            return _footer(self.output) == self.manifest
+        # A CSV says nothing of itself; its parts do, where a process was killed before it renamed them.
+        return self._found() == self.manifest and sum(self._check()) == strains
+
+    def _open(self) -> None:
+        """Find the folder, or make it."""
+        shutil.rmtree(self._leaving, ignore_errors=True)  # of an output that has been removed since
         if (self.folder / MANIFEST).exists():
             self._compare()
-        elif self.folder.exists() and any(self.folder.iterdir()):
+            return
+        try:
+            if self.folder.exists():
+                self.folder.rmdir()
+        except OSError as error:
             raise DataError(
                 f"'{self.folder}' is in the way: it holds no {MANIFEST}", do="remove it, or choose another output"
-            )
-        else:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(self.folder / MANIFEST, self.manifest)
-        for rows in self._check():
-            self.rows += rows
-            self._count += 1
+            ) from error
+        with atomic_directory(self.folder) as partial:
+            write_json(partial / MANIFEST, self.manifest)
 
     def append(self, table: Any) -> None:
         """Keep the next rows, a pyarrow table.
@@ -257,7 +282,13 @@ class Parts:
         """Write the output, row group by row group, under another name; rename it and remove the parts."""
         with self._writing(), atomic_file(self.output) as partial:
             (self._join_csv if self.output.suffix == ".csv" else self._join_parquet)(partial)
-        shutil.rmtree(self.folder)
+        self._remove()
+
+    def _remove(self) -> None:
+        if self.folder.exists():
+            self.folder.replace(self._leaving)
+        if self._leaving.exists():
+            shutil.rmtree(self._leaving)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -299,10 +330,7 @@ class Parts:
 
     def _compare(self) -> None:
         """Refuse to mix predictions of two kinds."""
-        try:
-            found = parse_json((self.folder / MANIFEST).read_text(encoding="utf-8"))
-        except ValueError:
-            found = {}
+        found = self._found()
         differ = [key for key, value in self.manifest.items() if found.get(key) != value]
         if differ:
             raise DataError(
@@ -311,6 +339,14 @@ class Parts:
                 expected=", ".join(f"{key} {_short(found.get(key))}" for key in differ),
                 do="go on with what they were begun with, remove the folder to begin anew, or choose another output",
             )
+
+    def _found(self) -> dict[str, Any]:
+        """The manifest in the folder; nothing where there is none, or it is torn."""
+        try:
+            found = parse_json((self.folder / MANIFEST).read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def _check(self) -> Iterator[int]:
         """Rows of each part, in order; all of them are checked."""
@@ -336,6 +372,16 @@ class Parts:
 
     def _path(self, number: int) -> Path:
         return self.folder / f"part-{number:05d}.parquet"
+
+
+def _footer(path: Path) -> Any:
+    """The manifest in the footer of a Parquet file; None where there is none."""
+    pa, pq = import_pyarrow()
+    try:
+        about = pq.read_metadata(path).metadata or {}
+        return json.loads(about.get(METADATA.encode(), b"null"))
+    except (pa.ArrowInvalid, OSError, ValueError):
+        return None
 
 
 def _short(value: Any) -> str:

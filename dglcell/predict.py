@@ -230,12 +230,13 @@ def predict_design(
     """Predict the strains of ``design`` in order and write them to ``output``.
 
     Columns are ``gene_1`` to ``gene_K`` (names, dictionary-encoded) and ``predicted_<phenotype>`` in original units, in
-    Parquet float32. What is finished lies in ``OUTPUT.parts`` until all is: the same call continues there.
+    Parquet float32. What is finished lies in ``OUTPUT.parts`` until all is: the same call continues there, and does
+    nothing where the output is complete.
 
     Args:
         trained: the model, on the device where this runs.
         design: which strains.
-        output: a ``.parquet`` or ``.csv`` file that is not there yet.
+        output: a ``.parquet`` or ``.csv`` file that is not there yet, or is the one that this call would write.
         batch_size: strains per forward pass.
         part_strains: strains of a part; a part that takes longer than five minutes is closed before.
         worth_sharing: so many strains must have deletions in common for these to be computed once, for models that can.
@@ -245,9 +246,12 @@ def predict_design(
         strains per second of this call, 0 where nothing was left to predict.
 
     Raises:
-        DataError: the output exists, or parts are there of another model or design, or damaged.
+        DataError: another output exists, or parts are there of another model or design, or damaged.
     """
-    parts = Parts(output, describe_design(trained, design))
+    parts = Parts(output, describe_design(trained, design), len(design))
+    if parts.joined:
+        report(f"{output} is complete already")
+        return 0.0
     if parts.rows:
         report(f"continuing after {parts.rows:,} of {len(design):,} strains in {parts.folder}")
     began, before, rate = time.perf_counter(), parts.rows, 0.0

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dglcell
+from dglcell.data.config import PARTS
 from dglcell.errors import CheckpointError, listing
 from dglcell.files import atomic_file, write_json
 from dglcell.memory import status
@@ -142,6 +143,13 @@ class RunDirectory:
     def interrupted(self) -> Path:
         """The checkpoint of a run that was told to stop in the middle of an epoch."""
         return self.checkpoints / "interrupted.ckpt"
+
+    def files(self) -> list[Path]:
+        """Files of the run that are there; none of what others may have put beside them."""
+        own = [getattr(self, name) for name, value in vars(RunDirectory).items() if isinstance(value, property)]
+        own += [self.predictions(part) for part in PARTS]
+        own += [path for folder in own if folder.is_dir() for path in folder.iterdir()]
+        return [path for path in own if path.is_file()]
 
     def check_writable(self) -> None:
         """Refuse a directory that cannot be written, or has no room, before any work; leaves nothing there.
@@ -342,16 +350,18 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 # What a training took.
 
 
-def write_usage(directory: RunDirectory, device: torch.device) -> None:
+def write_usage(directory: RunDirectory, device: torch.device, *, trained_here: bool = True) -> None:
     """Write ``usage.json``: epochs, seconds of all of them together, and the peak of memory in bytes.
 
     The peak is that of this process: on a GPU of its allocations there, else of its resident set, the program and the
-    data included. Of a run that was continued it is that of the last part.
+    data included. Of a run that was continued it is that of the last part, and null where another process trained it.
     """
     import torch
 
     epochs = EpochLog(directory.metrics, 0).read()
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else resident_peak()
+    peak = None
+    if trained_here:
+        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else resident_peak()
     seconds = sum(row.get("seconds") or 0.0 for row in epochs)
     about = {"device": str(device), "epochs": len(epochs), "seconds": seconds, "peak_memory_bytes": peak}
     write_json(directory.usage, about)

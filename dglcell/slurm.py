@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from dglcell.config import ANY, HIDDEN, Config
+from dglcell.config import ANY, Config
 from dglcell.config_io import hide_override
-from dglcell.config_values import check_one_line
+from dglcell.config_values import HIDDEN, check_one_line
 from dglcell.errors import ConfigError, DglcellError, MissingDependencyError
 
 # Job arrays: one experiment with several seeds and values of keys.

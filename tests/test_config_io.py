@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from dglcell.config import HIDDEN, KINDS
+from dglcell.config import KINDS
 from dglcell.config_io import experiment_file, hide_override, load_config, named_experiments, to_yaml
+from dglcell.config_values import HIDDEN
 from dglcell.errors import ConfigError
 from dglcell.losses.config import LossConfig, MaskedConfig
 from tests.config_files import refusal, write
@@ -246,7 +247,6 @@ def test_a_configuration_is_written_without_secrets(minimal: Path) -> None:
         "slurm.environment.TOKEN=1_s3cret",
         "slurm.environment={TOKEN: s3cret}",
         "slurm={environment: {TOKEN: s3cret}, time: '12:00:00', account: null, requeue: false}",
-        "slurm[environment].TOKEN=s3cret",
     ],
 )
 def test_an_override_without_its_secret_says_the_same(minimal: Path, override: str) -> None:
@@ -267,6 +267,7 @@ def test_other_arguments_stay_as_they_are(word: str) -> None:
         ("slurm.environment=s3cret", "`slurm.environment` takes no single value"),
         ("slurm.environment.TOKEN=[s3cret]", "`slurm.environment.TOKEN` takes a single value"),
         ('slurm.environment.TOKEN="s3cret\\n"', "`slurm.environment.TOKEN` has a control character"),
+        ("slurm[environment].TOKEN=s3cret", "override `slurm[environment].TOKEN` names a place in a list"),
     ],
 )
 def test_no_message_quotes_a_secret(minimal: Path, override: str, message: str) -> None:

@@ -8,9 +8,8 @@ import itertools
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,7 @@ from dglcell.errors import DataError
 from dglcell.predict import predict_design
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
-from tests.tiny import Tiny, process_environment
+from tests.tiny import Tiny
 
 
 @pytest.fixture(scope="module")
@@ -149,53 +148,66 @@ def test_a_slow_model_closes_its_parts_early(trained: Trained, tmp_path: Path, m
     assert [line.split(",")[0] for line in told] == [f"{n} of 15 strains" for n in (4, 8, 12, 15)]
 
 
-# Kills itself with SIGKILL before the output (-1) or its third part (-2) gets its name.
-SCRIPT = """
-import os, signal, sys
-from pathlib import Path
-from dglcell.designs import Design
-from dglcell.predict import predict_design
-from dglcell.training.checkpoint import load_trained
-from dglcell.run_directory import RunDirectory
+class TestComplete:
+    """The same command again, after the output has got its name."""
 
-run, out, moment = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-replace = os.replace
+    @pytest.fixture(params=["out.parquet", "out.csv"])
+    def out(self, request: pytest.FixtureRequest, trained: Trained, tmp_path: Path) -> Path:
+        """An output whose parts have not been removed."""
+        out = tmp_path / str(request.param)
+        parts = out.with_name(f"{out.name}.parts")
 
-def die(now):
-    if now == moment:
-        os.kill(os.getpid(), signal.SIGKILL)
+        def keep(text: str) -> None:
+            shutil.copytree(parts, tmp_path / "kept", dirs_exist_ok=True)
 
-def rename(old, new):
-    if Path(new) == out:
-        die(-1)
-    if Path(new).name == "part-00002.parquet":
-        die(-2)
-    replace(old, new)
+        self.predict(trained, out, keep)
+        (tmp_path / "kept").rename(parts)
+        return out
 
-os.replace = rename
-predict_design(load_trained(RunDirectory(run)), Design.of(range(12), 3), out, batch_size=20, part_strains=60)
-"""
+    def predict(self, trained: Trained, out: Path, report: Callable[[str], None]) -> None:
+        predict_design(trained, Design.of(range(9), 2), out, batch_size=5, part_strains=10, report=report)
 
+    @pytest.mark.parametrize("renamed", [False, True])
+    def test_its_parts_are_removed(self, trained: Trained, out: Path, renamed: bool) -> None:
+        parts = out.with_name(f"{out.name}.parts")
+        if renamed:  # and partly removed
+            (parts / "part-00001.parquet").unlink()
+            (parts / "manifest.json").unlink()
+            parts.rename(out.with_name(f"{out.name}.parts.joined"))
+        before, told = out.read_bytes(), list[str]()
+        self.predict(trained, out, told.append)
+        assert told == [f"{out} is complete already"]
+        assert out.read_bytes() == before
+        assert os.listdir(out.parent) == [out.name]
 
-@pytest.mark.parametrize(("moment", "finished"), [(-1, 220), (-2, 120)])
-def test_a_killed_prediction_continues(
-    trained: Trained, tiny_run: RunDirectory, tmp_path: Path, moment: int, finished: int
-) -> None:
-    out, design = tmp_path / "out.parquet", Design.of(range(12), 3)
-    command = [sys.executable, "-c", SCRIPT, str(tiny_run.path), str(out), str(moment)]
-    done = subprocess.run(command, env=process_environment(), capture_output=True, text=True, timeout=120)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert not out.exists()
-    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out.parquet.parts").glob("part-*")}
-    assert len(before) == -(-finished // 60)
-    told: list[str] = []
-    rate = predict_design(trained, design, out, batch_size=20, part_strains=60, report=told.append)
-    assert told[0] == f"continuing after {finished} of 220 strains in {out}.parts"
-    assert len(told) == 1 + 4 - len(before)
-    assert (rate > 0) == (finished < 220)
-    predict_design(trained, design, tmp_path / "whole.parquet", batch_size=20, report=told.append)
-    assert pq.read_table(out).equals(pq.read_table(tmp_path / "whole.parquet"), check_metadata=True)
-    assert sorted(os.listdir(tmp_path)) == ["out.parquet", "whole.parquet"]
+    @pytest.mark.parametrize("out", ["out.csv"], indirect=True)
+    def test_a_csv_beside_parts_that_are_not_finished_is_another_one(self, trained: Trained, out: Path) -> None:
+        (out.with_name(f"{out.name}.parts") / "part-00003.parquet").unlink()
+        with pytest.raises(DataError, match=r"out\.csv' exists already"):
+            self.predict(trained, out, print)
+
+    def test_what_is_left_of_an_output_that_was_removed_is_not_used(self, trained: Trained, out: Path) -> None:
+        out.with_name(f"{out.name}.parts").rename(out.with_name(f"{out.name}.parts.joined"))
+        before, told = out.read_bytes(), list[str]()
+        out.unlink()
+        self.predict(trained, out, told.append)
+        assert [line.split(",")[0] for line in told] == [f"{n} of 36 strains" for n in (10, 20, 30, 36)]
+        assert out.read_bytes() == before
+        assert os.listdir(out.parent) == [out.name]
+
+    def test_another_design_is_refused(self, trained: Trained, tmp_path: Path) -> None:
+        out = tmp_path / "out.parquet"
+        self.predict(trained, out, lambda text: None)
+        with pytest.raises(DataError, match=r"out\.parquet' exists already"):
+            predict_design(trained, Design.of(range(8), 2), out, batch_size=5)
+
+    def test_on_the_command_line(self, tiny_run: RunDirectory, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+        out = tmp_path / "out.parquet"
+        command = ["predict", str(tiny_run.path), "--all-pairs", "--limit", "30", "-o", str(out)]
+        assert main(command) == 0
+        capfd.readouterr()
+        assert main(command) == 0
+        assert capfd.readouterr().out == f"{out} is complete already\n30 predictions written to {out}\n"
 
 
 class TestRefusals:
@@ -269,12 +281,12 @@ class TestRefusals:
         with pytest.raises(
             DataError, match=r"parts' is in the way: it holds no manifest.json\n.*choose another output"
         ):
-            Parts(out, {})
+            Parts(out, {}, 3)
         out.write_text("old")
         with pytest.raises(
             DataError, match=r"there.parquet' exists already\n  do: +remove it, or choose another output"
         ):
-            Parts(out, {})
+            Parts(out, {}, 3)
 
 
 @pytest.mark.parametrize(

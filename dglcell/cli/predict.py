@@ -10,6 +10,7 @@ from dglcell.cli.arguments import natural, positive
 from dglcell.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dglcell.run_directory import RunDirectory
     from dglcell.training.checkpoint import Trained
 
 HELP = "predict phenotypes of the genotypes in a CSV, or of all pairs or triples of genes"
@@ -50,7 +51,8 @@ def predict(options: argparse.Namespace) -> None:
     """``dglcell predict``.
 
     Raises:
-        ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table.
+        ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table; or the
+            output would overwrite an input or a file of the run.
     """
     check(options)
     from dglcell.devices import check_device
@@ -59,8 +61,10 @@ def predict(options: argparse.Namespace) -> None:
     from dglcell.training.checkpoint import load_trained
 
     check_output(options.output)
+    run = RunDirectory(options.run_directory)
+    keep_inputs(options, run)
     check_device(options.device)
-    trained = load_trained(RunDirectory(options.run_directory), options.checkpoint)
+    trained = load_trained(run, options.checkpoint)
     (_predict_design if options.designs else _predict_table)(options, trained)
 
 
@@ -87,6 +91,24 @@ def check(options: argparse.Namespace) -> None:
         )
 
 
+def keep_inputs(options: argparse.Namespace, run: RunDirectory) -> None:
+    """Refuse an output that is one of the files that predictions are made of, by whatever name or link.
+
+    Raises:
+        ConfigError: as `predict` says.
+    """
+    output: Path = options.output
+    given = [path for path in (options.genotypes, options.genes, options.checkpoint) if path is not None]
+    for path in [*map(Path, given), *run.files()] if output.exists() else []:
+        if path.exists() and output.samefile(path):
+            raise ConfigError(
+                f"predictions would overwrite '{path}'",
+                got=f"--output {output}",
+                expected="a file that is neither an input nor part of the run",
+                do="choose another output",
+            )
+
+
 def _predict_table(options: argparse.Namespace, trained: Trained) -> None:
     from dglcell.predict import predict_table, read_genotypes, write_table
 
@@ -108,4 +130,5 @@ def _predict_design(options: argparse.Namespace, trained: Trained) -> None:
     trained.model.to(options.device)
     report = partial(print, flush=True)
     rate = predict_design(trained, design, options.output, batch_size=options.batch_size, report=report)
-    print(f"{len(design):,} predictions written to {options.output} ({rate:,.0f} strains/s)")
+    speed = f" ({rate:,.0f} strains/s)" if rate else ""
+    print(f"{len(design):,} predictions written to {options.output}{speed}")

@@ -314,7 +314,7 @@ class StoreWriter:
 def _record_hash(directory: Path, kind: type[BaseException] | None, *_: object) -> None:
     """Once the file is complete and closed."""
     if kind is None:
-        (directory / HASH_FILE).write_text(f"{sha256_file(directory / DATA_FILE)}\n")
+        (directory / HASH_FILE).write_text(f"{sha256_file(directory / DATA_FILE)}\n", encoding="utf-8")
 
 
 class BuildOptions(TypedDict):

@@ -15,7 +15,7 @@ from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DataError, DglcellError
 from dglcell.metrics import UNDEFINED, ResultRow
 from dglcell.owner import current_holder
-from dglcell.report.run_files import RunFiles, read_run
+from dglcell.report.run_files import RunFiles, read_run, read_run_config
 from dglcell.run_directory import EpochLog, RunDirectory
 
 HEADER = ("run", "state", "epochs", "best epoch", "phenotype", "metric", "validation", "test", "best null model")
@@ -57,22 +57,15 @@ def find_runs(folder: Path) -> list[RunRow]:
 
 
 def _read(directory: RunDirectory) -> RunRow:
-    epochs = len(EpochLog(directory.metrics, 0).read())
     try:
-        files = read_run(directory.path, parts=())
+        planned = int(read_run_config(directory)["trainer"]["epochs"])
+        epochs = len(EpochLog(directory.metrics, planned).read())
     except DglcellError:
-        return _unfinished(directory, epochs)
-    return RunRow(directory.path, "finished", epochs, files.config["trainer"]["epochs"], files)
-
-
-def _unfinished(directory: RunDirectory, epochs: int) -> RunRow:
-    from dglcell.config_io import read_yaml  # OmegaConf takes a moment, and finished runs do not need it
-
+        return RunRow(directory.path, "damaged", 0, 0)
     try:
-        planned = int(read_yaml(directory.config).trainer.epochs)
-    except (DglcellError, AttributeError, TypeError, ValueError):
-        return RunRow(directory.path, "damaged", epochs, 0)
-    return RunRow(directory.path, "running" if current_holder(directory.owner) else "stopped", epochs, planned)
+        return RunRow(directory.path, "finished", epochs, planned, read_run(directory.path, parts=()))
+    except DglcellError:
+        return RunRow(directory.path, "running" if current_holder(directory.owner) else "stopped", epochs, planned)
 
 
 def format_runs(runs: Sequence[RunRow], width: int | None = None) -> str:

@@ -99,10 +99,15 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
             prepared.split.save(directory.split)
             prepared.cell.save(directory.cell, overwrite=True)
         task.record.rewind(start)
+        if not finished:
+            directory.usage.unlink(missing_ok=True)  # of fewer epochs
     if not finished:
         fit(config, trainer, prepared, task, directory, checkpoint, signals)
         if is_rank_zero():
             write_usage(directory, trainer.strategy.root_device)
+    elif is_rank_zero() and not directory.usage.exists():
+        # A process was killed after its last checkpoint.
+        write_usage(directory, trainer.strategy.root_device, trained_here=False)
     return RunResult(directory, report(config, directory, prepared) if is_rank_zero() else [])
 
 

@@ -175,7 +175,7 @@ class StepLogger(WandbLogger):
 
 def run_id(file: Path) -> str:
     """The id of the W&B run that ``file`` keeps; a new one where there is none, or no whole one."""
-    kept = file.read_text(errors="replace").strip() if file.exists() else None
+    kept = file.read_text(encoding="utf-8", errors="replace").strip() if file.exists() else None
     if kept is not None and RUN_ID.fullmatch(kept):
         return kept
     if kept is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import signal
 import subprocess
@@ -89,6 +90,15 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tiny: Tiny, tmp_path: Pat
     parts = tiny.train(tmp_path / "killed", *options, f"trainer.epochs={epochs}").directory
     whole = tiny.train(tmp_path / "whole", *options, f"trainer.epochs={epochs}").directory
     assert_same_end(whole, parts)
+
+
+def test_a_run_killed_after_its_last_checkpoint_still_says_what_it_took(tiny: Tiny, tmp_path: Path) -> None:
+    run = tiny.train(tmp_path, "trainer.epochs=1").directory
+    run.usage.unlink()
+    tiny.train(tmp_path, "trainer.epochs=1")
+    (row,) = map(json.loads, run.metrics.read_text().splitlines())
+    found = json.loads(run.usage.read_text())
+    assert found == {"device": "cpu", "epochs": 1, "seconds": row["seconds"], "peak_memory_bytes": None}
 
 
 def test_early_stopping_stays_stopped(tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -28,13 +28,13 @@ def folder(tiny_run: RunDirectory, tmp_path: Path) -> Path:
 def test_states_and_scores(folder: Path) -> None:
     runs = find_runs(folder)
     states = [(run.state, run.epochs, run.planned) for run in runs]
-    assert states == [("finished", 2, 2), ("stopped", 1, 2), ("damaged", 2, 0)]
+    assert states == [("finished", 2, 2), ("stopped", 1, 2), ("damaged", 0, 0)]
     header, first, second, third = format_runs(runs).splitlines()
     assert header.split()[:3] == ["run", "state", "epochs"]
     assert first.split()[1:3] == ["finished", "2/2"]
     assert first.split()[4:6] == ["fitness", "Pearson"]
     assert second.split()[1:] == ["stopped", "1/2"]
-    assert third.split()[1:] == ["damaged", "2/?"]
+    assert third.split()[1:] == ["damaged", "0/?"]
 
 
 def test_the_verb_prints_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,6 +101,9 @@ class LoopbackCluster:
         self._call("slurmctld")
         for number in range(1, NODES + 1):
             self._call("slurmd", "-N", f"n{number}")
+        self._wait_until_idle()
+
+    def _wait_until_idle(self) -> None:
         self._wait_until(lambda: self._call("sinfo", "-h", "-p", "main", "-o", "%T %D").strip() == f"idle {NODES}")
 
     def down(self) -> None:
@@ -121,6 +126,17 @@ class LoopbackCluster:
     def signal(self, job: str, name: str) -> None:
         """Send a signal to the job's tasks."""
         self._call("scancel", f"--signal={name}", job)
+
+    @contextmanager
+    def lost(self, node: str) -> Iterator[None]:
+        """Within it, the controller has given up a node, while the processes of its jobs live on."""
+        os.kill(int((self.root / f"slurmd-{node}.pid").read_text()), signal.SIGKILL)
+        self._call("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
+        try:
+            yield
+        finally:
+            self._call("slurmd", "-N", node)
+        self._wait_until_idle()
 
     def wait(self, job: str, *states: str, seconds: float = 240) -> str:
         """Return when the job is in one of ``states``."""

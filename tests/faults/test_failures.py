@@ -1,66 +1,37 @@
-"""What happens to a run when its process, its disk, its data or another process of it fails."""
+"""What happens when the disk, the data or another process of a run fails."""
 
 from __future__ import annotations
 
-import json
-import random
+import os
 import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from dglcell.cli import main
 from dglcell.data.dataset import EpochBatches
-from dglcell.errors import CheckpointError
+from dglcell.designs import Design
+from dglcell.errors import CheckpointError, DataError
+from dglcell.predict import predict_design
 from dglcell.run_directory import RunDirectory
-from dglcell.training.checkpoint import read_checkpoint
+from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.fit import make_data
 from dglcell.training.prepare import prepare
 from tests.integration.processes import PATIENCE, ended, is_running, other_ranks, start, wait_until
 from tests.integration.test_processes import DDP
 from tests.integration.test_resume import assert_same_end
+from tests.small_disk import small_disk
 from tests.tiny import BARE, Tiny, history, process_environment
-
-KILLS = 8
 
 
 def run_in(folder: Path) -> RunDirectory:
     """The run directory of the tiny experiment."""
     return RunDirectory(folder / "tiny" / "seed-0")
-
-
-def written(path: Path) -> int:
-    """When a file was written; 0 where it is not there."""
-    return path.stat().st_mtime_ns if path.exists() else 0
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_again_and_again_ends_like_one_that_never_was(tiny: Tiny, tmp_path: Path) -> None:
-    options = ("model.dropout=0.2", "data.batch_size=8", "trainer.epochs=40", "scheduler.name=cosine_restarts")
-    killed, draw, moments = run_in(tmp_path / "killed"), random.Random(20), []
-    for _ in range(KILLS):
-        before = written(killed.last)
-        process = start(tiny, tmp_path / "killed", *options)
-        if draw.random() < 0.75:  # else while it starts
-            wait_until(lambda before=before: written(killed.last) != before, process)
-        time.sleep(draw.uniform(0.0, 1.0))
-        process.kill()
-        process.communicate()
-        moments.append(written(killed.last))
-        for path in killed.checkpoints.glob("*.ckpt"):
-            read_checkpoint(path)
-    assert len(set(moments)) > KILLS // 2, "kills came at different moments"
-    assert not killed.results.exists(), "none came after the end"
-    killed = tiny.train(tmp_path / "killed", *options).directory
-    whole = tiny.train(tmp_path / "whole", *options).directory
-    assert_same_end(whole, killed)
-    assert json.loads(killed.results.read_text())["rows"] == json.loads(whole.results.read_text())["rows"]
-    assert {p.name for p in killed.checkpoints.iterdir()} == {p.name for p in whole.checkpoints.iterdir()}
 
 
 def test_a_full_disk_ends_the_run_and_leaves_its_last_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
@@ -84,6 +55,30 @@ def test_a_full_disk_ends_the_run_and_leaves_its_last_checkpoint(tiny: Tiny, tmp
     assert not list(run.checkpoints.glob(".*"))
     tiny.train(tmp_path / "full", "trainer.epochs=3")
     assert_same_end(tiny.train(tmp_path / "whole", "trainer.epochs=3").directory, run)
+
+
+def test_a_full_disk_stops_predictions_which_go_on_when_there_is_room(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    trained, design = load_trained(tiny_run), Design.of(range(14), 3)
+
+    def predict(out: Path) -> None:
+        predict_design(trained, design, out, batch_size=64, part_strains=64, report=lambda text: None)
+
+    with small_disk(tmp_path / "disk", 40) as disk:
+        out = disk / "out.parquet"
+        ballast = disk / "ballast"
+        ballast.write_bytes(b"\0" * 16_000)
+        with pytest.raises(DataError) as error:
+            predict(out)
+        message = str(error.value)
+        assert message.startswith("predictions cannot be written; the first ")
+        assert message.endswith("do:       make room; the same command goes on from here")
+        assert not out.exists()
+        assert not [name for name in os.listdir(disk / "out.parquet.parts") if name.startswith(".")]
+        ballast.unlink()
+        subprocess.run(["mount", "-o", "remount,size=400k", str(disk)], check=True)
+        predict(out)
+        predict(tmp_path / "whole.parquet")
+        assert pq.read_table(out).equals(pq.read_table(tmp_path / "whole.parquet"), check_metadata=True)
 
 
 @pytest.mark.parametrize("runs", ["a file", "/proc/nowhere"])

@@ -1,0 +1,87 @@
+"""The commands that are killed: what each begins with, and what has to be equal in the end."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+GENES = [f"g{number:02}" for number in range(16)]
+
+EXPERIMENT = """\
+experiment: {{name: small}}
+cell: {{networks: {{contacts: {{path: {files}/contacts.tsv, columns: [from, to]}}}}}}
+data:
+  source:
+    name: csv
+    csv: {{path: {files}/strains.csv, genes: [gene_1, gene_2], phenotypes: {{fitness: fitness}}}}
+  phenotypes: [fitness]
+  store: {root}/store
+  batch_size: 32
+split: {{kind: random, seed: 1}}
+model: {{hidden: 4, layers: 1, local_heads: 2, strategy: node_mask, kernel: reference, dropout: 0.2}}
+optimizer: {{name: AdamW, lr: 0.01}}
+scheduler: {{name: none}}
+paths: {{runs: {root}}}
+trainer: {{epochs: 2, checkpoint: best_loss, threads: 1, accelerator: cpu}}
+"""
+
+
+def write_files(files: Path, root: Path) -> Path:
+    """An experiment of 120 strains of 16 genes, with its tables; everything that it makes lies below ``root``."""
+    files.mkdir()
+    draw = random.Random(7)
+    pairs = list(itertools.combinations(GENES, 2))
+    (files / "contacts.tsv").write_text("\n".join(["from\tto", *map("\t".join, draw.sample(pairs, 40))]) + "\n")
+    rows = [f"{a},{b},{draw.gauss(1, 0.2):.4f}" for a, b in pairs]
+    (files / "strains.csv").write_text("\n".join(["gene_1,gene_2,fitness", *rows]) + "\n")
+    (files / "genotypes.csv").write_text("\n".join(["genes", *map(";".join, pairs[:50])]) + "\n")
+    (files / "genes.txt").write_text("\n".join(GENES[:9]) + "\n")
+    experiment = files / "small.yaml"
+    experiment.write_text(EXPERIMENT.format(files=files, root=root))
+    return experiment
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that is killed.
+
+    Attributes:
+        name: of its tests.
+        arguments: of ``dglcell``; ``{files}``, ``{root}`` and ``{run}`` stand for folders.
+        after: the command whose outcome it begins with; nothing where None.
+        complete: what it says, with status 2, where it was killed after all was done.
+        sample: at how many moments `make test` kills it.
+    """
+
+    name: str
+    arguments: str
+    after: str | None = None
+    complete: str | None = None
+    sample: int = 5
+
+    def words(self, files: Path, root: Path) -> list[str]:
+        """The arguments."""
+        return self.arguments.format(files=files, root=root, run=root / "small" / "seed-0").split()
+
+
+TRAIN = "train {files}/small.yaml plot=false null_models=false"
+DESIGN = "predict {run} --genes {files}/genes.txt"
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command("build", "data build {files}/small.yaml", complete="store' exists already"),
+        Command("rebuild", "data build {files}/small.yaml --overwrite", "build"),
+        Command("train", TRAIN, sample=7),
+        Command("continue", f"{TRAIN} trainer.epochs=3", "train", sample=4),
+        Command("report", "report {run}", "train", sample=1),
+        Command("predict_table", "predict {run} {files}/genotypes.csv -o {root}/out.csv", "train", sample=4),
+        Command("predict_table_to_parquet", "predict {run} {files}/genotypes.csv -o {root}/out.parquet", "train"),
+        Command("predict_design", f"{DESIGN} --all-triples --batch-size 30 -o {{root}}/out.parquet", "train", sample=9),
+        Command(
+            "predict_design_to_csv", f"{DESIGN} --all-pairs --batch-size 12 -o {{root}}/out.csv", "train", sample=9
+        ),
+    )
+}

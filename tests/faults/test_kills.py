@@ -1,0 +1,134 @@
+"""Commands that are killed at any change of a file: nothing is torn, and given again they end as if never killed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.faults.commands import COMMANDS, Command, write_files
+from tests.faults.contents import contents, differences, unfinished
+from tests.faults.killer import Ended, Kill, Killer, killer
+
+
+@dataclass
+class Laboratory:
+    """Where commands are killed.
+
+    Attributes:
+        killer: runs them.
+        folder: everything lies below it, the commands' own files in ``root``, which every one of them begins anew.
+        outcomes: of commands that were left alone, by name.
+    """
+
+    killer: Killer
+    folder: Path
+    outcomes: dict[str, Ended] = field(default_factory=dict)
+
+    @property
+    def root(self) -> Path:
+        """The folder that commands write to."""
+        return self.folder / "root"
+
+    def kept(self, name: str) -> Path:
+        """What a command has left that nobody killed."""
+        return self.folder / "kept" / name
+
+    def run(self, command: Command, kill: Kill | None = None) -> Ended:
+        """Run a command on what is in the root."""
+        return self.killer.run(command.words(self.folder / "files", self.root), self.root, kill)
+
+    def begin(self, command: Command) -> None:
+        """Put what the command begins with into the root."""
+        shutil.rmtree(self.root, ignore_errors=True)
+        if command.after is None:
+            self.root.mkdir()
+        else:
+            self.undisturbed(COMMANDS[command.after])
+            shutil.rmtree(self.root, ignore_errors=True)
+            shutil.copytree(self.kept(command.after), self.root)
+
+    def undisturbed(self, command: Command) -> Ended:
+        """How the command ends where nobody kills it."""
+        if command.name not in self.outcomes:
+            self.begin(command)
+            ended = self.run(command)
+            assert ended.status == 0, ended.output
+            shutil.copytree(self.root, self.kept(command.name))
+            self.outcomes[command.name] = ended
+        return self.outcomes[command.name]
+
+    def check(self, command: Command, kills: Sequence[Kill]) -> list[str]:
+        """Kill a command, and give it again.
+
+        Where a second kill leaves the same files as an earlier one, under final and temporary names, the command is
+        not given again: what it would do is known.
+
+        Returns:
+            what went wrong.
+        """
+        changes = self.undisturbed(command).changes
+        expected = contents(self.kept(command.name))
+        wrong, known = [], set[str]()
+        for kill in kills:
+            self.begin(command)
+            killed = self.run(command, kill)
+            where = f"{command.name}: killed {'in' if kill.half else 'before'} change {kill.at}, {changes[kill.at - 1]}"
+            if not killed.was_killed:
+                wrong.append(f"{where}: ended with {killed.status}\n{killed.output}")
+                continue
+            try:
+                left = contents(self.root)
+            except Exception as error:
+                wrong.append(f"{where}: a file is torn: {error!r}")
+                continue
+            state = repr([left, [re.sub(r"\.(partial|after)-.*", "", name) for name in unfinished(self.root)]])
+            if state in known:
+                continue
+            known.add(state)
+            again = self.run(command)
+            if command.complete and command.complete in again.output and left == expected:
+                continue
+            if again.status != 0:
+                wrong.append(f"{where}: given again it ends with {again.status}\n{again.output}")
+            else:
+                wrong += [f"{where}: {text}" for text in differences(expected, self.root)]
+        print(f"{command.name}: {len(kills)} kills, {len(known)} different outcomes, {len(wrong)} wrong")
+        return wrong
+
+
+@pytest.fixture(scope="module")
+def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
+    """One for all commands."""
+    folder = tmp_path_factory.mktemp("faults")
+    write_files(folder / "files", folder / "root")
+    with killer(folder) as running:
+        yield Laboratory(running, folder)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_that_was_killed_goes_on(laboratory: Laboratory, name: str) -> None:
+    command = COMMANDS[name]
+    kills = laboratory.undisturbed(command).kills()
+    chosen = [kills[(2 * i + 1) * len(kills) // (2 * command.sample)] for i in range(command.sample)]
+    wrong = laboratory.check(command, chosen)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_goes_on_wherever_it_was_killed(laboratory: Laboratory, name: str) -> None:
+    wrong = laboratory.check(COMMANDS[name], laboratory.undisturbed(COMMANDS[name]).kills())
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_store_that_is_replaced_is_never_missing(laboratory: Laboratory) -> None:
+    command = COMMANDS["rebuild"]
+    for kill in laboratory.undisturbed(command).kills():
+        laboratory.begin(command)
+        assert laboratory.run(command, kill).was_killed
+        assert (laboratory.root / "store").exists(), kill
