@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dglcell.config_io import experiment_file, keyword_overrides, load_config
 from dglcell.data.table import StrainTable, frame_genotypes, list_genotypes
 from dglcell.devices import check_device
-from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, import_optional, listing
+from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.metrics import ResultRow, classification_metrics, regression_metrics
@@ -110,7 +110,6 @@ class Predictor:
         Raises:
             GenotypeError: strains cannot be predicted; every one is named by its number, from 0.
             ConfigError: ``unknown`` is neither of the two.
-            MissingDependencyError: pandas is not installed.
         """
         if unknown not in UNKNOWN:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
@@ -148,7 +147,8 @@ class Predictor:
 
 def _read_strains(strains: Genotypes | pd.DataFrame | StrainTable) -> tuple[pd.DataFrame, list[list[str]]]:
     """Strains as a DataFrame with gene columns, and their deleted genes."""
-    pd = import_optional("pandas", "a table of predictions", "pip install 'dglcell[data]'")
+    import pandas as pd
+
     given: Any = strains
     if isinstance(given, pd.DataFrame):
         return given, frame_genotypes(given)
@@ -160,7 +160,8 @@ def _read_strains(strains: Genotypes | pd.DataFrame | StrainTable) -> tuple[pd.D
 
 def _results(rows: Sequence[tuple[int, ResultRow]]) -> pd.DataFrame:
     """Rows of results, each with the seed of its run, as a DataFrame."""
-    pd = import_optional("pandas", "a table of results", "pip install 'dglcell[data]'")
+    import pandas as pd
+
     about = ("model", "part", "phenotype", "is_null")
     return pd.DataFrame([{"seed": seed, **{k: getattr(row, k) for k in about}, **row.metrics} for seed, row in rows])
 
@@ -231,7 +232,6 @@ def train(experiment: str | Path, *overrides: str, **keys: Any) -> Predictor:
     """
     path = experiment_file(experiment)
     config = load_config(path, [*overrides, *keyword_overrides(path, overrides, keys)])
-    import_optional("pytorch_lightning", "training", "pip install 'dglcell[train]'")
     from dglcell.training.run import train as run
 
     return load(run(config, f"dglcell.train({str(experiment)!r})").directory.path)
@@ -257,7 +257,6 @@ def evaluate(run: str | Path | Predictor, strains: StrainTable | None = None) ->
         CheckpointError: the run or a checkpoint is missing or damaged.
         DataError: no phenotype that the model predicts is measured.
         GenotypeError: strains cannot be predicted.
-        MissingDependencyError: pandas is not installed.
     """
     if strains is None:
         from dglcell.training.evaluate import evaluate_run
@@ -282,7 +281,9 @@ def evaluate(run: str | Path | Predictor, strains: StrainTable | None = None) ->
         if np.isin(labels[~np.isnan(labels)], (0, 1)).all():
             metrics |= classification_metrics(values, labels)
         rows.append({"model": predictor.members[0].config.model.name, "phenotype": name, **metrics})
-    return import_optional("pandas", "a table of results", "pip install 'dglcell[data]'").DataFrame(rows)
+    import pandas as pd
+
+    return pd.DataFrame(rows)
 
 
 def load_cell(source: str | Path) -> CellGraph:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dglcell.errors import MissingDependencyError
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -25,18 +23,10 @@ def convert(name: str, originals: Sequence[Path], arguments: Mapping[str, Any]) 
         name: a key of `CONVERSIONS`.
         originals: the downloaded files.
         arguments: of the conversion.
-
-    Raises:
-        MissingDependencyError: pandas or the reader of R data is not installed.
     """
     if name == "copy":
         return originals[0].read_bytes()
-    try:
-        frame = CONVERSIONS[name](originals, **arguments)
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"converting published tables needs {error.name}", do="pip install 'dglcell[data]'"
-        ) from error
+    frame = CONVERSIONS[name](originals, **arguments)
     return frame.to_csv(index=False, lineterminator="\n").encode()
 
 

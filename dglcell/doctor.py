@@ -16,12 +16,9 @@ from dglcell.graph.resident import ResidentRelation, import_dgl
 from dglcell.kernels.spmm import KERNELS, dgl_runs_on, runs_on, spmm
 from dglcell.perturbation import DGL_STRATEGIES
 
-EXTRAS = {
-    "train": ("pytorch-lightning", "wandb"),
-    "data": ("cobra", "pandas"),
-    "plot": ("matplotlib", "jinja2"),
-    "umap": ("umap-learn",),
-}
+EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "umap": "umap-learn"}
+"""Extra → the package in it."""
+
 MALICIOUS_LIGHTNING = ("2.6.2", "2.6.3")
 
 
@@ -68,20 +65,17 @@ def format_findings(findings: list[Finding]) -> str:
 
 def _packages() -> list[Finding]:
     findings = []
-    for name in ("torch", "numba", "lmdb", "omegaconf"):
-        findings.append(Finding(name, importlib.metadata.version(name), ok=True))
+    for name in ("torch", "numba", "pytorch-lightning", "cobra", "lmdb", "omegaconf"):
+        version = importlib.metadata.version(name)
+        bad = name == "pytorch-lightning" and version in MALICIOUS_LIGHTNING
+        do = "this release was malicious: uninstall it, then pip install 'pytorch-lightning>=2.6.4'"
+        findings.append(Finding(name, version, ok=not bad, do=do))
     findings.append(_dgl())
-    for extra, names in EXTRAS.items():
-        for name in names:
-            install = f"pip install 'dglcell[{extra}]'"
-            try:
-                version = importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:
-                findings.append(Finding(name, "not installed", ok=False, do=install))
-                continue
-            bad = name == "pytorch-lightning" and version in MALICIOUS_LIGHTNING
-            do = "this release was malicious: uninstall it, then pip install 'pytorch-lightning>=2.6.4'"
-            findings.append(Finding(name, version, ok=not bad, do=do))
+    for extra, name in EXTRAS.items():
+        try:
+            findings.append(Finding(name, importlib.metadata.version(name), ok=True))
+        except importlib.metadata.PackageNotFoundError:
+            findings.append(Finding(name, "not installed", ok=False, do=f"pip install 'dglcell[{extra}]'"))
     return findings
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from dglcell.errors import DataError, MissingDependencyError
+from dglcell.errors import DataError
 from dglcell.files import DAMAGE, atomic_file, parse_json, sha256_file, write_json
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ def fetch(file: RemoteFile, folder: str | Path, *, insecure: bool = False) -> Pa
     Raises:
         DataError: the file cannot be downloaded, or has another size or hash than declared or recorded; or its address
             is not secure.
-        MissingDependencyError: pooch is not installed.
     """
     target = Path(folder) / file.name
     if target.is_file():
@@ -211,14 +210,9 @@ def _compare(file: RemoteFile, path: Path, size: int, sha256: str, do: str) -> N
 
 
 def _download(file: RemoteFile, partial: Path, target: Path, insecure: bool) -> None:
-    try:
-        import pooch
-        import requests
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"downloading needs {error.name}",
-            do=f"pip install 'dglcell[data]', or download {file.url} yourself and put it at '{target}'",
-        ) from error
+    import pooch
+    import requests
+
     if not sys.stderr.isatty():
         log.info("downloading %s", file.url)
     download = pooch.HTTPDownloader(

@@ -49,7 +49,7 @@ def import_pyarrow() -> tuple[Any, Any]:
         import pyarrow.parquet
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            "Parquet files, and predictions of whole designs, need pyarrow", do="pip install 'dglcell[predict]'"
+            "Parquet files, and predictions of whole designs, need pyarrow", do="pip install 'dglcell[parquet]'"
         ) from error
     return pyarrow, pyarrow.parquet
 

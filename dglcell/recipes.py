@@ -67,7 +67,6 @@ def make(recipe: Recipe, folder: str | Path) -> Path:
 
     Raises:
         DataError: a file cannot be downloaded, or it or the table is not what it should be.
-        MissingDependencyError: a package that downloads or converts is not installed.
     """
     target = Path(folder) / recipe.path
     if target.is_file():

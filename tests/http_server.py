@@ -58,7 +58,6 @@ class Server(ThreadingHTTPServer):
 
 def serve(monkeypatch: pytest.MonkeyPatch, content: bytes) -> Iterator[Server]:
     """A running server; skips where nothing can be downloaded."""
-    pytest.importorskip("pooch", reason="downloading needs pooch")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with Server(content) as running:
         threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
@@ -76,7 +75,6 @@ class Folder(SimpleHTTPRequestHandler):
 
 def serve_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[str]:
     """The address of a running server that has the files of a folder; skips where nothing can be downloaded."""
-    pytest.importorskip("pooch", reason="downloading needs pooch")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Folder, directory=str(folder))) as running:
         threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()

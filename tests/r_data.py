@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class NamedMatrix:
 
 def write_rda(path: Path, content: dict[str, Any]) -> None:
     """As ``save(…, file=path)`` of R writes variables; skips where nothing can write it."""
-    rdata = pytest.importorskip("rdata")
+    import rdata
     from rdata.conversion.to_r import DEFAULT_CLASS_MAP, build_r_object
     from rdata.parser import RObjectType
 

@@ -262,7 +262,6 @@ def test_cells_become_graphs_of_pytorch_geometric(small: CellGraph) -> None:
     [
         ("networkx", "to_networkx", "pip install networkx"),
         ("torch_geometric", "to_pyg", "pip install torch_geometric"),
-        ("pandas", "to_pandas", r"pip install 'dglcell\[data\]'"),
     ],
 )
 def test_packages_that_are_missing_are_named(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pandas as pd
 import pytest
 
 from dglcell.conversions import CONVERSIONS, convert
-from dglcell.errors import MissingDependencyError
 from tests.r_data import NamedMatrix, write_rda
 
 NAN = np.nan
@@ -97,9 +95,3 @@ def test_a_data_frame_of_r(tmp_path: Path) -> None:
 
 def test_every_conversion_is_tested() -> None:
     assert {*TEXTS, "r_pairs", "r_table"} == {*CONVERSIONS, "copy"}
-
-
-def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rdata", None)
-    with pytest.raises(MissingDependencyError, match=r"needs rdata\n.*dglcell\[data\]"):
-        convert("r_table", [tmp_path / "t.rda"], {"variable": "pairs"})

@@ -102,7 +102,6 @@ def test_a_server_that_falls_silent_is_not_waited_for(
 
 
 def test_without_a_network_the_address_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pooch", reason="downloading needs pooch")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

@@ -233,11 +233,9 @@ class CellGraph:
 
         Returns:
             A row per edge; the weight is NaN in relations without weights.
-
-        Raises:
-            MissingDependencyError: pandas is not installed.
         """
-        pd = import_optional("pandas", "a table of edges", "pip install 'dglcell[data]'")
+        import pandas as pd
+
         names = {kind: np.array(v.names, dtype=object) for kind, v in self.vocabularies.items()}
         kinds = np.repeat(np.array(self.relations, dtype=object), [len(e) for e in self.content.values()], axis=0)
         weights = [np.full(len(e), np.nan) if e.weight is None else e.weight for e in self.content.values()]

@@ -62,7 +62,6 @@ def fetch_file(file: RawFile, folder: str | Path, *, insecure: bool = False) -> 
 
     Raises:
         DataError: it cannot be downloaded, has no address, or is not the file it should be.
-        MissingDependencyError: the package that downloads is not installed.
     """
     try:
         path = file.find(str(folder))

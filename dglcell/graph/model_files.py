@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dglcell.errors import DataError, GraphError, MissingDependencyError, listing
+from dglcell.errors import DataError, GraphError, listing
 from dglcell.files import sha256_file
 from dglcell.graph.catalogue import MODELS
 from dglcell.graph.raw_file import UNCHECKED, RawFile
@@ -56,7 +56,6 @@ def locate_model(name_or_path: str, raw: str | None = None) -> Path:
     Raises:
         DataError: the catalogue's file is not the one it should be.
         GraphError: neither a known name nor an existing file with a known extension.
-        MissingDependencyError: cobra is not installed.
     """
     if name_or_path in SHIPPED:
         _import_cobra()
@@ -94,7 +93,7 @@ def model_origin(name_or_path: str, raw: str | None = None) -> dict[str, Any]:
     """Where a model came from, as plain containers: hash, what it was compared with, and who made it.
 
     Raises:
-        DataError, GraphError, MissingDependencyError: as `locate_model`.
+        DataError, GraphError: as `locate_model`.
     """
     path = locate_model(name_or_path, raw)
     if name_or_path not in MODELS:
@@ -119,7 +118,6 @@ def read_model(name_or_path: str, raw: str | None = None) -> Model:
     Raises:
         GraphError: the file is missing, truncated, of an unknown extension or unparsable, or a rule is
             malformed.
-        MissingDependencyError: cobra is not installed.
     """
     path = locate_model(name_or_path, raw)
     content = _content(path)
@@ -178,17 +176,9 @@ def _parser(format_name: str) -> Callable[[bytes], Model]:
 
 
 def _import_cobra() -> None:
-    """Import cobra, which makes a folder for a cache as it is imported; nothing here is kept in it.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
+    """Import cobra, which makes a folder for a cache as it is imported; nothing here is kept in it."""
     try:
         import cobra.io
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            "reading metabolic models needs cobra", do="pip install 'dglcell[data]'"
-        ) from error
     except OSError as error:
         log.warning("cobra's folder for its cache cannot be made, and is not needed: %s", error)
         before = os.environ.get("XDG_CACHE_HOME")

@@ -10,13 +10,12 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import GraphError, MissingDependencyError, listing
+from dglcell.errors import GraphError, listing
 from dglcell.files import CONTROL, DAMAGE, MOST_COLUMNS, open_text
 
 if TYPE_CHECKING:
@@ -157,9 +156,8 @@ def read_table(
 
     Raises:
         GraphError: the file is damaged, empty or not text, or a column is not there.
-        MissingDependencyError: pandas is not installed.
     """
-    pd = import_pandas()
+    import pandas as pd
 
     damage = (*DAMAGE, pd.errors.ParserError, pd.errors.ParserWarning)
     has_header = header if header is not None else not all(column.isdecimal() for column in wanted)
@@ -191,19 +189,6 @@ def read_table(
                 raise unreadable(path, ValueError(f"{what} in column '{column}'"))
     labels = {column: names[position] if has_header else column for column, position in positions.items()}
     return EdgeTable(path, columns, labels, lines[filled])
-
-
-def import_pandas() -> ModuleType:
-    """The module ``pandas``.
-
-    Raises:
-        MissingDependencyError: it is not installed.
-    """
-    try:
-        import pandas
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError("reading edge tables needs pandas", do="pip install 'dglcell[data]'") from error
-    return pandas
 
 
 def unreadable(path: Path, error: Exception) -> GraphError:

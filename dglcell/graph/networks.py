@@ -19,7 +19,6 @@ from dglcell.graph.network_table import (
     Codes,
     EdgeTable,
     first_line,
-    import_pandas,
     read_table,
     separator_pattern,
     split_line,
@@ -44,9 +43,8 @@ def read_matrix(path: Path, separator: str, *, quotes: bool = True) -> EdgeTable
 
     Raises:
         GraphError: the file is damaged or empty, or a cell holds no number.
-        MissingDependencyError: pandas is not installed.
     """
-    pd = import_pandas()
+    import pandas as pd
 
     try:
         first = first_line(path)

@@ -1,4 +1,4 @@
-"""Pictures of results; needs the extra ``plot``."""
+"""Pictures of results."""
 
 from dglcell.plots.data import Embedding, History, Predictions, ReportData, Subject
 from dglcell.plots.pictures import epoch_picture, overview, run_panels

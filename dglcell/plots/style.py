@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import MissingDependencyError
 from dglcell.files import atomic_file
 
 if TYPE_CHECKING:
@@ -56,27 +54,12 @@ STYLE = {
 }
 
 
-def check_plotting() -> None:
-    """Refuse early what would fail after hours of training.
-
-    Raises:
-        MissingDependencyError: matplotlib or jinja2 is not installed.
-    """
-    missing = [name for name in ("matplotlib", "jinja2") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise MissingDependencyError(
-            f"plots and reports need {' and '.join(missing)}, which is not installed",
-            do="pip install 'dglcell[plot]', or set `plot: false` and `plot_every: 0`",
-        )
-
-
 def new_figure(width: float, height: float, dpi: float) -> Figure:
     """An empty figure of so many inches, without any display; draw on it within ``matplotlib.rc_context(STYLE)``.
 
     Raises:
         MissingDependencyError: matplotlib is not installed.
     """
-    check_plotting()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,1 +1,1 @@
-"""Reports of finished runs as single HTML files; needs the extra ``plot``."""
+"""Reports of finished runs as single HTML files."""

@@ -198,7 +198,6 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
     Raises:
         CheckpointError: a run is not finished, or its files are missing or damaged.
         DataError: a run is given twice.
-        MissingDependencyError: matplotlib or jinja2 is not installed.
     """
     output = Path(output or DEFAULT_OUTPUT)
     runs = [read_run(path, parts=()) for path in paths]

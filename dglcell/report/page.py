@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dglcell.files import atomic_file
 from dglcell.metrics import COLUMNS, UNRANKED, ResultRow, best_in_block, format_metric
-from dglcell.plots.style import WIDTH, Panel, check_plotting
+from dglcell.plots.style import WIDTH, Panel
 
 if TYPE_CHECKING:
     import jinja2
@@ -115,7 +115,6 @@ def write_page(template: str, path: Path, **content: Any) -> Path:
 
 
 def _templates() -> jinja2.Environment:
-    check_plotting()
     import jinja2
 
     return jinja2.Environment(

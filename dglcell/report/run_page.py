@@ -32,7 +32,6 @@ def write_report(path: Path, output: Path | None = None) -> Path:
 
     Raises:
         CheckpointError: the run is not finished, or its files are missing or damaged.
-        MissingDependencyError: matplotlib or jinja2 is not installed.
     """
     run = read_run(path)
     if output is not None:

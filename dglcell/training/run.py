@@ -18,7 +18,6 @@ from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.owner import lives
 from dglcell.perturbation.perturb import check_strategy_device
-from dglcell.plots.style import check_plotting
 from dglcell.run_directory import RunDirectory, environment, write_usage
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.checkpoint import check_continues, resolve_settings, resume_from, starting_point
@@ -116,8 +115,7 @@ def check_machine(config: Config) -> None:
 
     Raises:
         ConfigError: it has fewer devices, or a kernel is for another one.
-        MissingDependencyError: it lacks the device, DGL for a strategy or kernel that was asked for by name, or what
-            pictures need.
+        MissingDependencyError: it lacks the device, or DGL for a strategy or kernel that was asked for by name.
     """
     settings, device = config.trainer, device_of(config.trainer.accelerator)
     check_device(device)
@@ -130,8 +128,6 @@ def check_machine(config: Config) -> None:
         )
     check_kernel(config.model.kernel, device)
     check_strategy_device(getattr(config.model, "strategy", "auto"), device)  # of models that have one
-    if config.plot or config.plot_every:
-        check_plotting()
 
 
 def set_up_process(config: Config) -> None:

@@ -225,7 +225,7 @@ def tracked(config: Config, directory: RunDirectory) -> Iterator[Logger | None]:
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
             "`tracking.wandb` needs the package wandb",
-            do="pip install 'dglcell[train]', or set `tracking.wandb: disabled`",
+            do="pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`",
         ) from error
     logging.getLogger("wandb").setLevel(logging.WARNING)
     own_id = run_id(directory.wandb_id)
@@ -310,7 +310,7 @@ def upload(files: Sequence[OfflineFile]) -> None:
     if not files:
         return
     if importlib.util.find_spec("wandb") is None:
-        raise MissingDependencyError("`dglcell sync` needs the package wandb", do="pip install 'dglcell[train]'")
+        raise MissingDependencyError("`dglcell sync` needs the package wandb", do="pip install 'dglcell[wandb]'")
     for file in files:
         file.marker.unlink(missing_ok=True)
     # Its logs go where W&B has the others. Without a terminal it asks for no login, which nobody may be there to give.

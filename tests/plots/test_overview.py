@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dglcell.errors import DataError, MissingDependencyError
+from dglcell.errors import DataError
 from dglcell.plots import Predictions, overview
 from dglcell.plots.distributions import pearson_by_deletions
 from dglcell.plots.regression import calibration
 from dglcell.plots.style import shorten
 from tests.plots.invented import CONSTANT, NOTHING, RUNS, png_size, predictions, run_of
 
-pytest.importorskip("matplotlib", reason="needs the extra 'plot'")
 pytestmark = pytest.mark.filterwarnings("error")
 
 
@@ -102,13 +101,6 @@ def test_columns_of_different_lengths_are_refused() -> None:
 def test_long_names_keep_both_ends_and_dollars_are_escaped() -> None:
     assert shorten("abcdefghij", 5) == "ab…ij"
     assert shorten("a$b") == r"a\$b"
-
-
-def test_a_missing_matplotlib_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'dglcell\[plot\]'"):
-        overview(RUNS["no history"], tmp_path / "report.png")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_importing_the_module_does_not_import_matplotlib() -> None:

@@ -16,7 +16,7 @@ from dglcell.data.sources.screen_tables import is_here
 from dglcell.data.sources.source import Source, SourceOptions
 from dglcell.data.sources.union import UnionConfig
 from dglcell.data.table import StrainTable
-from dglcell.errors import ConfigError, DataError, MissingDependencyError
+from dglcell.errors import ConfigError, DataError
 from dglcell.files import find_raw, sha256_file
 from dglcell.graph.catalogue import MODELS
 from dglcell.graph.model_files import SHIPPED
@@ -119,16 +119,11 @@ def load_source(config: SourceConfig, raw: str | None = None) -> StrainTable:
         ConfigError: the configuration is wrong.
         DataError: the data are missing or unusable.
         GraphError: the metabolic model of an in-silico screen cannot be read.
-        MissingDependencyError: the source needs a package that is not installed.
     """
     config.validate()
     if config.name == "insilico":
-        try:
-            from dglcell.data.sources.insilico import load_insilico
-        except ModuleNotFoundError as error:
-            raise MissingDependencyError(
-                f"the in-silico screen needs {error.name}", do="pip install 'dglcell[data]'"
-            ) from error
+        from dglcell.data.sources.insilico import load_insilico
+
         return load_insilico(config.insilico, raw)
     if config.name == "csv":
         from dglcell.data.sources.csv_table import load_csv

@@ -303,7 +303,6 @@ def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None)
         ConfigError: a choice is unknown, or means nothing for this screen.
         DataError: a file is missing, is not the published one, or has no such rows.
         GraphError: the list of genes or the alias table is unusable.
-        MissingDependencyError: a package that reads the file is not installed.
     """
     return merge_replicates(measure_laboratory(name, config, raw), config.conflicts, config.replicates)
 

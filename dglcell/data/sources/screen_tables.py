@@ -19,7 +19,7 @@ from dglcell.data.sources.replicates import Measurements
 from dglcell.data.sources.text_table import Genotypes, Rows, read_rows
 from dglcell.data.table import Provenance
 from dglcell.download import RemoteFile, check_file, fetch, read_record
-from dglcell.errors import DataError, MissingDependencyError
+from dglcell.errors import DataError
 from dglcell.files import DAMAGE, RAW_VARIABLE, find_raw, raw_folder
 from dglcell.recipes import RECIPES, make
 
@@ -186,7 +186,6 @@ def fetch_tables(tables: Iterable[RawTable], raw: str | None, *, insecure: bool 
 
     Raises:
         DataError: a table has no address, or no address gives the right file.
-        MissingDependencyError: a package that downloads or converts is not installed.
     """
     folder = raw_folder(raw)
     paths = []
@@ -341,14 +340,8 @@ class MatrixScreen:
 
 
 def _read_r(found: FoundTable, variable: str) -> pd.DataFrame:
-    try:
-        import rdata
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"reading '{found.name}' needs rdata",
-            do=f"pip install 'dglcell[data]', or write it as text in R: load('{found.name}'); write.table({variable}, "
-            f"'{found.path.stem}.tsv', sep='\\t', quote=FALSE, col.names=NA)",
-        ) from error
+    import rdata
+
     try:
         content = rdata.read_rda(found.path)
     except (*DAMAGE, LZMAError, ValueError, NotImplementedError) as error:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.sources.screen_tables import FoundTable
-from dglcell.errors import DataError, MissingDependencyError, listing
+from dglcell.errors import DataError, listing
 from dglcell.files import DAMAGE
 
 if TYPE_CHECKING:
@@ -115,7 +115,6 @@ def read_sga(tables: Sequence[FoundTable]) -> SgaRows:
     Raises:
         DataError: a table is damaged, lacks a column, has a row of another width, a cell that is no number, or not as
             many rows as was published.
-        MissingDependencyError: a package for reading it is not installed.
     """
     collected = _Collected()
     for found in tables:
@@ -268,14 +267,8 @@ def _is_number(cell: str) -> bool:
 def _sheet(found: FoundTable) -> Iterator[pd.DataFrame]:
     """Chunks of the first sheet of a spreadsheet; rows above the header are its title."""
     import pandas as pd
+    from python_calamine import CalamineError, CalamineWorkbook
 
-    try:
-        from python_calamine import CalamineError, CalamineWorkbook
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"reading the spreadsheet '{found.name}' needs python-calamine",
-            do="pip install 'dglcell[data]', or save it as tab-separated text with the suffix .tsv",
-        ) from error
     try:
         with found.open() as file:
             rows = CalamineWorkbook.from_filelike(file).get_sheet_by_index(0).iter_rows()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import DataError, MissingDependencyError, listing
+from dglcell.errors import DataError, listing
 from dglcell.files import CONTROL, DAMAGE, MOST_COLUMNS
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
@@ -90,14 +90,9 @@ def read_rows(path: Path, separator: str = "auto") -> Rows:
 
     Raises:
         DataError: the file is empty, truncated, not text, or a row has too many or too few cells.
-        MissingDependencyError: pandas is not installed.
     """
-    try:
-        import pandas as pd
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            "reading tables of strains needs pandas", do="pip install 'dglcell[data]'"
-        ) from error
+    import pandas as pd
+
     text = _text(path)
     control = CONTROL.search(text)
     if control is not None:

@@ -205,7 +205,6 @@ TITLE: list[Cell] = ["Table S1. Raw genetic interaction dataset.", *[""] * 11]
 
 
 def test_kuzmin2020_main_and_pilot_tables_from_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("python_calamine")
     main = [
         kuzmin(f"{A}+{B}_tm1", "aΔ+bΔ", f"{C}_dma1", "pre7", TRI, -0.1, 0.01, 0.4, 0.02),
         kuzmin(f"{A}+{HO}_tm2", "aΔ+hoΔ", f"{C}_dma1", "pre7", DI, 0.02, 0.6, 0.9, 0.04),

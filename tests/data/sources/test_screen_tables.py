@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from dglcell.data.sources.laboratory import load_laboratory
 from dglcell.data.sources.screen_tables import RawTable, fetch_tables, find_tables, is_here
 from dglcell.data.table import StrainTable
 from dglcell.download import RemoteFile, record_path
-from dglcell.errors import DataError, MissingDependencyError
+from dglcell.errors import DataError
 from tests.data.sources.sga_tables import KUZMIN2018, kuzmin, read, text
 from tests.data.strain_tables import gene_lists
 from tests.http_server import Server, serve
@@ -237,12 +236,4 @@ def test_r_data_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write_rda(path, {"gi2005": NamedMatrix(SCORES, GENES)})
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(DataError, match=r"'gi2005.rda' cannot be read as R data"):
-        read("schuldiner2005", tmp_path, monkeypatch)
-
-
-def test_r_data_without_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "interactions").mkdir()
-    (tmp_path / "interactions" / "gi2005.rda").write_bytes(b"RDX3")
-    monkeypatch.setitem(sys.modules, "rdata", None)
-    with pytest.raises(MissingDependencyError, match=r"'gi2005.rda' needs rdata\n.*write.table\(gi2005, 'gi2005.tsv'"):
         read("schuldiner2005", tmp_path, monkeypatch)

@@ -12,7 +12,7 @@ from dglcell.data.sources import sga_file
 from dglcell.data.sources.screen_tables import FoundTable, RawTable
 from dglcell.data.sources.sga_file import SgaRows, read_sga
 from dglcell.download import RemoteFile
-from dglcell.errors import DataError, MissingDependencyError
+from dglcell.errors import DataError
 from tests.data.sources.sga_tables import (
     COSTANZO2016,
     KUZMIN2018,
@@ -99,7 +99,6 @@ def test_chunks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_spreadsheet_with_a_title_above_its_header(tmp_path: Path) -> None:
-    pytest.importorskip("python_calamine")
     rows = [[float(cell) if cell in ("2.00E-01", 0) else cell for cell in row] for row in ROWS]
     title = ["Table S1. Raw genetic interaction dataset.", *[""] * 11]
     path = write_xlsx(tmp_path / "t.xlsx", [title, KUZMIN2020, *rows])
@@ -114,14 +113,6 @@ def test_a_spreadsheet_with_a_title_above_its_header(tmp_path: Path) -> None:
         read_sga([found(tmp_path / "c.xlsx")])
     with pytest.raises(DataError, match=r"'n.xlsx' lacks columns(.|\n)*query strain id"):
         read_sga([found(write_xlsx(tmp_path / "n.xlsx", [title, ["a", "b"], ["c", 1.0]]))])
-
-
-def test_a_spreadsheet_without_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "python_calamine", None)
-    with pytest.raises(MissingDependencyError, match=r"'t.xlsx' needs python-calamine\n.*dglcell\[data\].*\.tsv"):
-        read_sga([found(write_xlsx(tmp_path / "t.xlsx", [KUZMIN2020]))])
 
 
 def test_tables_follow_one_another(tmp_path: Path) -> None:
