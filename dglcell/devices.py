@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
+import os
 import re
 import resource
 import sys
@@ -37,6 +38,26 @@ def device_here(accelerator: str) -> str:
         log.info("torch sees no GPU: evaluating on the CPU")
         return "cpu"
     return device
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Compute with so many threads within the context."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def idle_threads() -> int:
+    """How many threads this process may use without waiting for others, by the load of the last minute; at least 1.
+
+    More threads than idle cores are slower than one: they wait for each other at every operation.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, round(cores - os.getloadavg()[0])))
 
 
 def check_device(device: str) -> None:

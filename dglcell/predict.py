@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import itertools
-import re
+import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -19,12 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.data.dataset import StrainDataset
-from dglcell.data.table import check_known, gene_columns
+from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
 from dglcell.designs import Design, Parts
 from dglcell.errors import GenotypeError
-from dglcell.files import CONTROL, atomic_file, sha256_file
-from dglcell.graph.vocabulary import NameReport, Vocabulary
-from dglcell.parquet import make_table, named, open_writer
+from dglcell.files import CONTROL, DAMAGE, atomic_file, open_text, sha256_file
+from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary
+from dglcell.parquet import import_pyarrow, make_table, named, open_writer
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.checkpoint import Trained
 from dglcell.training.evaluate import predict_batches, predict_strains
@@ -34,18 +35,18 @@ from dglcell.training.evaluate import predict_batches, predict_strains
 
 MAX_REPORTED = 10
 
-NUMBER = re.compile(r"[0-9]{1,9}")
-"""Of a gene column."""
+UNKNOWN = ("refuse", "empty")
+"""What may become of rows with genes that the cell graph lacks."""
 
 
 @dataclass(frozen=True)
 class GenotypeTable:
-    """A CSV of genotypes.
+    """A table of genotypes.
 
     Attributes:
         header: column names.
         rows: cells as read, one list per strain.
-        strains: gene indices of each row.
+        strains: gene indices of each row; none where it has genes that the cell graph lacks.
     """
 
     header: list[str]
@@ -53,29 +54,69 @@ class GenotypeTable:
     strains: list[list[int]]
 
 
-def read_genotypes(path: Path, vocabulary: Vocabulary, phenotypes: Sequence[str] = ()) -> GenotypeTable:
+@dataclass(frozen=True)
+class GenotypeColumns:
+    """How the genes of a table are read.
+
+    Attributes:
+        names: of the gene columns, of which a single one may hold several genes, separated by ``;``. Where empty, the
+            columns ``gene_1, gene_2, …`` or ``genes``, or else those of ``trained_on``.
+        trained_on: gene columns of the table that the model was trained on.
+        aliases: other names of genes.
+        unknown: ``refuse`` rows with genes that the cell graph lacks, or leave their predictions ``empty``.
+    """
+
+    names: Sequence[str] = ()
+    trained_on: Sequence[str] = ()
+    aliases: AliasTable = field(default_factory=AliasTable.empty)
+    unknown: str = "refuse"
+
+    def find(self, header: Sequence[str], where: str) -> list[int]:
+        """Positions of the gene columns.
+
+        Raises:
+            GenotypeError: there is none, or a column that was named is not there.
+        """
+        stripped = [name.strip() for name in header]
+        names = list(self.names)
+        if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in stripped):
+            names = [name for name in self.trained_on if name in stripped]
+        for name in names:
+            if name not in stripped:
+                raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do="see `--columns`")
+        return [stripped.index(name) for name in names] or gene_columns(header, where)
+
+
+def read_genotypes(
+    path: Path,
+    vocabulary: Vocabulary,
+    phenotypes: Sequence[str] = (),
+    columns: GenotypeColumns | None = None,
+) -> GenotypeTable:
     """Read and check every row before anything is predicted.
 
-    Genes stand in columns ``gene_1, gene_2, …`` (empty cells are left out) or in one column ``genes``, separated by
-    ``;``. Other columns are kept as they are.
+    Empty cells of gene columns are left out. Other columns are kept as they are.
 
     Args:
-        path: the CSV file, with a header.
+        path: the table: text with commas, tabs or semicolons, plain or ``.gz``, or ``.parquet``; with a header.
         vocabulary: gene vocabulary of the model's cell graph.
         phenotypes: that will be predicted; their columns must not be there yet.
+        columns: how genes are read; as `GenotypeColumns` has it where None.
 
     Raises:
         GenotypeError: the file is missing, has no gene column or no row, or rows are wrong: unknown gene, no gene,
             a gene twice, a wrong number of cells. Every wrong row is named by its line number.
+        MissingDependencyError: it is Parquet and pyarrow is not installed.
     """
-    lines = _read_lines(path)
+    how = columns or GenotypeColumns()
+    lines = _read_parquet(path) if path.suffix == ".parquet" else _read_lines(path)
     if not lines:
         raise GenotypeError(f"genotype file '{path}' is empty", expected="a header and one row per strain")
     header, rows = lines[0][1], lines[1:]
     twice = [name for name, times in Counter(name.strip() for name in header).items() if times > 1 and name]
     if twice:
         raise GenotypeError(f"'{path}': two columns are called '{twice[0]}'", do="give every column a name of its own")
-    columns = gene_columns(header, f"'{path}'")
+    at = how.find(header, f"'{path}'")
     taken = [name for name in map(predicted_column, phenotypes) if name in header]
     if taken:
         raise GenotypeError(f"'{path}': column '{taken[0]}' is there already", do="rename or remove it")
@@ -84,7 +125,7 @@ def read_genotypes(path: Path, vocabulary: Vocabulary, phenotypes: Sequence[str]
     strains, problems = [], []
     for number, row in rows:
         try:
-            strains.append(_genotype(row, columns, header, vocabulary))
+            strains.append(_genotype(row, at, header, vocabulary, how))
         except GenotypeError as error:
             problems.append(f"line {number}: {error}")
     refuse_rows(problems, len(rows), f"'{path}'")
@@ -115,8 +156,10 @@ def refuse_rows(problems: Sequence[str], rows: int, where: str) -> None:
 def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
     """(line number, cells) of every row that is not blank; a row with quoted line ends counts by its first line."""
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader, lines, number = csv.reader(file, strict=True), [], 1
+        with open_text(path) as file:
+            separator = max(",\t;", key=file.readline().count)
+            file.seek(0)
+            reader, lines, number = csv.reader(file, strict=True, delimiter=separator), [], 1
             for row in reader:
                 if CONTROL.search("".join(row)):
                     raise GenotypeError(f"'{path}', line {number}: a control character", do="mend or remove the row")
@@ -125,9 +168,25 @@ def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
                 number = reader.line_num + 1
     except (FileNotFoundError, IsADirectoryError) as error:
         raise GenotypeError(f"genotype file '{path}' not found", expected="a CSV file") from error
-    except (UnicodeDecodeError, csv.Error) as error:
+    except (*DAMAGE, csv.Error) as error:
         raise GenotypeError(f"genotype file '{path}' is not a CSV text file", got=error) from error
     return lines
+
+
+def _read_parquet(path: Path) -> list[tuple[int, list[str]]]:
+    """The same of a Parquet file, whose rows count from 2 as those below a header do."""
+    pa, pq = import_pyarrow()
+    if not path.is_file():
+        raise GenotypeError(f"genotype file '{path}' not found", expected="a Parquet file")
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise GenotypeError(
+            f"genotype file '{path}' is no whole Parquet file", got=str(error).splitlines()[0]
+        ) from error
+    columns = [["" if cell is None else str(cell) for cell in column.to_pylist()] for column in table.columns]
+    rows = zip(*columns, strict=True)
+    return [(1, table.column_names), *((number, list(row)) for number, row in enumerate(rows, start=2))]
 
 
 def predicted_column(phenotype: str) -> str:
@@ -135,13 +194,20 @@ def predicted_column(phenotype: str) -> str:
     return f"predicted_{phenotype}"
 
 
-def _genotype(row: Sequence[str], columns: Sequence[int], header: Sequence[str], vocabulary: Vocabulary) -> list[int]:
+def _genotype(
+    row: Sequence[str], columns: Sequence[int], header: Sequence[str], vocabulary: Vocabulary, how: GenotypeColumns
+) -> list[int]:
     if len(row) != len(header):
         raise GenotypeError(f"{len(row)} cells where the header has {len(header)}")
     cells = [row[i] for i in columns]
-    if header[columns[0]].strip() == "genes":
+    if len(cells) == 1 and not NUMBERED.fullmatch(header[columns[0]].strip()):
         cells = cells[0].split(";")
-    return gene_indices([cell.strip() for cell in cells if cell.strip()], vocabulary)
+    names, ambiguous = how.aliases.resolve([cell.strip() for cell in cells if cell.strip()], vocabulary)
+    if ambiguous:
+        raise GenotypeError(f"'{ambiguous[0]}' stands for several genes", do="give the systematic name")
+    if how.unknown == "empty" and any(name not in vocabulary for name in names):
+        return []
+    return gene_indices(names, vocabulary)
 
 
 def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:
@@ -160,37 +226,49 @@ def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:
 
 
 def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int) -> np.ndarray:
-    """[S, T] predictions in original units, one per row."""
+    """[S, T] predictions in original units, one per row; NaN for rows without genes."""
     counts = np.array([len(strain) for strain in table.strains])
+    predicted_ST = np.full((len(counts), len(trained.phenotypes)), np.nan, np.float32)
+    known = counts > 0
+    if not known.any():
+        return predicted_ST
     dataset = StrainDataset(
         genes=torch.tensor([gene for strain in table.strains for gene in strain], dtype=torch.int32),
-        offsets=torch.as_tensor(np.concatenate([[0], np.cumsum(counts)])),
-        labels=torch.full((len(counts), len(trained.phenotypes)), torch.nan),
+        offsets=torch.as_tensor(np.concatenate([[0], np.cumsum(counts[known])])),
+        labels=torch.full((int(known.sum()), len(trained.phenotypes)), torch.nan),
         phenotypes=trained.phenotypes,
         units=trained.units,
         max_deletions=int(counts.max()),
-        rows=torch.arange(len(counts)),
+        rows=torch.arange(int(known.sum())),
         names=NameReport(len(trained.cell.genes)),
     )
-    strains = torch.arange(len(counts))
-    return predict_strains(trained.model, trained.normaliser, dataset, strains, batch_size=batch_size)
+    strains = torch.arange(int(known.sum()))
+    predicted_ST[known] = predict_strains(trained.model, trained.normaliser, dataset, strains, batch_size=batch_size)
+    return predicted_ST
 
 
-def write_table(path: Path, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
+def write_table(path: Path | None, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
     """The rows as they came, with a column ``predicted_<phenotype>`` each, written whole or not at all.
 
-    In ``.parquet`` predictions are float32, all else text: gene columns by dictionary, empty cells missing.
+    In ``.parquet`` predictions are float32, all else text: gene columns by dictionary, empty cells missing. Where there
+    is no path, CSV is written to the standard output.
     """
+    if path is None:
+        _write_csv(sys.stdout, trained, table, predicted_ST)
+        return
     with atomic_file(path) as partial:
-        (_write_parquet if path.suffix == ".parquet" else _write_csv)(partial, trained, table, predicted_ST)
+        if path.suffix == ".parquet":
+            _write_parquet(partial, trained, table, predicted_ST)
+        else:
+            with open(partial, "w", newline="", encoding="utf-8") as file:
+                _write_csv(file, trained, table, predicted_ST)
 
 
-def _write_csv(path: Path, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(table.header + [predicted_column(name) for name in trained.phenotypes])
-        for row, predicted in zip(table.rows, predicted_ST.tolist(), strict=True):
-            writer.writerow(row + [f"{value:.6g}" for value in predicted])
+def _write_csv(file: TextIO, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(table.header + [predicted_column(name) for name in trained.phenotypes])
+    for row, predicted in zip(table.rows, predicted_ST.tolist(), strict=True):
+        writer.writerow(row + ["" if math.isnan(value) else f"{value:.6g}" for value in predicted])
 
 
 def _write_parquet(path: Path, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:

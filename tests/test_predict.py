@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from dglcell.cli import main
+from dglcell.devices import idle_threads, threads
 from dglcell.errors import GenotypeError
-from dglcell.predict import read_genotypes
+from dglcell.graph.vocabulary import AliasTable
+from dglcell.parquet import import_pyarrow
+from dglcell.predict import GenotypeColumns, read_genotypes
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 
@@ -207,3 +214,91 @@ def test_an_output_in_the_run_directory_may_be_written_again(tiny_run: RunDirect
     (tmp_path / "in.csv").write_text("genes\nb0008;b0114\n")
     for _ in range(2):
         assert main(["predict", str(run.path), str(tmp_path / "in.csv"), "-o", str(run.path / "mine.csv")]) == 0
+
+
+ROWS = [["first", "b0008", "b0114"], ["second", "b0115", ""]]
+
+
+def written(path: Path, header: Sequence[str], separator: str = ",") -> Path:
+    """The rows as a table, packed where the name says so."""
+    text = "".join(separator.join(row) + "\n" for row in [header, *ROWS])
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.tsv", "\t"), ("t.tsv.gz", "\t"), ("t.csv", ";")])
+def test_tables_of_several_forms(trained: Trained, tmp_path: Path, name: str, separator: str) -> None:
+    path = written(tmp_path / name, ["id", "gene_1", "gene_2"], separator)
+    assert [len(strain) for strain in read_genotypes(path, trained.cell.genes).strains] == [2, 1]
+
+
+def test_a_damaged_gzip_file_is_refused(trained: Trained, tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv.gz", ["id", "gene_1", "gene_2"])
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(GenotypeError, match="is not a CSV text file"):
+        read_genotypes(path, trained.cell.genes)
+
+
+def test_parquet_is_read(trained: Trained, tmp_path: Path) -> None:
+    pa, pq = import_pyarrow()
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"gene_1": ["b0008", "b0115"], "gene_2": ["b0114", None], "n": [1, 2]}), path)
+    table = read_genotypes(path, trained.cell.genes)
+    assert [len(strain) for strain in table.strains] == [2, 1]
+    assert table.rows[1] == ["b0115", "", "2"]
+    path.write_bytes(b"PAR1")
+    with pytest.raises(GenotypeError, match="is no whole Parquet file"):
+        read_genotypes(path, trained.cell.genes)
+
+
+def test_columns_are_those_of_training_or_as_named(trained: Trained, tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", ["id", "query", "array"])
+    for columns in (GenotypeColumns(["query", "array"]), GenotypeColumns(trained_on=["query", "array"])):
+        assert [len(s) for s in read_genotypes(path, trained.cell.genes, columns=columns).strains] == [2, 1]
+    with pytest.raises(
+        GenotypeError, match=r"no column 'orf'\n  got:      id, query, array\n  do:       see `--columns`"
+    ):
+        read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(["orf"]))
+
+
+def test_other_names_of_genes(trained: Trained, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("genes\nadhE;b0008\n")
+    aliases = AliasTable({"adhE": ("b1241",), "b0008": ("b0114",), "two": ("b0114", "b0115")})
+    (strain,) = read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(aliases=aliases)).strains
+    assert [trained.cell.genes.names[gene] for gene in strain] == ["b1241", "b0008"]
+    path.write_text("genes\ntwo\n")
+    with pytest.raises(GenotypeError, match="line 2: 'two' stands for several genes"):
+        read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(aliases=aliases))
+
+
+def test_rows_with_unknown_genes_may_stay_empty(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = predict(tiny_run, tmp_path, "genes\nb0008\nb9999;b0008\nb0115\n", "--unknown", "empty", "--threads", "1")
+    assert [row["predicted_fitness"] == "" for row in found] == [False, True, False]
+    assert "3 predictions written to" in (said := capsys.readouterr().out)
+    assert "1 are empty, because the model lacks a gene" in said
+    alone = predict(tiny_run, tmp_path, "genes\nb9999\n", "--unknown", "empty")
+    assert [row["predicted_fitness"] for row in alone] == [""]
+
+
+def test_without_an_output_predictions_are_printed(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = predict(tiny_run, tmp_path, "genes\nb0008\n")
+    capsys.readouterr()
+    assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv")]) == 0
+    captured = capsys.readouterr()
+    assert list(csv.DictReader(captured.out.splitlines())) == kept
+    assert captured.err == "1 predictions\n"
+    assert main(["predict", str(tiny_run.path), "--all-pairs"]) == 2
+    assert "where shall the predictions go?" in capsys.readouterr().err
+
+
+def test_threads_are_as_many_as_are_idle() -> None:
+    assert 1 <= idle_threads() <= (os.cpu_count() or 1)
+    before = torch.get_num_threads()
+    with threads(1):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before

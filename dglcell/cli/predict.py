@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from dglcell.cli.arguments import natural, positive
 from dglcell.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dglcell.graph.vocabulary import AliasTable
     from dglcell.run_directory import RunDirectory
     from dglcell.training.checkpoint import Trained
 
@@ -17,9 +19,11 @@ HELP = "predict phenotypes of the genotypes in a CSV, or of all pairs or triples
 EPILOG = """\
 a table:
   dglcell predict RUN genotypes.csv -o predictions.csv
-Genes stand in columns gene_1, gene_2, … or in one column `genes` separated by `;`. The same rows come back
-in order, with a column predicted_PHENOTYPE each, in original units. A row that cannot be predicted is
-refused with its line number, and nothing is written.
+Genes stand in columns gene_1, gene_2, …, or in one column `genes` separated by `;`, or in the columns of the
+table that the model was trained on, or in those that --columns names. The table is text with commas, tabs or
+semicolons, plain or .gz, or Parquet. The same rows come back in order, with a column predicted_PHENOTYPE each,
+in original units. A row that cannot be predicted is refused with its line number, and nothing is written; with
+--unknown empty, rows with genes that the model lacks come back without a prediction.
 
 a design:
   dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
@@ -41,8 +45,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", type=natural, metavar="N", help="number of the design's first strain (default: 0)")
     parser.add_argument("--limit", type=positive, metavar="N", help="most strains of the design (default: all)")
     parser.add_argument(
-        "--output", "-o", type=Path, required=True, metavar="FILE", help="where predictions go: .csv or .parquet"
+        "--output", "-o", type=Path, metavar="FILE", help="where predictions go: .csv or .parquet (a table's: stdout)"
     )
+    parser.add_argument(
+        "--columns", nargs="+", default=[], metavar="COLUMN", help="of genes, where they are not gene_1, … or genes"
+    )
+    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
+    parser.add_argument(
+        "--unknown", default="refuse", choices=("refuse", "empty"), help="rows with genes that the model lacks (refuse)"
+    )
+    parser.add_argument("--threads", type=positive, metavar="N", help="of the processor (default: those that are idle)")
     parser.add_argument("--batch-size", type=positive, default=256, metavar="N", help="strains per forward pass (256)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
 
@@ -55,17 +67,19 @@ def predict(options: argparse.Namespace) -> None:
             output would overwrite an input or a file of the run.
     """
     check(options)
-    from dglcell.devices import check_device
+    from dglcell.devices import check_device, idle_threads, threads
     from dglcell.parquet import check_output
     from dglcell.run_directory import RunDirectory
     from dglcell.training.checkpoint import load_trained
 
-    check_output(options.output)
+    if options.output is not None:
+        check_output(options.output)
     run = RunDirectory(options.run_directory)
     keep_inputs(options, run)
     check_device(options.device)
-    trained = load_trained(run, options.checkpoint)
-    (_predict_design if options.designs else _predict_table)(options, trained)
+    with threads(options.threads or idle_threads()):
+        trained = load_trained(run, options.checkpoint)
+        (_predict_design if options.designs else _predict_table)(options, trained)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -82,6 +96,8 @@ def check(options: argparse.Namespace) -> None:
             got=" and ".join(wanted) or "nothing",
             expected="a CSV, or --all-pairs, or --all-triples",
         )
+    if options.designs and options.output is None:
+        raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
     stray = [name for name in ("genes", "start", "limit") if getattr(options, name) is not None]
     if stray and not options.designs:
         raise ConfigError(
@@ -97,9 +113,11 @@ def keep_inputs(options: argparse.Namespace, run: RunDirectory) -> None:
     Raises:
         ConfigError: as `predict` says.
     """
-    output: Path = options.output
+    output: Path | None = options.output
+    if output is None or not output.exists():
+        return
     given = [path for path in (options.genotypes, options.genes, options.checkpoint) if path is not None]
-    for path in [*map(Path, given), *run.files()] if output.exists() else []:
+    for path in [*map(Path, given), *run.files()]:
         if path.exists() and output.samefile(path):
             raise ConfigError(
                 f"predictions would overwrite '{path}'",
@@ -110,12 +128,36 @@ def keep_inputs(options: argparse.Namespace, run: RunDirectory) -> None:
 
 
 def _predict_table(options: argparse.Namespace, trained: Trained) -> None:
-    from dglcell.predict import predict_table, read_genotypes, write_table
+    from dglcell.predict import GenotypeColumns, predict_table, read_genotypes, write_table
 
-    table = read_genotypes(options.genotypes, trained.cell.genes, trained.phenotypes)
+    source = trained.config.data.source
+    trained_on = source.csv.genes if source.name == "csv" else []
+    columns = GenotypeColumns(options.columns, trained_on, _aliases(options, trained), options.unknown)
+    table = read_genotypes(options.genotypes, trained.cell.genes, trained.phenotypes, columns)
     trained.model.to(options.device)
     write_table(options.output, trained, table, predict_table(trained, table, batch_size=options.batch_size))
-    print(f"{len(table.rows):,} predictions written to {options.output}")
+    empty = sum(not strain for strain in table.strains)
+    left_out = f"; {empty:,} are empty, because the model lacks a gene" if empty else ""
+    where = f" written to {options.output}" if options.output else ""
+    print(f"{len(table.rows):,} predictions{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
+
+
+def _aliases(options: argparse.Namespace, trained: Trained) -> AliasTable:
+    """Other names of genes: as asked for, else those that training knew, where their file is here."""
+    from dglcell.errors import DataError
+    from dglcell.files import find_raw
+    from dglcell.graph.vocabulary import AliasTable, read_aliases
+
+    source = trained.config.data.source
+    known: str | None = options.aliases or (source.csv.aliases if source.name == "csv" else None)
+    if known is None:
+        return AliasTable.empty()
+    try:
+        return read_aliases(find_raw(known))
+    except DataError:
+        if options.aliases:
+            raise
+        return AliasTable.empty()
 
 
 def _predict_design(options: argparse.Namespace, trained: Trained) -> None:

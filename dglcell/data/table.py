@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 # Which columns of a table name deleted genes.
 
 
+GENES = "genes"
+"""A column of all deleted genes, separated by ``;``."""
+
+NUMBERED = re.compile(r"gene_[0-9]{1,9}")
+"""A column of one deleted gene."""
+
+
 def gene_columns(header: Sequence[str], where: str) -> list[int]:
     """Positions of the gene columns, in order.
 
@@ -32,8 +40,8 @@ def gene_columns(header: Sequence[str], where: str) -> list[int]:
         GenotypeError: there is none, or both forms are used.
     """
     names = [name.strip() for name in header]
-    numbered = [i for i, name in enumerate(names) if name.startswith("gene_") and name[5:].isdecimal()]
-    single = [i for i, name in enumerate(names) if name == "genes"]
+    numbered = [i for i, name in enumerate(names) if NUMBERED.fullmatch(name)]
+    single = [i for i, name in enumerate(names) if name == GENES]
     if bool(numbered) == bool(single):
         raise GenotypeError(
             f"{where}: {'two kinds of' if numbered else 'no'} gene columns",
