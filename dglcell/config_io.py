@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import io
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,9 @@ from dglcell.config import KINDS, Config
 from dglcell.config_original import explain
 from dglcell.config_values import HIDDEN, check_one_line, shown
 from dglcell.custom import FORM, find_class, installed_names
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, listing
+
+log = logging.getLogger("dglcell")
 
 DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
 """Which kind a section is of where it does not say."""
@@ -303,13 +306,13 @@ def _extended(path: Path, name: str) -> Path:
 
 
 def _merge(where: str, *layers: DictConfig) -> DictConfig:
-    """Later layers over earlier ones; a layer that names another kind of a section starts that section anew."""
+    """Later layers over earlier ones; where one names another kind of a section, keys that it lacks are left out."""
     merged = OmegaConf.create({})
     for layer in layers:
         for section in KINDS:
             _spell_out(layer, section)
             if _name(layer, section, None) not in (None, _name(merged, section, DEFAULTS[section])):
-                merged.pop(section, None)
+                _change_kind(merged, layer, section, where)
         try:
             together = OmegaConf.merge(merged, layer)
         except TypeError as error:
@@ -317,6 +320,19 @@ def _merge(where: str, *layers: DictConfig) -> DictConfig:
         assert isinstance(together, DictConfig)
         merged = together
     return merged
+
+
+def _change_kind(merged: DictConfig, layer: DictConfig, section: str, where: str) -> None:
+    """Keep the keys that both kinds have, and say which the new one lacks."""
+    before = merged.pop(section, None)
+    if not isinstance(before, DictConfig):
+        return
+    kind = _kind({section: {"name": layer[section].name}}, section, where)
+    known = {field.name for field in dataclasses.fields(kind)} - {"name"}
+    merged[section] = {key: value for key, value in before.items() if key in known}
+    dropped = [str(key) for key in before if key not in known and key != "name"]
+    if dropped:
+        log.info("%s: %s `%s` has no %s, left out", where, section, layer[section].name, listing(dropped, len(dropped)))
 
 
 def _spell_out(layer: DictConfig, section: str) -> None:

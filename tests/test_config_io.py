@@ -184,6 +184,22 @@ def test_experiments_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert experiment_file("quickstart").resolve() == own
 
 
+def test_another_kind_keeps_the_keys_that_it_has_and_says_which_it_lacks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(
+        tmp_path,
+        "base.yaml",
+        "cell: {model: textbook}\nmodel: {hidden: 24, conv: sage, pool: [gene], strategy: auto}\n",
+    )
+    path = write(tmp_path, "mine.yaml", "extends: base.yaml\n")
+    with caplog.at_level("INFO", "dglcell"):
+        found = load_config(path, ["model.name=set_operator"]).model
+    assert (found.name, found.hidden, found.conv) == ("set_operator", 24, "sage")
+    (said,) = caplog.messages
+    assert said == f"{path}: model `set_operator` has no pool, strategy, left out"
+
+
 def test_circles_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "a.yaml", "extends: b.yaml\n")
     path = write(tmp_path, "b.yaml", "extends: a.yaml\n")
