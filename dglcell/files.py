@@ -164,6 +164,7 @@ def clear_abandoned(target: Path, *, alone: bool = False) -> None:
 
 
 _OLD = ".old"
+_ANOTHER_WAS_FASTER = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
 _EXCHANGE = 2
 """``RENAME_EXCHANGE`` of renameat2(2)."""
 
@@ -181,13 +182,21 @@ def _put_in_place(partial: Path, target: Path) -> None:
             os.rename(target, old)
             return os.rename(partial, target)
         except OSError as error:
-            if not partial.exists() or error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+            if not partial.exists() or error.errno not in _ANOTHER_WAS_FASTER:
                 raise
         finally:
-            if old.exists() and target.exists():
-                shutil.rmtree(old, ignore_errors=True)
-            elif old.exists():
-                os.rename(old, target)
+            _put_back(old, target)
+
+
+def _put_back(old: Path, target: Path) -> None:
+    """Rename ``old`` to ``target`` where there is none, and else remove it."""
+    while old.exists() and not target.exists():
+        try:
+            os.rename(old, target)
+        except OSError as error:
+            if error.errno not in _ANOTHER_WAS_FASTER:
+                raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def exchange(first: Path, second: Path) -> bool:

@@ -105,7 +105,6 @@ VARIABLES: list[tuple[dict[str, str], tuple[str, ...], str]] = [
     ({"DGLCELL_RAW": LONG}, ("data", "build", "table.yaml"), "xxx"),
     ({"DGLCELL_RAW": LOOP}, ("data", "build", "table.yaml"), LOOP),
     ({"DGLCELL_RAW": FILE}, ("data", "fetch", "kuzmin2018"), FILE),
-    ({"DGLCELL_RAW": ""}, ("data", "fetch", "kuzmin2018"), "DGLCELL_RAW"),
     ({"HERE": "a\nb"}, ("config", "validate", EXPERIMENT, "experiment.name=${oc.env:HERE}"), "experiment.name"),
     ({"HERE": "\x1b[31m"}, ("config", "validate", EXPERIMENT, "paths.runs=${oc.env:HERE}"), "paths.runs"),
     ({"HERE": "many"}, ("config", "validate", EXPERIMENT, "seed=${oc.env:HERE}"), "seed"),
