@@ -239,6 +239,7 @@ HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision"}
 UNRANKED = frozenset({"n", "prevalence"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
 UNDEFINED = "-"
+BEST = "* is the best of its column, phenotype and part."
 
 
 def best_in_block(rows: Sequence[ResultRow], metric: str) -> set[int]:
@@ -312,7 +313,7 @@ def format_results_table(rows: Iterable[ResultRow], *, color: bool = False, widt
     rows = list(rows)
     kinds = dict.fromkeys(row.kind for row in rows)
     tables = [_format_kind([row for row in rows if row.kind == kind], COLUMNS[kind], color, width) for kind in kinds]
-    return "\n\n".join([*tables, *beaten(rows)])
+    return "\n\n".join([*tables, BEST, *beaten(rows)])
 
 
 def format_expected(rows: Sequence[ResultRow], metric: str, value: float, tolerance: float) -> str:
@@ -325,9 +326,8 @@ def format_expected(rows: Sequence[ResultRow], metric: str, value: float, tolera
     """
     row = next(row for row in rows if row.part == "test" and not row.is_null)
     found = row.metrics.get(metric, math.nan)
-    about = (
-        f"{metric} of {row.phenotype} on the test part: {value:g} ± {tolerance:g} was expected, {found:.4f} was found"
-    )
+    wanted = f"{value:g} ± {tolerance:g}"
+    about = f"{metric} of {row.phenotype} on the test part: {wanted} was expected, {found:.4f} was found."
     if abs(found - value) <= tolerance:
         return f"{about} The expected result was met."
     return f"{about} The expected result was NOT met. `dglcell doctor` says what works on this machine."

@@ -12,6 +12,7 @@ import resource
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -281,10 +282,12 @@ class EpochLog:
         metric = f"r {metrics.get('validation/pearson', math.nan):.4f}"
         if "validation/average_precision" in metrics:
             metric = f"AP {metrics['validation/average_precision']:.4f}"
+        seconds = [r["seconds"] for r in [*rows, row] if r.get("seconds") is not None]
+        left = timedelta(seconds=round(sum(seconds) / len(seconds) * (self.epochs - epoch - 1)))
         return (
             f"epoch {epoch + 1:>4}/{self.epochs}  train loss {metrics['train/loss']:.4f}  "
             f"validation loss {loss:.4f}  {metric}  "
-            f"{metrics['seconds']:.1f} s{'  *' if loss < best else ''}"
+            f"{metrics['seconds']:.1f} s{f', {left} left' if left else ''}{'  *' if loss < best else ''}"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import shutil
 import signal
 import subprocess
@@ -115,7 +116,7 @@ def test_predicting_and_evaluating_import_no_lightning(tiny_run: RunDirectory, t
         assert imported("pytorch_lightning cobra matplotlib wandb", command, tmp_path) == [], command
 
 
-@pytest.mark.parametrize("arguments", [[], ["data"], ["fly"], ["train"], ["predict", "a", "b"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [[], ["data"], ["fly"], ["train"], ["predict"]], ids=" ".join)
 def test_incomplete_commands_show_how_they_are_used(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(arguments)
@@ -436,3 +437,17 @@ def test_near_misses_are_answered_with_a_suggestion(
     with pytest.raises(SystemExit, match="2"):
         main(words)
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_shells_complete_verbs(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in ("train", "predict", "--all-triples"))
+
+
+def test_quiet_commands_say_warnings_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for option, level in (("-q", logging.WARNING), ("-v", logging.DEBUG), (None, logging.INFO)):
+        assert main(["config", "list", *([option] if option else [])]) == 0
+        assert logging.getLogger("dglcell").level == level
+    assert "quickstart" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DataError
 from dglcell.metrics import (
+    BEST,
     ResultRow,
     beaten,
     best_in_block,
@@ -352,9 +353,10 @@ def test_classes_have_columns_of_their_own() -> None:
 
 def test_numbers_and_classes_have_a_table_each() -> None:
     mixed = [class_row("a", "test", 0.5), row("a", "test", 0.5), class_row("b", "test", 0.6), row("b", "test", 0.6)]
-    first, second = format_results_table(mixed).split("\n\n")
-    assert first == format_results_table([mixed[0], mixed[2]])
-    assert second == format_results_table([mixed[1], mixed[3]])
+    first, second, last = format_results_table(mixed).split("\n\n")
+    assert last == BEST
+    assert f"{first}\n\n{BEST}" == format_results_table([mixed[0], mixed[2]])
+    assert f"{second}\n\n{BEST}" == format_results_table([mixed[1], mixed[3]])
 
 
 @pytest.mark.parametrize(
@@ -370,4 +372,4 @@ def test_an_expected_result_is_met_within_its_tolerance(found: float, verdict: s
     ]
     said = format_expected(rows, "pearson", 0.995, 0.003)
     assert said.startswith(f"pearson of fitness on the test part: 0.995 ± 0.003 was expected, {found:.4f} was found")
-    assert f"The expected result was {verdict}." in said
+    assert f"was found. The expected result was {verdict}." in said

@@ -60,19 +60,21 @@ def log(tmp_path: Path) -> EpochLog:
 
 def test_epochs_are_appended_and_said(log: EpochLog) -> None:
     line = log.write(0, 4, FIGURES)
-    assert line == "epoch    1/10  train loss 1.0000  validation loss 0.5000  r 0.2500  1.2 s  *"
-    assert log.write(1, 8, {**FIGURES, "validation/loss": 0.6}).endswith("1.2 s")
-    assert log.write(2, 12, {**FIGURES, "validation/loss": 0.4}).endswith("1.2 s  *")
+    assert line == "epoch    1/10  train loss 1.0000  validation loss 0.5000  r 0.2500  1.2 s, 0:00:11 left  *"
+    assert log.write(1, 8, {**FIGURES, "validation/loss": 0.6}).endswith("1.2 s, 0:00:10 left")
+    assert log.write(2, 12, {**FIGURES, "validation/loss": 0.4}).endswith("1.2 s, 0:00:08 left  *")
+    assert EpochLog(log.path, 4).write(3, 16, {**FIGURES, "validation/loss": 0.6}).endswith("1.2 s")
     assert [(row["epoch"], row["step"], row["validation/loss"]) for row in log.read()] == [
         (0, 4, 0.5),
         (1, 8, 0.6),
         (2, 12, 0.4),
+        (3, 16, 0.6),
     ]
 
 
 def test_classes_are_said_by_their_average_precision(log: EpochLog) -> None:
     line = log.write(0, 4, {**FIGURES, "validation/average_precision": 0.125})
-    assert line == "epoch    1/10  train loss 1.0000  validation loss 0.5000  AP 0.1250  1.2 s  *"
+    assert line == "epoch    1/10  train loss 1.0000  validation loss 0.5000  AP 0.1250  1.2 s, 0:00:11 left  *"
 
 
 def test_what_is_not_finite_becomes_null(log: EpochLog) -> None:

@@ -51,7 +51,8 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         sys.argv[1:] = words  # W&B records it
     options.command = shlex.join([*parser.prog.split(), *words])
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("dglcell").setLevel(logging.INFO)
+    quiet, verbose = (getattr(options, name, False) for name in ("quiet", "verbose"))
+    logging.getLogger("dglcell").setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     keep_freed_memory()
     try:
         options.run(options)

@@ -32,6 +32,11 @@ Every key of a configuration can be given as key=value. `dglcell config show FIL
 """
 
 
+COMPLETION = """\
+  dglcell completion bash > ~/.local/share/bash-completion/completions/dglcell
+  dglcell completion zsh > ~/.zfunc/_dglcell"""
+
+
 class Parser(argparse.ArgumentParser):
     """argparse's, which suggests the verb or option that was nearly typed."""
 
@@ -68,6 +73,10 @@ def make_parser() -> argparse.ArgumentParser:
     _add_job(group)
     verbs.add_sync(_verb(group, "sync", verbs.sync, verbs.SYNC_HELP, verbs.SYNC_EPILOG))
     _add_profile(group)
+    completion = _verb(
+        group, "completion", verbs.completion, "print a script that completes words in a shell", COMPLETION
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     _verb(group, "doctor", verbs.doctor, "say what works on this machine: versions, devices, kernels")
     return parser
 
@@ -81,6 +90,9 @@ def _verb(group: Group, name: str, run: Verb, text: str, more: str = "") -> argp
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run, parser=parser)
+    how_much = parser.add_mutually_exclusive_group()
+    how_much.add_argument("-q", "--quiet", action="store_true", help="say warnings and errors only")
+    how_much.add_argument("-v", "--verbose", action="store_true", help="say more")
     return parser
 
 
@@ -158,6 +170,7 @@ def _add_report(group: Group) -> None:
     parser.add_argument(
         "--output", "-o", type=Path, metavar="FILE", help="page (default: RUN/report.html; comparison.html for several)"
     )
+    parser.add_argument("--open", action="store_true", help="open the page in a browser")
 
 
 def _add_runs(group: Group) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
+import webbrowser
 from pathlib import Path
 
 from dglcell.cli.arguments import load, natural, positive
@@ -241,7 +242,10 @@ def report(options: argparse.Namespace) -> None:
     from dglcell.report.run_page import write_report
 
     paths = options.run_directories
-    print(write_comparison(paths, options.output) if len(paths) > 1 else write_report(paths[0], options.output))
+    page = write_comparison(paths, options.output) if len(paths) > 1 else write_report(paths[0], options.output)
+    print(page)
+    if options.open:
+        webbrowser.open(Path(page).absolute().as_uri())
 
 
 def runs(options: argparse.Namespace) -> None:
@@ -362,6 +366,15 @@ def config_validate(options: argparse.Namespace) -> None:
     """``dglcell config validate``."""
     config = load(options)
     print(f"{options.config}: valid; the run directory will be {config.run_directory}")
+
+
+def completion(options: argparse.Namespace) -> None:
+    """``dglcell completion``."""
+    import shtab
+
+    from dglcell.cli.parser import make_parser
+
+    print(shtab.complete(make_parser(), options.shell))
 
 
 def doctor(options: argparse.Namespace) -> None:
