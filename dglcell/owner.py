@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import secrets
+import signal
 import socket
 import threading
 import time
@@ -216,7 +217,8 @@ class Lease:
         if holder is None:
             self._tidy()
             _held.add(self)
-            threading.Thread(target=self._keep, daemon=True).start()
+            with _signals_blocked():
+                threading.Thread(target=self._keep, daemon=True).start()
         return holder
 
     def _try(self) -> Holder | None:
@@ -323,6 +325,16 @@ class Lease:
         kept = self._successor(self.token)
         for path in [*(path for path in leftovers if path != kept), *abandoned(self.lock)]:
             path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Threads that are started within it get no signals, which the first thread may have a reason to keep back."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _held: set[Lease] = set()

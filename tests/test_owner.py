@@ -349,3 +349,16 @@ def test_processes_that_were_started_together_have_the_same_owner(lock: Path, mo
         assert "(SLURM job 7)" in str(holder)
         run_out(lock)
         assert foreign_holder(lock) is None
+
+
+def test_signals_are_left_to_the_first_thread(tmp_path: Path) -> None:
+    lease = Lease(tmp_path / "lock", tmp_path)
+    before = {task.name for task in Path("/proc/self/task").iterdir()}
+    assert lease.acquire() is None
+    try:
+        (new,) = {task.name for task in Path("/proc/self/task").iterdir()} - before
+        status = Path(f"/proc/self/task/{new}/status").read_text().splitlines()
+        blocked = int(next(line for line in status if line.startswith("SigBlk:")).split()[1], 16)
+        assert all(blocked >> (number - 1) & 1 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
+    finally:
+        lease.release()
