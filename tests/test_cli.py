@@ -61,7 +61,7 @@ def test_help_teaches_the_first_steps(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         main(["--help"])
     printed = capsys.readouterr().out
-    for line in ("dglcell train conf/quickstart.yaml", "dglcell evaluate runs/", "dglcell predict runs/"):
+    for line in ("dglcell train quickstart", "dglcell evaluate runs/", "dglcell predict runs/"):
         assert line in printed
 
 

@@ -30,8 +30,8 @@ from dglcell.recipes import ORIGINALS, RECIPES
 from tests.http_server import serve_folder
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
-WITHOUT_FILES = (CONF, CONF / "bases")
-"""Folders of what every experiment starts from, and of the quickstart, which computes everything."""
+WITHOUT_FILES = (CONF, CONF / "bases", CONF / "106-ecoli-core", CONF / "107-ijo1366")
+"""Folders of what every experiment starts from, and of those that compute everything from models that cobra ships."""
 FILE = re.compile(r".*\.(csv|tsv|txt|tab|tab3|gff|mat|xml|sbml|json|yml|yaml|rda|xlsx|zip|tgz)(\.gz)?")
 WITHOUT_ADDRESS: dict[str, str] = {}
 """Files that experiments read and that nothing can fetch: name → why."""
@@ -226,7 +226,7 @@ def test_progress_is_shown_on_a_terminal(experiment: str, tmp_path: Path, monkey
 
 
 def test_a_bug_is_no_failed_download() -> None:
-    def broken(_: Path) -> str:
+    def broken(_: Path, insecure: bool) -> str:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
