@@ -216,7 +216,7 @@ class EpochLog:
 
     def rewind(self, epoch: int) -> None:
         """Forget the epochs from ``epoch`` on: a resumed run writes them again. Of the others each is kept once."""
-        if not self.path.exists():
+        if not os.path.lexists(self.path):
             return
         last = {row["epoch"]: row for row in self.read() if row["epoch"] < epoch}
         kept = [last[number] for number in sorted(last)]

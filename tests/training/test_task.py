@@ -429,8 +429,9 @@ def test_fixed_features_are_used_and_travel_with_the_checkpoint(tiny: Tiny, tmp_
 
 def test_features_of_an_unknown_node_type_are_refused(tiny: Tiny, tmp_path: Path) -> None:
     message = r"`model.features` names node types that the cell graph does not have\n  got:      protein"
+    (tmp_path / "x.csv").write_text("gene,x\n")
     with pytest.raises(ConfigError, match=message):
-        tiny.train(tmp_path, "model.features.protein=x.csv")
+        tiny.train(tmp_path, f"model.features.protein={tmp_path / 'x.csv'}")
 
 
 # Phenotypes of 0 and 1 from training to table, and the units in which models learn.
