@@ -63,7 +63,7 @@ def check_dglcell(words: list[str]) -> None:
     options, rest = make_parser().parse_known_args(words)
     assert all("=" in word for word in rest), rest
     file = getattr(options, "config", None) or getattr(options, "experiment", None)
-    if file is not None and file.name != "FILE" and file.suffix == ".yaml":
+    if file is not None and file.name not in ("FILE", "mine.yaml") and file.suffix == ".yaml":
         load_config(file, [*options.overrides, *rest])
 
 

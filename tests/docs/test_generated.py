@@ -70,7 +70,7 @@ def test_every_verb_is_described_with_its_arguments() -> None:
     page = commands.pages(ROOT)["commands.md"]
     for verb in ("train", "predict", "data build", "graph fetch", "job submit", "doctor"):
         assert f"## `dglcell {verb}`" in page
-    assert "| `--output`, `-o` | where predictions go: .csv or .parquet |" in page
+    assert "| `--output`, `-o` | where predictions go: .csv or .parquet" in page
     assert len(list(commands.verbs(make_parser()))) > 15
 
 
