@@ -250,6 +250,7 @@ class SlurmConfig:
     mail_type: str = "END,FAIL"  # when SLURM writes to `slurm.mail`
     requeue: bool = True  # preempted or out of time: save, queue again, continue
     warning: int = 120  # seconds before the end at which the job is told to save
+    array_limit: int | None = None  # most members of a job array that run at once; all where null
     options: list[str] = field(default_factory=list)  # further options of sbatch, e.g. ["--exclusive"]
     logs: str = "slurm"  # folder of output files, below the one the job is submitted in
 
@@ -259,6 +260,8 @@ class SlurmConfig:
         Raises:
             ConfigError: naming the key.
         """
+        if self.array_limit is not None and self.array_limit < 1:
+            raise ConfigError("`slurm.array_limit` is no number of jobs", got=self.array_limit, expected="1 or more")
         if not TIME.fullmatch(self.time):
             raise ConfigError("`slurm.time` is no time", got=self.time, expected="D-HH:MM:SS, HH:MM:SS or minutes")
         if self.memory is not None and not MEMORY.fullmatch(self.memory):

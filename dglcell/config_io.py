@@ -7,6 +7,7 @@ import difflib
 import io
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,9 @@ log = logging.getLogger("dglcell")
 
 DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
 """Which kind a section is of where it does not say."""
+
+SITE = "DGLCELL_SITE"
+"""Variable with the path of a cluster's own settings: account, partition, modules, container."""
 
 PACKAGED = next(
     folder for above in (Path(__file__).parent, Path(__file__).parents[1]) if (folder := above / "conf").is_dir()
@@ -48,11 +52,30 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: a file is missing or not YAML, a key unknown or mistyped, a value of the wrong type.
     """
-    config = parse_config(_layers(Path(path), ()), overrides, where=str(path))
+    config = parse_config(_merge(str(path), _site(), _layers(Path(path), ())), overrides, where=str(path))
     if not config.experiment.name:
         config.experiment.name = "/".join([*_folders(Path(path)), Path(path).stem])
     config.validate()
     return config
+
+
+def _site() -> DictConfig:
+    """What holds for every experiment on this cluster: the section `slurm` of the file that ``SITE`` names.
+
+    Raises:
+        ConfigError: the file cannot be read, or has other sections.
+    """
+    path = os.environ.get(SITE)
+    if not path:
+        return OmegaConf.create({})
+    content = read_yaml(Path(path))
+    if set(content) != {"slurm"}:
+        raise ConfigError(
+            f"'{path}', which {SITE} names, has other sections than `slurm`",
+            got=listing(map(str, content)) or "nothing",
+            expected="slurm: {account: …, partition: …}",
+        )
+    return content
 
 
 def experiment_file(name: str | Path) -> Path:

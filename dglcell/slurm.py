@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import math
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 from dglcell.config import ANY, Config
 from dglcell.config_io import hide_override
 from dglcell.config_values import HIDDEN, check_one_line
-from dglcell.errors import ConfigError, DglcellError, MissingDependencyError
+from dglcell.errors import ConfigError, DataError, DglcellError, MissingDependencyError
 
 # Job arrays: one experiment with several seeds and values of keys.
 
@@ -244,7 +245,8 @@ def directives(config: Config, members: int) -> Iterator[str]:
         yield f"--mem={slurm.memory}"
     yield f"--time={slurm.time}"
     if members > 1:
-        yield f"--array=0-{members - 1}"
+        at_once = "" if slurm.array_limit is None else f"%{slurm.array_limit}"
+        yield f"--array=0-{members - 1}{at_once}"
     # The folder is made by `dglcell job submit`; SLURM itself makes none.
     pattern = "%x-%A_%a.out" if members > 1 else "%x-%j.out"
     yield f"--output={_quoted(f'{slurm.logs}/{pattern}')}"
@@ -387,6 +389,34 @@ def queue(name: str | None = None) -> list[Job]:
         raise DglcellError("SLURM does not answer", got=done.stderr.strip())
     jobs = [_job(line) for line in done.stdout.splitlines() if line.count("|") >= QUEUE_FORMAT.count("|")]
     return [job for job in jobs if name is None or job.name == name]
+
+
+def cancel(jobs: Sequence[Job]) -> None:
+    """Cancel jobs; nothing where there are none.
+
+    Raises:
+        DglcellError: SLURM does not answer, or does not do it.
+    """
+    if jobs:
+        done = _call(["scancel", *(job.number for job in jobs)], Path.cwd())
+        if done.returncode:
+            raise DglcellError("SLURM does not cancel these jobs", got=done.stderr.strip())
+
+
+def log_files(config: Config, folder: Path) -> list[Path]:
+    """Output files of an experiment's jobs, the newest last.
+
+    Raises:
+        DataError: there is none.
+    """
+    name = glob.escape(job_name(config))
+    found = sorted((folder / config.slurm.logs).glob(f"{name}-[0-9]*.out"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise DataError(
+            f"no output of '{job_name(config)}' is in '{folder / config.slurm.logs}'",
+            do="work in the folder that the job was submitted in; see `dglcell job status`",
+        )
+    return found
 
 
 def _job(line: str) -> Job:

@@ -200,6 +200,19 @@ def test_another_kind_keeps_the_keys_that_it_has_and_says_which_it_lacks(
     assert said == f"{path}: model `set_operator` has no pool, strategy, left out"
 
 
+def test_a_cluster_s_settings_hold_where_an_experiment_says_nothing(
+    minimal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = write(tmp_path, "site.yaml", "slurm: {account: lab, partition: long, time: '1:00:00'}\n")
+    monkeypatch.setenv("DGLCELL_SITE", str(site))
+    slurm = load_config(minimal, ["slurm.partition=short"]).slurm
+    assert (slurm.account, slurm.partition, slurm.time) == ("lab", "short", "1:00:00")
+    write(tmp_path, "site.yaml", "seed: 3\nslurm: {account: lab}\n")
+    assert "which DGLCELL_SITE names, has other sections than `slurm`\n  got:      seed, slurm" in refusal(minimal)
+    monkeypatch.setenv("DGLCELL_SITE", str(tmp_path / "no.yaml"))
+    assert "no.yaml' cannot be read as YAML" in refusal(minimal)
+
+
 def test_circles_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "a.yaml", "extends: b.yaml\n")
     path = write(tmp_path, "b.yaml", "extends: a.yaml\n")

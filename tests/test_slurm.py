@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 import shutil
 import socket
@@ -297,3 +298,27 @@ def test_a_controller_that_does_not_answer_is_said_to(
 def test_the_name_of_a_queued_job_may_hold_anything() -> None:
     job = _job("17_3|RUNNING|1:02|1-00:00:00|2|n[1-2]|a | b\n")
     assert (job.number, job.state, job.where, job.name) == ("17_3", "RUNNING", "n[1-2]", "a | b\n")
+
+
+def test_members_of_an_array_may_be_few_at_once(file: Path) -> None:
+    config = load_config(file, ["slurm.array_limit=2"])
+    assert "--array=0-3%2" in directives(render(config, file, sweep=Sweep.parse("0-3", [])))
+    assert "`slurm.array_limit` is no number of jobs" in refusal(file, "slurm.array_limit=0")
+
+
+def test_the_end_of_the_newest_output_is_printed(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["job", "logs", str(file)]) == 2
+    assert "no output of 'yeast.one' is in" in capsys.readouterr().err
+    (tmp_path / "slurm").mkdir()
+    for number, age in ((7, 20), (8, 10)):
+        path = tmp_path / "slurm" / f"yeast.one-{number}.out"
+        path.write_text("".join(f"{number} line {i}\n" for i in range(50)))
+        os.utime(path, (1000 - age, 1000 - age))
+    (tmp_path / "slurm" / "yeast.one.more-9.out").write_text("another experiment\n")
+    assert main(["job", "logs", str(file), "-n", "2"]) == 0
+    assert capsys.readouterr().out == f"==> {tmp_path / 'slurm' / 'yeast.one-8.out'} <==\n8 line 48\n8 line 49\n"
+    assert main(["job", "logs", str(file), "-n", "1", "--all"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if "line" in line] == ["7 line 49", "8 line 49"]

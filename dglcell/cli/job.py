@@ -179,6 +179,26 @@ def status(options: argparse.Namespace) -> None:
         print("no jobs are queued or running")
 
 
+def cancel(options: argparse.Namespace) -> None:
+    """``dglcell job cancel``."""
+    from dglcell.slurm import cancel as cancel_jobs
+    from dglcell.slurm import job_name, queue
+
+    jobs = queue(job_name(load(options)))
+    cancel_jobs(jobs)
+    print(f"{count(len(jobs), 'job')} cancelled")
+
+
+def logs(options: argparse.Namespace) -> None:
+    """``dglcell job logs``."""
+    from dglcell.slurm import log_files
+
+    files = log_files(load(options), Path.cwd())
+    for path in files if options.all else files[-1:]:
+        print(f"==> {path} <==")
+        print(*path.read_text(encoding="utf-8", errors="replace").splitlines()[-options.lines :], sep="\n")
+
+
 def count(number: int, thing: str) -> str:
     """E.g. ``2 jobs``."""
     return f"{number} {thing}{'' if number == 1 else 's'}"

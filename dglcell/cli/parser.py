@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from dglcell import __version__
 from dglcell.cli import job, predict, verbs
-from dglcell.cli.arguments import add_insecure, add_raw
+from dglcell.cli.arguments import add_insecure, add_raw, positive
 
 if TYPE_CHECKING:
     Group = argparse._SubParsersAction["Parser"]
@@ -255,6 +255,14 @@ def _add_job(group: Group) -> None:
     status = _verb(jobs, "status", job.status, "show the jobs of an experiment, or all of yours")
     status.add_argument("config", type=Path, nargs="?", metavar="FILE", help="experiment")
     status.set_defaults(overrides=[], raw=None)
+    for name, run, text in (
+        ("cancel", job.cancel, "cancel the queued and running jobs of an experiment"),
+        ("logs", job.logs, "print the end of the newest output of an experiment's jobs"),
+    ):
+        parser = _verb(jobs, name, run, text)
+        _add_configuration(parser)
+    parser.add_argument("--lines", "-n", type=positive, default=20, metavar="N", help="how many (default: 20)")
+    parser.add_argument("--all", action="store_true", help="of all its output files, not of the newest only")
 
 
 def _add_profile(group: Group) -> None:

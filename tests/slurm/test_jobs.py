@@ -92,7 +92,7 @@ def test_members_of_an_array_are_shown_one_by_one(tiny: Tiny, tmp_path: Path, en
     overrides = tiny.overrides(tmp_path, *SMALL, f"experiment.name='{name}'", "slurm.options=[--hold]")
     job = submitted(call(environment, tmp_path, "job", "submit", tiny.file, *overrides, "--seeds", "0-2"))
     said = call(environment, tmp_path, "job", "status").stdout
-    subprocess.run(["scancel", job], env=environment, check=True)
+    assert call(environment, tmp_path, "job", "cancel", tiny.file, *overrides).stdout == "3 jobs cancelled\n"
     assert [line.split()[0] for line in said.splitlines()] == [f"{job}_2", f"{job}_1", f"{job}_0"][::-1]
     assert all(name in line for line in said.splitlines())
 
