@@ -6,6 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 import dglcell
@@ -31,3 +32,17 @@ def test_constraints_are_exact_and_name_torch_once() -> None:
     lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+( ; .*)?", line) for line in lines)
     assert sum(line.startswith("torch==") for line in lines) == 1
+
+
+@pytest.mark.parametrize("recipe", ["Dockerfile", "dglcell.def"])
+def test_container_recipes_copy_what_the_package_is_built_from(recipe: str) -> None:
+    text = (ROOT / "containers" / recipe).read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    needed = {"constraints.txt", "pyproject.toml", "README.md", "LICENSE", "dglcell", *included}
+    copied = set(re.findall(r"[\w./-]+", text)) & {path.name for path in ROOT.iterdir()}
+    assert needed <= copied
+    (extras,) = re.findall(r'"/source\[(.*)\]"', text)
+    assert set(extras.split(",")) <= set(project["project"]["optional-dependencies"])
+    (version,) = re.findall(r"python:(3\.\d+)-slim", text)
+    assert f"Programming Language :: Python :: {version}" in project["project"]["classifiers"]
