@@ -17,7 +17,7 @@ import pytest
 
 from dglcell import download
 from dglcell.download import RemoteFile, check_address, fetch, read_record, record_path
-from dglcell.errors import DataError, MissingDependencyError
+from dglcell.errors import DataError
 from tests.http_server import Server, serve
 
 CONTENT = b"query\tarray\tepsilon\n" + b"YAL001C\tYBR001C\t-0.1\n" * 5_000
@@ -148,12 +148,6 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     record_path(path).write_text(json.dumps({"url": "x"}))
     with pytest.raises(DataError, match=r"raw.tsv.fetched.json' is no record of a download"):
         read_record(path)
-
-
-def test_without_pooch_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(MissingDependencyError, match=r"needs pooch(.|\n)*dglcell\[data\](.|\n)*put it at"):
-        fetch(RemoteFile("http://127.0.0.1:1/raw.tsv", "raw.tsv"), tmp_path)
 
 
 REMOTE = "http://example.invalid/raw.tsv"

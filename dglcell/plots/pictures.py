@@ -60,9 +60,6 @@ def overview(run: ReportData, path: Path) -> Path:
 
     Returns:
         The path of the PNG file.
-
-    Raises:
-        MissingDependencyError: matplotlib is not installed.
     """
     path = Path(path)
     shown = run.phenotypes[:MAX_PHENOTYPES]
@@ -221,9 +218,6 @@ def epoch_picture(
 
     Returns:
         ``path``.
-
-    Raises:
-        MissingDependencyError: matplotlib is not installed.
     """
     shown = subjects[:MAX_PHENOTYPES]
     found = None if embedding is None or not shown else principal_map(embedding, shown[0].points, seed)

@@ -55,11 +55,7 @@ STYLE = {
 
 
 def new_figure(width: float, height: float, dpi: float) -> Figure:
-    """An empty figure of so many inches, without any display; draw on it within ``matplotlib.rc_context(STYLE)``.
-
-    Raises:
-        MissingDependencyError: matplotlib is not installed.
-    """
+    """An empty figure of so many inches, without any display; draw on it within ``matplotlib.rc_context(STYLE)``."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -314,11 +310,7 @@ class Panel:
 
 
 def render(panel: Panel, formats: Iterable[str] = ("png",)) -> dict[str, bytes]:
-    """Draw a panel: format → file.
-
-    Raises:
-        MissingDependencyError: matplotlib is not installed.
-    """
+    """Draw a panel: format → file."""
     figure = new_figure(panel.width, panel.height, DPI)
     import matplotlib
 
@@ -333,9 +325,6 @@ def write_panel(panel: Panel, folder: Path) -> bytes:
 
     Returns:
         the PNG file.
-
-    Raises:
-        MissingDependencyError: matplotlib is not installed.
     """
     files = render(panel, FORMATS)
     for kind, content in files.items():

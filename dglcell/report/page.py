@@ -104,9 +104,6 @@ def write_page(template: str, path: Path, **content: Any) -> Path:
 
     Returns:
         ``path``.
-
-    Raises:
-        MissingDependencyError: jinja2 is not installed.
     """
     page = _templates().get_template(template).render(**content)
     with atomic_file(path) as partial:

@@ -14,7 +14,7 @@ import torch
 from omegaconf import OmegaConf
 
 from dglcell.config_io import parse_config, to_yaml
-from dglcell.errors import CheckpointError, ConfigError, MissingDependencyError
+from dglcell.errors import CheckpointError, ConfigError
 from dglcell.run_directory import RunDirectory
 from dglcell.training import checkpoint_file
 from dglcell.training.callbacks import BadBatch, CheckpointFiles, EpochPictures, LossWatch, not_finite
@@ -220,13 +220,3 @@ def test_several_phenotypes_and_missing_labels_are_drawn(tmp_path: Path) -> None
 def test_numbers_out_of_range_are_refused(tiny: Tiny, tmp_path: Path, option: str, least: str) -> None:
     with pytest.raises(ConfigError, match=rf"`{option.split('=')[0]}` is too small\n.*\n  expected: {least} or more"):
         tiny.config(tmp_path, option)
-
-
-@pytest.mark.parametrize("option", ["plot=true", "plot_every=3"])
-def test_what_is_missing_for_pictures_is_said_before_training(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingDependencyError, match=r"set `plot: false` and `plot_every: 0`"):
-        tiny.train(tmp_path, option)
-    assert list(tmp_path.iterdir()) == []
