@@ -140,8 +140,7 @@ def only_writer(target: Path) -> Iterator[None]:
     What a killed one has left is put right: see `clear_abandoned`.
     """
     target = Path(target)
-    lease = Lease(target.parent / f".{target.name}.owner.json", target)
-    with held(lease, patience=lambda holder: math.inf):
+    with held(_lease_of(target), patience=lambda holder: math.inf):
         clear_abandoned(target, alone=True)
         yield
 
@@ -161,6 +160,15 @@ def clear_abandoned(target: Path, *, alone: bool = False) -> None:
                 os.rename(old, target)
     for path in left:
         shutil.rmtree(path, ignore_errors=True)
+    lease = _lease_of(target)
+    if lease.is_left():
+        with suppress(OSError):  # of a folder that may only be read
+            if lease.acquire() is None:
+                lease.release()
+
+
+def _lease_of(target: Path) -> Lease:
+    return Lease(target.parent / f".{target.name}.owner.json", target)
 
 
 _OLD = ".old"

@@ -201,6 +201,11 @@ class Lease:
         """Whether ``path`` may be written by its holder alone; a forked process does not have its parent's leases."""
         return os.getpid() == self._process and path.absolute().is_relative_to(self.guarded)
 
+    def is_left(self) -> bool:
+        """Whether there are files of this lease, of a process that has it or of one that was killed."""
+        names = (glob.escape(self.lock.name), f".{glob.escape(self.lock.name)}.*")
+        return any(path for name in names for path in self.lock.parent.glob(name))
+
     def acquire(self) -> Holder | None:
         """Take the lease if nobody has it, or whoever has it has ended.
 

@@ -21,6 +21,7 @@ from dglcell.files import (
     atomic_directory,
     atomic_file,
     canonical_hash,
+    clear_abandoned,
     exchange,
     find_raw,
     only_writer,
@@ -92,6 +93,23 @@ def test_an_old_directory_that_was_put_aside_comes_back(tmp_path: Path, monkeypa
     assert sorted(tmp_path.iterdir()) == sorted([target, elsewhere])
     with only_writer(target):
         assert list(tmp_path.glob(".store.partial-*")) == [], "it is of a process that has no lease"
+
+
+def test_the_right_to_write_that_a_killed_process_had_is_tidied_up(tmp_path: Path) -> None:
+    target = tmp_path / "store"
+    target.mkdir()
+    code = (
+        "import os, pathlib, dglcell.files as files\n"
+        "with files.only_writer(pathlib.Path('store')): os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=process_environment())
+    assert (tmp_path / ".store.owner.json").is_file()
+    clear_abandoned(target)
+    assert list(tmp_path.iterdir()) == [target]
+    with only_writer(target):
+        clear_abandoned(target)
+        assert (tmp_path / ".store.owner.json").is_file(), "this process has it"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_names_change_places(tmp_path: Path) -> None:

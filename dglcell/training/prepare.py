@@ -118,13 +118,14 @@ def open_store(config: Config, command: str) -> Store:
         DataError: another process of this run has waited for it longer than `trainer.timeout`.
     """
     path = store_path(config)
+    if not is_rank_zero():
+        wait_for(path, config.trainer.timeout)
+        return Store(path)
+    clear_abandoned(path)
     if path.exists():
         return Store(path)
-    if is_rank_zero():
-        with only_writer(path):
-            return Store(path) if path.exists() else _build(config, path, command)
-    wait_for(path, config.trainer.timeout)
-    return Store(path)
+    with only_writer(path):
+        return Store(path) if path.exists() else _build(config, path, command)
 
 
 def refuse_stale(store: Store, config: Config) -> None:
