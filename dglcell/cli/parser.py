@@ -73,12 +73,17 @@ def make_parser() -> argparse.ArgumentParser:
     _add_job(group)
     verbs.add_sync(_verb(group, "sync", verbs.sync, verbs.SYNC_HELP, verbs.SYNC_EPILOG))
     _add_profile(group)
-    completion = _verb(
-        group, "completion", verbs.completion, "print a script that completes words in a shell", COMPLETION
-    )
-    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+    shell = _verb(group, "completion", completion, "print a script that completes words in a shell", COMPLETION)
+    shell.add_argument("shell", choices=("bash", "zsh", "tcsh"))
     _verb(group, "doctor", verbs.doctor, "say what works on this machine: versions, devices, kernels")
     return parser
+
+
+def completion(options: argparse.Namespace) -> None:
+    """``dglcell completion``."""
+    import shtab
+
+    print(shtab.complete(make_parser(), options.shell))
 
 
 def _verb(group: Group, name: str, run: Verb, text: str, more: str = "") -> argparse.ArgumentParser:

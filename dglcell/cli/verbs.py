@@ -368,15 +368,6 @@ def config_validate(options: argparse.Namespace) -> None:
     print(f"{options.config}: valid; the run directory will be {config.run_directory}")
 
 
-def completion(options: argparse.Namespace) -> None:
-    """``dglcell completion``."""
-    import shtab
-
-    from dglcell.cli.parser import make_parser
-
-    print(shtab.complete(make_parser(), options.shell))
-
-
 def doctor(options: argparse.Namespace) -> None:
     """``dglcell doctor``."""
     from dglcell.doctor import examine, format_findings
