@@ -6,7 +6,7 @@ BIN := .venv/bin
 PYTEST_OPTIONS ?= -n 2
 INSTALLED := .venv/installed
 
-.PHONY: demo test smoke test-slow test-slurm test-gpu test-docs coverage docs lint bench install clean
+.PHONY: demo test smoke test-slow test-random test-slurm test-gpu test-docs coverage docs lint bench install clean
 
 demo: $(INSTALLED)  ## compute a deletion screen, train on it, compare with null models, draw
 	$(BIN)/dglcell train conf/quickstart.yaml
@@ -27,6 +27,9 @@ smoke:  ## install with PYTHON into an environment of its own, train for an epoc
 
 test-slow: $(INSTALLED)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow $(PYTEST_OPTIONS)
+
+test-random: $(INSTALLED)  ## the tests of properties, with examples that nobody has tried yet
+	DGLCELL_EXAMPLES=random $(BIN)/python -m pytest -m hypothesis $(PYTEST_OPTIONS)
 
 test-slurm: $(INSTALLED)  ## on a SLURM of two nodes that the tests start here; needs slurm-wlm and munge
 	$(BIN)/python -m pytest -m slurm tests/slurm

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 # Tests are small: more threads would only wait for each other. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# How long drawing an example takes says how busy the machine is.
-settings.register_profile("dglcell", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("dglcell")
+# How long drawing an example takes says how busy the machine is. `make test` tries the same examples each time, so that
+# a change is judged by itself; `make test-random` tries others.
+settings.register_profile("same", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("random", settings.get_profile("same"), derandomize=False, print_blob=True)
+settings.load_profile(os.environ.get("DGLCELL_EXAMPLES", "same"))
 
 SIBLING = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from dglcell import __version__
 from dglcell.cli import job, predict, verbs
 from dglcell.cli.arguments import add_insecure, add_raw, positive
+from dglcell.errors import printable
 
 if TYPE_CHECKING:
     Group = argparse._SubParsersAction["Parser"]
@@ -47,7 +48,7 @@ class Parser(argparse.ArgumentParser):
             known = re.findall(r"[\w-]+", wrong[2]) if wrong[2] else [*self._option_string_actions]
             close = difflib.get_close_matches(wrong[1] or wrong[3], known, n=1)
             message += f"; did you mean '{close[0]}'?" if close else ""
-        super().error(message)
+        super().error(printable(message))
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -96,6 +96,7 @@ def test_configurations(values: dict[str, Any], valid_otherwise: bool) -> None:
 
 @settings(max_examples=EXAMPLES)
 @given(st.one_of(st.sampled_from(KEYS), st.text(max_size=8)), st.one_of(st.text(max_size=30), VALUES.map(str)))
+@example("-\x1f", "")
 def test_overrides(key: str, value: str) -> None:
     outcome("config", "validate", EXPERIMENT, f"{key}={value}", files={EXPERIMENT: "cell: {model: textbook}\n"})
 
