@@ -388,6 +388,7 @@ def test_mistakes_in_a_process_of_its_own(world: Path) -> None:
     assert done.stderr.startswith("error: tiny.yaml: unknown key `modl`\n")
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_training_with_130(tiny: Tiny, tmp_path: Path) -> None:
     arguments = tiny.overrides(tmp_path, "trainer.epochs=5000")
     command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *arguments]

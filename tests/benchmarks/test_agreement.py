@@ -17,7 +17,7 @@ from tests.benchmarks.cells import SETTING, small_cell, small_workload
 PLAIN = [name for name, spec in methods().items() if spec.same_predictions and not spec.compiled]
 
 
-@pytest.mark.parametrize("conv", ["gin", "sage"])
+@pytest.mark.parametrize("conv", [pytest.param("gin", marks=pytest.mark.slow), "sage"])
 def test_predictions_and_all_gradients_agree_in_every_method(conv: str) -> None:
     specs = choose_methods(PLAIN)
     assert {"pyg_replicated", "pyg_node_dim", "pyg_spmm", "dgl_edge_subgraph", "edge_mask"} < {s.name for s in specs}
@@ -26,6 +26,7 @@ def test_predictions_and_all_gradients_agree_in_every_method(conv: str) -> None:
 
 
 @pytest.mark.parametrize("cross_relation", LEARNED)
+@pytest.mark.slow
 def test_learned_combinations_of_relations_agree_too(cross_relation: str) -> None:
     model = dataclasses.replace(SETTING.model(metabolism=True), cross_relation=cross_relation)
     workload = random_workload(small_cell(), model, SETTING.batch, deletions=2, seed=0)
@@ -44,6 +45,7 @@ def test_dango_is_compared_with_nothing() -> None:
     assert check_methods([small_workload()], choose_methods(["dango", "node_mask"]), "cpu") == Agreement(0.0, {})
 
 
+@pytest.mark.slow
 def test_a_compiler_that_miscompiles_is_a_fault_and_not_the_end() -> None:
     node_mask = choose_methods(["node_mask"])[0]
 

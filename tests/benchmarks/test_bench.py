@@ -59,6 +59,7 @@ def _same(one: dict, other: dict) -> bool:
     return all(one[key] == other[key] for key in ("batch", "deletions", "hidden", "layers", "conv"))
 
 
+@pytest.mark.slow
 def test_an_experiment_is_measured_on_its_own_cell_and_strains(tiny: Tiny, tmp_path: Path, capsys) -> None:
     target = tmp_path / "bench.json"
     asked = [tiny.file, f"data.store={tiny.store}", "--batch", 3, "--seconds-per-row", 0.01, "--output", target]
@@ -70,6 +71,7 @@ def test_an_experiment_is_measured_on_its_own_cell_and_strains(tiny: Tiny, tmp_p
     assert rows[0]["status"].startswith(("unsupported: the PyG methods do not compute relations", "missing"))
 
 
+@pytest.mark.slow
 def test_a_batch_larger_than_the_training_part_is_refused(tiny: Tiny, capsys) -> None:
     assert run("--config", tiny.file, f"data.store={tiny.store}", "--batch", 241, *QUICK[6:]) == 2
     assert "smaller than the batch\n  got:      240\n  expected: 241 or more" in capsys.readouterr().err
@@ -83,6 +85,7 @@ def test_numbers_are_checked(option: str, wrong: str, capsys) -> None:
     assert f"argument {option}: '{wrong}' is not a number of 1 or more" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_too_little_memory_is_a_row(tmp_path: Path) -> None:
     target = tmp_path / "bench.json"
     asked = ["--scale", 0.15, "--hidden", 64, "--layers", 1, "--batch", 28, "--memory-limit", 0.25, "--threads", 1]
@@ -96,6 +99,7 @@ def test_too_little_memory_is_a_row(tmp_path: Path) -> None:
     assert rows["difference:auto"]["status"] == "ok"
 
 
+@pytest.mark.slow
 def test_products_are_written_too(tmp_path: Path, capsys) -> None:
     target = tmp_path / "products.json"
     assert run(*QUICK, "--products", "--batch", 2, "--output", target) == 0
@@ -169,6 +173,7 @@ def runner(tmp_path: Path) -> Runner:
     return Runner(Results({}, tmp_path / "r.json"), workload, quick_conditions())
 
 
+@pytest.mark.slow
 def test_failures_become_rows(runner: Runner) -> None:
     def refuse(error: Exception) -> MethodSpec:
         def build(*_: object) -> Method:

@@ -34,11 +34,13 @@ def cell() -> CellGraph:
     return generated_cell()
 
 
+@pytest.mark.slow
 def test_every_network_has_the_published_number_of_stored_edges(cell: CellGraph) -> None:
     assert len(cell.genes) == GENES == 6_607
     assert {r[1]: len(cell.edges(r)) for r in cell.relations} == STORED
 
 
+@pytest.mark.slow
 def test_pairs_are_distinct_and_every_gene_has_one_self_loop(cell: CellGraph) -> None:
     for size in PUBLISHED:
         edges = cell.edges(gene_relation(size.name))
@@ -52,6 +54,7 @@ def test_pairs_are_distinct_and_every_gene_has_one_self_loop(cell: CellGraph) ->
         assert int(seen.sum()) == size.pairs
 
 
+@pytest.mark.slow
 def test_hubs_are_about_as_large_as_published(cell: CellGraph) -> None:
     for size in PUBLISHED:
         relation = gene_relation(size.name)
@@ -64,6 +67,7 @@ def test_hubs_are_about_as_large_as_published(cell: CellGraph) -> None:
             assert int(regulators.sum()) <= size.regulators
 
 
+@pytest.mark.slow
 def test_networks_share_as_many_pairs_as_published(cell: CellGraph) -> None:
     def pairs(name: str) -> np.ndarray:
         edges = cell.edges(gene_relation(name))

@@ -12,6 +12,7 @@ from dglcell.kernels.spmm import KERNELS
 from tests.benchmarks.cells import quick_conditions, small_cell
 
 
+@pytest.mark.slow
 def test_every_kernel_has_a_row_with_and_without_weights() -> None:
     cell = small_cell()
     rows = list(product_rows(cell, [(3, 4)], quick_conditions()))

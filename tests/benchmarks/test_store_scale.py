@@ -26,6 +26,7 @@ def measure(phase: str, store: Path, strains: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_numbers_of_a_small_store(tmp_path: Path) -> None:
     output = tmp_path / "numbers.json"
     command = [sys.executable, "-m", "benchmarks.store_scale", str(tmp_path / "store"), "--strains", "30000"]

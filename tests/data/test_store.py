@@ -360,7 +360,7 @@ def read_in_worker(store: Store, worker: int, answers: Queue) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize("open_in_parent", [True, False])
+@pytest.mark.parametrize("open_in_parent", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_two_workers_read_the_store(tmp_path: Path, method: str, open_in_parent: bool) -> None:
     store = build_store(random_table(300, 30), tmp_path / "store", command="test", block_strains=100)
     if open_in_parent:

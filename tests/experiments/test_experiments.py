@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Hashable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +79,20 @@ def test_it_is_a_small_difference(path: Path) -> None:
     assert config.experiment.description
 
 
-@pytest.mark.parametrize("path", LABORATORY, ids=identity)
+def one_of_a_kind(paths: list[Path]) -> list[Any]:
+    """The experiments, marked slow where one before has the same kinds of model, loss and split and the same source."""
+    seen: set[Hashable] = set()
+    parameters = []
+    for path in paths:
+        config = load_config(path)
+        kind = (config.data.source.name, type(config.model), getattr(config.model, "cross_relation", None))
+        kind = (*kind, type(config.loss), config.split.kind)
+        parameters.append(pytest.param(path, id=identity(path), marks=[pytest.mark.slow] if kind in seen else []))
+        seen.add(kind)
+    return parameters
+
+
+@pytest.mark.parametrize("path", one_of_a_kind(LABORATORY))
 def test_it_trains(path: Path, raw: Path, tmp_path: Path) -> None:
     config = load_config(path)
     overrides = [*tiny_overrides(raw, config.cell), *ONE_STEP, f"paths.runs={tmp_path / 'runs'}"]

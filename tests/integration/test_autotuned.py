@@ -75,6 +75,7 @@ def free_port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("what", ["train", pytest.param("profile", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_choices_that_a_dead_run_left_are_read_by_no_rank(tiny: Tiny, tmp_path: Path, what: str) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

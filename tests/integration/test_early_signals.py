@@ -70,7 +70,7 @@ def test_without_slurm_it_ends_the_program(tiny: Tiny, tmp_path: Path, number: s
     assert said == "told to stop where nothing had to be saved\nstopped; the same command goes on from here\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)])
 def test_a_signal_while_data_is_built_tears_nothing(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
     store = tmp_path / "data" / "store"
     process = start(tiny, tmp_path / "runs", f"data.store={store}", before=STAY_IN_BUILDING)
@@ -84,6 +84,7 @@ def test_a_signal_while_data_is_built_tears_nothing(tiny: Tiny, tmp_path: Path, 
     tiny.train(tmp_path / "runs", f"data.store={store}", "trainer.epochs=1")
 
 
+@pytest.mark.slow
 def test_an_interrupt_reaches_a_process_that_is_still_imported(tiny: Tiny, tmp_path: Path) -> None:
     process = start(tiny, tmp_path, *DDP, "trainer.epochs=100000")
     wait_until(lambda: other_ranks(process.pid), process)

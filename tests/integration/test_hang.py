@@ -86,5 +86,6 @@ def wait_for_the_other(rank: int, folder: str) -> None:
     leave_group()
 
 
+@pytest.mark.slow
 def test_hosts_wait_for_one_another_as_long_as_they_are_told(tmp_path: Path) -> None:
     mp.spawn(wait_for_the_other, (str(tmp_path),), nprocs=2)

@@ -35,7 +35,11 @@ def stop_at_step(tiny: Tiny, runs: Path, step: int, number: signal.Signals, *opt
 
 @pytest.mark.parametrize(
     ("number", "ranking", "step"),
-    [(signal.SIGTERM, "true", 57), (signal.SIGUSR1, "false", 57), (signal.SIGINT, "true", 9)],
+    [
+        (signal.SIGTERM, "true", 57),
+        pytest.param(signal.SIGUSR1, "false", 57, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, "true", 9, marks=pytest.mark.slow),
+    ],
 )
 def test_a_stopped_run_ends_like_one_that_never_stopped(
     tiny: Tiny, tmp_path: Path, number: signal.Signals, ranking: str, step: int

@@ -15,6 +15,7 @@ from tests.tiny import BARE, Tiny, dglcell, history
 DDP = ("trainer.devices=2", "trainer.accelerator=cpu", "trainer.strategy=ddp")
 
 
+@pytest.mark.slow
 def test_two_processes_make_one_run(tiny: Tiny, tmp_path: Path) -> None:
     # 41 validation strains in batches of 10: three batches of rank 0 would meet two of rank 1 if they were cut naively.
     options = [*BARE, *DDP, "split.subset.size=205", "split.fractions=[0.6,0.2,0.2]", "data.eval_batch_size=20"]

@@ -79,6 +79,7 @@ def test_losses_are_those_of_strains_in_memory(small: Tiny, tmp_path: Path, monk
     assert_same_end(streamed, resident)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_ends_like_one_that_never_stopped(small: Tiny, tmp_path: Path) -> None:
     options = (*SETTINGS, *STREAMED, "data.batch_size=2", "model.dropout=0.2", "trainer.epochs=4")
     run = RunDirectory(tmp_path / "stopped/tiny/seed-0")
@@ -89,6 +90,7 @@ def test_a_stopped_run_ends_like_one_that_never_stopped(small: Tiny, tmp_path: P
     assert_same_end(small.train(tmp_path / "whole", *options).directory, run)
 
 
+@pytest.mark.slow
 def test_two_processes_learn_what_one_does(small: Tiny, tmp_path: Path) -> None:
     options = (*SETTINGS, *STREAMED, "trainer.epochs=1")
     one = small.train(tmp_path / "one", *options).directory

@@ -147,6 +147,7 @@ def test_a_run_that_fails_or_is_interrupted_is_no_preempted_one(
 
 
 @pytest.mark.usefixtures("home")
+@pytest.mark.slow
 def test_a_run_that_is_stopped_in_an_epoch_stays_one_run(tiny: Tiny, tmp_path: Path) -> None:
     options = (OFFLINE, "data.batch_size=2", "trainer.epochs=3")
     run = RunDirectory(tmp_path / "tiny/seed-0")

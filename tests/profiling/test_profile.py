@@ -163,6 +163,7 @@ def test_every_model_is_divided(tiny: Tiny, tmp_path: Path, name: str) -> None:
         assert set(found.parts("loss")) == {"loss/reconstruction"}
 
 
+@pytest.mark.slow
 def test_two_processes_say_how_long_they_wait_for_each_other(tiny: Tiny, tmp_path: Path) -> None:
     ddp = ("trainer.devices=2", "trainer.strategy=ddp", "data.batch_size=60")
     arguments = ("--steps", "2", "--warm-up", "1", "-o", tmp_path / "two")

@@ -128,7 +128,9 @@ def written_size(directory: RunDirectory) -> object:
     return yaml.safe_load(directory.config.read_text())["data"]["batch_size"]
 
 
-@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
+@pytest.mark.parametrize(
+    "precision", ["32-true", *(pytest.param(name, marks=pytest.mark.slow) for name in ("64-true", "bf16-mixed"))]
+)
 def test_a_run_with_the_found_number_given_is_the_same_run(tiny: Tiny, tmp_path: Path, precision: str) -> None:
     options = ["model.dropout=0.2", f"trainer.precision={precision}", "trainer.epochs=1"]
     found = tiny.train(tmp_path / "found", *options, "data.batch_size=auto").directory
@@ -140,6 +142,7 @@ def test_a_run_with_the_found_number_given_is_the_same_run(tiny: Tiny, tmp_path:
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_a_continued_run_keeps_its_number(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tiny.train(tmp_path, "data.batch_size=auto", "trainer.epochs=1").directory
     size = written_size(first)
