@@ -7,13 +7,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dglcell.api import Predictor, evaluate, load, load_cell, train
+    from dglcell.api import Predictor, evaluate, evaluate_on, load, load_cell, train
     from dglcell.data.table import StrainTable as Strains
     from dglcell.graph.cell_graph import CellGraph
 
 __version__ = "0.2.0"
 
-__all__ = ["CellGraph", "Predictor", "Strains", "evaluate", "load", "load_cell", "train"]
+__all__ = ["CellGraph", "Predictor", "Strains", "evaluate", "evaluate_on", "load", "load_cell", "train"]
 
 # Else DGL's first import on a machine writes a file into the user's home and says so.
 os.environ["DGLBACKEND"] = "pytorch"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.config_io import experiment_file, keyword_overrides, load_config
-from dglcell.data.table import StrainTable, frame_genotypes, list_genotypes
+from dglcell.data.config import VALIDATION
+from dglcell.data.split import Split
+from dglcell.data.table import CLASSIFICATION, REGRESSION, StrainTable, frame_genotypes, list_genotypes
 from dglcell.devices import check_device
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
 from dglcell.graph.cell import build_cell
@@ -22,9 +25,12 @@ from dglcell.predict import GenotypeTable, gene_indices, predict_table, predicte
 from dglcell.report.run_files import read_run
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
+from dglcell.training.prepare import open_store
 
 if TYPE_CHECKING:
     import pandas as pd
+
+log = logging.getLogger("dglcell")
 
 Genotypes = Iterable[Sequence[str]]
 
@@ -267,23 +273,120 @@ def evaluate(run: str | Path | Predictor, strains: StrainTable | None = None) ->
             [(member.config.seed, row) for member, path in found for row in evaluate_run(path, str(member.path))]
         )
     predictor = run if isinstance(run, Predictor) else load(run)
-    measured = [name for name in predictor.phenotypes if name in strains.phenotypes]
+    measured = {name: name for name in predictor.phenotypes if name in strains.phenotypes}
     if not measured:
         raise DataError(
             "these strains have no phenotype that the model predicts",
             got=listing(strains.phenotypes) or "no phenotype",
             expected=" or ".join(predictor.phenotypes),
         )
-    predicted, rows = predictor.predict(strains), []
-    for name in measured:
-        labels, values = strains.phenotypes[name], predicted[predicted_column(name)].to_numpy()
-        metrics = regression_metrics(values, labels)
-        if np.isin(labels[~np.isnan(labels)], (0, 1)).all():
-            metrics |= classification_metrics(values, labels)
-        rows.append({"model": predictor.members[0].config.model.name, "phenotype": name, **metrics})
+    return _frame(_measured_rows(predictor, strains, measured))
+
+
+def _frame(rows: Sequence[ResultRow]) -> pd.DataFrame:
+    """Rows of measured strains, as a DataFrame."""
     import pandas as pd
 
-    return pd.DataFrame(rows)
+    return pd.DataFrame([{"model": row.model, "phenotype": row.phenotype, **row.metrics} for row in rows])
+
+
+def _measured_rows(
+    predictor: Predictor, strains: StrainTable, measured: Mapping[str, str], part: str = ""
+) -> list[ResultRow]:
+    """Metrics of the mean prediction; a row for each phenotype of the model that ``measured`` gives a column for."""
+    predicted, rows = predictor.predict(strains), []
+    for name, column in measured.items():
+        labels, values = strains.phenotypes[column], predicted[predicted_column(name)].to_numpy()
+        metrics, kind = regression_metrics(values, labels), REGRESSION
+        if np.isin(labels[~np.isnan(labels)], (0, 1)).all():
+            metrics, kind = metrics | classification_metrics(values, labels), CLASSIFICATION
+        rows.append(ResultRow(predictor.members[0].config.model.name, part, name, metrics, kind=kind))
+    return rows
+
+
+def evaluate_on(
+    run: str | Path | Predictor,
+    experiment: str | Path,
+    *overrides: str,
+    phenotypes: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """How good a trained model is on the strains of another experiment, e.g. a screen that it has not seen.
+
+    Strains that the run was trained on, and strains with a gene that its cell graph lacks, are left out. The log says
+    how many these are.
+
+    >>> import dglcell
+    >>> dglcell.evaluate_on("runs/quickstart/seed-0", "quickstart").phenotype.tolist()
+    ['fitness']
+
+    Args:
+        run: as of `evaluate`. The store that it was trained on has to be there.
+        experiment: a YAML file, or its name in the folder ``conf``. Its store is built if it is not there.
+        overrides: of the experiment, ``dotted.key=value``.
+        phenotypes: phenotype of the model → phenotype of the experiment that it is compared with. Those of one name
+            where None.
+
+    Returns:
+        A row for each phenotype of the model. Of several seeds the mean prediction is evaluated.
+
+    Raises:
+        CheckpointError: the run, a checkpoint or its store is missing.
+        ConfigError: there is no such experiment.
+        DataError: a phenotype is not there, or no strain is left.
+    """
+    return _frame(rows_on(run if isinstance(run, Predictor) else load(run), experiment, overrides, phenotypes))
+
+
+def rows_on(
+    predictor: Predictor,
+    experiment: str | Path,
+    overrides: Sequence[str] = (),
+    phenotypes: Mapping[str, str] | None = None,
+) -> list[ResultRow]:
+    """The same as rows of a table, whose part is the name of the experiment."""
+    config = load_config(experiment_file(experiment), overrides)
+    table = open_store(config, "dglcell evaluate").read()
+    measured = dict(phenotypes or {name: name for name in predictor.phenotypes if name in table.phenotypes})
+    wrong = [
+        pair for pair in measured.items() if pair[0] not in predictor.phenotypes or pair[1] not in table.phenotypes
+    ]
+    if wrong or not measured:
+        raise DataError(
+            f"the model and '{config.experiment.name}' have no phenotype to compare",
+            got=", ".join(map("=".join, wrong)) or "none of one name",
+            expected=f"{listing(predictor.phenotypes)} of the model = {listing(table.phenotypes)} of the strains",
+            do="name them, e.g. `--phenotype s_score=digenic_interaction`",
+        )
+    genotypes, trained = table.genotypes, _trained_strains(predictor)
+    unknown = [any(name not in predictor.cell.genes for name in genes) for genes in genotypes]
+    seen = [frozenset(genes) in trained for genes in genotypes]
+    kept = [number for number, out in enumerate(zip(unknown, seen, strict=True)) if not any(out)]
+    log.info(
+        "%s: %s of %s strains; %s have genes that the cell graph lacks, %s were trained on",
+        *(config.experiment.name, f"{len(kept):,}", f"{len(genotypes):,}", f"{sum(unknown):,}", f"{sum(seen):,}"),
+    )
+    if not kept:
+        raise DataError(f"no strain of '{config.experiment.name}' is left to evaluate the model on")
+    columns = {name: table.phenotypes[name][kept] for name in set(measured.values())}
+    strains = StrainTable.from_names([genotypes[number] for number in kept], phenotypes=columns)
+    return _measured_rows(predictor, strains, measured, config.experiment.name)
+
+
+def _trained_strains(predictor: Predictor) -> set[frozenset[str]]:
+    """The strains that a member was trained on, or chosen by, as sets of genes."""
+    found: set[frozenset[str]] = set()
+    for member, path in zip(predictor.members, predictor.directories, strict=True):
+        split, store = Split.load(RunDirectory(path).split), open_store(member.config, "dglcell evaluate")
+        if split.store_sha256 != store.sha256:
+            raise CheckpointError(
+                f"the store '{store.path}' is not the one that '{path}' was trained on",
+                got=store.sha256[:12],
+                expected=split.store_sha256[:12],
+                do="put the old store back: without it nobody can say which strains the run was trained on",
+            )
+        genotypes = store.read().genotypes
+        found.update(frozenset(genotypes[number]) for number in np.flatnonzero(split.part <= VALIDATION))
+    return found
 
 
 def load_cell(source: str | Path) -> CellGraph:

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 import dglcell
+from dglcell.cli import main
 from dglcell.config_io import experiment_file, keyword_overrides
 from dglcell.data import table
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, GraphError, MissingDependencyError
@@ -157,6 +158,29 @@ def test_measured_strains_are_compared(predictor: dglcell.Predictor) -> None:
     assert "average_precision" in dglcell.evaluate(predictor, classes)
     with pytest.raises(DataError, match=r"no phenotype that the model predicts\n.*no phenotype\n.*fitness"):
         dglcell.evaluate(predictor, dglcell.Strains.from_names(STRAINS))
+
+
+def test_on_another_experiment_strains_of_the_training_are_left_out(
+    predictor: dglcell.Predictor, folder: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    test = predictor.results.query("part == 'test' and not is_null").iloc[0]
+    with caplog.at_level("INFO", "dglcell"):
+        row = dglcell.evaluate_on(predictor, "quickstart").iloc[0]
+    assert (row.phenotype, row.n) == ("fitness", test.n)
+    assert row.pearson == pytest.approx(test.pearson, abs=1e-6)
+    assert f"{test.n:,} of 400 strains; 0 have genes that the cell graph lacks" in caplog.text
+    command = ["evaluate", "runs/quickstart/seed-0", "--on", "quickstart"]
+    assert main([*command, "--phenotype", "fitness=digenic_interaction"]) == 0
+    assert "fitness" in capsys.readouterr().out
+    assert main([*command, "--phenotype", "fitness=growth"]) == 2
+    said = capsys.readouterr().err
+    assert "no phenotype to compare" in said
+    assert "fitness=growth" in said
+    assert main(["evaluate", "runs/quickstart/seed-0", "--phenotype", "a=b"]) == 2
+    assert "--phenotype is given without --on" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--phenotype", "fitness"])
+    assert "'fitness' is not MODEL_PHENOTYPE=MEASURED_PHENOTYPE" in capsys.readouterr().err
 
 
 def test_runs_that_cannot_be_loaded_are_refused(folder: Path, tmp_path: Path) -> None:

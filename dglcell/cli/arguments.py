@@ -73,3 +73,15 @@ def positive_float(text: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number above 0")
     return number
+
+
+def phenotype_pair(text: str) -> tuple[str, str]:
+    """``A=B``.
+
+    Raises:
+        argparse.ArgumentTypeError: one of them is missing.
+    """
+    first, _, second = text.partition("=")
+    if not first or not second:
+        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not MODEL_PHENOTYPE=MEASURED_PHENOTYPE")
+    return first, second

@@ -145,7 +145,9 @@ def _add_train(group: Group) -> None:
 
 
 def _add_evaluate(group: Group) -> None:
-    _add_run(_verb(group, "evaluate", verbs.evaluate, "evaluate a trained model and the null models on its split"))
+    parser = _verb(group, "evaluate", verbs.evaluate, verbs.EVALUATE_HELP, verbs.EVALUATE_EPILOG)
+    _add_run(parser)
+    verbs.add_evaluate(parser)
 
 
 def _add_baselines(group: Group) -> None:

@@ -8,7 +8,7 @@ import textwrap
 import webbrowser
 from pathlib import Path
 
-from dglcell.cli.arguments import load, natural, positive
+from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive
 from dglcell.errors import ConfigError
 from dglcell.training.signals import StopSignals
 
@@ -205,12 +205,48 @@ def train(options: argparse.Namespace) -> None:
         print(f"\n{format_expected(result.rows, expected.metric, expected.value, expected.tolerance)}")
 
 
+EVALUATE_HELP = "evaluate a trained model and the null models on its split"
+
+EVALUATE_EPILOG = """\
+With --on, the model alone is evaluated on the strains of another experiment, without those that it was trained on.
+This is how a model does on a screen that it has not seen:
+
+  dglcell evaluate runs/quickstart/seed-0
+  dglcell evaluate runs/101-collins2007/random/seed-0 --on conf/104-kuzmin2020-pilot/random.yaml \\
+      --phenotype s_score=digenic_interaction
+"""
+
+
+def add_evaluate(parser: argparse.ArgumentParser) -> None:
+    """On what it is evaluated."""
+    parser.add_argument("--on", type=Path, metavar="FILE", help="experiment whose strains to evaluate on")
+    parser.add_argument(
+        "--phenotype",
+        type=phenotype_pair,
+        action="append",
+        metavar="A=B",
+        help="with --on: compare the model's phenotype A with B of these strains (default: those of one name)",
+    )
+    add_raw(parser)
+
+
 def evaluate(options: argparse.Namespace) -> None:
     """``dglcell evaluate``."""
     from dglcell.metrics import format_results_table
-    from dglcell.training.evaluate import evaluate_run
 
-    rows = evaluate_run(options.run_directory, options.checkpoint)
+    if options.on is None:
+        if options.phenotype:
+            raise ConfigError("--phenotype is given without --on", do="name the experiment with --on FILE")
+        from dglcell.training.evaluate import evaluate_run
+
+        rows = evaluate_run(options.run_directory, options.checkpoint)
+    else:
+        from dglcell.api import load as load_run
+        from dglcell.api import rows_on
+
+        predictor = load_run(options.run_directory, checkpoint=options.checkpoint)
+        raw = [f"paths.raw={options.raw}"] if options.raw else []
+        rows = rows_on(predictor, options.on, raw, dict(options.phenotype or ()))
     print(format_results_table(rows, color=sys.stdout.isatty()))
 
 

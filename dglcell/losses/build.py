@@ -6,12 +6,13 @@ from dglcell.custom import find_class
 from dglcell.losses.config import LossConfig
 from dglcell.losses.coupled import DistributionLoss, MleWassSupcrLoss
 from dglcell.losses.dango import DangoLoss
-from dglcell.losses.elementwise import ELEMENTS, BceLoss, MaskedLoss
+from dglcell.losses.elementwise import ELEMENTS, BceLoss, GaussianLoss, MaskedLoss
 from dglcell.losses.loss import Loss
 
 LOSSES: dict[str, type[Loss]] = {
     **dict.fromkeys(ELEMENTS, MaskedLoss),
     "bce": BceLoss,
+    "gaussian": GaussianLoss,
     "mse_dist_supcr": DistributionLoss,
     "mle_dist_supcr": DistributionLoss,
     "mle_wass_supcr": MleWassSupcrLoss,

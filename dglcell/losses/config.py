@@ -104,6 +104,28 @@ class BceConfig(WeightedConfig):
                 )
 
 
+@dataclass
+class GaussianConfig(LossConfig):
+    """Gaussian likelihood with a noise level for each phenotype, for screens that are not equally precise."""
+
+    name: str = "gaussian"
+    smallest_sd: float = 0.2  # a noise level is at least this, in normalised units, so that no phenotype takes over
+    memory: int = 100  # training steps over which squared errors are averaged to estimate a noise level
+
+    def validate(self) -> None:
+        """Check values.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        if not 0 < self.smallest_sd <= 1:
+            raise ConfigError(
+                "`loss.smallest_sd` is no noise level", got=self.smallest_sd, expected="more than 0, at most 1"
+            )
+        if self.memory < 1:
+            raise ConfigError("`loss.memory` is too small", got=self.memory, expected="1 or more steps")
+
+
 TEMPERATURE_SCHEDULES = ("none", "exponential", "cosine")
 
 
@@ -292,6 +314,7 @@ class DangoLossConfig(LossConfig):
 LOSS_CONFIGS: dict[str, type[LossConfig]] = {
     **dict.fromkeys(("mse", "huber", "log_cosh"), MaskedConfig),
     "bce": BceConfig,
+    "gaussian": GaussianConfig,
     "mse_dist_supcr": MseDistSupcrConfig,
     "mle_dist_supcr": MleDistSupcrConfig,
     "mle_wass_supcr": MleWassSupcrConfig,

@@ -1,15 +1,16 @@
-"""Losses label by label: squared error, Huber, log-cosh, binary cross-entropy."""
+"""Losses label by label: squared error, Huber, log-cosh, Gaussian likelihood, binary cross-entropy."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dglcell.losses.config import BceConfig, MaskedConfig
+from dglcell.losses.config import BceConfig, GaussianConfig, MaskedConfig
 from dglcell.losses.loss import Loss, LossTerms, label_sums, mean_cost, phenotype_weights, sum_over_ranks
 from dglcell.models.model import Prediction
 
@@ -78,6 +79,49 @@ def element_sums(element: Callable[[Tensor], Tensor], prediction_BT: Tensor, tar
     """[2, T] sums and numbers of ``element(prediction − target)`` over the labels that are there, of this rank."""
     present_BT = ~target_BT.isnan()
     return label_sums(element((prediction_BT - target_BT).masked_fill(~present_BT, 0.0)), present_BT)
+
+
+# Gaussian likelihood, for phenotypes of several screens.
+
+
+class GaussianLoss(Loss):
+    r"""Negative log-likelihood of normally distributed labels, with a noise level σ_t for each phenotype.
+
+    The mean of ``(error² / σ_t² + log σ_t²) / 2`` over the labels that are there, of all ranks. σ_t² is the running
+    mean of the phenotype's squared error in training, starting from 1, the variance of normalised labels. It is the
+    value that maximises the likelihood. A precise screen counts more than a noisy one (Kendall et al. 2018, eq. 7, with
+    the noise estimated instead of learned).
+
+    Args:
+        config: validated.
+        epochs: of the whole training.
+    """
+
+    Config = GaussianConfig
+    variance_T: Tensor | None
+
+    def __init__(self, config: GaussianConfig, epochs: int) -> None:
+        super().__init__()
+        self.smallest, self.memory = config.smallest_sd**2, config.memory
+        self.register_buffer("variance_T", None)
+
+    def forward(self, prediction: Prediction, target_BT: Tensor, epoch: int) -> LossTerms:
+        """NaN targets are missing. A batch without any label gives zero, with zero gradient."""
+        sums_2T = sum_over_ranks(element_sums(squared_error, prediction.phenotypes, target_BT))
+        (total_T, _), (seen_T, count_T) = sums_2T, sums_2T.detach()
+        if self.variance_T is None:
+            self.variance_T = torch.ones_like(total_T)
+        variance_T = self.variance_T.clamp(min=self.smallest)
+        cost = (total_T / variance_T + count_T * variance_T.log()).sum() / (2 * count_T.sum().clamp(min=1))
+        if self.training:
+            error_T = torch.where(count_T > 0, seen_T / count_T.clamp(min=1), self.variance_T)
+            self.variance_T = self.variance_T.lerp(error_T, 1 / self.memory)
+        return LossTerms(cost)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        saved = state_dict.get(prefix + "variance_T")
+        self.variance_T = None if saved is None else torch.empty_like(saved)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 # Binary cross-entropy, for phenotypes that are there or not.

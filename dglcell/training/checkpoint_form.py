@@ -72,6 +72,7 @@ def _check_loss(checkpoint: ReadCheckpoint, task: StrainTask, kept: Mapping[str,
         f"`{name}` {tensor.dtype} {list(tensor.shape)}"
         for name, tensor in kept.items()
         if (tensor.is_floating_point() and tensor.dtype != floats)
+        or (name.endswith("variance_T") and not (tensor.shape == (len(task.phenotypes),) and bool((tensor > 0).all())))
         or (name.endswith((".prediction", ".target")) and tensor.shape[1:] != (len(task.phenotypes),))
     ]
     try:

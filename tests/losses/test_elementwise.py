@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.errors import DataError
+from dglcell.errors import ConfigError, DataError
 from dglcell.losses.build import make_loss
-from dglcell.losses.config import BceConfig, MaskedConfig
+from dglcell.losses.config import BceConfig, GaussianConfig, MaskedConfig
 from dglcell.losses.elementwise import ELEMENTS
 from dglcell.models.model import Prediction
 
@@ -108,3 +108,50 @@ def test_labels_beyond_0_and_1_are_refused() -> None:
         "  do:       leave it out of `data.phenotypes`, or choose a loss for numbers, e.g. `loss.name: mse`"
     )
     BceConfig().check_labels(labels[:, :1], ("dies",))
+
+
+# Gaussian likelihood: a noise level for each phenotype.
+
+
+def test_gaussian_noise_levels_approach_the_squared_errors_and_weigh_phenotypes() -> None:
+    torch.manual_seed(0)
+    sds = torch.tensor([0.3, 2.0], dtype=torch.float64)
+    loss = make_loss(GaussianConfig(memory=20), epochs=1).train()
+    for _ in range(400):
+        target = torch.randn(64, 2, dtype=torch.float64) * sds
+        target[::2, 1] = torch.nan
+        loss(Prediction(torch.zeros_like(target)), target, 0)
+    torch.testing.assert_close(loss.variance_T, sds.square(), rtol=0.15, atol=0)
+    prediction = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
+    loss.eval()(Prediction(prediction), torch.ones(1, 2, dtype=torch.float64), 0).total.backward()
+    torch.testing.assert_close(prediction.grad, -1 / loss.variance_T.unsqueeze(0) / 2)
+
+
+def test_the_gaussian_loss_is_the_negative_log_likelihood() -> None:
+    loss = make_loss(GaussianConfig(), epochs=1).eval()
+    loss.load_state_dict({"variance_T": torch.tensor([0.25, 4.0])})
+    target = torch.tensor([[1.0, 2.0], [3.0, torch.nan]])
+    normal = torch.distributions.Normal(0.0, torch.tensor([0.5, 2.0]))
+    expected = -normal.log_prob(target.nan_to_num()).flatten()[:3].mean() - math.log(2 * math.pi) / 2
+    torch.testing.assert_close(loss(Prediction(torch.zeros(2, 2)), target, 0).total, expected)
+    assert not loss(Prediction(torch.zeros(2, 2)), torch.full((2, 2), torch.nan), 0).total
+
+
+def test_a_noise_level_has_a_smallest_value() -> None:
+    loss = make_loss(GaussianConfig(smallest_sd=0.5, memory=1), epochs=1).train()
+    same = torch.ones(4, 1)
+    loss(Prediction(same), same, 0)
+    assert loss.variance_T.item() == 0
+    assert loss(Prediction(same), same, 0).total.item() == pytest.approx(math.log(0.5))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"smallest_sd": 0.0}, r"`loss.smallest_sd` is no noise level\n.*0.0\n.*more than 0"),
+        ({"memory": 0}, r"`loss.memory` is too small\n.*0\n.*1 or more steps"),
+    ],
+)
+def test_noise_levels_are_checked(keys: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        GaussianConfig(**keys).validate()  # type: ignore[arg-type]

@@ -29,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "huber": {"name": "huber"},
     "log_cosh, weighted": {"name": "log_cosh", "phenotype_weights": [1.0, 3.0]},
     "bce": {"name": "bce"},
+    "gaussian": {"name": "gaussian", "memory": 3},
     "mse_dist_supcr": {"name": "mse_dist_supcr"},
     "distribution": {"name": "mse_dist_supcr", "mse": 0.0, "supcr": 0.0},
     "distribution, buffered": {"name": "mle_dist_supcr", "mse": 0.0, "supcr": 0.0, "buffer_size": 9, "min_samples": 7},
@@ -57,7 +58,7 @@ class Model(nn.Module):
 
 def loss_of(case: str) -> Loss:
     keys = dict(CASES[case])
-    if keys["name"] in ("mse", "huber", "log_cosh", "bce"):
+    if keys["name"] in ("mse", "huber", "log_cosh", "bce", "gaussian"):
         return make_loss(LOSS_CONFIGS[keys["name"]](**keys), epochs=8).double()
     return make(keys.pop("name"), epochs=8, **keys)
 

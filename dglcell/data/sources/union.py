@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +14,15 @@ from dglcell.data.sources.csv_table import measure_csv
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
 from dglcell.data.sources.replicates import MEAN, REFUSE, Measurements, concatenate, merge_replicates
 from dglcell.data.table import Provenance, StrainTable
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, DataError, listing
 
 # Configuration of unions of sources.
 
 
 UNION_POLICIES = ("mean", "first", "refuse")
 CSV = "csv"
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -30,11 +33,14 @@ class PartConfig:
         name: ``csv``, or the name of a laboratory screen.
         csv: options of a table of one's own, without ``replicates`` and ``conflicts``, which the union has.
         laboratory: options of a laboratory screen, likewise.
+        phenotypes: phenotype of the source → its name in the union. Parts that keep one name measure one phenotype;
+            with a name of its own a screen has an output of its own in the model.
     """
 
     name: str = ""
     csv: CsvConfig = field(default_factory=CsvConfig)
     laboratory: LaboratoryConfig = field(default_factory=LaboratoryConfig)
+    phenotypes: dict[str, str] = field(default_factory=dict)
 
     def validate(self, where: str) -> None:
         """Check the options of the source.
@@ -120,7 +126,7 @@ def load_union(config: UnionConfig, raw: str | None = None) -> StrainTable:
         DataError: a file is missing or unusable, or strains are to be refused.
     """
     config.validate()
-    parts = [_measure(part, raw) for part in config.parts]
+    parts = [_renamed(_measure(part, raw), part.phenotypes) for part in config.parts]
     rows = concatenate(parts, _provenance(config, parts))
     part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     keys = rows.genotypes.keys
@@ -140,6 +146,36 @@ def _measure(part: PartConfig, raw: str | None) -> Measurements:
     if part.name == CSV:
         return measure_csv(part.csv, raw)
     return measure_laboratory(part.name, part.laboratory, raw)
+
+
+def _renamed(rows: Measurements, names: Mapping[str, str]) -> Measurements:
+    """The rows with the phenotypes' names in the union.
+
+    Raises:
+        DataError: the source has no such phenotype, or two would have one name.
+    """
+    if not names:
+        return rows
+    where = f"`data.source.union.parts`: {rows.provenance.source}"
+    unknown = [name for name in names if name not in rows.phenotypes]
+    if unknown:
+        raise DataError(f"{where} has no phenotype to rename", got=listing(unknown), expected=listing(rows.phenotypes))
+    renamed = [names.get(name, name) for name in rows.phenotypes]
+    if len(set(renamed)) < len(renamed):
+        raise DataError(f"{where} would have two phenotypes of one name", got=listing(renamed))
+
+    def of_union(columns: Mapping[str, T]) -> dict[str, T]:
+        return {names.get(name, name): column for name, column in columns.items()}
+
+    parameters = {**rows.provenance.parameters, "phenotypes": dict(names)}
+    return replace(
+        rows,
+        phenotypes=of_union(rows.phenotypes),
+        p_values=of_union(rows.p_values),
+        sds=of_union(rows.sds),
+        units=of_union(rows.units),
+        provenance=replace(rows.provenance, parameters=parameters),
+    )
 
 
 def _provenance(config: UnionConfig, parts: Sequence[Measurements]) -> Provenance:

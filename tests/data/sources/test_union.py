@@ -186,6 +186,35 @@ def test_wrong_keys_name_their_part(tmp_path: Path, change: tuple[str, str], mes
         load_config(path)
 
 
+def test_a_part_with_names_of_its_own_is_a_phenotype_of_its_own(folder: Path) -> None:
+    parts = [
+        PartConfig(
+            "kuzmin2018", laboratory=LaboratoryConfig(kind=TRI), phenotypes={"trigenic_interaction": "tau_2018"}
+        ),
+        PartConfig("kuzmin2020", laboratory=LaboratoryConfig(kind=TRI, tables=["S1"], deletions_only=True)),
+    ]
+    table = load_source(union(parts=parts), str(folder))
+    assert gene_lists(table) == [[A, B, C], [A, B, D], [A, X, C], [C, D, A]]
+    nan = np.nan
+    np.testing.assert_allclose(table.phenotypes["tau_2018"], [-0.1, 0.1, 0.2, nan], rtol=1e-6)
+    np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [0.3, nan, 0.2, 0.4], rtol=1e-6)
+    assert table.p_values.keys() == {"tau_2018", "trigenic_interaction"}
+    assert table.provenance.parameters["parts"][0]["phenotypes"] == {"trigenic_interaction": "tau_2018"}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"tau": "tau_2018"}, r"kuzmin2018 has no phenotype to rename\n.*tau\n.*trigenic_interaction"),
+        ({"trigenic_interaction": "fitness"}, r"kuzmin2018 would have two phenotypes of one name\n.*fitness"),
+    ],
+)
+def test_wrong_names_of_phenotypes_are_refused(folder: Path, names: dict[str, str], message: str) -> None:
+    parts = [PartConfig("kuzmin2018", phenotypes=names), PartConfig("kuzmin2020")]
+    with pytest.raises(DataError, match=message):
+        load_source(union(parts=parts), str(folder))
+
+
 def test_one_part_is_no_union() -> None:
     with pytest.raises(ConfigError, match=r"`data.source.union.parts` names too few sources\n.*1\n.*kuzmin2018"):
         SourceConfig(name="union", union=UnionConfig([PartConfig("kuzmin2018")])).validate()
