@@ -43,19 +43,19 @@ AUTO = "auto"
 class ExpectedConfig:
     """What a run of the file as it stands should have on the test part, for its first phenotype."""
 
-    metric: str = "pearson"  # as in results.json
-    value: float = 0.0  # that the metric should have
-    tolerance: float = 0.0  # by how much machines and versions may differ, either way
+    metric: str = "pearson"  # a metric of results.json
+    value: float = 0.0  # expected value of the metric
+    tolerance: float = 0.0  # largest difference, up or down, between machines and versions
 
 
 @dataclass
 class ExperimentConfig:
     """What the run is called."""
 
-    name: str = ""  # names the run directory; the file's folder and stem where empty
-    description: str = ""  # one line, for listings and reports
-    tags: list[str] = field(default_factory=list)  # of the run at W&B
-    expected: ExpectedConfig | None = None  # a result to compare with, where nothing was changed on the command line
+    name: str = ""  # name of the run directory; the file's folder and stem if empty
+    description: str = ""  # one line for listings and reports
+    tags: list[str] = field(default_factory=list)  # tags of the W&B run
+    expected: ExpectedConfig | None = None  # a result to compare with, if the command line changes no key
 
 
 @dataclass
@@ -63,13 +63,13 @@ class DataConfig:
     """Strains and their batches."""
 
     source: SourceConfig = field(default_factory=SourceConfig)
-    store: str | None = None  # path of the store; inside `paths.data`, named by source and options, where null
-    phenotypes: list[str] | None = None  # which are predicted; all where null
-    normalise: str = "standard"  # labels: standard | minmax | robust | none | logistic, with training statistics
+    store: str | None = None  # path of the store; null: a folder in `paths.data`, named by source and options
+    phenotypes: list[str] | None = None  # the phenotypes to predict; null: all
+    normalise: str = "standard"  # scales labels: standard | minmax | robust | none | logistic, with training statistics
     unknown_genes: str = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
     batch_size: int | str = 128  # strains per step and device; auto: measured when the run starts, then kept
-    eval_batch_size: int | None = None  # the same in evaluation; batch_size where null
-    streaming: StreamingConfig | None = None  # read training strains as they are needed; null: all stay in memory
+    eval_batch_size: int | None = None  # strains per step in evaluation; null: batch_size
+    streaming: StreamingConfig | None = None  # read training strains from disk as needed; null: all are in memory
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
@@ -135,19 +135,19 @@ class TrainerConfig:
 
     epochs: int = 30  # passes over the training part
     accelerator: str = "auto"  # auto | cpu | gpu | cuda
-    devices: int = 1  # processes on each machine, with a device each
-    num_nodes: int = 1  # machines
-    strategy: str = "auto"  # auto | ddp, as Lightning names them
-    precision: str = "auto"  # auto | 32-true | bf16 (of differences) | 64-true
+    devices: int = 1  # processes on each machine; each uses one device
+    num_nodes: int = 1  # number of machines
+    strategy: str = "auto"  # how processes work together, as in Lightning: auto | ddp
+    precision: str = "auto"  # auto | 32-true | bf16 (differences only) | 64-true
     accumulate_grad_batches: dict[int, int] = field(default_factory=dict)  # from epoch → batches per optimiser step
-    gradient_clip_val: float | None = 10.0  # largest gradient norm; null for none
+    gradient_clip_val: float | None = 10.0  # largest norm of the gradient; null: no limit
     deterministic: bool = True  # refuse non-deterministic kernels
-    threads: int | None = None  # CPU threads of torch; its default where null
-    timeout: int = 1800  # seconds for which processes wait for one another, starting included, before all end
-    patience: int | None = None  # stop after so many epochs without a better validation loss; null for never
-    checkpoint: str = "best_pearson"  # which is reported: best_loss | best_pearson | best_average_precision | last
-    train_ranking: bool = True  # ranks of the training part as well, which keeps an epoch's predictions of it
-    progress: bool = True  # a progress bar, on a terminal
+    threads: int | None = None  # CPU threads of torch; null: torch's default
+    timeout: int = 1800  # seconds that processes wait for each other, also at the start, before all end
+    patience: int | None = None  # stop after this many epochs without a better validation loss; null: never
+    checkpoint: str = "best_pearson"  # reported checkpoint: best_loss | best_pearson | best_average_precision | last
+    train_ranking: bool = True  # also rank the training part, which keeps its predictions of an epoch in memory
+    progress: bool = True  # show a progress bar on a terminal
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
@@ -182,9 +182,9 @@ class TrackingConfig:
     """Weights & Biases; the JSONL record is written in any case."""
 
     wandb: str = "disabled"  # disabled | offline | online
-    project: str = "dglcell"  # at W&B
-    entity: str | None = None  # user or team at W&B; your own where null
-    group: str | None = None  # the experiment's name where null
+    project: str = "dglcell"  # project at W&B
+    entity: str | None = None  # user or team at W&B; null: your own
+    group: str | None = None  # group at W&B; null: the experiment's name
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
@@ -206,9 +206,9 @@ class TrackingConfig:
 class PathsConfig:
     """Where files are."""
 
-    raw: str | None = None  # raw files; the environment variable DGLCELL_RAW where null
-    data: str = "data"  # stores
-    runs: str = "runs"  # run directories
+    raw: str | None = None  # folder of raw files; null: the environment variable DGLCELL_RAW
+    data: str = "data"  # folder of stores
+    runs: str = "runs"  # folder of run directories
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
@@ -233,26 +233,26 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class SlurmConfig:
     """Resources and surroundings of a job."""
 
-    partition: str | None = None  # the cluster's default where null
-    account: str | None = None  # that pays for the job, `sbatch --account`
+    partition: str | None = None  # partition of the cluster; null: the cluster's default
+    account: str | None = None  # account that pays for the job, `sbatch --account`
     qos: str | None = None  # quality of service, `sbatch --qos`
     time: str = "24:00:00"  # D-HH:MM:SS, HH:MM:SS or minutes
     memory: str | None = "32G"  # of every node; null: the cluster's default
     cpus_per_task: int = 4  # a task is one device
-    gpu: str | None = None  # one per task: a type, e.g. a100, or any; null: only where `trainer.accelerator` is gpu
-    modules: list[str] = field(default_factory=list)  # loaded before anything else
-    setup: list[str] = field(default_factory=list)  # shell lines after that, e.g. source .venv/bin/activate
+    gpu: str | None = None  # one GPU per task: a type, e.g. a100, or any; null: only if `trainer.accelerator` is gpu
+    modules: list[str] = field(default_factory=list)  # modules to load before anything else
+    setup: list[str] = field(default_factory=list)  # shell lines to run after that, e.g. source .venv/bin/activate
     environment: dict[str, str] = field(default_factory=dict)  # exported variables; only the job script has the values
-    container: str | None = None  # image that the command runs in
-    container_command: str = "apptainer exec --nv"  # how, up to the image: words, which no shell expands
-    binds: list[str] = field(default_factory=list)  # folders that the container sees
-    mail: str | None = None  # address
-    mail_type: str = "END,FAIL"  # when SLURM writes to `slurm.mail`
-    requeue: bool = True  # preempted or out of time: save, queue again, continue
-    warning: int = 120  # seconds before the end at which the job is told to save
-    array_limit: int | None = None  # most members of a job array that run at once; all where null
-    options: list[str] = field(default_factory=list)  # further options of sbatch, e.g. ["--exclusive"]
-    logs: str = "slurm"  # folder of output files, below the one the job is submitted in
+    container: str | None = None  # image in which the command runs
+    container_command: str = "apptainer exec --nv"  # command before the image; its words are not expanded by a shell
+    binds: list[str] = field(default_factory=list)  # folders that the container can access
+    mail: str | None = None  # e-mail address
+    mail_type: str = "END,FAIL"  # events for which SLURM sends mail to `slurm.mail`
+    requeue: bool = True  # if preempted or out of time: save, queue again, continue
+    warning: int = 120  # seconds before the end of its time at which the job gets the signal to save
+    array_limit: int | None = None  # most tasks of a job array that run at once; null: all
+    options: list[str] = field(default_factory=list)  # more options of sbatch, e.g. ["--exclusive"]
+    logs: str = "slurm"  # folder of output files, in the folder where the job is submitted
 
     def validate(self) -> None:
         """Check values.
@@ -290,23 +290,23 @@ class Config:
     """One experiment."""
 
     experiment: ExperimentConfig = field(default_factory=ExperimentConfig)
-    seed: int = 0  # of weights, batches and dropout; the draw of parts has its own, `split.seed`
+    seed: int = 0  # seed of weights, batches and dropout; `split.seed` is the seed of the parts
     cell: CellConfig = field(default_factory=CellConfig)
     data: DataConfig = field(default_factory=DataConfig)
     split: SplitConfig = field(default_factory=SplitConfig)
-    model: ModelConfig = field(default_factory=HeteroCellConfig)  # `model.name` says which; see KINDS
-    loss: LossConfig = field(default_factory=MaskedConfig)  # likewise `loss.name`; in normalised units
+    model: ModelConfig = field(default_factory=HeteroCellConfig)  # `model.name` chooses the kind; see KINDS
+    loss: LossConfig = field(default_factory=MaskedConfig)  # `loss.name` chooses the kind; in normalised units
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     slurm: SlurmConfig = field(default_factory=SlurmConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
-    resume: str = "auto"  # auto: continue the run directory's last checkpoint | never | path of a checkpoint
-    null_models: bool = True  # fit those that apply, on the same split
-    plot: bool = True  # draw pictures and write the report when the run is finished
-    plot_every: int = 0  # also draw the validation part after every so many epochs; 0: never
-    plot_points: int = 10_000  # single points in one picture at most, chosen at random
+    resume: str = "auto"  # auto: continue from the run directory's last checkpoint | never | path of a checkpoint
+    null_models: bool = True  # also fit the null models that apply, on the same split
+    plot: bool = True  # draw pictures and write the report at the end of the run
+    plot_every: int = 0  # also draw the validation part each time this many epochs are done; 0: never
+    plot_points: int = 10_000  # most points in one picture, chosen at random
 
     def validate(self) -> None:
         """Check every section, then the sections against each other.

@@ -28,7 +28,7 @@ class OptimizerConfig:
 
     name: str = "AdamW"  # a class of `torch.optim`
     lr: float = 1e-3  # learning rate
-    weight_decay: float = 0.0  # of all parameters
+    weight_decay: float = 0.0  # weight decay of all parameters
     options: dict[str, Any] = field(default_factory=dict)  # further keyword arguments, e.g. {momentum: 0.9}
 
     def validate(self) -> None:
@@ -52,15 +52,15 @@ class SchedulerConfig:
 
     name: str = "none"  # none | cosine_restarts | plateau
     interval: str = "epoch"  # epoch | step: the unit of first_cycle and warmup
-    first_cycle: int | None = None  # cosine: length of the first cycle; all of training where null
-    cycle_mult: float = 1.0  # cosine: each cycle is this many times as long as the one before
-    gamma: float = 1.0  # cosine: each cycle's maximum is this many times the one before
-    warmup: int = 0  # cosine: linear rise at the start of each cycle
-    min_lr: float = 1e-6  # below which no schedule goes
-    factor: float = 0.2  # plateau: multiply by this …
-    patience: int = 3  # plateau: … after so many epochs without a better validation loss
-    threshold: float = 1e-4  # plateau: the least relative improvement that counts
-    cooldown: int = 2  # plateau: epochs after a reduction in which none follows
+    first_cycle: int | None = None  # cosine: length of the first cycle; null: all of training
+    cycle_mult: float = 1.0  # cosine: length of each cycle divided by that of the previous one
+    gamma: float = 1.0  # cosine: maximum of each cycle divided by that of the previous one
+    warmup: int = 0  # cosine: length of the linear rise at the start of each cycle
+    min_lr: float = 1e-6  # smallest learning rate of any schedule
+    factor: float = 0.2  # plateau: factor of the learning rate at a reduction
+    patience: int = 3  # plateau: epochs without a better validation loss before a reduction
+    threshold: float = 1e-4  # plateau: smallest relative improvement that counts
+    cooldown: int = 2  # plateau: epochs after a reduction without another one
 
     def validate(self) -> None:
         """Check values.

@@ -26,7 +26,7 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
 def add_insecure(parser: argparse.ArgumentParser) -> None:
     """``--insecure``."""
     parser.add_argument(
-        "--insecure", action="store_true", help="also take files over plain http that no declared hash protects"
+        "--insecure", action="store_true", help="also download files over plain http that have no published hash"
     )
 
 

@@ -21,15 +21,15 @@ Verb = Callable[[argparse.Namespace], None]
 
 EPILOG = """\
 first steps:
-  dglcell doctor                                 what works on this machine
-  dglcell train quickstart                       compute a screen, train, compare with null models, draw
+  dglcell doctor                                 check what works on this machine
+  dglcell train quickstart                       compute a screen, train, compare with null models, draw a report
   dglcell train quickstart model.hidden=64 trainer.epochs=30
-  dglcell evaluate runs/quickstart/seed-0        the table again
-  dglcell baselines conf/quickstart.yaml         the null models alone
+  dglcell evaluate runs/quickstart/seed-0        print the table of results again
+  dglcell baselines conf/quickstart.yaml         fit only the null models
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
-  dglcell report runs/*/seed-*                   several runs on one page
+  dglcell report runs/*/seed-*                   compare several runs on one page
 
-Every key of a configuration can be given as key=value. `dglcell config show FILE` prints all of them.
+You can set every key of a configuration as key=value. `dglcell config show FILE` prints all of them.
 """
 
 
@@ -55,7 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     """All verbs with their options."""
     parser = Parser(
         prog="dglcell",
-        description="Train graph neural networks on strains: one cell graph, many gene deletions.",
+        description="Train graph neural networks that predict what happens to a cell when genes are deleted.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -74,9 +74,9 @@ def make_parser() -> argparse.ArgumentParser:
     _add_job(group)
     verbs.add_sync(_verb(group, "sync", verbs.sync, verbs.SYNC_HELP, verbs.SYNC_EPILOG))
     _add_profile(group)
-    shell = _verb(group, "completion", completion, "print a script that completes words in a shell", COMPLETION)
+    shell = _verb(group, "completion", completion, "print a script for tab completion in a shell", COMPLETION)
     shell.add_argument("shell", choices=("bash", "zsh", "tcsh"))
-    _verb(group, "doctor", verbs.doctor, "say what works on this machine: versions, devices, kernels")
+    _verb(group, "doctor", verbs.doctor, "check what works on this machine: versions, devices, kernels")
     return parser
 
 
@@ -97,8 +97,8 @@ def _verb(group: Group, name: str, run: Verb, text: str, more: str = "") -> argp
     )
     parser.set_defaults(run=run, parser=parser)
     how_much = parser.add_mutually_exclusive_group()
-    how_much.add_argument("-q", "--quiet", action="store_true", help="say warnings and errors only")
-    how_much.add_argument("-v", "--verbose", action="store_true", help="say more")
+    how_much.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
+    how_much.add_argument("-v", "--verbose", action="store_true", help="print more messages")
     return parser
 
 
@@ -107,10 +107,10 @@ def _group(group: Group, name: str, text: str) -> Group:
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory, as `train` printed it")
+    parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory, as printed by `train`")
     parser.add_argument(
         "--checkpoint",
-        help="best_loss, best_pearson, best_average_precision, last, or a path (default: as configured)",
+        help="best_loss, best_pearson, best_average_precision, last, or a path (default: trainer.checkpoint)",
     )
 
 
@@ -121,15 +121,17 @@ def _add_configuration(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_init(group: Group) -> None:
-    parser = _verb(group, "init", verbs.init, "write the file of an experiment of your own", verbs.INIT_EPILOG)
-    parser.add_argument("file", type=Path, metavar="NAME", help="of the experiment; NAME.yaml is written")
+    parser = _verb(group, "init", verbs.init, "write the file of your own experiment", verbs.INIT_EPILOG)
+    parser.add_argument("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml")
     strains = parser.add_mutually_exclusive_group()
-    strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV), a row for each")
-    strains.add_argument("--screen", metavar="NAME", help="a published screen, as `dglcell data list` names it")
-    parser.add_argument("--cell", help="metabolic model, or cell of this package (default: yeast)", default="yeast")
+    strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV), one row for each strain")
+    strains.add_argument("--screen", metavar="NAME", help="published screen, named as in `dglcell data list`")
+    parser.add_argument(
+        "--cell", help="metabolic model, or cell graph of this package (default: yeast)", default="yeast"
+    )
     parser.add_argument("--split", default="random", metavar="KIND", help="kind of split (default: random)")
-    parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="of genes (default: by their names)")
-    parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: other numbers")
+    parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
+    parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
 
 
 def _add_train(group: Group) -> None:
@@ -138,8 +140,9 @@ def _add_train(group: Group) -> None:
         "train",
         verbs.train,
         "train an experiment, or continue it where it stopped",
-        "Builds the store if it is not there. The run directory is RUNS/EXPERIMENT/seed-SEED: its last\n"
-        "checkpoint is continued (resume=never refuses, resume=PATH continues another).",
+        "The command builds the store if it does not exist. The run directory is RUNS/EXPERIMENT/seed-SEED. If it\n"
+        "exists, the run continues from its last checkpoint. With resume=never this is an error, and resume=PATH\n"
+        "starts from another checkpoint.",
     )
     _add_configuration(parser)
 
@@ -154,7 +157,7 @@ def _add_baselines(group: Group) -> None:
     parser = _verb(group, "baselines", verbs.baselines, verbs.BASELINES_HELP, verbs.BASELINES_EPILOG)
     _add_configuration(parser)
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="FILE", help="results (default: RUNS/EXPERIMENT/baselines.json)"
+        "--output", "-o", type=Path, metavar="FILE", help="file of results (default: RUNS/EXPERIMENT/baselines.json)"
     )
 
 
@@ -170,27 +173,31 @@ def _add_report(group: Group) -> None:
         "report",
         verbs.report,
         "write the report of a finished run, or compare several, on one HTML page",
-        "One run: its pictures (figures/ as PNG, SVG and CSV; report.png) and report.html, all in the run directory;\n"
-        "with --output only that page. Several: a table of means and standard deviations over the runs of each\n"
-        "experiment, and a CSV file with its numbers beside the page. Neither needs data nor a GPU.",
+        "For one run, it writes report.html, report.png and figures/ (PNG, SVG and CSV) into the run directory.\n"
+        "With --output it writes only the page. For several runs, the page shows means and standard deviations over\n"
+        "the runs of each experiment, and a CSV file next to it has these numbers. This needs no data and no GPU.",
     )
     parser.add_argument("run_directories", nargs="+", type=Path, metavar="RUN", help="run directory of a finished run")
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="FILE", help="page (default: RUN/report.html; comparison.html for several)"
+        "--output",
+        "-o",
+        type=Path,
+        metavar="FILE",
+        help="page (default: RUN/report.html; for several: comparison.html)",
     )
     parser.add_argument("--open", action="store_true", help="open the page in a browser")
 
 
 def _add_runs(group: Group) -> None:
     parser = _verb(group, "runs", verbs.runs, "list runs with their state, epochs and scores")
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), help="of runs (default: runs)")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs"), help="folder of runs (default: runs)")
 
 
 def _add_data(group: Group) -> None:
     data = _group(group, "data", "build and inspect stores of strains")
     build = _verb(data, "build", verbs.data_build, "build the store of an experiment")
     _add_configuration(build)
-    build.add_argument("--overwrite", action="store_true", help="build it anew where it exists")
+    build.add_argument("--overwrite", action="store_true", help="build it again if it exists")
     for name, run, text in (
         ("stats", verbs.data_stats, "describe a store: phenotypes, deletions, genes, provenance"),
         ("verify", verbs.data_verify, "check every block of a store against its hashes"),
@@ -201,41 +208,38 @@ def _add_data(group: Group) -> None:
         "fetch",
         verbs.data_fetch,
         "download published files into the raw folder, and check them",
-        "With --all, everything that an experiment reads: screens, networks, gene sets, models. Tables that this\n"
-        "project reads in a form of its own are made from the published files. What is there already is checked only.\n"
-        "A file appears complete and with the right size and hash, or not at all; one that fails does not keep the\n"
-        "others from being fetched. Where no hash is published, that of the first download is recorded, and later\n"
-        "ones have to agree.\n\n"
+        "--all downloads everything that an experiment reads: screens, networks, gene sets, models. Some tables are\n"
+        "converted from the published files. A file that exists is only checked. A file is kept only if it is\n"
+        "complete, with the right size and hash. If one download fails, the others continue. If no hash is\n"
+        "published, the hash of the first download is recorded, and later downloads must have the same one.\n\n"
         "  dglcell data fetch --all conf/101-collins2007/set_operator_random.yaml\n"
         "  dglcell data fetch kuzmin2018 genes/essential_genes_reference.txt.gz",
     )
-    fetch.add_argument(
-        "--all", type=Path, dest="config", metavar="FILE", help="experiment, all of whose files to fetch"
-    )
-    fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
+    fetch.add_argument("--all", type=Path, dest="config", metavar="FILE", help="experiment whose files to download")
+    fetch.add_argument("--addresses", action="store_true", help="only print the addresses of the files")
     add_insecure(fetch)
     fetch.add_argument(
-        "sources", nargs="*", metavar="NAME", help="screen of `dglcell data list`, or path of a published file"
+        "sources", nargs="*", metavar="NAME", help="screen in `dglcell data list`, or path of a published file"
     )
     fetch.set_defaults(overrides=[])
     add_raw(fetch)
     listing = _verb(data, "list", verbs.data_list, "list data sources, and the stores of a folder")
-    listing.add_argument("folder", nargs="?", type=Path, default=Path("data"), help="of stores (default: data)")
+    listing.add_argument("folder", nargs="?", type=Path, default=Path("data"), help="folder of stores (default: data)")
     add_raw(listing)
 
 
 def _add_graph(group: Group) -> None:
-    graph = _group(group, "graph", "inspect cell graphs and what they are made of")
+    graph = _group(group, "graph", "inspect cell graphs, networks and models")
     listing = _verb(graph, "list", verbs.graph_list, "list networks, gene sets and models of the catalogue")
     add_raw(listing)
     fetch = _verb(graph, "fetch", verbs.graph_fetch, verbs.FETCH_HELP, verbs.FETCH_EPILOG)
     _add_configuration(fetch)
-    fetch.add_argument("--addresses", action="store_true", help="only print where the files can be had")
+    fetch.add_argument("--addresses", action="store_true", help="only print the addresses of the files")
     add_insecure(fetch)
     parser = _verb(graph, "describe", verbs.graph_describe, "describe the cell graph of an experiment or a run")
     parser.add_argument("config", type=Path, metavar="FILE|RUN", help="experiment or run directory")
     parser.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="of an experiment, e.g. cell.metabolism=false"
+        "overrides", nargs="*", metavar="key=value", help="keys of an experiment, e.g. cell.metabolism=false"
     )
     add_raw(parser)
     parser.add_argument("--names", action="store_true", help="also print all gene names")
@@ -243,13 +247,13 @@ def _add_graph(group: Group) -> None:
 
 def _add_config(group: Group) -> None:
     config = _group(group, "config", "show and check experiments")
-    _add_configuration(_verb(config, "show", verbs.config_show, "print an experiment with every default filled in"))
+    _add_configuration(_verb(config, "show", verbs.config_show, "print an experiment with all defaults"))
     _verb(config, "list", verbs.config_list, "list the experiments that have names")
     _add_configuration(_verb(config, "validate", verbs.config_validate, "check an experiment without running it"))
 
 
 def _add_job(group: Group) -> None:
-    jobs = _group(group, "job", "run an experiment as a job of SLURM")
+    jobs = _group(group, "job", "run an experiment as a SLURM job")
     for name, run, text in (
         ("render", job.render, "print the batch script of an experiment"),
         ("check", job.check, "check an experiment and ask SLURM whether it would start it"),

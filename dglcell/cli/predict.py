@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from dglcell.run_directory import RunDirectory
     from dglcell.training.checkpoint import Trained
 
-HELP = "predict phenotypes of the genotypes in a CSV, or of all pairs or triples of genes"
+HELP = "predict phenotypes of a table of genotypes, or of all pairs or triples of genes"
 EPILOG = """\
 a table:
   dglcell predict RUN genotypes.csv -o predictions.csv
-Genes stand in columns gene_1, gene_2, …, or in one column `genes` separated by `;`, or in the columns of the
-table that the model was trained on, or in those that --columns names. The table is text with commas, tabs or
-semicolons, plain or .gz, or Parquet. The same rows come back in order, with a column predicted_PHENOTYPE each,
-in original units. A row that cannot be predicted is refused with its line number, and nothing is written; with
---unknown empty, rows with genes that the model lacks come back without a prediction.
+Write the deleted genes into columns gene_1, gene_2, …, or into one column `genes` separated by `;`. Otherwise the
+columns of the training table are read, or those in --columns. The table is text with commas, tabs or semicolons,
+plain or .gz, or Parquet. The output has the same rows in the same order, and a column predicted_PHENOTYPE for each
+phenotype in original units. If a row cannot be predicted, the error names its line, and nothing is written. With
+--unknown empty, rows with genes that the model lacks are kept without a prediction.
 
 a design:
   dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
-Columns are gene_1, gene_2, … and predicted_PHENOTYPE; rows are in lexicographic order of the list of genes.
+The columns are gene_1, gene_2, … and predicted_PHENOTYPE. The rows are in lexicographic order of the list.
 Finished parts are kept in OUTPUT.parts: a command that was stopped continues when it is given again.
 """
 
@@ -40,21 +40,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             f"--all-{kind}", dest="designs", action="append_const", const=size, help=f"all {kind} of genes"
         )
     parser.add_argument(
-        "--genes", type=Path, metavar="FILE", help="names, one a line, of the design's genes (default: the model's)"
+        "--genes",
+        type=Path,
+        metavar="FILE",
+        help="genes of the design, one name a line (default: all of the model)",
     )
     parser.add_argument("--start", type=natural, metavar="N", help="number of the design's first strain (default: 0)")
-    parser.add_argument("--limit", type=positive, metavar="N", help="most strains of the design (default: all)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="largest number of strains (default: all)")
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="FILE", help="where predictions go: .csv or .parquet (a table's: stdout)"
+        "--output", "-o", type=Path, metavar="FILE", help="output: .csv or .parquet (default for a table: print it)"
     )
     parser.add_argument(
-        "--columns", nargs="+", default=[], metavar="COLUMN", help="of genes, where they are not gene_1, … or genes"
+        "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
     )
     parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
     parser.add_argument(
         "--unknown", default="refuse", choices=("refuse", "empty"), help="rows with genes that the model lacks (refuse)"
     )
-    parser.add_argument("--threads", type=positive, metavar="N", help="of the processor (default: those that are idle)")
+    parser.add_argument("--threads", type=positive, metavar="N", help="threads of the processor (default: idle ones)")
     parser.add_argument("--batch-size", type=positive, default=256, metavar="N", help="strains per forward pass (256)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
 

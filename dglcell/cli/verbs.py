@@ -17,10 +17,10 @@ from dglcell.training.signals import StopSignals
 
 FETCH_HELP = "download the networks, gene set and metabolic model that an experiment's cell graph needs"
 FETCH_EPILOG = """\
-Files of the catalogue go to the raw folder (--raw, paths.raw, $DGLCELL_RAW, or ~/.cache/dglcell/raw); what is there is
-checked and kept. `dglcell data fetch --all` fetches the strains too. A file whose publisher states no hash is trusted
-when it is first fetched, and has to stay the same afterwards. With --addresses nothing is downloaded: take the printed
-addresses to a machine that has internet access."""
+Files of the catalogue are saved in the raw folder (--raw, paths.raw, $DGLCELL_RAW, or ~/.cache/dglcell/raw). Files that
+exist are checked and kept. `dglcell data fetch --all` also downloads the strains. If no hash of a file is published,
+the first download is trusted, and later downloads must be the same. With --addresses nothing is downloaded: use the
+printed addresses on a machine with internet access."""
 
 
 def graph_list(options: argparse.Namespace) -> None:
@@ -50,13 +50,13 @@ def graph_fetch(options: argparse.Namespace) -> None:
 # ``dglcell profile`` and ``dglcell compare``: where the time of training steps goes.
 
 
-PROFILE_HELP = "say where the time of an experiment's training steps goes"
+PROFILE_HELP = "measure which parts of a training step take how much time"
 
 PROFILE_EPILOG = """\
-Steps are run as `train` runs them, from fresh weights; nothing of the experiment's runs is read or changed. Times are
-exclusive: a part's own time is without what is told apart in it, so that all parts sum up to the step. On a GPU they
-are those of its queue. Written are profile.json, and trace.json.gz for https://ui.perfetto.dev or chrome://tracing: all
-operations of one more step.
+The command runs training steps as `train` does, from fresh weights. It neither reads nor changes the runs of the
+experiment. Times are exclusive: the time of a part does not include the parts inside it, so all parts add up to the
+step. On a GPU the times are those of its queue. The command writes profile.json and trace.json.gz. The trace shows all
+operations of one more step; open it in https://ui.perfetto.dev or chrome://tracing.
 
   dglcell profile conf/quickstart.yaml
   dglcell profile conf/quickstart.yaml model.strategy=node_mask --output masks
@@ -75,10 +75,10 @@ def add_profile(parser: argparse.ArgumentParser) -> None:
         "--mode",
         choices=("full", "backward", "forward", "data"),
         default="full",
-        help="data: batches alone; forward: and loss; backward: and gradients; full: whole steps (default: full)",
+        help="data: batches; forward: also model, loss; backward: also gradients; full: whole steps (default: full)",
     )
     how.add_argument("--steps", type=positive, default=20, metavar="N", help="timed steps (default: 20)")
-    how.add_argument("--warm-up", type=natural, default=5, metavar="N", help="steps before them (default: 5)")
+    how.add_argument("--warm-up", type=natural, default=5, metavar="N", help="steps before the timed ones (default: 5)")
     how.add_argument(
         "--output",
         "-o",
@@ -91,7 +91,7 @@ def add_profile(parser: argparse.ArgumentParser) -> None:
 def add_compare(parser: argparse.ArgumentParser) -> None:
     """Two profiles."""
     parser.add_argument("first", type=Path, metavar="A", help="profile.json or its folder")
-    parser.add_argument("second", type=Path, metavar="B", help="another; ratios are B/A")
+    parser.add_argument("second", type=Path, metavar="B", help="another profile; ratios are B/A")
 
 
 def profile(options: argparse.Namespace) -> None:
@@ -117,11 +117,11 @@ def compare(options: argparse.Namespace) -> None:
 # ``dglcell sync``: from runs on a cluster without network to W&B.
 
 
-SYNC_HELP = "upload what runs with `tracking.wandb: offline` wrote for W&B"
+SYNC_HELP = "upload runs that were recorded with `tracking.wandb: offline` to W&B"
 SYNC_EPILOG = """\
-Every file is uploaded once, under the run id that is kept in the run directory: a run that was continued stays one run,
-and only its new part is uploaded. A run whose file has no end, because it still trains or was killed, is left alone
-unless --force is given. Needs a network and `wandb login`; exits with 1 where W&B did not take everything."""
+Every file is uploaded once, with the run id from the run directory. A continued run therefore stays one run, and only
+its new part is uploaded. If the file of a run is not complete, because the run still trains or was killed, it is
+uploaded only with --force. The command needs a network and `wandb login`. It exits with 1 if an upload fails."""
 
 
 def add_sync(parser: argparse.ArgumentParser) -> None:
@@ -134,7 +134,7 @@ def add_sync(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="run directory, or a folder of runs (default: runs)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be uploaded")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be uploaded")
     parser.add_argument("--force", action="store_true", help="also upload runs that may still be training")
 
 
@@ -159,8 +159,8 @@ def sync(options: argparse.Namespace) -> None:
 INIT_EPILOG = """\
   dglcell init mine --table strains.csv --cell textbook
   dglcell init collins --screen collins2007 --split gene_disjoint
-Without a table or a screen, the questions are asked. The strains are read and compared with the cell graph at once:
-genes that it lacks are named, with close names."""
+Without a table or a screen, the command asks for them. It reads the strains and compares them with the cell graph. It
+lists the genes that the cell graph lacks, with similar names."""
 
 
 def init(options: argparse.Namespace) -> None:
@@ -250,11 +250,11 @@ def evaluate(options: argparse.Namespace) -> None:
     print(format_results_table(rows, color=sys.stdout.isatty()))
 
 
-BASELINES_HELP = "fit the null models of an experiment alone, without training its model"
+BASELINES_HELP = "fit the null models of an experiment without training its model"
 
 BASELINES_EPILOG = """\
-They are fitted on the experiment's split, as they are beside a training, and written to RUNS/EXPERIMENT/baselines.json.
-Networks that are added to the cell graph serve the kernel ridge:
+The null models are fitted on the split of the experiment, as in a training. The results are written to
+RUNS/EXPERIMENT/baselines.json. Kernel ridge also uses networks that you add to the cell graph:
 
   dglcell baselines conf/101-collins2007/random.yaml
   dglcell baselines conf/101-collins2007/random.yaml 'cell.networks.complexes={source: cyc2008_complexes}'

@@ -18,22 +18,22 @@ TRAIN, VALIDATION, TEST, UNUSED = 0, 1, 2, 255
 
 
 KINDS = {
-    "random": "the test part is more of the same: its genes, and in trigenic screens its query pairs, occur in "
-    "training, so that a good result may be memory of these, and says nothing about new ones",
-    "stratified": "as a random split: test genes and query pairs occur in training; rare numbers of deletions and "
-    "rarely measured phenotypes have their share of every part",
-    "pair_disjoint": "test query pairs are new to the model, their genes need not be: it shows what carries over to "
-    "another query strain, not to new genes; among double mutants alone it is a random split",
-    "gene_disjoint": "every test strain has a gene that no training strain deletes (rule `all`: has such genes alone), "
-    "so that only the cell graph can tell of it; the model was chosen on genes that are new in the same way",
-    "gene_split_1": "every test strain has a gene that no training strain deletes; the model was chosen on strains of "
-    "training genes, which look easier than the test",
-    "gene_split_2": "test strains have only genes that no training strain deletes; the model was chosen on strains of "
-    "training genes, which look easier than the test",
-    "deletions": "every test strain has more deletions than any training strain: it shows whether the effects of "
-    "few deletions tell those of more; its genes and subsets of its deletions occur in training, and the model was "
-    "chosen on strains with few deletions, which look easier than the test",
-    "file": "whatever the file was made for",
+    "random": "the genes of test strains, and in trigenic screens their query pairs, also occur in training. A good "
+    "result may come from memory of them, and does not show that the model can predict new genes or query pairs",
+    "stratified": "as in a random split, test genes and query pairs also occur in training. Rare numbers of deletions "
+    "and rarely measured phenotypes are spread evenly over the parts",
+    "pair_disjoint": "the query pairs of test strains do not occur in training, but their genes may. The result shows "
+    "how well the model predicts a new query strain, but not new genes. For double mutants it is a random split",
+    "gene_disjoint": "every test strain deletes a gene that no training strain deletes (with the rule `all`, only such "
+    "genes). The model can know such a gene only from the cell graph. It was chosen on strains with other new genes",
+    "gene_split_1": "every test strain deletes a gene that no training strain deletes. The model was chosen on strains "
+    "of training genes, which look easier than the test strains",
+    "gene_split_2": "test strains delete only genes that no training strain deletes. The model was chosen on strains "
+    "of training genes, which look easier than the test strains",
+    "deletions": "every test strain has more deletions than any training strain. The result shows whether the effects "
+    "of many deletions can be predicted from few. The genes and subsets of the deletions of test strains occur in "
+    "training. The model was chosen on strains with few deletions, which look easier than the test strains",
+    "file": "the parts come from a file, and what the test part shows depends on how the file was made",
 }
 """Name of a kind → what its test part can show, and what it cannot."""
 
@@ -55,9 +55,9 @@ MAX_FOLDS = 100
 class SubsetConfig:
     """Keep only some strains of a split, in the proportions of its parts."""
 
-    size: int = 1000  # strains to keep, in all parts together
-    genes: str | None = None  # keep only strains that delete one of: metabolic, or a file with one gene name a line
-    take: str = "singles_first"  # singles_first: then evenly over numbers of deletions | proportional
+    size: int = 1000  # number of strains to keep, in all parts together
+    genes: str | None = None  # only strains that delete one of these genes: metabolic, or a file with one name a line
+    take: str = "singles_first"  # singles_first: then the same number for each number of deletions | proportional
 
     def validate(self, key: str = "split.subset") -> None:
         """Raises ConfigError if a value is out of range."""
@@ -75,16 +75,16 @@ class SplitConfig:
     """How strains are divided into training, validation and test."""
 
     kind: str = "random"  # random, stratified, pair_disjoint, gene_disjoint, gene_split_1|2, deletions or file
-    fractions: list[float] = field(default_factory=lambda: [0.8, 0.1, 0.1])  # training, validation, test
-    seed: int = 42  # of the shuffle
-    by_deletions: bool = True  # all but stratified, gene_disjoint: meet the fractions for each number of deletions
-    genes_rule: str = "any"  # gene_disjoint: a strain is test if any, or all, of its genes are test genes
+    fractions: list[float] = field(default_factory=lambda: [0.8, 0.1, 0.1])  # shares of training, validation and test
+    seed: int = 42  # seed of the shuffle
+    by_deletions: bool = True  # not for stratified, gene_disjoint: keep the fractions for each number of deletions
+    genes_rule: str = "any"  # gene_disjoint: a strain is in the test part if any, or all, of its genes are test genes
     folds: int | None = None  # cross-validation: this many equal folds instead of fractions
-    fold: int | None = None  # 0 … folds - 1: this one is test, the next one validation
-    test_genes: int | None = None  # gene_split_1, gene_split_2: genes held out; 40 and 400 where null
-    max_deletions: int | None = None  # deletions: strains with more are test, the others never; 2 where null
-    path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with strain numbers
-    unlisted: str = "refuse"  # file: strains that a JSON file does not list: refuse | unused
+    fold: int | None = None  # 0 … folds - 1: the test fold; the next one is validation
+    test_genes: int | None = None  # gene_split_1, gene_split_2: number of held-out genes; null: 40 and 400
+    max_deletions: int | None = None  # deletions: most deletions of a strain that is not in the test part; null: 2
+    path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with numbers of strains
+    unlisted: str = "refuse"  # file: what to do with strains that a JSON file does not list: refuse | unused
     subset: SubsetConfig | None = None  # keep only some strains
 
     def validate(self, key: str = "split") -> None:
@@ -188,8 +188,8 @@ def check_streamed_split(config: SplitConfig) -> None:
 class StreamingConfig:
     """Read training strains block by block, for stores larger than memory."""
 
-    window: int = 262_144  # strains that are shuffled together; memory grows with it
-    readers: int = 2  # threads that read ahead, a window each
+    window: int = 262_144  # strains that are shuffled together; more strains need more memory
+    readers: int = 2  # threads that read ahead, one window each
 
     def validate(self, key: str = "data.streaming") -> None:
         """Raises ConfigError if a value is out of range."""

@@ -246,7 +246,7 @@ def describe_split(split: Split, table: StrainTable) -> str:
         (
             f"{split.kind} split ({title})",
             _table(("part", "strains", "share", *columns, *overlaps), rows),
-            "known genes, known pair: strains whose genes all, whose query pair occur in training",
+            "known genes: strains whose genes all occur in training; known pair: strains whose query pair does",
             textwrap.fill(f"{split.kind}: {KINDS[split.kind]}", TEXT_WIDTH),
             f"sha256 {split.sha256}",
         )

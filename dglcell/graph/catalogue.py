@@ -37,24 +37,24 @@ class NetworkConfig:
     With `source`, every key that is left at its default is filled in from the catalogue (`dglcell graph list`).
     """
 
-    source: str = ""  # network of the catalogue, e.g. string12_0
+    source: str = ""  # a network of the catalogue, e.g. string12_0
     path: str = ""  # text table, plain or .gz: absolute, or relative to the working or the raw folder
     columns: list[str] = field(default_factory=list)  # source and target column: names, or positions from 0
     separator: str = "auto"  # auto , ; tab, or space (any run of blanks)
-    header: bool | None = None  # first line names the columns; null: it does if a column is given by name
-    quotes: bool | None = None  # fields may stand in double quotes; null: they may
-    layout: str = ""  # pairs; groups: columns gene, group; matrix: an edge per cell that is not 0; pairs where empty
-    where: dict[str, str] = field(default_factory=dict)  # column → value; other rows are left out
+    header: bool | None = None  # the first line names the columns; null: only if a column is given by name
+    quotes: bool | None = None  # fields may be in double quotes; null: true
+    layout: str = ""  # pairs | groups (columns gene, group) | matrix (an edge per cell that is not 0); empty: pairs
+    where: dict[str, str] = field(default_factory=dict)  # column → value; rows with other values are left out
     weight: str | None = None  # column of edge weights
-    channels: list[str] = field(default_factory=list)  # score columns: one relation each, `name_column`
-    relation_column: str | None = None  # its values split the table into relations, `name_value`
-    min_weight: float | None = None  # keep rows of at least this weight; null: all, of channels those above 0
-    use_weights: bool = False  # weights become edge weights; otherwise they only decide which rows are kept
-    directed: bool | None = None  # first column acts on the second; null: it does not
-    symmetrise: bool | None = None  # undirected pairs give both directions; null: as the cell says
-    self_loops: bool | None = None  # add a self-loop to every gene that has none; null: as the cell says
-    strip_prefix: str = ""  # removed from the start of every name, e.g. "4932." for STRING
-    unknown: str | None = None  # rows with names that the cell's genes lack: refuse or drop; null: as the cell says
+    channels: list[str] = field(default_factory=list)  # score columns; each becomes a relation, `name_column`
+    relation_column: str | None = None  # column whose values split the table into relations, `name_value`
+    min_weight: float | None = None  # smallest weight of a row that is kept; null: all, and for channels those above 0
+    use_weights: bool = False  # true: weights become edge weights; false: they only decide which rows are kept
+    directed: bool | None = None  # the first column acts on the second one; null: false
+    symmetrise: bool | None = None  # store both directions of undirected pairs; null: as `cell.symmetrise`
+    self_loops: bool | None = None  # add a self-loop to every gene without one; null: as `cell.self_loops`
+    strip_prefix: str = ""  # prefix to remove from every name, e.g. "4932." for STRING
+    unknown: str | None = None  # rows with names that are not among the genes: refuse | drop; null: as `cell.unknown`
     sha256: str | None = None  # expected hash of the file
 
     def validate(self, key: str) -> None:

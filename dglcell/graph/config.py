@@ -17,19 +17,19 @@ UNION, MODEL = "union", "model"
 class CellConfig:
     """What the cell graph is made of. `dglcell graph list` shows what the catalogue offers."""
 
-    model: str | None = None  # metabolic model: of the catalogue, one that cobra ships, or a file that cobra reads
+    model: str | None = None  # metabolic model: a name of the catalogue or of cobra, or a file that cobra reads
     metabolism: bool = True  # include the model's reaction and metabolite nodes and their relations
     absorb: bool = False  # leave out enzyme complexes that contain another complex of the same rule
     networks: dict[str, NetworkConfig] = field(default_factory=dict)  # network name → edge table
-    derived: list[str] = field(default_factory=list)  # relations that follow from the model alone
+    derived: list[str] = field(default_factory=list)  # relations that are computed from the model alone
     similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours in all relations
-    currency_degree: int = CURRENCY_DEGREE  # metabolites of more reactions make no metabolic neighbours
-    currency: list[str] = field(default_factory=list)  # exactly these metabolites do not, if any are listed
-    genes: str = UNION  # of model and networks; or model; a gene set of the catalogue; path of a list, .gff or .tab
-    unknown: str = "refuse"  # names that the genes lack, of the model and of networks that say nothing: refuse, drop
-    aliases: str | None = None  # other names of genes in networks: a gene set of the catalogue; path of a table, .gff…
-    symmetrise: bool = True  # undirected networks give both directions of each pair
-    self_loops: bool = False  # networks add a self-loop to every gene that has none
+    currency_degree: int = CURRENCY_DEGREE  # a metabolite of more reactions makes no metabolic neighbours
+    currency: list[str] = field(default_factory=list)  # if not empty: only these metabolites make no such neighbours
+    genes: str = UNION  # union (model, networks) | model | a gene set of the catalogue | path of a list, .gff or .tab
+    unknown: str = "refuse"  # names that are not among the genes, unless a network has its own key: refuse | drop
+    aliases: str | None = None  # other names of genes in networks: gene set of the catalogue, or path of a table, .gff
+    symmetrise: bool = True  # store both directions of each pair of an undirected network
+    self_loops: bool = False  # networks add a self-loop to every gene without one
 
     def validate(self, key: str = "cell") -> None:
         """Check the keys against each other.

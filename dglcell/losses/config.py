@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class LossConfig:
     """A loss; each kind adds its own keys."""
 
-    name: str = ""  # which loss: a key of `LOSS_CONFIGS`, or MODULE:CLASS of your own
+    name: str = ""  # kind of loss: a key of `LOSS_CONFIGS`, or MODULE:CLASS of your own
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -50,7 +50,7 @@ class LossConfig:
 class WeightedConfig(LossConfig):
     """A loss over phenotypes that need not count alike."""
 
-    phenotype_weights: list[float] | None = None  # one per phenotype; every label counts alike where null
+    phenotype_weights: list[float] | None = None  # weight of each phenotype; null: every label counts the same
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -138,9 +138,9 @@ class CoupledConfig(WeightedConfig, ABC):
 
     mse: float = 1.0  # weight of the squared error
     supcr: float = 0.001  # weight of the supervised contrast; needs a model with embeddings
-    temperature: float = 0.1  # of the contrast, in the first epoch
-    temperature_final: float = 0.1  # where a schedule leads
-    temperature_schedule: str = "none"  # none | exponential | cosine, from one to the other over all epochs
+    temperature: float = 0.1  # temperature of the contrast, in the first epoch
+    temperature_final: float = 0.1  # temperature at the end of the schedule
+    temperature_schedule: str = "none"  # path to temperature_final over all epochs: none | exponential | cosine
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -181,11 +181,11 @@ class CoupledConfig(WeightedConfig, ABC):
 class BufferedConfig(CoupledConfig):
     """The same over more strains than a batch has."""
 
-    buffer_size: int = 256  # strains of earlier batches that are compared as well, without gradient; 0 for none
-    min_samples: int | None = None  # compare once so many strains were seen in training; buffer_size where null
-    adaptive: bool = True  # few buffered strains in early epochs, more later; the whole buffer always where false
-    adaptive_warmup: int | None = None  # epochs of the slow start; a tenth of all where null
-    adaptive_stable: int | None = None  # epoch from which on it stays; half of all where null
+    buffer_size: int = 256  # strains of earlier batches that are also compared, without gradient; 0: none
+    min_samples: int | None = None  # compare after this many strains were seen in training; null: buffer_size
+    adaptive: bool = True  # true: few buffered strains in early epochs, more later; false: always the whole buffer
+    adaptive_warmup: int | None = None  # epochs of the slow start; null: a tenth of all epochs
+    adaptive_stable: int | None = None  # epoch after which the share is constant; null: half of all epochs
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -223,7 +223,7 @@ class DistributionConfig(CoupledConfig):
     """A ``CoupledConfig`` whose distance is the distribution matching."""
 
     distribution: float = 0.1  # weight of the distribution matching
-    bandwidth: float = 0.5  # of the labels' density, in their standard deviations
+    bandwidth: float = 0.5  # bandwidth of the labels' density, in standard deviations of the labels
 
     def validate(self) -> None:
         super().validate()
@@ -262,7 +262,7 @@ class MleWassSupcrConfig(BufferedConfig):
     temperature: float = 1.0
     temperature_schedule: str = "exponential"
     wasserstein: float = 0.1  # weight of the distance
-    p: int = 2  # its order: 1, or 2 for half the squared distance
+    p: int = 2  # order of the distance: 1, or 2 for half the squared distance
 
     def validate(self) -> None:
         super().validate()
@@ -284,8 +284,8 @@ class DangoLossConfig(LossConfig):
 
     name: str = "dango"
     schedule: str = "linear_until_uniform"  # pre_then_post | linear_until_uniform | linear_until_flipped
-    transition_epoch: int = 10  # T, from which on the weights stay as they are
-    final_alpha: float | None = None  # weight of the reconstruction from then on; the schedule's own where null
+    transition_epoch: int = 10  # T, the epoch after which the weights are constant
+    final_alpha: float | None = None  # weight of the reconstruction after that; null: the schedule's own value
 
     def validate(self) -> None:
         """Check values.

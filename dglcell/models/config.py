@@ -26,7 +26,7 @@ from dglcell.perturbation import STRATEGIES
 class ModelConfig:
     """A model; each kind adds its own keys."""
 
-    name: str = ""  # which model: a key of `MODEL_CONFIGS`, or MODULE:CLASS of your own
+    name: str = ""  # kind of model: a key of `MODEL_CONFIGS`, or MODULE:CLASS of your own
     kernel: str = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | reference
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features
 
@@ -77,29 +77,29 @@ class EncoderConfig(ModelConfig):
     hidden: int = 64  # H, width of every state
     layers: int = 3  # L, rounds of message passing
     conv: str = "gin"  # gin | sage | gatv2, for every relation
-    gin_layers: int = 2  # Linear layers of a GIN's MLP; with 0 states are only summed up
-    gin_hidden: int | None = None  # width inside a GIN's MLP; H where null
+    gin_layers: int = 2  # Linear layers of a GIN's MLP; with 0 states are only summed
+    gin_hidden: int | None = None  # width inside a GIN's MLP; null: H
     conv_heads: int = 4  # heads of gatv2; must divide H
-    cross_relation: str = "sum"  # sum | mean | cross_attention | pairwise_interaction, of the relations into a node
+    cross_relation: str = "sum"  # combines relations: sum | mean | cross_attention | pairwise_interaction
     cross_relation_heads: int = 4  # heads of cross_attention; must divide H
-    cross_relation_hidden: int | None = None  # width inside the MLPs of pairwise_interaction; H / 2 where null
+    cross_relation_hidden: int | None = None  # width inside the MLPs of pairwise_interaction; null: H / 2
     cross_relation_layers: int = 2  # Linear layers of these MLPs, 2 or more
-    cross_relation_norm: str = "none"  # layer | rms | none, after the two that are learnt
+    cross_relation_norm: str = "none"  # layer | rms | none, after cross_attention or pairwise_interaction
     residual: bool = True  # add the input of every layer to its output
     norm: str = "layer"  # layer | rms | none, per node
     activation: str = "gelu"  # relu | gelu | silu | elu | tanh | identity
-    dropout: float = 0.0  # share of states that a training step leaves out
-    embedding_std: float = 0.02  # of the initial embeddings
+    dropout: float = 0.0  # share of states that are set to 0 in a training step
+    embedding_std: float = 0.02  # standard deviation of the initial embeddings
     preprocessor_layers: int = 2  # Linear layers between the embeddings and the first round
-    relations: list[str] | None = None  # names of the relations in use; all of the cell graph where null
+    relations: list[str] | None = None  # names of the relations to use; null: all of the cell graph
     metabolism: bool = True  # use the relations with reactions and metabolites
     local_kind: str = "hyper_sagnn"  # how deleted genes are scored: hyper_sagnn | factorisation | both
     local_layers: int = 2  # hyper_sagnn: rounds of attention
     local_heads: int = 8  # hyper_sagnn: must divide H
-    local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; from 0.01 interactions are learnt slowly
-    local_factors: int | None = 64  # factorisation: width of a gene's vector; its state is the vector where null
-    local_deviations: bool = False  # factorisation: a free effect and vector per gene beside what the states give
-    recompute: str = "auto"  # auto | true | false: layers twice, for less memory; auto where it saves gigabytes
+    local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; with 0.01 interactions are learnt slowly
+    local_factors: int | None = 64  # factorisation: width of a gene's vector; null: its state is the vector
+    local_deviations: bool = False  # factorisation: add a free effect and vector per gene to those from the states
+    recompute: str = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -194,12 +194,12 @@ class HeteroCellConfig(EncoderConfig):
 
     name: str = "hetero_cell"
     pool: list[str] = field(default_factory=lambda: [GENE])  # node types that are pooled
-    scale_difference: bool = True  # multiply pooled differences by the number of nodes they are means over
+    scale_difference: bool = True  # multiply pooled differences by the number of nodes in their mean
     local_head: bool = True  # score the deleted genes by their wild-type states
-    combination: str = "sum"  # sum | mean | gated | none, of global and local prediction
-    strategy: str = "auto"  # auto | difference | node_mask | edge_mask | edge_subgraph, for the strains' graphs
-    compile: str = "auto"  # auto | true | false: torch.compile for layers; auto where it works and a run is long enough
-    autotuned: str | None = None  # autotuned.json of a run, for what `auto` takes; measured where null
+    combination: str = "sum"  # how global and local prediction are combined: sum | mean | gated | none
+    strategy: str = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
+    compile: str = "auto"  # auto | true | false: torch.compile for layers; auto: if it works and the run is long enough
+    autotuned: str | None = None  # autotuned.json of a run, with choices for `auto`; null: measure them
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -255,8 +255,8 @@ class SetOperatorConfig(EncoderConfig):
 
     name: str = "set_operator"
     operator: str = "local"  # how the deleted genes act: local (on each other) | cross_attention (on all genes) | both
-    operator_heads: int = 4  # cross_attention: must divide H
-    combination: str = "sum"  # both: sum | mean | gated
+    operator_heads: int = 4  # cross_attention: number of heads; must divide H
+    combination: str = "sum"  # with operator: both, how the two are combined: sum | mean | gated
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -298,19 +298,19 @@ class DangoConfig(ModelConfig):
     name: str = "dango"
     hidden: int = 64  # H, width of every state
     activation: str = "relu"  # relu | gelu | silu | elu | tanh | identity
-    embedding_std: float = 0.1  # of the genes' initial embeddings
-    relations: list[str] | None = None  # names of the networks; all gene–gene relations of the cell graph where null
-    meta_layers: int = 2  # Linear layers that weigh a gene's states in the networks
-    reconstruction: bool = True  # predict every network's adjacency too, for `loss.name: dango`
-    reconstruction_layers: int = 1  # Linear layers of that prediction
+    embedding_std: float = 0.1  # standard deviation of the genes' initial embeddings
+    relations: list[str] | None = None  # names of the networks; null: all gene–gene relations of the cell graph
+    meta_layers: int = 2  # Linear layers that weight a gene's states from the networks
+    reconstruction: bool = True  # also predict every network's adjacency, for `loss.name: dango`
+    reconstruction_layers: int = 1  # Linear layers of the reconstruction
     reconstruction_target: str = "binary"  # binary | weight: edge weights, scaled to 0 … 1
-    reconstruction_mean: str = "pairs"  # pairs | rows: over all pairs, or over edges and other pairs gene by gene
-    zero_weights: dict[str, float] = field(default_factory=dict)  # network → weight of pairs that are no edges (λ)
-    scorer: str = "rezero"  # rezero: as the paper says | released: as the authors' code computes
+    reconstruction_mean: str = "pairs"  # mean over pairs (all pairs) | rows (for each gene, edges and other pairs)
+    zero_weights: dict[str, float] = field(default_factory=dict)  # network → weight of pairs that are not edges (λ)
+    scorer: str = "rezero"  # rezero: as in the paper | released: as in the authors' code
     attention_layers: int = 2  # rounds of attention among the deleted genes; `released` has one
-    heads: int = 4  # of that attention
-    gain: float = 0.01  # initial share of that attention; `released` starts its feed-forward network from 0
-    dropout: float = 0.0  # inside the scorer
+    heads: int = 4  # heads of this attention
+    gain: float = 0.01  # initial share of this attention; `released` starts its feed-forward network from 0
+    dropout: float = 0.0  # dropout inside the scorer
 
     def validate(self) -> None:
         """Check values and their combinations.

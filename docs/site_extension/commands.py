@@ -12,8 +12,8 @@ from site_extension.markdown import block, code, table
 HEAD = """\
 # Command line
 
-Every command says with `--help` what this page says. A command ends with 0 where it has done what was asked,
-with 2 where you can mend what went wrong, and with 130 or 143 where it was told to stop.
+This page shows the same text as `--help` of each command. The exit status of a command is 0 if it has succeeded. It
+is 2 after an error that you can fix, and 130 or 143 if the command was stopped.
 
 """
 WIDTH = 96

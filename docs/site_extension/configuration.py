@@ -26,9 +26,9 @@ SECTION = "section"
 HEAD = """\
 # Configuration keys
 
-Every key with its default, as the package declares it. `dglcell config show FILE` prints an experiment with all of
-them filled in, `dglcell config validate FILE` checks it; unknown keys are refused with a suggestion. On the command
-line every key is given as `key=value`. Files are composed by `extends:`; see [quickstart](../quickstart.md).
+This page lists every key with its default. `dglcell config show FILE` prints an experiment with all keys, and
+`dglcell config validate FILE` checks it. Unknown keys are refused with a suggestion. On the command line, write a
+key as `key=value`. A file can extend another file with `extends:`, as the [quickstart](../quickstart.md) shows.
 """
 
 

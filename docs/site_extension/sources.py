@@ -28,7 +28,7 @@ def pages(root: Path) -> dict[str, str]:
     ]
     splits = [(code(kind), sentence) for kind, sentence in KINDS.items()]
     return {
-        "parts/sources.md": table(("name", "what it holds", "size", "publication", "licence"), strains),
-        "parts/catalogue.md": table(("name", "kind", "what it holds", "publication", "licence"), catalogue),
-        "parts/splits.md": table(("`split.kind`", "what its test part shows, and what not"), splits),
+        "parts/sources.md": table(("name", "content", "size", "publication", "licence"), strains),
+        "parts/catalogue.md": table(("name", "kind", "content", "publication", "licence"), catalogue),
+        "parts/splits.md": table(("`split.kind`", "what the test part shows"), splits),
     }

@@ -67,8 +67,8 @@ def test_a_phenotype_without_a_measurement() -> None:
 
 
 def row(text: str, start: str) -> list[str]:
-    """Cells of the line that begins with ``start``."""
-    (line,) = [line for line in text.splitlines() if line.startswith(start)]
+    """Cells of the first line that begins with ``start``; sentences are below the tables."""
+    line = next(line for line in text.splitlines() if line.startswith(start))
     return line.split()
 
 
@@ -133,7 +133,7 @@ def test_a_split_tells_what_of_a_part_training_has_seen_and_what_that_shows() ->
     # Known genes: A X B, B and A B of five; known query pairs: B A Y and A B of the four that have one.
     assert row(text, "test ")[-2:] == ["60.0%", "50.0%"]
     assert row(text, "validation")[-2:] == ["0", "0"]  # no strain: no share either
-    assert "pair_disjoint: test query pairs are new to the model" in text
+    assert "pair_disjoint: the query pairs of test strains do not occur in training" in text
     assert max(map(len, text.splitlines())) <= 130
 
 

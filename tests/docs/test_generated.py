@@ -45,7 +45,7 @@ def test_keys_have_their_types_defaults_and_meanings() -> None:
         "`null_models`",
         "`bool`",
         "`true`",
-        "fit those that apply, on the same split",
+        "also fit the null models that apply, on the same split",
     ]
     hetero = configuration.keys(KINDS["model"]["hetero_cell"])
     assert row(hetero, "hidden") == ["`hidden`", "`int`", "`64`", "H, width of every state"]
@@ -70,7 +70,7 @@ def test_every_verb_is_described_with_its_arguments() -> None:
     page = commands.pages(ROOT)["commands.md"]
     for verb in ("train", "predict", "data build", "graph fetch", "job submit", "doctor"):
         assert f"## `dglcell {verb}`" in page
-    assert "| `--output`, `-o` | where predictions go: .csv or .parquet" in page
+    assert "| `--output`, `-o` | output: .csv or .parquet" in page
     assert len(list(commands.verbs(make_parser()))) > 15
 
 
