@@ -15,7 +15,7 @@ CONFLICT_POLICIES = ("mean", "drop", "refuse")
 
 @dataclass
 class ConflictConfig:
-    """Rows of the same genes that contradict each other, in phenotypes with p-values. They are counted in any case.
+    """Rows of the same genes that contradict each other, in phenotypes with p-values. They are always counted.
 
     Two rows contradict each other if both are significant and of opposite sign, or if they differ by more than
     ``difference``. The default is the distance between the cut-offs −0.08 and 0.08, at which Costanzo et al. (2016)
@@ -24,7 +24,7 @@ class ConflictConfig:
     Attributes:
         policy: ``mean`` averages them like any other rows, ``drop`` leaves the strain out, ``refuse`` stops.
         p: rows with a smaller p-value are significant.
-        difference: largest difference that is no contradiction; null for any.
+        difference: largest difference that is not a contradiction; null: any.
     """
 
     policy: str = "mean"
@@ -63,17 +63,17 @@ class CsvConfig:
     """A table of strains, one per row, with a header; plain or gzipped.
 
     Attributes:
-        path: the file; relative paths are looked up in the raw folder too.
-        genes: the columns of deleted genes, query genes first, array gene last; an empty cell deletes
-            nothing. A single column may hold several genes, separated by ``;``.
+        path: the file; a relative path is also searched in the raw folder.
+        genes: the columns of deleted genes, with query genes first and the array gene last; an empty cell deletes
+            nothing. A single column may contain several genes, separated by ``;``.
         phenotypes: phenotype name → column.
         p_values: phenotype name → column.
         sds: phenotype name → column of standard deviations over replicates.
         units: phenotype name → unit.
-        separator: a comma, tab or semicolon; ``auto`` takes the one that the header holds most often.
+        separator: a comma, tab or semicolon; ``auto``: the most frequent one in the header.
         aliases: table with columns Strain, Orf, Common, Allele (or ``systematic`` and others) that maps
             other names to systematic ones.
-        where: column → value; other rows are left out.
+        where: column → value; rows with other values are left out.
         ignore_genes: genes that do not count as deleted, such as a marker locus.
         missing: what to do with rows without any phenotype: ``refuse`` or ``drop``.
         replicates: what to do with rows of the same genes: ``mean`` (with their standard deviation), or
@@ -150,18 +150,18 @@ class InSilicoConfig:
     """An in-silico screen.
 
     Attributes:
-        model: a model that cobra ships (``textbook``, ``iJO1366``) or a model file.
+        model: a model that cobra includes (``textbook``, ``iJO1366``) or a model file.
         design: ``subsets``: all or sampled gene sets. ``query``: query pairs crossed with an array, as in the
             trigenic laboratory screens.
-        singles: list the single deletions of every gene.
-        pairs: ``all``, ``none`` or a number to sample. In the query design ``all`` lists the digenic controls.
-        triples: ``all``, ``none`` or a number to sample. The query design lists all its crosses.
+        singles: include the single deletion of every gene.
+        pairs: ``all``, ``none`` or a number to sample. In the query design ``all`` includes the digenic controls.
+        triples: ``all``, ``none`` or a number to sample. The query design includes all its crosses.
         query_pairs: number of viable query pairs of the query design.
-        array_size: number of array genes of the query design; all genes if null.
-        seed: of every random choice.
-        tolerance: of the solver; 1e-9 is needed for yeast-GEM.
+        array_size: number of array genes of the query design; null: all genes.
+        seed: seed of every random choice.
+        tolerance: tolerance of the solver; yeast-GEM needs 1e-9.
         time_limit: seconds for one linear program; a strain that needs longer has no fitness.
-        processes: 0 for as many as there are CPUs; the result does not depend on it.
+        processes: number of processes; 0: one for each CPU. The result does not depend on it.
     """
 
     model: str = "textbook"
@@ -258,26 +258,26 @@ EVERY_SCREEN = ("missing", "replicates", "conflicts", "keep_marker_locus", "p_be
 
 @dataclass
 class LaboratoryConfig:
-    """Which rows of a laboratory screen count, and how they become strains.
+    """Which rows of a laboratory screen are used, and how they become strains.
 
-    A key that a screen's file cannot answer is refused.
+    A key is refused if the file of the screen has no data for it.
 
     Attributes:
-        tables: tables of the publication that are read, e.g. ``[S1, S3]`` or ``[NxN]``; all where empty.
-        where: column of the file → value; other rows are left out.
-        kind: ``digenic`` or ``trigenic`` rows only; both where null.
-        temperature: rows measured at 26 or 30 °C only; both where null.
-        array_types: arrays whose rows count, of ``DMA26``, ``DMA30``, ``TSA26``, ``TSA30``; all where empty.
-        deletions_only: leave out rows with an allele that is no deletion (temperature-sensitive, DAmP, suppressor).
+        tables: tables of the publication to read, e.g. ``[S1, S3]`` or ``[NxN]``; empty: all.
+        where: column of the file → value; rows with other values are left out.
+        kind: only ``digenic`` or ``trigenic`` rows; null: both.
+        temperature: only rows measured at 26 or 30 °C; null: both.
+        array_types: arrays to use, from ``DMA26``, ``DMA30``, ``TSA26``, ``TSA30``; empty: all.
+        deletions_only: leave out rows with an allele that is not a deletion (temperature-sensitive, DAmP, suppressor).
             A deletion strain that carries a mapped suppressor counts as a deletion.
-        p_below: rows with a p-value below this only; all where null.
-        genes: list of genes, one per line, as a path; relative paths are looked up in the raw folder too.
-        genes_required: rows stay if ``all`` or ``any`` of their genes are in ``genes``.
-        aliases: table with columns Strain, Orf, Common, Allele that maps strain names to systematic names; where null,
-            the systematic name is what stands before the underscore.
-        missing: rows without a phenotype: ``refuse`` or ``drop``.
-        replicates: rows of the same genes: ``mean`` or ``refuse``.
-        conflicts: rows of the same genes that contradict each other.
+        p_below: only rows with a p-value below this; null: all.
+        genes: path of a list of genes, one per line; a relative path is also searched in the raw folder.
+        genes_required: rows are kept if ``all`` or ``any`` of their genes are in ``genes``.
+        aliases: table with columns Strain, Orf, Common, Allele that maps strain names to systematic names; null:
+            the systematic name is the part before the underscore.
+        missing: what to do with rows without a phenotype: ``refuse`` or ``drop``.
+        replicates: what to do with rows of the same genes: ``mean`` or ``refuse``.
+        conflicts: what to do with rows of the same genes that contradict each other.
         keep_marker_locus: count HO, the marker locus of single-mutant controls, as a deleted gene.
     """
 
