@@ -239,7 +239,7 @@ HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision"}
 UNRANKED = frozenset({"n", "prevalence"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
 UNDEFINED = "-"
-BEST = "* is the best of its column, phenotype and part."
+BEST = "* marks the best value of its column, for each phenotype and part."
 
 
 def best_in_block(rows: Sequence[ResultRow], metric: str) -> set[int]:
@@ -292,9 +292,9 @@ def left_out_lines(left_out: Mapping[str, Mapping[str, str]]) -> list[str]:
             names = ", ".join(f"'{name}'" for name in reasons if reasons[name] == reason)
             phenotypes.setdefault((names, reason), []).append(phenotype)
     return [
-        f"Of the null models {names} is left out for {', '.join(found)}, because it {reason}."
+        f"The null model {names} is left out for {', '.join(found)}, because it {reason}."
         if "," not in names
-        else f"Of the null models {names} are left out for {', '.join(found)}, because each {reason}."
+        else f"The null models {names} are left out for {', '.join(found)}, because each {reason}."
         for (names, reason), found in phenotypes.items()
     ]
 
@@ -330,7 +330,7 @@ def format_expected(rows: Sequence[ResultRow], metric: str, value: float, tolera
     about = f"{metric} of {row.phenotype} on the test part: {wanted} was expected, {found:.4f} was found."
     if abs(found - value) <= tolerance:
         return f"{about} The expected result was met."
-    return f"{about} The expected result was NOT met. `dglcell doctor` says what works on this machine."
+    return f"{about} The expected result was NOT met. `dglcell doctor` checks what works on this machine."
 
 
 def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool, width: int | None) -> str:

@@ -167,7 +167,7 @@ def test_null_models_are_fitted_alone(tiny: Tiny, tmp_path: Path, capsys: pytest
     said = capsys.readouterr().out
     assert "smallest subset" in said
     reason = "because it needs strains with exactly two deletions (found 1, 2)"
-    assert said.endswith(f"Of the null models 'low-rank profiles' is left out for fitness, {reason}.\n")
+    assert said.endswith(f"The null model 'low-rank profiles' is left out for fitness, {reason}.\n")
     rows = json.loads(output.read_text())["rows"]
     assert {row["part"] for row in rows} == {"validation", "test"}
     assert [path.name for path in tmp_path.iterdir()] == ["nulls.json"]

@@ -321,8 +321,8 @@ def test_classes_are_compared_by_average_precision() -> None:
 def test_what_is_left_out_is_said_once_for_each_reason() -> None:
     left_out = {"x": {"a": "needs pairs", "b": "needs pairs", "c": "is slow"}, "y": {"c": "is slow"}}
     assert left_out_lines(left_out) == [
-        "Of the null models 'a', 'b' are left out for x, because each needs pairs.",
-        "Of the null models 'c' is left out for x, y, because it is slow.",
+        "The null models 'a', 'b' are left out for x, because each needs pairs.",
+        "The null model 'c' is left out for x, y, because it is slow.",
     ]
 
 

@@ -74,8 +74,8 @@ def models_panel(rows: Sequence[ResultRow], phenotype: str) -> Panel:
     n = max((int(row.metrics.get("n", 0)) for row in shown if row.part == "test"), default=0)
     metric, name, _ = SCORES[shown[0].kind if shown else REGRESSION]
     caption = (
-        f"{name} of predicted {phenotype} on the test part (bars, n = {n:,}) and the validation part (diamonds). Grey: "
-        "null models, of which only the kernel ridge knows networks."
+        f"{name} of predicted {phenotype} on the test part (bars, n = {n:,}) and the validation part (diamonds). Null "
+        "models are grey. Only kernel ridge uses networks."
     )
     if metric == "pearson":
         caption += " Undefined where a model predicts the same for all strains."
@@ -151,8 +151,8 @@ def comparison_panels(scores: Mapping[str, tuple[Score, Scores]], curves: Curves
             Panel(
                 f"comparison-{quote(phenotype, safe='')}",
                 f"Test {score.title} of {phenotype}",
-                f"{score.name} of predicted {phenotype} on the test part: a point a run, the line at their mean. Grey: "
-                "null models.",
+                f"{score.name} of predicted {phenotype} on the test part. Each point is a run, and the line is "
+                "their mean. Null models are grey.",
                 Table(("name", "run", score.metric), rows),
                 partial(draw_scores, score=score, scores=by_name, phenotype=phenotype),
                 WIDTH,
@@ -168,8 +168,8 @@ def comparison_panels(scores: Mapping[str, tuple[Score, Scores]], curves: Curves
     learning = Panel(
         "comparison-learning",
         "Validation Pearson while learning",
-        "Pearson correlation on the validation part after each epoch, mean over phenotypes; a line a run, a colour an "
-        "experiment.",
+        "Pearson correlation on the validation part after each epoch, mean over phenotypes. Each line is a run, and "
+        "each colour is an experiment.",
         Table(("experiment", "run", "epoch", "pearson"), table),
         lambda axes: draw_learning(axes, curves),
     )
@@ -218,7 +218,7 @@ def draw_learning(axes: Axes, curves: Curves) -> None:
     if not axes.lines:
         draw_nothing(axes, title, "no training history")
         return
-    heading(axes, title, "a line a run · a colour an experiment")
+    heading(axes, title, "line: run · colour: experiment")
     axes.set(xlabel="epoch", ylabel="Pearson correlation")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize="small", loc="lower right")

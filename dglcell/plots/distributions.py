@@ -258,7 +258,7 @@ def precision_recall_panel(subject: Subject) -> Panel | None:
     )
     binary = is_binary(subject.usable.measured)
     how = "" if binary else f" Interactions are scores beyond ±{CUT}, whatever their p-value."
-    caption = f"Of the strains ranked first by prediction, how many are of the class, {subject.part} part. {each}.{how}"
+    caption = f"Precision and recall of a class when {subject.part} strains are ranked by prediction. {each}.{how}"
     rows = [
         (c.name, r, q)
         for c in curves

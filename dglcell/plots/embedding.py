@@ -118,7 +118,7 @@ def embedding_panel(found: EmbeddingMap, subject: Subject) -> Panel:
     chosen = f", chosen at random from {total:,}" if len(found.strains) < total else ""
     caption = (
         f"Embeddings {WHICH} of {len(found.strains):,} test strains{chosen}; {n:,} of them are coloured by measured "
-        f"{subject.phenotype}. {how_made(found)} Strains that the model sees alike lie close together."
+        f"{subject.phenotype}. {how_made(found)} Strains with similar embeddings are close together."
     )
     columns = np.column_stack([found.positions, measured]).tolist()
     rows = [(int(s) + 1, *values) for s, values in zip(found.strains, columns, strict=True)]

@@ -141,7 +141,7 @@ def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
     splits = {run.environment["hashes"]["split"] for run in runs}
     if len(splits) > 1:
         found.append(
-            f"The runs are on {len(splits)} different splits, so that they were not tested on the same strains."
+            f"The runs use {len(splits)} different splits. They were therefore not tested on the same strains."
         )
     for name in dict.fromkeys(run.name for run in runs):
         own = [run for run in runs if run.name == name]
@@ -179,8 +179,8 @@ def _cell(group: Group, key: tuple[str, str, str]) -> str:
 
 
 NOTE = (
-    "Mean ± sample standard deviation over the runs of an experiment. * best of its block, by that column. Grey: null "
-    "models, fitted on the same split."
+    "Mean ± sample standard deviation over the runs of an experiment. * marks the best value of a column in its block. "
+    "Null models are grey. They are fitted on the same split."
 )
 DEFAULT_OUTPUT = Path("comparison.html")
 

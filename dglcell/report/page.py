@@ -127,8 +127,8 @@ def _templates() -> jinja2.Environment:
 
 
 NOTE = (
-    "* best of its block, by that column. Grey: null models, fitted on the same split; of them only the kernel ridge "
-    "knows networks."
+    "* marks the best value of a column in its block. Null models are grey. They are fitted on the same split, and "
+    "only kernel ridge uses networks."
 )
 
 

@@ -202,10 +202,10 @@ def epochs_table(run: RunFiles) -> Grid:
 def files_note(directory: RunDirectory) -> str:
     """What else lies in the run directory."""
     epochs = len(list(directory.figures.glob("epoch-*.png")))
-    during = f" {epochs} pictures of the validation part during training are there too." if epochs else ""
+    during = f" It also has {epochs} pictures of the validation part during training." if epochs else ""
     return (
-        f"Everything recorded of every epoch is in {directory.metrics.name}; every figure is in "
-        f"{directory.figures.name}/ as PNG and SVG, with the numbers behind it as CSV.{during}"
+        f"{directory.metrics.name} has the complete record of every epoch. {directory.figures.name}/ has every figure "
+        f"as PNG and SVG, and its numbers as CSV.{during}"
     )
 
 

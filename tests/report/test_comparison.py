@@ -107,7 +107,7 @@ def test_null_models_are_listed_once_for_each_split(make_run: MakeRun) -> None:
     assert "training mean, split ffffffff" in names
     assert warnings_of(read(one, two)) == []
     assert warnings_of(read(one, other)) == [
-        "The runs are on 2 different splits, so that they were not tested on the same strains."
+        "The runs use 2 different splits. They were therefore not tested on the same strains."
     ]
 
 
