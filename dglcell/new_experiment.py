@@ -83,8 +83,8 @@ def ask(file: Path, read: Callable[[str], str]) -> Wanted:
         read: shows a question and gives the answer, as `input` does.
     """
     table = read("Table of strains (CSV), or name of a screen: ").strip()
-    cell = read("Metabolic model, or cell of this package [yeast]: ").strip() or "yeast"
-    split = read("Split: random, or gene_disjoint to ask about new genes [random]: ").strip() or "random"
+    cell = read("Metabolic model, or cell graph of this package [yeast]: ").strip() or "yeast"
+    split = read("Split: random, or gene_disjoint to test on new genes [random]: ").strip() or "random"
     is_table = Path(table).suffix != "" or Path(table).exists()
     return Wanted(file, Path(table) if is_table else None, None if is_table else table, cell, split)
 

@@ -16,12 +16,12 @@ from site_extension.markdown import code, table
 
 FETCH = (
     "The first command downloads these files into the raw folder (`--raw`, `DGLCELL_RAW`, or `~/.cache/dglcell/raw`) "
-    "and checks them. Where a table has to be made from what is downloaded, that takes less than a minute. Licences "
-    "are [below](#data).\n"
+    "and checks them. If a table has to be converted, the conversion takes less than a minute. The "
+    "licences are [below](#data).\n"
 )
 PART = (
-    "The committed results are of {part}, a part of {rows:,} rows. The download gives {whole}, which holds all that "
-    "was published, so that the numbers of your own runs will differ from those.\n"
+    "The committed results were computed from {part}, a part with {rows:,} rows. The download gives {whole}, which "
+    "contains all published rows. The numbers of your own runs will therefore differ.\n"
 )
 
 
@@ -85,7 +85,7 @@ def data(config: Config) -> str:
         items.append(_item(title, origin.description, origin.citation, origin.licence, [entry.file]))
     elif config.cell.model:
         items.append(f"- **Metabolic model {code(config.cell.model)}**")
-    note = "A run checks every raw file against its hash, where one is published, and records it.\n"
+    note = "A run checks every raw file against its published hash, if there is one, and records the hash.\n"
     return "\n".join(items) + "\n\n" + note
 
 

@@ -18,7 +18,7 @@ from site_extension.experiment_data import data, downloads
 from site_extension.markdown import block, folded, table
 from site_extension.results import committed, cost, expected, overrides, stated_rows, stated_table
 
-NOT_MEASURED = "**Not measured yet:** no results of this experiment are committed; what follows says how to get them."
+NOT_MEASURED = "**Not measured yet:** no results of this experiment are committed. This page shows how to get them."
 MEASURED = "**Measured** with {seeds}; the expected table is below."
 IN_PART = (
     "**Measured in part:** [Accuracy](../../accuracy.md) states test correlations of seeds {seeds}; no full results of "
@@ -32,8 +32,8 @@ NULLS = (
     "[What they mean](../../guides/report.md#the-table).\n"
 )
 BOTH_SEEDS = (
-    "Give `seed=S split.seed=S` together: in the table below both differ from run to run, so that its spread is over "
-    "weights and over the draw of the test part.\n"
+    "Give `seed=S split.seed=S` together. In the table below both seeds differ between runs. The spread therefore "
+    "includes the weights and the choice of the test part.\n"
 )
 SHOWN = {
     "pearson": "Test part, Pearson correlation: the model in blue, null models in grey; a dot for each seed.",
@@ -181,6 +181,6 @@ def parameters(found: dict[int, dict[str, Any]]) -> str:
     if counts:
         return f"{', '.join(f'{count:,}' for count in sorted(counts))} trainable parameters.\n"
     return (
-        "Every node has an embedding of its own, so that the number of trainable parameters depends on the cell graph; "
-        "a run writes it into `environment.json`.\n"
+        "Every node has its own embedding. The number of trainable parameters therefore depends on the cell graph. A "
+        "run writes it into `environment.json`.\n"
     )
