@@ -208,8 +208,8 @@ def train(options: argparse.Namespace) -> None:
 EVALUATE_HELP = "evaluate a trained model and the null models on its split"
 
 EVALUATE_EPILOG = """\
-With --on, the model alone is evaluated on the strains of another experiment, without those that it was trained on.
-This is how a model does on a screen that it has not seen:
+With --on, only the model is evaluated, on the strains of another experiment. Strains of the training are left out. This
+tests a model on a screen that it has not seen:
 
   dglcell evaluate runs/quickstart/seed-0
   dglcell evaluate runs/101-collins2007/random/seed-0 --on conf/104-kuzmin2020-pilot/random.yaml \\
@@ -225,7 +225,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         type=phenotype_pair,
         action="append",
         metavar="A=B",
-        help="with --on: compare the model's phenotype A with B of these strains (default: those of one name)",
+        help="with --on: compare phenotype A of the model with B of these strains (default: same names)",
     )
     add_raw(parser)
 

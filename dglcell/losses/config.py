@@ -109,8 +109,8 @@ class GaussianConfig(LossConfig):
     """Gaussian likelihood with a noise level for each phenotype, for screens that are not equally precise."""
 
     name: str = "gaussian"
-    smallest_sd: float = 0.2  # a noise level is at least this, in normalised units, so that no phenotype takes over
-    memory: int = 100  # training steps over which squared errors are averaged to estimate a noise level
+    smallest_sd: float = 0.2  # smallest noise level, in normalised units, so that no phenotype dominates
+    memory: int = 100  # training steps whose squared errors are averaged to estimate a noise level
 
     def validate(self) -> None:
         """Check values.

@@ -31,10 +31,10 @@ class PartConfig:
 
     Attributes:
         name: ``csv``, or the name of a laboratory screen.
-        csv: options of a table of one's own, without ``replicates`` and ``conflicts``, which the union has.
-        laboratory: options of a laboratory screen, likewise.
-        phenotypes: phenotype of the source → its name in the union. Parts that keep one name measure one phenotype;
-            with a name of its own a screen has an output of its own in the model.
+        csv: options of your own table; ``replicates`` and ``conflicts`` are keys of the union instead.
+        laboratory: options of a laboratory screen, with the same two exceptions.
+        phenotypes: phenotype of the source → its name in the union. Parts with the same name measure one phenotype;
+            a part with another name gets its own output in the model.
     """
 
     name: str = ""
