@@ -49,7 +49,7 @@ class Predictor:
 
     Attributes:
         members: the models.
-        directories: of their runs.
+        directories: their run directories.
     """
 
     members: tuple[Trained, ...] = field(repr=False)
@@ -109,13 +109,13 @@ class Predictor:
             batch_size: strains per forward pass.
 
         Returns:
-            The strains in order. ``predicted_PHENOTYPE`` is in original units, of several seeds their mean, and then
-            ``sd_PHENOTYPE`` is the standard deviation over them. ``unknown`` names the genes that the cell graph
-            lacks, separated by ``;``.
+            The strains in order. ``predicted_PHENOTYPE`` is in original units. For several seeds it is their mean,
+            and ``sd_PHENOTYPE`` is their standard deviation. ``unknown`` names the genes that the cell graph lacks,
+            separated by ``;``.
 
         Raises:
-            GenotypeError: strains cannot be predicted; every one is named by its number, from 0.
-            ConfigError: ``unknown`` is neither of the two.
+            GenotypeError: strains cannot be predicted; the text names each one by its number, from 0.
+            ConfigError: ``unknown`` has another value.
         """
         if unknown not in UNKNOWN:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
@@ -182,8 +182,8 @@ def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = No
 
     Args:
         runs: a run directory; an experiment's folder, for all of its seeds; or a list of run directories.
-        checkpoint: ``best_loss``, ``best_pearson``, ``best_average_precision``, ``last`` or a path; as each run
-            configured where None.
+        checkpoint: ``best_loss``, ``best_pearson``, ``best_average_precision``, ``last`` or a path; None: as
+            configured in each run.
         device: ``cpu`` or ``cuda``.
 
     Raises:
@@ -226,7 +226,7 @@ def train(experiment: str | Path, *overrides: str, **keys: Any) -> Predictor:
     Args:
         experiment: a YAML file, or its name in the folder ``conf``.
         overrides: ``dotted.key=value``, as on the command line.
-        keys: key → value. A key of a section needs no prefix where one section alone has it: ``epochs=3`` is
+        keys: key → value. A key needs no section if only one section has it: ``epochs=3`` is
             `trainer.epochs`, ``lr=0.01`` is `optimizer.lr`. ``**{"split.seed": 1}`` always works.
 
     Returns:
@@ -244,7 +244,7 @@ def train(experiment: str | Path, *overrides: str, **keys: Any) -> Predictor:
 
 
 def evaluate(run: str | Path | Predictor, strains: StrainTable | None = None) -> pd.DataFrame:
-    """How good a trained model is: on its own split with the null models, or on strains that you have measured.
+    """Evaluate a trained model on its own split with the null models, or on strains that you have measured.
 
     >>> import dglcell
     >>> strains = dglcell.Strains.from_names([["b0008"], ["b0727"], ["b2464"]], phenotypes={"fitness": [1.0, 0.9, 1.0]})
@@ -256,8 +256,8 @@ def evaluate(run: str | Path | Predictor, strains: StrainTable | None = None) ->
         strains: with measured phenotypes in original units; the validation and test part of the run where None.
 
     Returns:
-        A row for each model, part and phenotype, with metrics in original units. Several seeds are evaluated each on
-        their own split; of measured strains the mean of their predictions is.
+        A row for each model, part and phenotype, with metrics in original units. Several seeds are
+        evaluated on their own splits. For measured strains, the mean of their predictions is evaluated.
 
     Raises:
         CheckpointError: the run or a checkpoint is missing or damaged.
@@ -310,24 +310,24 @@ def evaluate_on(
     *overrides: str,
     phenotypes: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """How good a trained model is on the strains of another experiment, e.g. a screen that it has not seen.
+    """Evaluate a trained model on the strains of another experiment, e.g. a screen that it has not seen.
 
-    Strains that the run was trained on, and strains with a gene that its cell graph lacks, are left out. The log says
-    how many these are.
+    Two kinds of strains are left out: strains that the run was trained on, and strains with a gene that its cell graph
+    lacks. The log reports their numbers.
 
     >>> import dglcell
     >>> dglcell.evaluate_on("runs/quickstart/seed-0", "quickstart").phenotype.tolist()
     ['fitness']
 
     Args:
-        run: as of `evaluate`. The store that it was trained on has to be there.
-        experiment: a YAML file, or its name in the folder ``conf``. Its store is built if it is not there.
-        overrides: of the experiment, ``dotted.key=value``.
-        phenotypes: phenotype of the model → phenotype of the experiment that it is compared with. Those of one name
-            where None.
+        run: as in `evaluate`. The store that it was trained on must exist.
+        experiment: a YAML file, or its name in the folder ``conf``. Its store is built if it does not exist.
+        overrides: keys of the experiment, ``dotted.key=value``.
+        phenotypes: phenotype of the model → phenotype of the experiment that it is compared with. None: phenotypes
+            with the same name.
 
     Returns:
-        A row for each phenotype of the model. Of several seeds the mean prediction is evaluated.
+        A row for each phenotype of the model. For several seeds, the mean prediction is evaluated.
 
     Raises:
         CheckpointError: the run, a checkpoint or its store is missing.
