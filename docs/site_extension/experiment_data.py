@@ -20,7 +20,7 @@ FETCH = (
     "licences are [below](#data).\n"
 )
 PART = (
-    "The committed results were computed from {part}, a part with {rows:,} rows. The download gives {whole}, which "
+    "The committed results were computed from {part}, a part of {rows:,} rows. The download gives {whole}, which "
     "contains all published rows. The numbers of your own runs will therefore differ.\n"
 )
 
