@@ -30,7 +30,7 @@ def minimal(tmp_path: Path) -> Path:
     [
         (
             "{name: rmse}",
-            "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, log_cosh, bce, gaussian, mse_dist_supcr, mle_",
+            "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, log_cosh, bce, gaussian, mse_dist_",
         ),
         ("{name: mse, supcr: 0.1}", "unknown key `loss.supcr`\n  expected: among name, phenotype_weights"),
         ("{name: mse_dist_supcr, buffer_size: 9}", "unknown key `loss.buffer_size`"),
