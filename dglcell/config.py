@@ -236,8 +236,8 @@ class SlurmConfig:
     partition: str | None = None  # partition of the cluster; null: the cluster's default
     account: str | None = None  # account that pays for the job, `sbatch --account`
     qos: str | None = None  # quality of service, `sbatch --qos`
-    time: str = "24:00:00"  # D-HH:MM:SS, HH:MM:SS or minutes
-    memory: str | None = "32G"  # of every node; null: the cluster's default
+    time: str = "auto"  # D-HH:MM:SS, HH:MM:SS or minutes; auto: 1.5 times what a finished run took, else 24:00:00
+    memory: str | None = "auto"  # of every node; auto: 1.5 times what a finished run took, else 32G; null: the default
     cpus_per_task: int = 4  # a task is one device
     gpu: str | None = None  # one GPU per task: a type, e.g. a100, or any; null: only if `trainer.accelerator` is gpu
     modules: list[str] = field(default_factory=list)  # modules to load before anything else
@@ -262,10 +262,11 @@ class SlurmConfig:
         """
         if self.array_limit is not None and self.array_limit < 1:
             raise ConfigError("`slurm.array_limit` is no number of jobs", got=self.array_limit, expected="1 or more")
-        if not TIME.fullmatch(self.time):
-            raise ConfigError("`slurm.time` is no time", got=self.time, expected="D-HH:MM:SS, HH:MM:SS or minutes")
-        if self.memory is not None and not MEMORY.fullmatch(self.memory):
-            raise ConfigError("`slurm.memory` is no size", got=self.memory, expected="e.g. 64G, or null")
+        if self.time != AUTO and not TIME.fullmatch(self.time):
+            expected = f"D-HH:MM:SS, HH:MM:SS, minutes or {AUTO}"
+            raise ConfigError("`slurm.time` is no time", got=self.time, expected=expected)
+        if self.memory not in (None, AUTO) and not MEMORY.fullmatch(str(self.memory)):
+            raise ConfigError("`slurm.memory` is no size", got=self.memory, expected=f"e.g. 64G, {AUTO}, or null")
         for key, minimum in (("cpus_per_task", 1), ("warning", 10)):
             if getattr(self, key) < minimum:
                 raise ConfigError(f"`slurm.{key}` is too small", got=getattr(self, key), expected=f"{minimum} or more")

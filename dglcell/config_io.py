@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import io
+import itertools
 import json
 import logging
 import os
@@ -36,6 +37,8 @@ PACKAGED = next(
 )
 """The experiments of this package: in it where it was installed, beside it in a clone."""
 SINGLE = (str, int, float, bool)
+
+SIXTIETHS = re.compile(r"[0-9]+(:[0-9]{1,2})+")
 
 DEEPEST = 50
 MOST_NODES = 1_000_000
@@ -199,8 +202,7 @@ def _parse_override(override: str) -> DictConfig:
             f"override `{key}` names a place in a list", got=said, do="give the whole list, e.g. key=[a,b]"
         )
     try:
-        check_yaml(value)
-        return OmegaConf.from_dotlist([override])
+        return OmegaConf.from_dotlist([f"{key}={check_yaml(value)}"])
     except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise ConfigError(
             f"override `{key}`: its value is not YAML",
@@ -263,8 +265,7 @@ def parse_yaml(text: str, *, where: str) -> DictConfig:
         ConfigError: it is not YAML, or no mapping.
     """
     try:
-        check_yaml(text)
-        content = OmegaConf.load(io.StringIO(text))
+        content = OmegaConf.load(io.StringIO(check_yaml(text)))
     except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where} cannot be read as YAML", got=str(error).replace("\n", " ")) from error
     if not isinstance(content, DictConfig):
@@ -272,24 +273,29 @@ def parse_yaml(text: str, *, where: str) -> DictConfig:
     return content
 
 
-def check_yaml(text: str) -> None:
+def check_yaml(text: str) -> str:
     """Refuse YAML that is nested too deep to be read, or whose aliases stand for more than anyone writes.
 
     Args:
         text: whether it is YAML at all is found when it is read.
+
+    Returns:
+        it, with quotes around times like 2:00:00, which YAML would take for the number 7200.
 
     Raises:
         yaml.YAMLError: with the reason.
     """
     sizes: dict[str, int] = {}  # of what an anchor names, aliases in it spelled out
     open_anchors: list[tuple[str | None, int]] = []
-    nodes = 0
+    nodes, times = 0, [0]
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         nodes += (
             sizes.get(event.anchor or "", 0)
             if isinstance(event, yaml.AliasEvent)
             else isinstance(event, yaml.NodeEvent)
         )
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and SIXTIETHS.fullmatch(event.value):
+            times += [event.start_mark.index, event.end_mark.index]
         if isinstance(event, yaml.CollectionStartEvent):
             open_anchors.append((event.anchor, nodes))
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -300,6 +306,7 @@ def check_yaml(text: str) -> None:
             raise yaml.YAMLError(f"it is nested more than {DEEPEST} deep")
         if nodes > MOST_NODES:
             raise yaml.YAMLError(f"it has more than {MOST_NODES:,} values, counted with its aliases")
+    return "'".join(text[start:end] for start, end in itertools.pairwise([*times, len(text)]))
 
 
 def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:

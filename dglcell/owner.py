@@ -66,6 +66,12 @@ class Process:
         )
 
     @property
+    def starts(self) -> int:
+        """How often SLURM had started its job again."""
+        found = re.match(r"\S+ ([0-9]{1,9})(?= |$)", str(self.launch))
+        return int(found[1]) if found else 0
+
+    @property
     def mark(self) -> str:
         """Where and which, as part of a file's name."""
         place = f"{self.boot} {self.namespace}" if self.boot else self.host
@@ -206,15 +212,18 @@ class Lease:
         names = (glob.escape(self.lock.name), f".{glob.escape(self.lock.name)}.*")
         return any(path for name in names for path in self.lock.parent.glob(name))
 
-    def acquire(self) -> Holder | None:
+    def acquire(self, after: str | None = None) -> Holder | None:
         """Take the lease if nobody has it, or whoever has it has ended.
+
+        Args:
+            after: token of a tenure that is ended even though its process may live, which then stops at its next write.
 
         Returns:
             who has it; None where it was taken.
         """
         while True:
             try:
-                holder = self._try()
+                holder = self._try(after)
             except FileNotFoundError:  # another process has tidied up meanwhile
                 continue
             if holder is None or holder.token != self.token:
@@ -226,14 +235,14 @@ class Lease:
                 threading.Thread(target=self._keep, daemon=True).start()
         return holder
 
-    def _try(self) -> Holder | None:
+    def _try(self, after: str | None) -> Holder | None:
         """One attempt: None where it succeeded, this lease itself where another process was faster."""
         again = Holder(None, "", self.token, 0.0)
         self._make_folder()
         mine = self._write(self.token)
         try:
             holder, slot = self._last(mine.stat().st_mtime)
-            if holder is not None and not holder.has_ended():
+            if holder is not None and holder.token != after and not holder.has_ended():
                 return holder
             if not _link(mine, slot):
                 return again
@@ -244,7 +253,8 @@ class Lease:
                 return again
             if slot != self.lock:
                 os.replace(slot, self.lock)
-                log.info("'%s' is taken over from %s, which has ended or is not heard of", self.guarded, holder)
+                how = "shall stop" if holder is not None and not holder.has_ended() else "has ended or is not heard of"
+                log.info("'%s' is taken over from %s, which %s", self.guarded, holder, how)
             return None
         finally:
             mine.unlink(missing_ok=True)
@@ -357,7 +367,10 @@ def refuse_if_taken_over(path: Path) -> None:
 
 @contextmanager
 def held(
-    lease: Lease, patience: Callable[[Holder], float], sleep: Callable[[float], None] = time.sleep
+    lease: Lease,
+    patience: Callable[[Holder], float],
+    sleep: Callable[[float], None] = time.sleep,
+    replaces: Callable[[Holder], bool] = lambda holder: False,
 ) -> Iterator[None]:
     """Have a lease for the time of the context.
 
@@ -365,15 +378,20 @@ def held(
         lease: to be taken.
         patience: seconds to wait for whoever has it.
         sleep: waits.
+        replaces: whether it is then taken from whoever has it, instead of being refused.
 
     Raises:
         OwnerError: another process has it, and keeps it.
     """
     waited, pause, seen = 0.0, 0.1, ""
+    after: str | None = None
     try:
-        while (holder := lease.acquire()) is not None:
+        while (holder := lease.acquire(after)) is not None:
             if waited >= patience(holder):
-                raise _refused(lease, holder)
+                if not replaces(holder):
+                    raise _refused(lease, holder)
+                after = holder.token
+                continue
             if holder.token != seen:
                 log.info("waiting for '%s', which is written by %s", lease.guarded, holder)
             seen = holder.token

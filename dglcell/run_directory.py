@@ -21,7 +21,7 @@ from dglcell.data.config import PARTS
 from dglcell.errors import CheckpointError, listing
 from dglcell.files import atomic_file, write_json
 from dglcell.memory import status
-from dglcell.outside import NUMBER, is_count, mapping_of, optional
+from dglcell.outside import COUNT, NUMBER, TEXT, UnreadableError, find_wrong, is_count, mapping_of, optional, read_json
 from dglcell.owner import refuse_if_taken_over
 
 if TYPE_CHECKING:
@@ -353,6 +353,38 @@ def git_state(folder: Path) -> dict[str, Any] | None:
 # What a training took.
 
 
+USAGE = {
+    "device": TEXT,
+    "epochs": COUNT,
+    "seconds": NUMBER,
+    "processes": COUNT,
+    "wall_seconds": NUMBER,
+    "peak_resident_bytes": optional(COUNT),
+}
+"""Of ``usage.json``, as far as it is read, when the run has come to its end."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a finished run took.
+
+    Attributes:
+        device: e.g. ``cpu`` or ``cuda:0``.
+        epochs: that were trained.
+        seconds: of all of them together.
+        processes: that trained together.
+        wall_seconds: of the run, from the building of its store to its report.
+        peak_resident_bytes: of the first process's memory on its host; None where that is not known.
+    """
+
+    device: str
+    epochs: int
+    seconds: float
+    processes: int
+    wall_seconds: float
+    peak_resident_bytes: int | None
+
+
 def write_usage(directory: RunDirectory, device: torch.device, *, trained_here: bool = True) -> None:
     """Write ``usage.json``: epochs, seconds of all of them together, and the peak of memory in bytes.
 
@@ -368,6 +400,39 @@ def write_usage(directory: RunDirectory, device: torch.device, *, trained_here: 
     seconds = sum(row.get("seconds") or 0.0 for row in epochs)
     about = {"device": str(device), "epochs": len(epochs), "seconds": seconds, "peak_memory_bytes": peak}
     write_json(directory.usage, about)
+
+
+def complete_usage(directory: RunDirectory, processes: int, seconds: float, start: int, *, trained_here: bool) -> None:
+    """Add to ``usage.json`` what the whole run took, which is at its end now; nothing where that was said before.
+
+    Args:
+        processes: that trained together.
+        seconds: that this process has taken.
+        start: the first epoch that it trained.
+        trained_here: whether it trained any.
+    """
+    try:
+        about = read_json(directory.usage)
+    except UnreadableError:
+        return
+    if not isinstance(about, dict) or find_wrong(about, USAGE) is None:
+        return
+    earlier = sum(row.get("seconds") or 0.0 for row in EpochLog(directory.metrics, 0).read() if row["epoch"] < start)
+    whole = {
+        "processes": processes,
+        "wall_seconds": earlier + seconds,
+        "peak_resident_bytes": resident_peak() if trained_here else None,
+    }
+    write_json(directory.usage, about | whole)
+
+
+def read_usage(directory: RunDirectory) -> Usage | None:
+    """What a finished run took; None where it has not come to its end, or does not say it."""
+    try:
+        content = read_json(directory.usage)
+    except UnreadableError:
+        return None
+    return None if find_wrong(content, USAGE) else Usage(**{key: content[key] for key in USAGE})
 
 
 def resident_peak() -> int:

@@ -1,25 +1,23 @@
-"""Experiments as jobs of SLURM: batch scripts, arrays of seeds and values, and talking to the scheduler."""
+"""Experiments as jobs of SLURM: batch scripts, arrays of seeds and values, and what jobs ask for."""
 
 from __future__ import annotations
 
-import glob
 import itertools
 import math
 import re
 import shlex
-import shutil
 import string
-import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
-from dglcell.config import ANY, Config
+from dglcell.config import ANY, AUTO, Config
 from dglcell.config_io import hide_override
 from dglcell.config_values import HIDDEN, check_one_line
-from dglcell.errors import ConfigError, DataError, DglcellError, MissingDependencyError
+from dglcell.errors import ConfigError
+from dglcell.run_directory import RunDirectory, read_usage
 
 # Job arrays: one experiment with several seeds and values of keys.
 
@@ -178,28 +176,128 @@ def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Swe
     Raises:
         ConfigError: the file or an override has a line break, or the value of a variable is hidden.
     """
-    # Training needs none of them: the script exports the variables itself.
-    overrides = [hide_override(word) for word in overrides]
-    for word in (str(file), *overrides):
-        check_one_line(word, "the experiment's file and overrides")
-    members = (sweep or Sweep()).members(config.experiment.name)
-    lines = [*surroundings(config), ""]
-    words = [launcher(config), "dglcell train", shlex.quote(str(file)), shlex.join(overrides)]
+    words = [launcher(config), *_command("train", file, overrides)]
+    members = _members(config, sweep)
+    lines: list[str] = []
     if len(members) > 1:
         cases = [f"{task}) member=({shlex.join(member)}) ;;" for task, member in enumerate(members)]
         lines += ["case $SLURM_ARRAY_TASK_ID in", *cases, "esac", ""]
         words.append('"${member[@]}"')
     else:
         words.append(shlex.join(members[0]))
+    return _script(config, file, [*lines, " ".join(filter(None, words))], len(members))
+
+
+def render_here(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Sweep | None = None) -> str:
+    """What ``render`` runs, as a shell script for this machine: without SLURM, members one after the other.
+
+    Raises:
+        ConfigError: see ``render``; or the experiment needs several machines.
+    """
+    if config.trainer.num_nodes > 1:
+        raise ConfigError(
+            "the experiment needs several machines",
+            got=f"`trainer.num_nodes: {config.trainer.num_nodes}`",
+            do="submit it with `dglcell job submit`, or set trainer.num_nodes=1",
+        )
+    words = [*container(config), *_command("train", file, overrides)]
+    runs = [" ".join(filter(None, [*words, shlex.join(member)])) for member in _members(config, sweep)]
+    runs[-1] = f"exec {runs[-1]}"  # gets the signals that are meant for the whole
+    cpus = f"export SLURM_CPUS_PER_TASK={config.slurm.cpus_per_task}"
+    return "\n".join(["set -euo pipefail", cpus, *surroundings(config), *runs, ""])
+
+
+def render_build(config: Config, file: Path, overrides: Sequence[str], store: Path) -> str:
+    """A script for ``sbatch`` that builds the experiment's store, unless it has been built meanwhile."""
+    words = [f"[ -e {shlex.quote(str(store))} ] ||", launcher(config), *_command("data build", file, overrides)]
+    return _script(_on_one_cpu(config), file, [" ".join(filter(None, words))])
+
+
+def render_comparison(config: Config, file: Path, runs: Sequence[Path], page: Path) -> str:
+    """A script for ``sbatch`` that compares finished runs on one page."""
+    words = [launcher(config), "dglcell report", shlex.join([*map(str, runs), "--output", str(page)])]
+    return _script(_on_one_cpu(config), file, [" ".join(words)])
+
+
+def _members(config: Config, sweep: Sweep | None) -> list[list[str]]:
+    return (sweep or Sweep()).members(config.experiment.name)
+
+
+def _command(verb: str, file: Path, overrides: Sequence[str]) -> list[str]:
+    # Training needs no variables: the script exports them itself.
+    overrides = [hide_override(word) for word in overrides]
+    for word in (str(file), *overrides):
+        check_one_line(word, "the experiment's file and overrides")
+    return ["dglcell", verb, shlex.quote(str(file)), shlex.join(overrides)]
+
+
+def _on_one_cpu(config: Config) -> Config:
+    """For steps that need neither a GPU nor several processes."""
+    trainer = replace(config.trainer, devices=1, num_nodes=1, accelerator="cpu")
+    return replace(config, trainer=trainer)
+
+
+def _script(config: Config, file: Path, command: Sequence[str], members: int = 1) -> str:
+    config, _ = with_limits(config)
     template = Template(files("dglcell").joinpath("slurm.sh").read_text(encoding="utf-8"))
     return template.substitute(
         description=" ".join((config.experiment.description or config.experiment.name).split()),
         file=shlex.quote(str(file)),
         logs=shlex.quote(config.slurm.logs),
-        directives="".join(f"#SBATCH {option}\n" for option in directives(config, len(members))),
-        surroundings="\n".join(lines),
-        command=" ".join(filter(None, words)),
+        directives="".join(f"#SBATCH {option}\n" for option in directives(config, members)),
+        surroundings="\n".join([*surroundings(config), ""]),
+        command="\n".join(command),
     )
+
+
+# What a job asks for.
+
+
+DEFAULT_TIME, DEFAULT_MEMORY = "24:00:00", "32G"
+"""Of `auto`, where nothing was measured."""
+
+SPARE = 1.5
+"""How much more than what was measured."""
+
+
+def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, str | None]:
+    """The experiment with a time and a memory in place of `auto`.
+
+    Args:
+        config: the experiment.
+        folders: of runs; those that have finished tell what to ask for.
+
+    Returns:
+        it, and what was measured, in words; None where nothing was, or nothing is `auto`.
+    """
+    slurm, said = config.slurm, []
+    time, memory, path = _measured(config, folders)
+    if slurm.time == AUTO:
+        slurm = replace(slurm, time=time or DEFAULT_TIME)
+        said += [f"time {time}"] if time else []
+    if slurm.memory == AUTO:
+        slurm = replace(slurm, memory=memory or DEFAULT_MEMORY)
+        said += [f"memory {memory}"] if memory else []
+    about = f"{' and '.join(said)}: {SPARE} times what {path} took" if said else None
+    return replace(config, slurm=slurm), about
+
+
+def _measured(config: Config, folders: Iterable[Path]) -> tuple[str | None, str | None, Path | None]:
+    """Time and memory for what the longest of the finished runs took, on as many of the same devices."""
+    trainer, found = config.trainer, []
+    for path in sorted(path for folder in folders for path in folder.glob("seed-*")):
+        usage = read_usage(RunDirectory(path))
+        if usage is None or usage.device.startswith("cuda") != wants_gpus(config):
+            continue
+        if usage.processes == trainer.devices * trainer.num_nodes:
+            training = usage.seconds / max(1, usage.epochs) * trainer.epochs
+            found.append((usage.wall_seconds - usage.seconds + training, path, usage.peak_resident_bytes or 0))
+    if not found:
+        return None, None, None
+    seconds, path, _ = max(found)
+    tens = math.ceil((SPARE * seconds + config.slurm.warning) / 600)
+    gigabytes = math.ceil(SPARE * max(peak for _, _, peak in found) * trainer.devices / 2**30)
+    return f"{tens // 6}:{tens % 6}0:00", f"{gigabytes}G" if gigabytes else None, path
 
 
 def job_name(config: Config) -> str:
@@ -208,7 +306,7 @@ def job_name(config: Config) -> str:
 
 
 def resources(config: Config) -> str:
-    """What one job asks for, in words."""
+    """What one job asks for, in words; its time and memory are given."""
     slurm, trainer = config.slurm, config.trainer
     parts = [
         f"nodes: {trainer.num_nodes}",
@@ -287,153 +385,14 @@ def surroundings(config: Config) -> Iterator[str]:
 
 def launcher(config: Config) -> str:
     """What stands before ``dglcell``."""
-    slurm = config.slurm
     # srun does not take the CPUs per task over from sbatch since SLURM 22.05.
-    srun = "srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1"
+    return " ".join(["srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1", *container(config)])
+
+
+def container(config: Config) -> list[str]:
+    """What runs a command in the experiment's container; empty where it has none."""
+    slurm = config.slurm
     if not slurm.container:
-        return srun
-    binds = " ".join(f"--bind {shlex.quote(folder)}" for folder in slurm.binds)
-    command = shlex.join(shlex.split(slurm.container_command))
-    return " ".join(filter(None, [srun, command, binds, shlex.quote(slurm.container)]))
-
-
-# Talking to SLURM: try a script, submit it, ask how jobs are.
-
-
-QUEUE_FORMAT = "%i|%T|%M|%l|%D|%R|%j"
-"""Number (with the array's task), state, times, nodes, where; the name is last, as it may hold anything."""
-
-NO_ANSWER = (
-    *("ontact slurm controller", "onnection refused", "onnection timed out", "timed out on send/recv"),
-    *("onfiguration source", "Unable to process configuration", "rotocol authentication", "o route to host"),
-)
-"""How SLURM's commands say that the controller is not there, or that they do not know where it is."""
-
-PATIENCE = 120
-"""Seconds for SLURM's commands to answer; they try again by themselves."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """A line of the queue.
-
-    Attributes:
-        number: of the job, with the array's task where it is one, e.g. ``17_3``.
-        name: the experiment.
-        state: as SLURM calls it, e.g. ``RUNNING``.
-        used: time since it started.
-        limit: time it may take.
-        nodes: how many.
-        where: node names, or why it waits.
-    """
-
-    number: str
-    name: str
-    state: str
-    used: str
-    limit: str
-    nodes: str
-    where: str
-
-
-def try_script(script: str, folder: Path) -> str:
-    """Ask SLURM whether and when it would start a script, without submitting it.
-
-    Args:
-        script: as ``render`` made it.
-        folder: that it would be submitted in.
-
-    Returns:
-        SLURM's answer.
-
-    Raises:
-        ConfigError: SLURM would refuse it; with SLURM's own words.
-        DglcellError: SLURM does not answer.
-    """
-    done = _call(["sbatch", "--test-only"], folder, script)
-    answer = (done.stderr or done.stdout).strip()
-    if done.returncode:
-        raise ConfigError("SLURM would refuse this job", got=answer, do="mend the experiment's `slurm` section")
-    return answer.removeprefix("sbatch: ")
-
-
-def submit_script(script: str, folder: Path, logs: str) -> str:
-    """Submit a script.
-
-    Args:
-        script: as ``render`` made it.
-        folder: the job's working folder.
-        logs: folder of output files below it; SLURM loses the output of a job whose folder is missing.
-
-    Returns:
-        the job's number.
-
-    Raises:
-        ConfigError: SLURM refuses it.
-    """
-    (folder / logs).mkdir(parents=True, exist_ok=True)
-    done = _call(["sbatch", "--parsable"], folder, script)
-    if done.returncode:
-        raise ConfigError("SLURM refuses this job", got=done.stderr.strip(), do="see `dglcell job check`")
-    return done.stdout.strip().split(";")[0]
-
-
-def queue(name: str | None = None) -> list[Job]:
-    """The user's jobs, of one experiment or all.
-
-    Raises:
-        DglcellError: SLURM does not answer.
-    """
-    done = _call(["squeue", "--me", "--array", "--noheader", f"--format={QUEUE_FORMAT}"], Path.cwd())
-    if done.returncode:
-        raise DglcellError("SLURM does not answer", got=done.stderr.strip())
-    jobs = [_job(line) for line in done.stdout.splitlines() if line.count("|") >= QUEUE_FORMAT.count("|")]
-    return [job for job in jobs if name is None or job.name == name]
-
-
-def cancel(jobs: Sequence[Job]) -> None:
-    """Cancel jobs; nothing where there are none.
-
-    Raises:
-        DglcellError: SLURM does not answer, or does not do it.
-    """
-    if jobs:
-        done = _call(["scancel", *(job.number for job in jobs)], Path.cwd())
-        if done.returncode:
-            raise DglcellError("SLURM does not cancel these jobs", got=done.stderr.strip())
-
-
-def log_files(config: Config, folder: Path) -> list[Path]:
-    """Output files of an experiment's jobs, the newest last.
-
-    Raises:
-        DataError: there is none.
-    """
-    name = glob.escape(job_name(config))
-    found = sorted((folder / config.slurm.logs).glob(f"{name}-[0-9]*.out"), key=lambda path: path.stat().st_mtime)
-    if not found:
-        raise DataError(
-            f"no output of '{job_name(config)}' is in '{folder / config.slurm.logs}'",
-            do="work in the folder that the job was submitted in; see `dglcell job status`",
-        )
-    return found
-
-
-def _job(line: str) -> Job:
-    number, state, used, limit, nodes, where, name = line.split("|", QUEUE_FORMAT.count("|"))
-    return Job(number.strip(), name, state, used.strip(), limit.strip(), nodes, where)
-
-
-def _call(command: list[str], folder: Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    if shutil.which(command[0]) is None:
-        raise MissingDependencyError(
-            f"`{command[0]}` is not on this machine", do="run this on a login node of the cluster"
-        )
-    try:
-        done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        raise DglcellError("SLURM does not answer", got=f"no answer in {PATIENCE} s", do="try again later") from None
-    if done.returncode and any(sign in done.stderr + done.stdout for sign in NO_ANSWER):
-        answer = (done.stderr or done.stdout).strip().splitlines()[-1]
-        raise DglcellError("SLURM does not answer", got=answer, do="try again later, or on a login node")
-    return done
+        return []
+    binds = [f"--bind {shlex.quote(folder)}" for folder in slurm.binds]
+    return [shlex.join(shlex.split(slurm.container_command)), *binds, shlex.quote(slurm.container)]

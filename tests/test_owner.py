@@ -337,6 +337,18 @@ def test_patience_has_an_end(lock: Path) -> None:
         assert sum(waits) == pytest.approx(1.5)
 
 
+def test_whoever_is_replaced_writes_no_more(lock: Path) -> None:
+    first, waits = lease_of(lock), list[float]()
+    assert first.acquire() is None
+    with held(lease_of(lock), lambda holder: 1.0, waits.append, lambda holder: True):
+        assert sum(waits) == pytest.approx(1.5)
+        with pytest.raises(OwnerError, match="another process has taken over"):
+            first.renew()
+        first.release()
+        assert lock.exists()
+    assert not lock.exists()
+
+
 def test_processes_that_were_started_together_have_the_same_owner(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert foreign_holder(lock) is None
     monkeypatch.setenv("SLURM_JOB_ID", "7")

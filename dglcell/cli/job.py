@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +14,15 @@ from dglcell.cli.arguments import load
 from dglcell.errors import ConfigError, DglcellError
 
 if TYPE_CHECKING:
+    from dglcell import scheduler
     from dglcell.config import Config
+    from dglcell.slurm import Sweep
 
 SWEEP_HELP = "every value with every seed is a member of a job array, e.g. optimizer.lr=1e-3,1e-4"
+PIPELINE_HELP = "build the store in a job before, where it is not there, and compare the runs in a job after them"
+RUN_EPILOG = """\
+Variables, modules and container are those of the job, and the run directory is the same. Members of an array run one
+after the other, until one fails."""
 EPILOG = """\
 Resources are `trainer.devices`, `trainer.num_nodes` and the section `slurm`. A folder stands for all numbered
 experiments below it, those in folders whose names begin with a digit."""
@@ -27,14 +35,29 @@ class Job:
     Attributes:
         file: of the experiment.
         config: read from it.
-        members: of the job array; 1 where it is none.
+        overrides: of the command line.
+        sweep: the members of the job array.
+        runs: run directory of each member; one where it is no array.
         script: for ``sbatch``.
+        measured: what tells its time and memory; None where nothing does.
+        build: script that builds the store before.
+        comparison: script that compares the runs after it.
     """
 
     file: Path
     config: Config
-    members: int
+    overrides: list[str]
+    sweep: Sweep
+    runs: list[Path]
     script: str
+    measured: str | None
+    build: str | None = None
+    comparison: str | None = None
+
+    @property
+    def page(self) -> Path:
+        """Where its runs are compared."""
+        return self.config.run_directory.parent / "comparison.html"
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +67,11 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         "--split-seeds", action="store_true", help="divide the strains anew for every seed: split.seed is the seed too"
     )
     parser.add_argument("--sweep", action="append", default=[], metavar="key=a,b", help=SWEEP_HELP)
+
+
+def add_pipeline(parser: argparse.ArgumentParser) -> None:
+    """What else is submitted."""
+    parser.add_argument("--pipeline", action="store_true", help=PIPELINE_HELP)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -71,19 +99,24 @@ def experiments(path: Path) -> list[Path]:
     return found
 
 
-def make_job(options: argparse.Namespace, file: Path) -> Job:
-    """Read an experiment; every member of the array is valid."""
+def make_job(options: argparse.Namespace, file: Path, *, measured: bool = False) -> Job:
+    """Read an experiment; every member of the array is valid.
+
+    Args:
+        measured: ask for what finished runs took, where time and memory are `auto`.
+    """
     from dglcell.config_io import load_config
-    from dglcell.slurm import Sweep, render
+    from dglcell.slurm import Sweep, render, with_limits
 
     raw = [f"paths.raw={options.raw}"] if options.raw else []
     overrides = [*options.overrides, *raw]
     config = load_config(file, overrides)
     sweep = Sweep.parse(options.seeds, options.sweep, options.split_seeds)
     members = sweep.members(config.experiment.name)
-    for member in members:
-        load_config(file, [*overrides, *member])
-    return Job(file, config, len(members), render(config, file, overrides, sweep))
+    runs = [load_config(file, [*overrides, *member]).run_directory for member in members]
+    folders = {config.run_directory.parent, *(run.parent for run in runs)} if measured else ()
+    config, said = with_limits(config, folders)
+    return Job(file, config, overrides, sweep, runs, render(config, file, overrides, sweep), said)
 
 
 def render(options: argparse.Namespace) -> None:
@@ -123,12 +156,44 @@ def check(options: argparse.Namespace) -> None:
 
 def submit(options: argparse.Namespace) -> None:
     """``dglcell job submit``: nothing is submitted unless SLURM would take everything."""
-    from dglcell.slurm import submit_script
+    from dglcell.scheduler import submit as submit_job
+    from dglcell.slurm import job_name
 
     for job in _check(options):
-        number = submit_script(job.script, Path.cwd(), job.config.slurm.logs)
-        run = job.config.run_directory if job.members == 1 else job.config.run_directory.parent
-        print(f"job {number} submitted; output goes to {job.config.slurm.logs}/, the run to {run}")
+        after = [] if job.build is None else _after(_submit_step(job, job.build, "builds the store"))
+        tasks = [""] if len(job.runs) == 1 else map(str, range(len(job.runs)))
+        runs = dict(zip(tasks, map(str, job.runs), strict=True))
+        logs = job.config.slurm.logs
+        number = submit_job(job.script, runs, Path.cwd(), logs, job_name(job.config), *after)
+        place = job.runs[0] if len(job.runs) == 1 else job.config.run_directory.parent
+        print(f"job {number} submitted; output goes to {logs}/, the run to {place}")
+        if job.comparison is not None:
+            _submit_step(job, job.comparison, f"compares the runs in {job.page}", *_after(number))
+
+
+def _after(number: str) -> list[str]:
+    """Start when another job has succeeded, and never wait for one that has not."""
+    return [f"--dependency=afterok:{number}", "--kill-on-invalid-dep=yes"]
+
+
+def _submit_step(job: Job, script: str, what: str, *options: str) -> str:
+    from dglcell.scheduler import submit_script
+
+    number = submit_script(script, Path.cwd(), job.config.slurm.logs, *options)
+    print(f"job {number} submitted; it {what}")
+    return number
+
+
+def _pipeline(job: Job) -> Job:
+    """The same with scripts of what comes before, where there is no store, and after it."""
+    from dglcell.slurm import render_build, render_comparison
+    from dglcell.training.prepare import store_path
+
+    if len(job.runs) < 2:
+        raise ConfigError("`--pipeline` compares runs, and this is one run", do="give `--seeds`, e.g. --seeds 0-4")
+    store = store_path(job.config)
+    build = None if store.exists() else render_build(job.config, job.file, job.overrides, store)
+    return replace(job, build=build, comparison=render_comparison(job.config, job.file, job.runs, job.page))
 
 
 def _check(options: argparse.Namespace) -> list[Job]:
@@ -137,15 +202,24 @@ def _check(options: argparse.Namespace) -> list[Job]:
     Raises:
         DglcellError: one of several would be refused; all of them are said.
     """
-    from dglcell.slurm import resources, try_script
+    from dglcell.scheduler import try_script
+    from dglcell.slurm import resources
 
     jobs, refused, files = [], 0, experiments(options.config)
+    pipeline = getattr(options, "pipeline", False)
     for file in files:
         try:
-            job = make_job(options, file)
-            print(f"{file}: valid; {count(job.members, 'job')}\n  {resources(job.config)}", flush=True)
-            _mention_store(job)
-            print(f"  {try_script(job.script, Path.cwd())}", flush=True)
+            job = make_job(options, file, measured=True)
+            print(f"{file}: valid; {count(len(job.runs), 'job')}\n  {resources(job.config)}", flush=True)
+            if job.measured:
+                print(f"  {job.measured}")
+            if pipeline:
+                job = _pipeline(job)
+            else:
+                _mention_store(job)
+            for script in filter(None, (job.build, job.comparison, job.script)):
+                answer = try_script(script, Path.cwd())
+            print(f"  {answer}", flush=True)
             jobs.append(job)
         except ConfigError as error:
             if len(files) == 1:
@@ -168,21 +242,71 @@ def _mention_store(job: Job) -> None:
         print(f"  store {store} is not there yet; built once beforehand: dglcell data build {job.file}", flush=True)
 
 
+def run(options: argparse.Namespace) -> None:
+    """``dglcell job run --local``."""
+    from dglcell.config_io import experiment_file
+    from dglcell.slurm import render_here
+
+    job = make_job(options, experiment_file(options.config))
+    script = render_here(job.config, job.file, job.overrides, job.sweep)
+    sys.stdout.flush()
+    # Values of variables may be tokens, which the command line of a process would show to others.
+    with tempfile.TemporaryFile() as file:
+        file.write(script.encode())
+        file.flush()
+        os.set_inheritable(file.fileno(), True)
+        os.execvp("bash", ["bash", f"/dev/fd/{file.fileno()}"])
+
+
 def status(options: argparse.Namespace) -> None:
     """``dglcell job status``."""
-    from dglcell.slurm import job_name, queue
+    from dglcell.scheduler import DAYS, ended, queue
+    from dglcell.slurm import job_name
 
-    jobs = queue(job_name(load(options)) if options.config else None)
-    for job in jobs:
-        print(f"{job.number:>12}  {job.name:<40}  {job.state:<12} {job.used:>12} of {job.limit:<12} {job.where}")
+    name = job_name(load(options)) if options.config else None
+    jobs = queue(name)
+    _print_jobs(jobs)
     if not jobs:
         print("no jobs are queued or running")
+    try:
+        finished = ended(name)
+    except DglcellError as error:
+        print(f"Finished jobs are not listed; `dglcell runs` lists runs.\n{error}", file=sys.stderr)
+        return
+    if finished:
+        print(f"ended in the last {DAYS} days:")
+        _print_jobs(finished)
+
+
+def _print_jobs(jobs: list[scheduler.Job]) -> None:
+    for job in jobs:
+        print(f"{job.number:>12}  {job.name:<40}  {job.state:<12} {job.used:>12} of {job.limit:<12} {job.where}")
+
+
+def retry(options: argparse.Namespace) -> None:
+    """``dglcell job retry``."""
+    from dglcell.scheduler import find_submitted
+    from dglcell.scheduler import submit as submit_job
+    from dglcell.slurm import job_name
+
+    config = load(options)
+    name, slurm = job_name(config), config.slurm
+    found = find_submitted(name, Path.cwd(), slurm.logs)
+    print(f"{count(found.finished, 'run')} finished, {found.under_way} queued or running")
+    for one in found.unfinished:
+        tasks, at_once = ",".join(one.runs), "" if slurm.array_limit is None else f"%{slurm.array_limit}"
+        array = [f"--array={tasks}{at_once}"] if tasks else []
+        number = submit_job(one.script, one.runs, Path.cwd(), slurm.logs, name, *array)
+        print(f"job {number} submitted; it runs again what was {', '.join(one.jobs)}")
+    if not found.unfinished:
+        print("nothing is to be submitted again")
 
 
 def cancel(options: argparse.Namespace) -> None:
     """``dglcell job cancel``."""
-    from dglcell.slurm import cancel as cancel_jobs
-    from dglcell.slurm import job_name, queue
+    from dglcell.scheduler import cancel as cancel_jobs
+    from dglcell.scheduler import queue
+    from dglcell.slurm import job_name
 
     jobs = queue(job_name(load(options)))
     cancel_jobs(jobs)
@@ -191,9 +315,11 @@ def cancel(options: argparse.Namespace) -> None:
 
 def logs(options: argparse.Namespace) -> None:
     """``dglcell job logs``."""
-    from dglcell.slurm import log_files
+    from dglcell.scheduler import log_files
+    from dglcell.slurm import job_name
 
-    files = log_files(load(options), Path.cwd())
+    config = load(options)
+    files = log_files(job_name(config), Path.cwd() / config.slurm.logs)
     for path in files if options.all else files[-1:]:
         print(f"==> {path} <==")
         print(*path.read_text(encoding="utf-8", errors="replace").splitlines()[-options.lines :], sep="\n")

@@ -264,10 +264,17 @@ def _add_job(group: Group) -> None:
         job.add_sweep(parser)
         if name == "render":
             job.add_output(parser)
+        if name != "render":
+            job.add_pipeline(parser)
+    here = _verb(jobs, "run", job.run, "run on this machine what the job script would run", job.RUN_EPILOG)
+    _add_configuration(here)
+    job.add_sweep(here)
+    here.add_argument("--local", action="store_true", required=True, help="without SLURM, which `job submit` is for")
     status = _verb(jobs, "status", job.status, "show the jobs of an experiment, or all of yours")
     status.add_argument("config", type=Path, nargs="?", metavar="FILE", help="experiment")
     status.set_defaults(overrides=[], raw=None)
     for name, run, text in (
+        ("retry", job.retry, "submit again what has not finished of an experiment's jobs"),
         ("cancel", job.cancel, "cancel the queued and running jobs of an experiment"),
         ("logs", job.logs, "print the end of the newest output of an experiment's jobs"),
     ):

@@ -16,9 +16,6 @@ from dglcell.training.signals import POLL_SECONDS
 
 log = logging.getLogger("dglcell")
 
-GRACE_SECONDS = 20.0
-"""For the last renewal of a process that has been ended meanwhile."""
-
 
 @contextmanager
 def owned(directory: RunDirectory, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
@@ -27,20 +24,24 @@ def owned(directory: RunDirectory, sleep: Callable[[float], None] = time.sleep) 
     What is written there by way of `dglcell.files` is refused from the moment on that another process has taken over,
     which may happen after this one was not heard of for `LEASE_SECONDS`.
 
-    A job that SLURM has started again, for example because its node was lost, waits for its earlier process: until the
-    lease of that one has run out, if it is gone, and no longer.
+    A job that SLURM has started again, for example because its node was lost, gives its earlier process the time of a
+    lease to end. Then it takes the run over even if that one lives, as a process on a lost node may for days.
 
     Raises:
         OwnerError: another process has the run, or (on writing) has taken it over.
     """
-    with held(Lease(directory.owner, directory.path), _patience, sleep):
+    with held(Lease(directory.owner, directory.path), _patience, sleep, _is_earlier_start):
         yield
 
 
 def _patience(holder: Holder) -> float:
+    return LEASE_SECONDS if _is_earlier_start(holder) else 0.0
+
+
+def _is_earlier_start(holder: Holder) -> bool:
+    """Whether it is of this job, before SLURM started that again; another step of it may be meant to live beside."""
     here, other = Process.this(), holder.process
-    is_earlier = other is not None and here.job is not None and other.job == here.job and other.launch != here.launch
-    return LEASE_SECONDS + GRACE_SECONDS if is_earlier else 0.0
+    return other is not None and here.job is not None and other.job == here.job and other.starts < here.starts
 
 
 def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float], None] = time.sleep) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 
 import pytorch_lightning as pl
@@ -18,7 +19,7 @@ from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
 from dglcell.owner import lives
 from dglcell.perturbation.perturb import check_strategy_device
-from dglcell.run_directory import RunDirectory, environment, write_usage
+from dglcell.run_directory import RunDirectory, complete_usage, environment, write_usage
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.checkpoint import check_continues, resolve_settings, resume_from, starting_point
 from dglcell.training.checkpoint_form import check_progress
@@ -77,6 +78,7 @@ def train(config: Config, command: str = "dglcell train", signals: StopSignals |
 
 
 def _train(config: Config, directory: RunDirectory, command: str, signals: StopSignals) -> RunResult:
+    began = time.monotonic()
     checkpoint = resume_from(config)
     start, finished = starting_point(checkpoint, config)
     config = resolve_settings(config, checkpoint)
@@ -107,7 +109,11 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     elif is_rank_zero() and not directory.usage.exists():
         # A process was killed after its last checkpoint.
         write_usage(directory, trainer.strategy.root_device, trained_here=False)
-    return RunResult(directory, report(config, directory, prepared) if is_rank_zero() else [])
+    if not is_rank_zero():
+        return RunResult(directory, [])
+    rows = report(config, directory, prepared)
+    complete_usage(directory, trainer.world_size, time.monotonic() - began, start, trained_here=not finished)
+    return RunResult(directory, rows)
 
 
 def check_machine(config: Config) -> None:

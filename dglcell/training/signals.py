@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -138,7 +139,7 @@ class StopSignals:
 
 
 def requeue_job(environment: Mapping[str, str] = os.environ) -> bool:
-    """Ask SLURM to start this job again, unless somebody cancelled it.
+    """Ask SLURM to start this job again, unless somebody cancelled it, or SLURM has done so, as after a lost node.
 
     Returns:
         whether it will be.
@@ -151,6 +152,10 @@ def requeue_job(environment: Mapping[str, str] = os.environ) -> bool:
     shown = subprocess.run(["scontrol", "show", "job", "--oneliner", job], capture_output=True, text=True).stdout
     if "JobState=CANCELLED" in shown:
         log.info("job %s was cancelled: not queued again", job)
+        return False
+    starts = re.search(r"\bRestarts=(\d+)", shown)
+    if starts and starts[1] != environment.get("SLURM_RESTART_COUNT", "0"):
+        log.info("job %s has been started again: not queued again", job)
         return False
     done = subprocess.run(["scontrol", "requeue", job], capture_output=True, text=True)
     log.info(

@@ -17,7 +17,7 @@ import yaml
 from dglcell.data.store import Store
 from dglcell.training.checkpoint import read_checkpoint
 
-IGNORED = ("seconds", "peak_memory_bytes", "created", "current_score")
+IGNORED = ("seconds", "wall_seconds", "peak_memory_bytes", "peak_resident_bytes", "created", "current_score")
 """Keys of what differs from run to run. The last one is Lightning's note of the last checkpoint that was a best one: it
 does not read it back."""
 

@@ -41,7 +41,8 @@ def test_the_run_directory_is_complete(tiny_run: RunDirectory, tiny: Tiny) -> No
     usage = json.loads(tiny_run.usage.read_text())
     assert (usage["device"], usage["epochs"]) == ("cpu", 2)
     assert usage["seconds"] == pytest.approx(sum(json.loads(line)["seconds"] for line in tiny_run.metrics.open()))
-    assert 5e7 < usage["peak_memory_bytes"] < 1e11
+    assert 5e7 < usage["peak_memory_bytes"] <= usage["peak_resident_bytes"] < 1e11
+    assert usage["seconds"] < usage["wall_seconds"]
     for part in ("validation", "test"):
         rows = list(csv.DictReader(tiny_run.predictions(part).open()))
         assert len(rows) == 30

@@ -91,10 +91,57 @@ def test_members_of_an_array_are_shown_one_by_one(tiny: Tiny, tmp_path: Path, en
     name = "a | b --wrap=c # d \\ e"
     overrides = tiny.overrides(tmp_path, *SMALL, f"experiment.name='{name}'", "slurm.options=[--hold]")
     job = submitted(call(environment, tmp_path, "job", "submit", tiny.file, *overrides, "--seeds", "0-2"))
-    said = call(environment, tmp_path, "job", "status").stdout
+    status = call(environment, tmp_path, "job", "status")
+    said = status.stdout
+    again = call(environment, tmp_path, "job", "retry", tiny.file, *overrides).stdout
+    assert again == "0 runs finished, 3 queued or running\nnothing is to be submitted again\n"
     assert call(environment, tmp_path, "job", "cancel", tiny.file, *overrides).stdout == "3 jobs cancelled\n"
+    assert "Finished jobs are not listed" in status.stderr
+    assert "Slurm accounting storage is disabled" in status.stderr
     assert [line.split()[0] for line in said.splitlines()] == [f"{job}_2", f"{job}_1", f"{job}_0"][::-1]
     assert all(name in line for line in said.splitlines())
+
+
+def test_a_member_that_failed_is_submitted_again_alone(
+    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
+) -> None:
+    overrides = tiny.overrides(tmp_path / "runs", *BARE, *SMALL, "trainer.epochs=1", "slurm.logs=out")
+    obstacle = tmp_path / "runs/tiny/seed-1"
+    obstacle.parent.mkdir(parents=True)
+    obstacle.touch()
+    job = submitted(call(environment, tmp_path, "job", "submit", tiny.file, *overrides, "--seeds", "0-1"))
+    ends = [cluster.wait(f"{job}_{task}", "COMPLETED", "FAILED") for task in (0, 1)]
+    assert ends == ["COMPLETED", "FAILED"]
+    logs = call(environment, tmp_path, "job", "logs", tiny.file, *overrides, "--all").stdout
+    assert f"tiny-{job}_0.out <==" in logs
+    assert "seed-1' cannot be written" in logs
+    obstacle.unlink()
+    retry = call(environment, tmp_path, "job", "retry", tiny.file, *overrides)
+    again = submitted(retry)
+    assert retry.stdout.startswith("1 run finished, 0 queued or running\n")
+    assert retry.stdout.endswith(f"it runs again what was {job}_1\n")
+    assert cluster.wait(f"{again}_1", "COMPLETED", "FAILED") == "COMPLETED"
+    assert (tmp_path / "runs/tiny/seed-1/results.json").exists()
+    known = call(environment, tmp_path, "job", "check", tiny.file, *overrides[:-1], "slurm.memory=auto").stdout
+    assert "G: 1.5 times what" in known
+
+
+def test_a_pipeline_builds_trains_and_compares(
+    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
+) -> None:
+    overrides = [
+        *tiny.overrides(tmp_path / "runs", *BARE, *SMALL, "trainer.epochs=1"),
+        f"data.store={tmp_path / 'own'}",
+    ]
+    done = call(environment, tmp_path, "job", "submit", tiny.file, *overrides, "--seeds", "0-1", "--pipeline")
+    assert done.returncode == 0, done.stderr
+    build, array, compare = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("job ")]
+    assert cluster.show(compare)["JobState"] == "PENDING"
+    assert array in cluster.show(compare)["Dependency"]
+    assert cluster.wait(compare, "COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", log(tmp_path)
+    assert cluster.state(build) == "COMPLETED"
+    assert (tmp_path / "own/data.mdb").exists()
+    assert (tmp_path / "runs/tiny/comparison.html").exists()
 
 
 def test_a_job_that_does_not_fit_ends_at_once(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -38,15 +39,46 @@ def paused(process: int) -> Iterator[None]:
             os.kill(process, signal.SIGCONT)
 
 
+LEASE = 8.0
+
+PROGRAM = f"""\
+#!{sys.executable}
+import json, os, sys, time
+from dglcell import owner
+from dglcell.run_directory import EpochLog
+from dglcell.training import ownership
+
+owner.LEASE_SECONDS = ownership.LEASE_SECONDS = {LEASE}
+owner.RENEW_SECONDS = 1.0
+"""
+"""`dglcell`, whose leases run out soon."""
+
+HANGING = """
+before = EpochLog.write
+
+def write(log, epoch, *others):
+    lock = log.path.with_name("owner.json")
+    while epoch == 2 and "SLURM_RESTART_COUNT" not in os.environ and json.loads(lock.read_text())["pid"] == os.getpid():
+        time.sleep(0.1)
+    return before(log, epoch, *others)
+
+EpochLog.write = write
+"""
+"""The first start lives and has its lease, but does not come on until somebody else has the run."""
+
+
+def install(folder: Path, more: str = "") -> None:
+    """Put `dglcell` where jobs look for it."""
+    end = "from dglcell.cli import main\nsys.exit(main())\n"
+    (folder / "bin" / "dglcell").write_text(f"{PROGRAM}{more}\n{end}")
+
+
 def test_a_job_whose_node_fails_is_trained_by_one_process(
     tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
 ) -> None:
+    install(tmp_path)
     run = RunDirectory(tmp_path / "runs" / "tiny" / "seed-0")
-    overrides = tiny.overrides(tmp_path / "runs", *BARE, *ONE_NODE, *SMALL)
-    job = submitted(call(environment, tmp_path, "job", "submit", tiny.file, *overrides))
-    while not run.last.exists():
-        assert cluster.state(job) in UNDER_WAY, log(tmp_path)
-        time.sleep(0.1)
+    job = started(tiny, tmp_path, cluster, environment, *ONE_NODE)
     (first,) = tasks(tmp_path / "runs")
     with cluster.lost(cluster.show(job)["NodeList"]):
         with paused(first):
@@ -54,9 +86,42 @@ def test_a_job_whose_node_fails_is_trained_by_one_process(
             while run.last.stat().st_mtime_ns == before:  # until the second process has trained an epoch
                 assert cluster.state(job) in UNDER_WAY, log(tmp_path)
                 time.sleep(0.1)
-        assert cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", log(tmp_path)
-        assert ended(first, 300), "the process on the lost node goes on"
+        check_end(job, first, run, cluster)
+    assert_same_end(tiny.train(tmp_path / "whole", *ONE_NODE).directory, run)
+
+
+def test_a_job_that_is_started_again_takes_the_run_from_a_process_that_lives_on(
+    tiny: Tiny, tmp_path: Path, cluster: LoopbackCluster, environment: dict[str, str]
+) -> None:
+    install(tmp_path, HANGING)
+    options = (*ONE_NODE, "trainer.epochs=4")
+    run = RunDirectory(tmp_path / "runs" / "tiny" / "seed-0")
+    job = started(tiny, tmp_path, cluster, environment, *options)
+    (first,) = tasks(tmp_path / "runs")
+    with cluster.lost(cluster.show(job)["NodeList"]):
+        check_end(job, first, run, cluster, epochs=4)
+    said = log(tmp_path)
+    assert "waiting for" in said
+    assert f"(SLURM job {job}), since " in said
+    assert "which shall stop" in said
+    assert "error: another process has taken over" in said
+    assert_same_end(tiny.train(tmp_path / "whole", *options).directory, run)
+
+
+def started(tiny: Tiny, folder: Path, cluster: LoopbackCluster, environment: dict[str, str], *options: str) -> str:
+    """Number of a job that has trained an epoch."""
+    overrides = tiny.overrides(folder / "runs", *BARE, *options, *SMALL)
+    job = submitted(call(environment, folder, "job", "submit", tiny.file, *overrides))
+    while not RunDirectory(folder / "runs" / "tiny" / "seed-0").last.exists():
+        assert cluster.state(job) in UNDER_WAY, log(folder)
+        time.sleep(0.1)
+    return job
+
+
+def check_end(job: str, first: int, run: RunDirectory, cluster: LoopbackCluster, epochs: int = 40) -> None:
+    """The job succeeds, its first process ends, and every epoch is in the record once."""
+    assert cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", log(run.path.parents[2])
+    assert ended(first, 300), "the process on the lost node goes on"
     assert cluster.show(job)["Restarts"] == "1"
     rows = [json.loads(row)["epoch"] for row in run.metrics.read_text().splitlines()]
-    assert rows == list(range(40))
-    assert_same_end(tiny.train(tmp_path / "whole", *ONE_NODE).directory, run)
+    assert rows == list(range(epochs))

@@ -161,6 +161,9 @@ def test_a_forked_worker_can_still_be_ended() -> None:
         ({"SLURM_JOB_ID": "7"}, "RUNNING", "7"),
         ({"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}, "RUNNING", "7_2"),
         ({"SLURM_JOB_ID": "7"}, "CANCELLED", None),
+        ({"SLURM_JOB_ID": "7"}, "RUNNING Requeue=1 Restarts=0", "7"),
+        ({"SLURM_JOB_ID": "7"}, "RUNNING Requeue=1 Restarts=1", None),
+        ({"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}, "RUNNING Requeue=1 Restarts=1", "7"),
         ({}, "RUNNING", None),
     ],
 )

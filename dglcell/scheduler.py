@@ -1,0 +1,279 @@
+"""Talking to SLURM: try a script, submit it, ask how jobs are, and submit again what did not finish."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dglcell.errors import ConfigError, DataError, DglcellError, MissingDependencyError
+from dglcell.files import atomic_file
+from dglcell.outside import TEXT, UnreadableError, Wrong, damaged, find_wrong, mapping_of, read_json
+from dglcell.owner import current_holder
+from dglcell.run_directory import RunDirectory, read_usage
+
+QUEUE_FORMAT = "%i|%T|%M|%l|%D|%R|%j"
+"""Number (with the array's task), state, times, nodes, where; the name is last, as it may hold anything."""
+
+ENDED_FORMAT = "JobID,State,Elapsed,Timelimit,NNodes,End,ExitCode,JobName"
+DAYS = 7
+"""For which finished jobs are listed."""
+
+NO_ANSWER = (
+    *("ontact slurm controller", "onnection refused", "onnection timed out", "timed out on send/recv"),
+    *("onfiguration source", "Unable to process configuration", "rotocol authentication", "o route to host"),
+)
+"""How SLURM's commands say that the controller is not there, or that they do not know where it is."""
+
+PATIENCE = 120
+"""Seconds for SLURM's commands to answer; they try again by themselves."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job or a member of a job array, queued, running or finished.
+
+    Attributes:
+        number: of the job, with the array's task where it is one, e.g. ``17_3``.
+        name: the experiment.
+        state: as SLURM calls it, e.g. ``RUNNING``.
+        used: time since it started.
+        limit: time it may take.
+        nodes: how many.
+        where: node names, or why it waits; of a finished one, when it ended and with what exit code.
+    """
+
+    number: str
+    name: str
+    state: str
+    used: str
+    limit: str
+    nodes: str
+    where: str
+
+
+def try_script(script: str, folder: Path) -> str:
+    """Ask SLURM whether and when it would start a script, without submitting it.
+
+    Args:
+        script: as ``render`` made it.
+        folder: that it would be submitted in.
+
+    Returns:
+        SLURM's answer.
+
+    Raises:
+        ConfigError: SLURM would refuse it; with SLURM's own words.
+        DglcellError: SLURM does not answer.
+    """
+    done = _call(["sbatch", "--test-only"], folder, script)
+    answer = (done.stderr or done.stdout).strip()
+    if done.returncode:
+        raise ConfigError("SLURM would refuse this job", got=answer, do="mend the experiment's `slurm` section")
+    return answer.removeprefix("sbatch: ")
+
+
+def submit_script(script: str, folder: Path, logs: str, *options: str) -> str:
+    """Submit a script.
+
+    Args:
+        script: as ``render`` made it.
+        folder: the job's working folder.
+        logs: folder of output files below it; SLURM loses the output of a job whose folder is missing.
+        options: of ``sbatch``, which go before those of the script.
+
+    Returns:
+        the job's number.
+
+    Raises:
+        ConfigError: SLURM refuses it.
+    """
+    (folder / logs).mkdir(parents=True, exist_ok=True)
+    done = _call(["sbatch", "--parsable", *options], folder, script)
+    if done.returncode:
+        raise ConfigError("SLURM refuses this job", got=done.stderr.strip(), do="see `dglcell job check`")
+    return done.stdout.strip().split(";")[0]
+
+
+def queue(name: str | None = None) -> list[Job]:
+    """The user's jobs, of one experiment or all.
+
+    Raises:
+        DglcellError: SLURM does not answer.
+    """
+    done = _call(["squeue", "--me", "--array", "--noheader", f"--format={QUEUE_FORMAT}"], Path.cwd())
+    if done.returncode:
+        raise DglcellError("SLURM does not answer", got=done.stderr.strip())
+    jobs = [_job(line) for line in done.stdout.splitlines() if line.count("|") >= QUEUE_FORMAT.count("|")]
+    return [job for job in jobs if name is None or job.name == name]
+
+
+def ended(name: str | None = None) -> list[Job]:
+    """The user's jobs that ended in the last days, the newest last.
+
+    Raises:
+        DglcellError: SLURM keeps no accounts, or does not tell them.
+    """
+    since = [f"--starttime=now-{DAYS}days", f"--user={os.getuid()}", f"--format={ENDED_FORMAT}"]
+    done = _call(["sacct", "--allocations", "--noheader", "--parsable2", *since], Path.cwd())
+    if done.returncode:
+        raise DglcellError("SLURM's accounting does not answer", got=done.stderr.strip())
+    jobs = [_ended_job(line) for line in done.stdout.splitlines() if line.count("|") >= ENDED_FORMAT.count(",")]
+    return [job for job in jobs if job is not None and (name is None or job.name == name)]
+
+
+def cancel(jobs: Sequence[Job]) -> None:
+    """Cancel jobs; nothing where there are none.
+
+    Raises:
+        DglcellError: SLURM does not answer, or does not do it.
+    """
+    if jobs:
+        done = _call(["scancel", *(job.number for job in jobs)], Path.cwd())
+        if done.returncode:
+            raise DglcellError("SLURM does not cancel these jobs", got=done.stderr.strip())
+
+
+def log_files(name: str, logs: Path) -> list[Path]:
+    """Output files of jobs, the newest last.
+
+    Raises:
+        DataError: there is none.
+    """
+    found = sorted(logs.glob(f"{glob.escape(name)}-[0-9]*.out"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise DataError(
+            f"no output of '{name}' is in '{logs}'",
+            do="work in the folder that the job was submitted in; see `dglcell job status`",
+        )
+    return found
+
+
+def _job(line: str) -> Job:
+    number, state, used, limit, nodes, where, name = line.split("|", QUEUE_FORMAT.count("|"))
+    return Job(number.strip(), name, state, used.strip(), limit.strip(), nodes, where)
+
+
+def _ended_job(line: str) -> Job | None:
+    """None of a job that has not ended."""
+    number, state, used, limit, nodes, end, code, name = line.split("|", ENDED_FORMAT.count(","))
+    return None if end == "Unknown" else Job(number, name, state, used, limit, nodes, f"ended {end}, exit code {code}")
+
+
+def _call(command: list[str], folder: Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    if shutil.which(command[0]) is None:
+        raise MissingDependencyError(
+            f"`{command[0]}` is not on this machine", do="run this on a login node of the cluster"
+        )
+    try:
+        done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise DglcellError("SLURM does not answer", got=f"no answer in {PATIENCE} s", do="try again later") from None
+    if done.returncode and any(sign in done.stderr + done.stdout for sign in NO_ANSWER):
+        answer = (done.stderr or done.stdout).strip().splitlines()[-1]
+        raise DglcellError("SLURM does not answer", got=answer, do="try again later, or on a login node")
+    return done
+
+
+# What was submitted, kept beside the output of jobs, so that it can be submitted again.
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job or a job array that SLURM has taken.
+
+    Attributes:
+        number: of the job.
+        script: for ``sbatch``.
+        runs: task of the job array, or nothing where it is none → run directory.
+    """
+
+    number: str
+    script: str
+    runs: dict[str, str]
+
+    @property
+    def jobs(self) -> dict[str, str]:
+        """Number, as SLURM shows it (``17_3``) → run directory."""
+        return {f"{self.number}_{task}" if task else self.number: run for task, run in self.runs.items()}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What has become of an experiment's submitted runs.
+
+    Attributes:
+        unfinished: what has neither come to its end nor is under way.
+        finished: how many runs have come to their end.
+        under_way: how many are queued or running.
+    """
+
+    unfinished: list[Submission]
+    finished: int
+    under_way: int
+
+
+def submit(script: str, runs: dict[str, str], folder: Path, logs: str, name: str, *options: str) -> str:
+    """Submit the script of an experiment's runs, and keep what is needed to do so again.
+
+    Args:
+        script: as ``render`` made it.
+        runs: as in `Submission`.
+        folder: see ``submit_script``.
+        logs: see ``submit_script``.
+        name: of the job.
+        options: see ``submit_script``.
+
+    Returns:
+        the job's number.
+    """
+    number = submit_script(script, folder, logs, *options)
+    with atomic_file(folder / logs / f"{name}-{number}.json") as partial:
+        partial.touch(0o600)  # values of variables in the script may be tokens
+        partial.write_text(json.dumps({"script": script, "runs": runs}, indent=2) + "\n", encoding="utf-8")
+    return number
+
+
+def find_submitted(name: str, folder: Path, logs: str) -> Found:
+    """What has become of an experiment's runs, each as it was last submitted.
+
+    Raises:
+        DataError: nothing was submitted in this folder, or its record is damaged.
+        DglcellError: SLURM does not answer.
+    """
+    files = [path for path in (folder / logs).glob("*.json") if re.fullmatch(rf"{re.escape(name)}-[0-9]+", path.stem)]
+    if not files:
+        raise DataError(
+            f"no submission of '{name}' is in '{folder / logs}'",
+            do="work in the folder that `dglcell job submit` was called in",
+        )
+    submissions = [_read(path) for path in sorted(files, key=lambda path: path.stat().st_mtime)]
+    newest = {run: job for submission in submissions for job, run in submission.jobs.items()}
+    queued = {job.number for job in queue(name)}
+    under_way = {run for submission in submissions for job, run in submission.jobs.items() if job in queued}
+    under_way |= {run for run in newest if current_holder(RunDirectory(folder / run).owner)}
+    finished = {run for run in newest.keys() - under_way if read_usage(RunDirectory(folder / run)) is not None}
+    wanted = {job for run, job in newest.items() if run not in under_way | finished}
+    unfinished = []
+    for one in submissions:
+        runs = {task: run for (task, run), job in zip(one.runs.items(), one.jobs, strict=True) if job in wanted}
+        unfinished += [replace(one, runs=runs)] if runs else []
+    return Found(unfinished, len(finished), len(under_way))
+
+
+def _read(path: Path) -> Submission:
+    reason: Exception | Wrong | None
+    try:
+        content = read_json(path)
+        reason = find_wrong(content, {"script": TEXT, "runs": mapping_of(TEXT)})
+    except UnreadableError as error:
+        reason = error
+    if reason is not None:
+        raise damaged(path, reason, DataError, expected="a submission", do="remove it, and submit the experiment again")
+    return Submission(path.stem.rpartition("-")[2], content["script"], content["runs"])
