@@ -295,7 +295,7 @@ def check_yaml(text: str) -> str:
             else isinstance(event, yaml.NodeEvent)
         )
         if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and SIXTIETHS.fullmatch(event.value):
-            times += [event.start_mark.index, event.end_mark.index]
+            times += [mark.index for mark in (event.start_mark, event.end_mark) if mark is not None]
         if isinstance(event, yaml.CollectionStartEvent):
             open_anchors.append((event.anchor, nodes))
         elif isinstance(event, yaml.CollectionEndEvent):

@@ -69,11 +69,6 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sweep", action="append", default=[], metavar="key=a,b", help=SWEEP_HELP)
 
 
-def add_pipeline(parser: argparse.ArgumentParser) -> None:
-    """What else is submitted."""
-    parser.add_argument("--pipeline", action="store_true", help=PIPELINE_HELP)
-
-
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Where scripts are written."""
     parser.add_argument(

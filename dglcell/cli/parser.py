@@ -264,8 +264,8 @@ def _add_job(group: Group) -> None:
         job.add_sweep(parser)
         if name == "render":
             job.add_output(parser)
-        if name != "render":
-            job.add_pipeline(parser)
+        else:
+            parser.add_argument("--pipeline", action="store_true", help=job.PIPELINE_HELP)
     here = _verb(jobs, "run", job.run, "run on this machine what the job script would run", job.RUN_EPILOG)
     _add_configuration(here)
     job.add_sweep(here)

@@ -25,7 +25,7 @@ __all__ = ["environment"]
 
 pytestmark = pytest.mark.slurm
 
-ONE_NODE = ("trainer={devices: 1, accelerator: cpu, epochs: 40, threads: 1}", "data.batch_size=4")
+ONE_NODE = ("trainer={devices: 1, accelerator: cpu, epochs: 12, threads: 1}", "data.batch_size=4")
 
 
 @contextmanager
@@ -104,7 +104,6 @@ def test_a_job_that_is_started_again_takes_the_run_from_a_process_that_lives_on(
     assert "waiting for" in said
     assert f"(SLURM job {job}), since " in said
     assert "which shall stop" in said
-    assert "error: another process has taken over" in said
     assert_same_end(tiny.train(tmp_path / "whole", *options).directory, run)
 
 
@@ -118,7 +117,7 @@ def started(tiny: Tiny, folder: Path, cluster: LoopbackCluster, environment: dic
     return job
 
 
-def check_end(job: str, first: int, run: RunDirectory, cluster: LoopbackCluster, epochs: int = 40) -> None:
+def check_end(job: str, first: int, run: RunDirectory, cluster: LoopbackCluster, epochs: int = 12) -> None:
     """The job succeeds, its first process ends, and every epoch is in the record once."""
     assert cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", log(run.path.parents[2])
     assert ended(first, 300), "the process on the lost node goes on"
