@@ -18,7 +18,7 @@ NOT_RUN = {
     r"(python3\.11|\S*pip) ": "installs from the package index; `make install` does the same",
     r"make ": "its target is looked up, and what it would do is asked of make",
     r"dglcell (graph|data) fetch (?!.*--addresses)": "downloads; run on a server of the tests' own in tests/data",
-    r"dglcell job (check|submit|status|cancel|logs)": "asks SLURM; run on one of the tests' own in tests/slurm",
+    r"dglcell job (check|submit|status|cancel|logs|retry)": "asks SLURM; run on one of the tests' own in tests/slurm",
     r"dglcell sync (?!.*--dry-run)": "uploads; run against a server of the tests' own in tests/integration",
     r"python -m benchmarks\.bench (?!conf)": "takes long and much memory; run small in tests/benchmarks",
 }
