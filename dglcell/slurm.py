@@ -256,6 +256,9 @@ def _script(config: Config, file: Path, command: Sequence[str], members: int = 1
 DEFAULT_TIME, DEFAULT_MEMORY = "24:00:00", "32G"
 """Of `auto`, where nothing was measured."""
 
+LONGEST_RUN = 1e8
+"""Seconds, three years: what is said to take longer is damaged."""
+
 SPARE = 1.5
 """How much more than what was measured."""
 
@@ -289,9 +292,10 @@ def _measured(config: Config, folders: Iterable[Path]) -> tuple[str | None, str 
         usage = read_usage(RunDirectory(path))
         if usage is None or usage.device.startswith("cuda") != wants_gpus(config):
             continue
-        if usage.processes == trainer.devices * trainer.num_nodes:
-            training = usage.seconds / max(1, usage.epochs) * trainer.epochs
-            found.append((usage.wall_seconds - usage.seconds + training, path, usage.peak_resident_bytes or 0))
+        training = usage.seconds / max(1, usage.epochs) * trainer.epochs
+        seconds = usage.wall_seconds - usage.seconds + training
+        if usage.processes == trainer.devices * trainer.num_nodes and 0 <= seconds < LONGEST_RUN:
+            found.append((seconds, path, usage.peak_resident_bytes or 0))
     if not found:
         return None, None, None
     seconds, path, _ = max(found)

@@ -309,7 +309,16 @@ def test_time_and_memory_are_those_of_a_finished_run_and_a_half(file: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    "usage", [{"device": "cuda:0"}, {"processes": 2}, {"wall_seconds": None}, {"epochs": "ten"}, {"device": 3}]
+    "usage",
+    [
+        {"device": "cuda:0"},
+        {"processes": 2},
+        {"wall_seconds": None},
+        {"epochs": "ten"},
+        {"device": 3},
+        {"seconds": float("nan")},
+        {"wall_seconds": 1e300},
+    ],
 )
 def test_other_runs_and_runs_without_an_end_say_nothing(file: Path, tmp_path: Path, usage: dict[str, object]) -> None:
     config = load_config(file, [f"paths.runs={tmp_path}"])
