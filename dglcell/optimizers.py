@@ -55,7 +55,7 @@ class OptimizerConfig:
     name: str = "AdamW"  # a class of `torch.optim`
     lr: float = 1e-3  # learning rate
     weight_decay: float = 0.0  # weight decay of all parameters
-    groups: dict[str, GroupConfig] = field(default_factory=dict)  # deviations, embedding, heads, or names such as *.bias
+    groups: dict[str, GroupConfig] = field(default_factory=dict)  # of deviations, embedding, heads, or e.g. *.bias
     options: dict[str, Any] = field(default_factory=dict)  # further keyword arguments, e.g. {momentum: 0.9}
 
     def validate(self) -> None:

@@ -120,7 +120,10 @@ def test_one_group_s_decay_leaves_the_others_alone() -> None:
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        (["head"], r"`optimizer.groups.head` names no parameter of this model\n  expected: deviations, embedding, heads, enc"),
+        (
+            ["head"],
+            r"`optimizer.groups.head` names no parameter of this model\n  expected: deviations, embedding, heads, enc",
+        ),
         (["heads", "*.bias"], r"puts the parameter '.*bias' into two groups\n  got: +heads and \*.bias"),
     ],
 )

@@ -39,6 +39,7 @@ from dglcell.training.autotune import (
     resolve_execution,
     write_autotuned,
 )
+from dglcell.training.calibrate import calibrate
 from dglcell.training.callbacks import CheckpointFiles, EpochBar, EpochPictures, Preemption, leave_signals_alone
 from dglcell.training.checkpoint import describe_run
 from dglcell.training.checkpoint_file import ReadCheckpoint
@@ -211,6 +212,7 @@ def make_task(
     parameter_groups(config.optimizer, model)  # refuses what the model does not have
     config.loss.check_labels(prepared.labels(), dataset.phenotypes)
     normaliser = prepared.normaliser(config.data.normalise)
+    calibrate(model, prepared, normaliser)
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
     task = StrainTask(
