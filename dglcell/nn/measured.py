@@ -14,6 +14,9 @@ from dglcell.perturbation.genotype import GenotypeBatch
 MOST_CELLS = 2**28
 """Of a table of training strains and nodes: a gigabyte."""
 
+ROWS = 1024
+"""Sets that are compared with all others at a time."""
+
 WILD_TYPE = 1.0
 """Phenotype of the strain without deletions, of which every strain loses more."""
 
@@ -98,7 +101,7 @@ class MeasuredStrains(nn.Module):
 
 
 class _Table:
-    """Distinct sets of lost nodes, with the two smallest labels of the strains that have each.
+    """Distinct sets of lost nodes that can bound a strain, with the two smallest labels of the strains that have each.
 
     Attributes:
         bits: [N] a number for each gene, the sum of which knows a set.
@@ -124,8 +127,9 @@ class _Table:
         sets, which = torch.unique(lost_SN[:, columns], dim=0, return_inverse=True)
         keys_S = _keys(bits, genotypes)
         lowest = [_two_lowest(len(sets), which, keys_S, label_S) for label_S in labels_ST.unbind(1)]
-        first, second, owner = (torch.stack(columns, 1) for columns in zip(*lowest, strict=True))
-        return cls(bits, columns, sets.float(), (first, second, owner))
+        first, second, owner = (torch.stack(parts, 1) for parts in zip(*lowest, strict=True))
+        needed = _needed(sets.float(), first)
+        return cls(bits, columns, sets[needed].float(), (first[needed], second[needed], owner[needed]))
 
     @torch.no_grad()
     def smallest(self, lost_BN: Tensor, genotypes: GenotypeBatch) -> Tensor:
@@ -146,6 +150,17 @@ def _keys(bits: Tensor, genotypes: GenotypeBatch) -> Tensor:
     """[B] a number for each strain's set of deleted genes."""
     genes_BK, present_BK = genotypes.padded()
     return (bits[genes_BK] * present_BK).sum(1)
+
+
+def _needed(sets_MC: Tensor, first_MT: Tensor) -> Tensor:
+    """[M] whether a set can bound a strain at all: where a smaller part has no larger label, that part does."""
+    size_M = sets_MC.sum(1)
+    needed = (first_MT < WILD_TYPE).any(1)
+    for rows in torch.arange(len(size_M), device=size_M.device).split(ROWS):
+        is_part = (sets_MC[rows] @ sets_MC.T == size_M) & (size_M < size_M[rows, None])
+        smallest = torch.where(is_part[..., None], first_MT, torch.inf).amin(1)
+        needed[rows] &= (first_MT[rows] < smallest).any(1)
+    return needed
 
 
 def _two_lowest(sets: int, which_S: Tensor, keys_S: Tensor, label_S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
