@@ -26,6 +26,7 @@ EXPERIMENTS = (
     "104-kuzmin2020-pilot/set_operator_random",
     "105-yeast-gem/random",
     "106-ecoli-core/deletions",
+    "106-ecoli-core/half_of_pairs",
 )
 SEEDS = (0, 1, 2)
 

@@ -21,7 +21,14 @@ from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeErro
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.metrics import ResultRow, classification_metrics, regression_metrics
-from dglcell.predict import GenotypeTable, gene_indices, predict_table, predicted_column, refuse_rows
+from dglcell.predict import (
+    GenotypeTable,
+    gene_indices,
+    predict_table,
+    predicted_column,
+    prediction_columns,
+    refuse_rows,
+)
 from dglcell.report.run_files import read_run
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
@@ -123,11 +130,7 @@ class Predictor:
         lacking = [[name for name in genes if name not in self.cell.genes] for genes in genotypes]
         left_out = [unknown == "empty" and bool(names) for names in lacking]
         predicted_RST = self._predict(genotypes, np.array(left_out, dtype=bool), batch_size)
-        columns: dict[str, Any] = {}
-        for t, name in enumerate(self.phenotypes):
-            columns[predicted_column(name)] = predicted_RST[:, :, t].mean(0)
-            if len(self.members) > 1:
-                columns[f"sd_{name}"] = predicted_RST[:, :, t].std(0, ddof=1)
+        columns: dict[str, Any] = dict(prediction_columns(self.phenotypes, predicted_RST))
         columns["unknown"] = [";".join(names) for names in lacking]
         taken = [name for name in columns if name in frame.columns]
         if taken:
@@ -192,7 +195,7 @@ def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = No
     """
     check_device(device)
     given = [runs] if isinstance(runs, str | Path) else list(runs)
-    directories = [directory for path in given for directory in _runs_in(Path(path))]
+    directories = [directory for path in given for directory in runs_in(Path(path))]
     if not directories:
         raise CheckpointError("no run to load", got=f"{given}", expected="a run directory, or several")
     members = [load_trained(RunDirectory(path), checkpoint) for path in directories]
@@ -208,7 +211,7 @@ def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = No
     return Predictor(tuple(members), tuple(directories))
 
 
-def _runs_in(path: Path) -> list[Path]:
+def runs_in(path: Path) -> list[Path]:
     """The run directory itself, or those of its seeds where it is an experiment's folder."""
     seeds = [] if RunDirectory(path).config.exists() else path.glob("seed-*/config.yaml")
     found = sorted((file.parent for file in seeds), key=lambda run: (len(run.name), run.name))

@@ -22,6 +22,7 @@ from dglcell.graph.config import CellConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 from dglcell.losses.config import LOSS_CONFIGS, LossConfig, MaskedConfig
 from dglcell.models.config import MODEL_CONFIGS, HeteroCellConfig, ModelConfig
+from dglcell.nn.config import AUTO_LINK, COMPARING_LINKS
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig
 from dglcell.run_directory import CHECKPOINTS
 
@@ -371,6 +372,13 @@ class Config:
                 got=f"`loss.name: {self.loss.name}`, `data.normalise: {self.data.normalise}`",
                 do="set `loss.name: bce` and `data.normalise: logistic`, or neither",
             )
+        link = getattr(self.model, "link", "identity")
+        if self.data.normalise == "logistic" and link not in ("identity", AUTO_LINK):
+            raise ConfigError(
+                "`data.normalise: logistic` is a link already",
+                got=f"`model.link: {link}`",
+                do="set `model.link: identity`",
+            )
 
     def _validate_plots(self) -> None:
         for key, least in (("plot_every", 0), ("plot_points", 1)):
@@ -387,6 +395,13 @@ class Config:
                 "keeps them out",
                 expected=" or ".join(STREAMED_NORMALISATIONS),
                 do="set `data.normalise: standard`",
+            )
+
+        if isinstance(self.model, HeteroCellConfig) and self.model.link in COMPARING_LINKS:
+            raise ConfigError(
+                f"`model.link: {self.model.link}` may compare strains with all training strains, and `data.streaming` "
+                "keeps them out of memory",
+                do="set `model.link: saturation`, or another one but `minimum` and `auto`",
             )
 
     def _validate_names(self) -> None:

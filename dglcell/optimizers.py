@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import translate
 from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import ConfigError
@@ -13,6 +15,7 @@ from dglcell.errors import ConfigError
 # Torch is imported where optimisers are made, so that configurations are read without it.
 if TYPE_CHECKING:
     import torch
+    from torch import nn
     from torch.optim.lr_scheduler import LRScheduler
 
 SCHEDULES = ("none", "cosine_restarts", "plateau")
@@ -22,6 +25,29 @@ PLAIN = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RM
 """Those that take any learning rate and weight decay; whether torch takes other settings is tried with torch."""
 
 
+NAMED_GROUPS = {
+    "deviations": r"(.*\.)?own_(effects|vectors)",
+    "embedding": r"(.*\.)?embeddings?\..*",
+    "heads": r"(?!.*own_(effects|vectors))(global_head|local_head|combination|score)\..*",
+}
+"""Groups of parameters that have a name of their own → the names of their parameters; no two share one."""
+
+
+@dataclass
+class GroupConfig:
+    """How some parameters are optimised."""
+
+    lr: float | None = None  # learning rate; that of all parameters where null
+    weight_decay: float | None = None  # that of all parameters where null
+
+    def validate(self, key: str) -> None:
+        """Raises ConfigError if a value is out of range."""
+        if self.lr is not None and not self.lr > 0:
+            raise ConfigError(f"`{key}.lr` must be positive", got=self.lr)
+        if self.weight_decay is not None and not self.weight_decay >= 0:
+            raise ConfigError(f"`{key}.weight_decay` must not be negative", got=self.weight_decay)
+
+
 @dataclass
 class OptimizerConfig:
     """Any class of ``torch.optim``."""
@@ -29,6 +55,7 @@ class OptimizerConfig:
     name: str = "AdamW"  # a class of `torch.optim`
     lr: float = 1e-3  # learning rate
     weight_decay: float = 0.0  # weight decay of all parameters
+    groups: dict[str, GroupConfig] = field(default_factory=dict)  # of deviations, embedding, heads, or e.g. *.bias
     options: dict[str, Any] = field(default_factory=dict)  # further keyword arguments, e.g. {momentum: 0.9}
 
     def validate(self) -> None:
@@ -39,6 +66,8 @@ class OptimizerConfig:
         """
         if not self.lr > 0:
             raise ConfigError("`optimizer.lr` must be positive", got=self.lr)
+        for name, group in self.groups.items():
+            group.validate(f"optimizer.groups.{name}")
         if self.name in PLAIN and not self.options and self.weight_decay >= 0:
             return
         import torch
@@ -87,8 +116,53 @@ class SchedulerConfig:
             raise ConfigError("`scheduler.factor` must lie between 0 and 1", got=self.factor)
 
 
-def make_optimizer(config: OptimizerConfig, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """The optimiser over ``parameters``.
+def parameter_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str, Any]]:
+    """The parameters of a model as ``torch.optim`` takes them: those of no group first, then every group's own.
+
+    Raises:
+        ConfigError: a group has no parameter, or two groups share one.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    group_of: dict[str, str] = {}
+    for group in config.groups:
+        found = [name for name in names if re.fullmatch(NAMED_GROUPS.get(group) or translate(group), name)]
+        twice = next((name for name in found if name in group_of), None)
+        if not found:
+            raise ConfigError(
+                f"`optimizer.groups.{group}` names no parameter of this model",
+                expected=", ".join([*NAMED_GROUPS, *_beginnings(names)]),
+                do="choose another name, or leave the group out",
+            )
+        if twice is not None:
+            raise ConfigError(
+                f"`optimizer.groups` puts the parameter '{twice}' into two groups",
+                got=f"{group_of[twice]} and {group}",
+                do="choose names that have no parameter in common",
+            )
+        group_of |= dict.fromkeys(found, group)
+    members: dict[str | None, list[nn.Parameter]] = {None: []} | {group: [] for group in config.groups}
+    for name, parameter in model.named_parameters():
+        members[group_of.get(name)].append(parameter)
+    return [
+        {"params": chosen, **({} if group is None else _own_settings(config.groups[group]))}
+        for group, chosen in members.items()
+    ]
+
+
+def _beginnings(names: Sequence[str]) -> list[str]:
+    """Patterns for the parts that a model is made of."""
+    return list(dict.fromkeys(f"{name.partition('.')[0]}.*" for name in names if "." in name))
+
+
+def _own_settings(group: GroupConfig) -> dict[str, float]:
+    settings = {"lr": group.lr, "weight_decay": group.weight_decay}
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def make_optimizer(
+    config: OptimizerConfig, parameters: Iterable[torch.nn.Parameter] | Iterable[dict[str, Any]]
+) -> torch.optim.Optimizer:
+    """The optimiser over ``parameters``, which may come in groups with settings of their own.
 
     Raises:
         ConfigError: no such class, or it refuses the arguments.

@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -92,6 +92,8 @@ def read_genotypes(
     vocabulary: Vocabulary,
     phenotypes: Sequence[str] = (),
     columns: GenotypeColumns | None = None,
+    *,
+    with_spread: bool = False,
 ) -> GenotypeTable:
     """Read and check every row before anything is predicted.
 
@@ -102,6 +104,7 @@ def read_genotypes(
         vocabulary: gene vocabulary of the model's cell graph.
         phenotypes: that will be predicted; their columns must not be there yet.
         columns: how genes are read; as `GenotypeColumns` has it where None.
+        with_spread: whether several models predict, so that their standard deviation has a column too.
 
     Raises:
         GenotypeError: the file is missing, has no gene column or no row, or rows are wrong: unknown gene, no gene,
@@ -117,7 +120,8 @@ def read_genotypes(
     if twice:
         raise GenotypeError(f"'{path}': two columns are called '{twice[0]}'", do="give every column a name of its own")
     at = how.find(header, f"'{path}'")
-    taken = [name for name in map(predicted_column, phenotypes) if name in header]
+    made = [*map(predicted_column, phenotypes), *(map(spread_column, phenotypes) if with_spread else ())]
+    taken = [name for name in made if name in header]
     if taken:
         raise GenotypeError(f"'{path}': column '{taken[0]}' is there already", do="rename or remove it")
     if not rows:
@@ -247,35 +251,58 @@ def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int) ->
     return predicted_ST
 
 
-def write_table(path: Path | None, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
-    """The rows as they came, with a column ``predicted_<phenotype>`` each, written whole or not at all.
+def prediction_columns(phenotypes: Sequence[str], predicted_RST: NDArray[np.floating]) -> dict[str, NDArray[Any]]:
+    """Columns of what one or several models predict, in original units.
 
-    In ``.parquet`` predictions are float32, all else text: gene columns by dictionary, empty cells missing. Where there
-    is no path, CSV is written to the standard output.
+    Args:
+        phenotypes: T names.
+        predicted_RST: of R models.
+
+    Returns:
+        ``predicted_<phenotype>``, the mean over the models; of several models also ``sd_<phenotype>``, the standard
+        deviation over them.
+    """
+    columns: dict[str, NDArray[Any]] = {}
+    for t, name in enumerate(phenotypes):
+        columns[predicted_column(name)] = predicted_RST[:, :, t].mean(0)
+        if len(predicted_RST) > 1:
+            columns[spread_column(name)] = predicted_RST[:, :, t].std(0, ddof=1)
+    return columns
+
+
+def spread_column(phenotype: str) -> str:
+    """Name of the column with the standard deviation over several models."""
+    return f"sd_{phenotype}"
+
+
+def write_table(path: Path | None, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
+    """The rows as they came, with the columns of ``predicted`` (`prediction_columns`), written whole or not at all.
+
+    In ``.parquet`` predictions are floats as they came, all else text: gene columns by dictionary, empty cells missing.
+    Where there is no path, CSV is written to the standard output.
     """
     if path is None:
-        _write_csv(sys.stdout, trained, table, predicted_ST)
+        _write_csv(sys.stdout, table, predicted)
         return
     with atomic_file(path) as partial:
         if path.suffix == ".parquet":
-            _write_parquet(partial, trained, table, predicted_ST)
+            _write_parquet(partial, table, predicted)
         else:
             with open(partial, "w", newline="", encoding="utf-8") as file:
-                _write_csv(file, trained, table, predicted_ST)
+                _write_csv(file, table, predicted)
 
 
-def _write_csv(file: TextIO, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
+def _write_csv(file: TextIO, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(table.header + [predicted_column(name) for name in trained.phenotypes])
-    for row, predicted in zip(table.rows, predicted_ST.tolist(), strict=True):
-        writer.writerow(row + ["" if math.isnan(value) else f"{value:.6g}" for value in predicted])
+    writer.writerow([*table.header, *predicted])
+    for row, *values in zip(table.rows, *(column.tolist() for column in predicted.values()), strict=True):
+        writer.writerow(row + ["" if math.isnan(value) else f"{value:.6g}" for value in values])
 
 
-def _write_parquet(path: Path, trained: Trained, table: GenotypeTable, predicted_ST: np.ndarray) -> None:
+def _write_parquet(path: Path, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
     columns = dict(zip(table.header, zip(*table.rows, strict=True), strict=True))
-    predicted = {predicted_column(name): predicted_ST[:, t] for t, name in enumerate(trained.phenotypes)}
     written = make_table(
-        columns, predicted, dictionaries=[name for name in columns if name.strip().startswith("gene_")]
+        columns, dict(predicted), dictionaries=[name for name in columns if name.strip().startswith("gene_")]
     )
     with open_writer(path, written.schema) as writer:
         writer.write_table(written)

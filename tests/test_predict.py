@@ -64,6 +64,31 @@ def test_predictions_are_those_of_the_evaluation(tiny_run: RunDirectory, tmp_pat
     )
 
 
+def test_all_seeds_of_a_folder_predict_together(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, text = tmp_path / "runs", "gene_1,gene_2\nb0008,b2464\nnope,b0008\n"
+    for seed in ("seed-0", "seed-1"):
+        shutil.copytree(tiny_run.path, runs / seed)
+    path = RunDirectory(runs / "seed-1").checkpoint("best_loss")
+    content = torch.load(path, weights_only=True)
+    content["state_dict"]["normaliser.shift"] += 0.2
+    torch.save(content, path)
+    one = predict(tiny_run, tmp_path, text, "--unknown", "empty")
+    both = predict(RunDirectory(runs), tmp_path, text, "--unknown", "empty")
+    assert list(both[0]) == ["gene_1", "gene_2", "predicted_fitness", "sd_fitness"]
+    assert float(both[0]["predicted_fitness"]) == pytest.approx(float(one[0]["predicted_fitness"]) + 0.1, abs=1e-5)
+    assert float(both[0]["sd_fitness"]) == pytest.approx(0.2 / 2**0.5, abs=1e-5)
+    assert (both[1]["predicted_fitness"], both[1]["sd_fitness"]) == ("", "")
+    taken = tmp_path / "taken.csv"
+    taken.write_text("sd_fitness,gene_1\n1,b0008\n")
+    assert main(["predict", str(runs), str(taken), "-o", str(tmp_path / "no.csv")]) == 2
+    assert "column 'sd_fitness' is there already" in capsys.readouterr().err
+    assert main(["predict", str(runs), "--all-pairs", "-o", str(tmp_path / "no.csv")]) == 2
+    assert "one run predicts a design" in capsys.readouterr().err
+    assert not (tmp_path / "no.csv").exists()
+
+
 def test_rows_columns_and_order_are_kept(tiny_run: RunDirectory, tmp_path: Path) -> None:
     text = 'note,genes,value\n"a, quoted ""x""",b0008;b0114,1.50\nä,b0114;b0008,\n,b0008;b0114,1e5\nlast, b0115 ,0\n'
     rows = predict(tiny_run, tmp_path, text)

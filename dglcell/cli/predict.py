@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,11 @@ columns of the training table are read, or those in --columns. The table is text
 plain or .gz, or Parquet. The output has the same rows in the same order, and a column predicted_PHENOTYPE for each
 phenotype in original units. If a row cannot be predicted, the error names its line, and nothing is written. With
 --unknown empty, rows with genes that the model lacks are kept without a prediction.
+
+several seeds:
+  dglcell predict runs/EXPERIMENT genotypes.csv -o predictions.csv
+Of an experiment's folder all seeds predict: predicted_PHENOTYPE is their mean, and sd_PHENOTYPE their standard
+deviation.
 
 a design:
   dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
@@ -66,23 +72,31 @@ def predict(options: argparse.Namespace) -> None:
     """``dglcell predict``.
 
     Raises:
-        ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table; or the
-            output would overwrite an input or a file of the run.
+        ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table; several
+            runs for a design; or the output would overwrite an input or a file of a run.
     """
     check(options)
+    from dglcell.api import load, runs_in
     from dglcell.devices import check_device, idle_threads, threads
     from dglcell.parquet import check_output
     from dglcell.run_directory import RunDirectory
-    from dglcell.training.checkpoint import load_trained
 
     if options.output is not None:
         check_output(options.output)
-    run = RunDirectory(options.run_directory)
-    keep_inputs(options, run)
+    runs = runs_in(options.run_directory)
+    if options.designs and len(runs) > 1:
+        raise ConfigError(
+            "one run predicts a design", got=f"{len(runs)} runs in '{options.run_directory}'", do=f"e.g. give {runs[0]}"
+        )
+    for run in runs:
+        keep_inputs(options, RunDirectory(run))
     check_device(options.device)
     with threads(options.threads or idle_threads()):
-        trained = load_trained(run, options.checkpoint)
-        (_predict_design if options.designs else _predict_table)(options, trained)
+        members = load(runs, checkpoint=options.checkpoint, device=options.device).members
+        if options.designs:
+            _predict_design(options, members[0])
+        else:
+            _predict_table(options, members)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -130,15 +144,20 @@ def keep_inputs(options: argparse.Namespace, run: RunDirectory) -> None:
             )
 
 
-def _predict_table(options: argparse.Namespace, trained: Trained) -> None:
-    from dglcell.predict import GenotypeColumns, predict_table, read_genotypes, write_table
+def _predict_table(options: argparse.Namespace, members: Sequence[Trained]) -> None:
+    import numpy as np
 
+    from dglcell.predict import GenotypeColumns, predict_table, prediction_columns, read_genotypes, write_table
+
+    trained = members[0]
     source = trained.config.data.source
     trained_on = source.csv.genes if source.name == "csv" else []
     columns = GenotypeColumns(options.columns, trained_on, _aliases(options, trained), options.unknown)
-    table = read_genotypes(options.genotypes, trained.cell.genes, trained.phenotypes, columns)
-    trained.model.to(options.device)
-    write_table(options.output, trained, table, predict_table(trained, table, batch_size=options.batch_size))
+    table = read_genotypes(
+        options.genotypes, trained.cell.genes, trained.phenotypes, columns, with_spread=len(members) > 1
+    )
+    predicted_RST = np.stack([predict_table(member, table, batch_size=options.batch_size) for member in members])
+    write_table(options.output, table, prediction_columns(trained.phenotypes, predicted_RST))
     empty = sum(not strain for strain in table.strains)
     left_out = f"; {empty:,} are empty, because the model lacks a gene" if empty else ""
     where = f" written to {options.output}" if options.output else ""
@@ -172,7 +191,6 @@ def _predict_design(options: argparse.Namespace, trained: Trained) -> None:
     known = trained.cell.genes
     genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
     design = Design.of(genes, options.designs[0], options.start or 0, options.limit)
-    trained.model.to(options.device)
     report = partial(print, flush=True)
     rate = predict_design(trained, design, options.output, batch_size=options.batch_size, report=report)
     speed = f" ({rate:,.0f} strains/s)" if rate else ""

@@ -83,6 +83,7 @@ class SplitConfig:
     fold: int | None = None  # 0 … folds - 1: the test fold; the next one is validation
     test_genes: int | None = None  # gene_split_1, gene_split_2: number of held-out genes; null: 40 and 400
     max_deletions: int | None = None  # deletions: most deletions of a strain that is not in the test part; null: 2
+    all_train: int | None = None  # deletions: strains with at most so many deletions all train; null: none
     path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with numbers of strains
     unlisted: str = "refuse"  # file: what to do with strains that a JSON file does not list: refuse | unused
     subset: SubsetConfig | None = None  # keep only some strains
@@ -136,6 +137,14 @@ class SplitConfig:
             raise ConfigError(f"`{key}.max_deletions` is for a deletions split", got=self.kind, expected="deletions")
         if self.max_deletions is not None and self.max_deletions < 1:
             raise ConfigError(f"`{key}.max_deletions` is too small", got=self.max_deletions, expected="1 or more")
+        if self.all_train is not None and not 1 <= self.all_train < (self.max_deletions or TRAINED_DELETIONS):
+            raise ConfigError(
+                f"`{key}.all_train` leaves no strain for validation",
+                got=self.all_train,
+                expected=f"1 or more, and less than `{key}.max_deletions`",
+            )
+        if self.all_train is not None and self.kind != "deletions":
+            raise ConfigError(f"`{key}.all_train` is for a deletions split", got=self.kind, expected="deletions")
         if (self.kind == "file") != (self.path is not None):
             raise ConfigError(
                 f"`{key}.kind: file` and `{key}.path` go together",

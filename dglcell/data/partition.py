@@ -110,7 +110,9 @@ def random_parts(table: StrainTable, bins: Bins, seed: int, by_deletions: bool) 
     return bins.parts_of(fill_levels(shuffled(gene_set_keys(table), seed), level, bins.shares))
 
 
-def deletions_parts(table: StrainTable, bins: Bins, seed: int, most: int, by_deletions: bool) -> Parts:
+def deletions_parts(
+    table: StrainTable, bins: Bins, seed: int, most: int, by_deletions: bool, all_train: int = 0
+) -> Parts:
     """Strains with more than ``most`` deletions are test; the others are divided at random, as by `random_parts`.
 
     Args:
@@ -119,6 +121,7 @@ def deletions_parts(table: StrainTable, bins: Bins, seed: int, most: int, by_del
         seed: of the shuffle.
         most: deletions of a training or validation strain.
         by_deletions: meet the shares of ``bins`` among the strains of each number of deletions.
+        all_train: strains with at most so many deletions are not divided, but all training; 0 for none.
 
     Raises:
         DataError: no strain has so few deletions, or none has more.
@@ -135,6 +138,9 @@ def deletions_parts(table: StrainTable, bins: Bins, seed: int, most: int, by_del
             do=f"{remedy} `split.max_deletions`, or use a store that has such strains",
         )
     parts = np.full(len(table), TEST, np.uint8)
+    if all_train:
+        parts[table.num_deletions <= all_train] = TRAIN
+        few &= table.num_deletions > all_train
     level = table.num_deletions[few] if by_deletions else np.zeros(int(few.sum()), np.int64)
     parts[few] = bins.parts_of(fill_levels(shuffled(gene_set_keys(table)[few], seed), level, bins.shares))
     return parts

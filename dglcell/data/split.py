@@ -401,7 +401,10 @@ def divide(config: SplitConfig, table: StrainTable) -> tuple[Parts, dict[str, An
         return held_out_gene_parts(table, bins, seed, parameters["test_genes"], rule, config.by_deletions), parameters
     if config.kind == "deletions":
         most = parameters["max_deletions"] = TRAINED_DELETIONS if config.max_deletions is None else config.max_deletions
-        return deletions_parts(table, Bins.of_training(fractions), seed, most, config.by_deletions), parameters
+        if config.all_train is not None:
+            parameters["all_train"] = config.all_train
+        bins = Bins.of_training(fractions)
+        return deletions_parts(table, bins, seed, most, config.by_deletions, config.all_train or 0), parameters
     make = random_parts if config.kind == "random" else pair_disjoint_parts
     return make(table, bins, seed, config.by_deletions), parameters
 

@@ -8,7 +8,9 @@ from dglcell.errors import ConfigError
 from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.kernels import KERNEL_NAMES
 from dglcell.nn.config import (
+    AUTO_LINK,
     COMBINATIONS,
+    LINKS,
     LOCAL_KINDS,
     MEANS,
     TARGETS,
@@ -197,6 +199,7 @@ class HeteroCellConfig(EncoderConfig):
     scale_difference: bool = True  # multiply pooled differences by the number of nodes in their mean
     local_head: bool = True  # score the deleted genes by their wild-type states
     combination: str = "sum"  # how global and local prediction are combined: sum | mean | gated | none
+    link: str = "identity"  # link from score to phenotype: identity | log | logistic | saturation | minimum | auto
     strategy: str = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
     compile: str = "auto"  # auto | true | false: torch.compile for layers; auto: if it works and the run is long enough
     autotuned: str | None = None  # autotuned.json of a run, with choices for `auto`; null: measure them
@@ -209,6 +212,7 @@ class HeteroCellConfig(EncoderConfig):
         """
         super().validate()
         self.check_choice("combination", (*COMBINATIONS, "none"))
+        self.check_choice("link", (*LINKS, AUTO_LINK))
         self.check_choice("strategy", ("auto", *STRATEGIES))
         self.compile = self.compile.lower()  # YAML's true is "True" here
         self.check_choice("compile", ("auto", "true", "false"))

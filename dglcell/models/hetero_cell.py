@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import GENE
+from dglcell.graph.schema import GENE, REACTION
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import CellEncoder, PerturbedModel, make_local_head
 from dglcell.models.model import Prediction
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import AttentionPooling, Combination
+from dglcell.nn.links import Link
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
@@ -35,7 +36,8 @@ class HeteroCell(PerturbedModel):
        :math:`z_p = z_w - z_i`, and the global head is an MLP on it. Pooling takes a mean, which a few changed nodes
        move by about 1/N; with ``scale_difference`` :math:`z_p` is multiplied by N, so that it is of order one.
     3. The local head scores the deleted genes by their *wild-type* states (``LocalHead``).
-    4. The prediction is their sum, their mean, a gated sum, or the global head alone.
+    4. Both are combined to a score: their sum, their mean, a gated sum, or the global head alone.
+    5. ``link`` makes a phenotype of the score (``Link``).
 
     After ``GeneInteractionDango`` of the torchcell project, with metabolism live in both directions and per-node
     norms.
@@ -74,6 +76,7 @@ class HeteroCell(PerturbedModel):
             activation=config.activation,
             dropout=config.dropout,
         )
+        self.link = _make_link(cell, config, outputs)
         self.apply(initialise)
         self.encoder.spread_embeddings()
         start_at_the_mean(self.global_head[-1])
@@ -109,11 +112,23 @@ class HeteroCell(PerturbedModel):
         embedding = -difference_BD  # z_w − z_i
         global_part: Tensor = self.global_head(embedding)
         if self.local_head is None:
-            return Prediction(global_part, embedding, {"global": global_part})
+            return Prediction(self._linked(global_part, genotypes), embedding, {"global": global_part})
         genes_BK, present_BK = genotypes.padded()
         local_part: Tensor = self.local_head(F.embedding(genes_BK, genes_NH), genes_BK, present_BK)
-        phenotypes, gates = self.combination(global_part, local_part)
-        return Prediction(phenotypes, embedding, {"global": global_part, "local": local_part}, gates)
+        score, gates = self.combination(global_part, local_part)
+        parts = {"global": global_part, "local": local_part}
+        return Prediction(self._linked(score, genotypes), embedding, parts, gates)
+
+    def _linked(self, score_BT: Tensor, genotypes: GenotypeBatch) -> Tensor:
+        """[B, T] phenotypes of scores, in normalised units."""
+        if self.link is None:
+            return score_BT
+        wild_type_1T = self.global_head(score_BT.new_zeros(1, self.config.hidden * len(self.pools)))
+        if self.local_head is not None:
+            wild_type_1T, _ = self.combination(wild_type_1T, torch.zeros_like(wild_type_1T))
+        measured = self.link.measured
+        bound_BT = None if measured is None else measured(self.cell, genotypes)
+        return self.link(score_BT, wild_type_1T, bound_BT)
 
     @property
     def shares_deletions(self) -> bool:
@@ -162,6 +177,13 @@ class HeteroCell(PerturbedModel):
         pooled: Pooled = self.pools[node_type](states, kept)
         scale = self.cell.num_nodes[node_type] if self.config.scale_difference else 1
         return Pooled(pooled.base_1H * scale, pooled.difference_BH * scale)
+
+
+def _make_link(cell: ResidentCell, config: HeteroCellConfig, outputs: int) -> Link | None:
+    if config.link == "identity":
+        return None
+    node_type = REACTION if config.metabolism and REACTION in cell.num_nodes else GENE
+    return Link(outputs, config.link, node_type)
 
 
 def _check_pools(cell: ResidentCell, config: HeteroCellConfig) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import ModelConfig
 from dglcell.nn.cross_relation import RelationWeights
+from dglcell.nn.links import Link
 from dglcell.perturbation.genotype import GenotypeBatch
 
 
@@ -76,6 +77,17 @@ class StrainModel(nn.Module):
     @abstractmethod
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model."""
+
+    def find_link(self) -> Link | None:
+        """What makes phenotypes of scores; None where scores are phenotypes in normalised units."""
+        return next((module for module in self.children() if isinstance(module, Link)), None)
+
+    def make_room(self, weights: Mapping[str, Tensor]) -> None:
+        """Give weights whose size follows from the training data the size that they have in a checkpoint."""
+        link = self.find_link()
+        found = [weights.get(f"link.measured.{name}") for name in ("labels", "genes")]
+        if link is not None and link.measured is not None:
+            link.measured.make_room(*(0 if tensor is None else len(tensor) for tensor in found))
 
     @property
     def shares_deletions(self) -> bool:

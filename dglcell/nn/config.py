@@ -17,6 +17,13 @@ LOCAL_KINDS = ("hyper_sagnn", "factorisation", "both")
 COMBINATIONS = ("sum", "mean", "gated")
 """Of two predictions."""
 
+LINKS = ("identity", "log", "logistic", "saturation", "minimum")
+"""From scores to phenotypes; see ``dglcell.nn.links.Link``."""
+
+AUTO_LINK = "auto"
+COMPARING_LINKS = (AUTO_LINK, "minimum")
+"""Those that may compare a strain with all training strains."""
+
 TARGETS = ("binary", "weight")
 """What DANGO reconstructs of an edge."""
 

@@ -23,6 +23,7 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError, ConfigError, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import GENE
 from dglcell.models.build import make_model
 from dglcell.models.config import MODEL_CONFIGS
 from dglcell.models.model import StrainModel
@@ -154,18 +155,25 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
     if large is not None and built_in:
         raise refuse(path, f"does not fit the model: `model.{large}` is too large", getattr(model, large), MOST)
     features = _features(read, cell, state)
+    weights = {name.removeprefix(MODEL): tensor for name, tensor in state.items() if name.startswith(MODEL)}
 
     # Each model has a resident cell of its own: what a model keeps there has no numbers either.
     resident, outputs = ResidentCell.of(cell), len(about.phenotypes)
     with torch.device("meta" if built_in else "cpu"), at_most(4 * len(state) + 100, path):
-        planned = make_model(model, resident, outputs, features).state_dict()
-    expected = {MODEL + name: weight for name, weight in planned.items()}
+        planned = make_model(model, resident, outputs, features)
+        planned.make_room(weights)
+    expected = {MODEL + name: weight for name, weight in planned.state_dict().items()}
     expected |= {f"normaliser.{name}": torch.empty(outputs) for name in NORMALISER}
     differing = misfits(state, expected, precision_of(about.config))
     if differing:
         raise refuse(path, "does not fit the model", listing(differing, 5), "the weights that its configuration has")
     made = make_model(model, ResidentCell.of(cell), outputs, features)
-    made.load_state_dict({name.removeprefix(MODEL): state[name] for name in state if name.startswith(MODEL)})
+    made.make_room(weights)
+    made.load_state_dict(weights)
+    link = made.find_link()
+    measured = None if link is None else link.measured
+    if measured is not None and not measured.fits(cell.num_nodes[GENE]):
+        raise refuse(path, "is damaged: its measured strains are wrong", expected="genes of the cell graph")
     return made
 
 

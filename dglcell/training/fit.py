@@ -29,7 +29,7 @@ from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.build import make_loss
 from dglcell.models.build import make_model
 from dglcell.models.encoder import PerturbedModel
-from dglcell.optimizers import count_steps
+from dglcell.optimizers import count_steps, parameter_groups
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.run_directory import EpochLog, RunDirectory
 from dglcell.training.autotune import (
@@ -39,6 +39,7 @@ from dglcell.training.autotune import (
     resolve_execution,
     write_autotuned,
 )
+from dglcell.training.calibrate import calibrate
 from dglcell.training.callbacks import CheckpointFiles, EpochBar, EpochPictures, Preemption, leave_signals_alone
 from dglcell.training.checkpoint import describe_run
 from dglcell.training.checkpoint_file import ReadCheckpoint
@@ -208,8 +209,10 @@ def make_task(
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
+    parameter_groups(config.optimizer, model)  # refuses what the model does not have
     config.loss.check_labels(prepared.labels(), dataset.phenotypes)
     normaliser = prepared.normaliser(config.data.normalise)
+    calibrate(model, prepared, normaliser)
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
     batches = math.ceil(prepared.training_strains / strains_per_step)
     task = StrainTask(

@@ -20,7 +20,7 @@ from dglcell.losses.loss import Loss, LossTerms
 from dglcell.metrics import CONSTANT, classification_metrics, regression_metrics
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import Prediction, StrainModel
-from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler
+from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler, parameter_groups
 from dglcell.run_directory import EpochLog
 from dglcell.training.callbacks import EpochPictures
 from dglcell.training.distributed import collect_rows
@@ -388,7 +388,7 @@ class StrainTask(pl.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Optimiser and schedule."""
-        optimizer = make_optimizer(self.optimizer_config, self.model.parameters())
+        optimizer = make_optimizer(self.optimizer_config, parameter_groups(self.optimizer_config, self.model))
         scheduler = make_scheduler(self.scheduler_config, optimizer, epochs=self.epochs, steps=self.steps)
         return optimizer if scheduler is None else {"optimizer": optimizer, "lr_scheduler": scheduler}
 

@@ -60,6 +60,8 @@ from tests.data.strain_tables import gene_lists, random_table, table_of, triples
             SplitConfig("gene_disjoint", max_deletions=2),
             r"`split.max_deletions` is for a deletions split\n.*gene_disjoint\n.*deletions",
         ),
+        (SplitConfig("random", all_train=1), r"`split.all_train` is for a deletions split\n.*random\n.*deletions"),
+        (SplitConfig("deletions", all_train=2), r"`split.all_train` leaves no strain for validation\n.*2\n.*less than"),
         (SplitConfig("deletions", max_deletions=0), r"`split.max_deletions` is too small\n.*0\n.*1 or more"),
         (SplitConfig("deletions", folds=5, fold=0), r"a deletions split has no folds"),
         (SplitConfig("file"), r"`split.kind: file` and `split.path` go together\n.*kind file, path None\n"),
@@ -581,6 +583,18 @@ def test_strains_with_more_deletions_are_the_test_part() -> None:
     assert mixed.counts["train"] == pytest.approx(3 * mixed.counts["validation"], rel=0.01)
     fewer = make_split(SplitConfig("deletions", max_deletions=1), table, STORE)
     np.testing.assert_array_equal(fewer.part == 2, table.num_deletions > 1)
+
+
+def test_strains_with_few_deletions_may_all_be_training_strains() -> None:
+    table = random_table(6000, 50, (1, 4))
+    found = make_split(SplitConfig("deletions", [0.45, 0.45, 0.1], all_train=1), table, STORE)
+    assert found.parameters["all_train"] == 1
+    assert (found.part[table.num_deletions == 1] == 0).all()
+    assert (found.part[table.num_deletions == 2] == 0).mean() == pytest.approx(0.5, abs=0.01)
+    usual = make_split(SplitConfig("deletions", [0.45, 0.45, 0.1]), table, STORE)
+    two = table.num_deletions == 2
+    np.testing.assert_array_equal(found.part[two], usual.part[two])
+    assert "all_train" not in usual.parameters
 
 
 def test_a_deletions_split_without_strains_on_a_side() -> None:

@@ -1,0 +1,120 @@
+"""From scores to phenotypes: links that compose over deletions, and the least fit of a strain's measured parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from dglcell.nn.config import COMPARING_LINKS, LINKS
+from dglcell.nn.measured import MeasuredStrains
+
+OFFSET = 2.0
+"""Of ``saturation``: scores from about -1 up hardly change the phenotype."""
+
+SHARPNESS = 4.0
+"""Of ``minimum``: the two values count as one where they differ by more than a factor of 2 or so."""
+
+FLOOR = 1e-3
+"""Least value that is bounded: powers of smaller ones overflow."""
+
+LARGEST = 20.0
+"""Scores are cut off there: its exponential is far beyond any phenotype, and finite."""
+
+
+def log(score: Tensor) -> Tensor:
+    r""":math:`y = e^\eta`: where scores of deletions add up, their effects on the phenotype multiply."""
+    return score.clamp(max=LARGEST).exp()
+
+
+def logistic(score: Tensor) -> Tensor:
+    r""":math:`y = 2\sigma(2\eta) = 1 + \tanh\eta`: between 0 and twice the wild type, of slope 1 there."""
+    return 1 + score.tanh()
+
+
+def saturation(score: Tensor) -> Tensor:
+    r""":math:`y = \sigma(c + \eta) / \sigma(c)`, c = 2: small effects are buffered, larger ones multiply, and nothing
+    raises the phenotype by more than 14 %.
+    """
+    return torch.sigmoid(OFFSET + score) * (1 + torch.exp(torch.tensor(-OFFSET)).item())
+
+
+def minimum(value: Tensor, bound: Tensor) -> Tensor:
+    r"""The smaller of two phenotypes, made smooth: :math:`(b^{-k} + s^{-k} - 1)^{-1/k}`, k = 4.
+
+    It is Schweizer and Sklar's triangular norm, which lies between the product (k → 0) and the minimum (k → ∞). Without
+    a bound (b = 1) it is s, without an effect (s = 1) it is b, and it is at most either where both are at most 1.
+
+    Args:
+        value: s, what a strain would have by itself; positive.
+        bound: b, what its measured parts have; at most 1, so that the root exists whatever s is.
+    """
+    s, b = value.clamp(min=FLOOR), bound.clamp(min=FLOOR, max=1.0)
+    return (s.pow(-SHARPNESS) + b.pow(-SHARPNESS) - 1).pow(-1 / SHARPNESS)
+
+
+class Link(nn.Module):
+    r"""From the scores :math:`\eta` of a model to phenotypes, in normalised units, one link for each phenotype.
+
+    Links but ``identity`` are for phenotypes relative to the wild type, whose value is 1. The score of the strain
+    without deletions is taken off every score, so that this strain has the wild type's value exactly. A link gives
+    original units; these are normalised here, once, and nowhere else on the way to the loss.
+
+    ============  ==================================================  ====================  =======================
+    name          y                                                   bounds                two effects
+    ============  ==================================================  ====================  =======================
+    identity      :math:`\eta`, in normalised units                   none                  add up
+    log           :math:`e^\eta`                                      above 0               multiply
+    logistic      :math:`1 + \tanh\eta`                               0 to 2                multiply, then level out
+    saturation    :math:`\sigma(2 + \eta) / \sigma(2)`                0 to 1.14             are buffered, then multiply
+    minimum       saturation, and at most what parts have             0 to 1.14             the worst decides
+    ============  ==================================================  ====================  =======================
+
+    Args:
+        outputs: T.
+        name: as configured: one of ``LINKS``, or ``auto``.
+        node_type: whose losses tell which measured strains are parts of a strain.
+
+    Attributes:
+        codes: [T] number of each phenotype's link in ``LINKS``.
+        shift, scale: [T] of the normalisation.
+        measured: the training strains, for ``minimum``; else None.
+    """
+
+    codes: Tensor
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, outputs: int, name: str, node_type: str) -> None:
+        super().__init__()
+        self.name = name
+        self.register_buffer("codes", torch.zeros(outputs, dtype=torch.uint8))
+        self.register_buffer("shift", torch.zeros(outputs))
+        self.register_buffer("scale", torch.ones(outputs))
+        self.measured = MeasuredStrains(outputs, node_type) if name in COMPARING_LINKS else None
+
+    def choose(self, links: Sequence[str], shift: Tensor, scale: Tensor) -> None:
+        """Set each phenotype's link, and how its labels are normalised."""
+        self.codes.copy_(torch.tensor([LINKS.index(link) for link in links], dtype=torch.uint8))
+        self.shift.copy_(shift)
+        self.scale.copy_(scale)
+
+    def forward(self, score_BT: Tensor, wild_type_1T: Tensor, bound_BT: Tensor | None) -> Tensor:
+        """[B, T] phenotypes in normalised units.
+
+        Args:
+            score_BT: of the strains.
+            wild_type_1T: of the strain without deletions.
+            bound_BT: smallest phenotypes of the strains' measured parts, in original units.
+        """
+        anchored_BT = score_BT - wild_type_1T
+        single_BT = saturation(anchored_BT)
+        values = {"log": log(anchored_BT), "logistic": logistic(anchored_BT), "saturation": single_BT}
+        if bound_BT is not None:
+            values["minimum"] = minimum(single_BT, bound_BT)
+        out_BT = score_BT
+        for name, value_BT in values.items():
+            chosen_T = self.codes == LINKS.index(name)
+            out_BT = torch.where(chosen_T, (value_BT - self.shift) / self.scale, out_BT)
+        return out_BT

@@ -1,0 +1,176 @@
+"""What is measured of parts of a strain: training strains that lose some of what it loses, and nothing else."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dglcell.errors import DataError
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import GENE
+from dglcell.perturbation.deletions import keep_masks
+from dglcell.perturbation.genotype import GenotypeBatch
+
+MOST_CELLS = 2**28
+"""Of a table of training strains and nodes: a gigabyte."""
+
+ROWS = 1024
+"""Sets that are compared with all others at a time."""
+
+WILD_TYPE = 1.0
+"""Phenotype of the strain without deletions, of which every strain loses more."""
+
+
+class MeasuredStrains(nn.Module):
+    """The training strains, and the smallest label among those that lose only what a strain loses.
+
+    A training strain is a *part* of a strain if every reaction (or gene) that it loses is lost by the strain too.
+    Growth cannot be above that of any part as long as a deletion only takes away.
+
+    Only labels of the training part come here, and a strain's own label is left out: what a training strain is told is
+    what it would be told were it held out. A strain is known by its set of deleted genes.
+
+    Args:
+        outputs: T.
+        node_type: whose losses are compared.
+
+    Attributes:
+        genes: [P] int32 deleted genes, strain by strain.
+        offsets: [S + 1] int64.
+        labels: [S, T] in original units; the wild type's where missing.
+    """
+
+    genes: Tensor
+    offsets: Tensor
+    labels: Tensor
+
+    def __init__(self, outputs: int, node_type: str) -> None:
+        super().__init__()
+        self.node_type = node_type
+        self.register_buffer("genes", torch.zeros(0, dtype=torch.int32))
+        self.register_buffer("offsets", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("labels", torch.zeros(0, outputs))
+        self._table: _Table | None = None
+
+    def remember(self, cell: ResidentCell, genotypes: GenotypeBatch, labels_ST: Tensor) -> None:
+        """Take in the training strains.
+
+        Args:
+            cell: the cell graph.
+            genotypes: their deleted genes.
+            labels_ST: in original units, NaN where missing.
+
+        Raises:
+            DataError: they are too many.
+        """
+        nodes = cell.num_nodes[self.node_type]
+        if nodes * len(labels_ST) > MOST_CELLS:
+            raise DataError(
+                "`model.link: minimum` compares every strain with all training strains, which are too many here",
+                got=f"{len(labels_ST):,} strains, {nodes:,} nodes of type {self.node_type}",
+                expected=f"a product of at most {MOST_CELLS:,}",
+                do="set `model.link: saturation`",
+            )
+        self.genes, self.offsets = genotypes.genes.int(), genotypes.offsets
+        self.labels = labels_ST.nan_to_num(WILD_TYPE)
+        self._table = None
+
+    def make_room(self, strains: int, genes: int) -> None:
+        """Give the buffers the size that they have in a checkpoint, whose values are then loaded."""
+        self.genes = self.genes.new_zeros(genes)
+        self.offsets = self.offsets.new_zeros(strains + 1)
+        self.labels = self.labels.new_zeros(strains, self.labels.shape[1])
+        self._table = None
+
+    def fits(self, num_genes: int) -> bool:
+        """Whether the buffers are strains of a cell with so many genes."""
+        known = len(self.genes) == 0 or bool((self.genes >= 0).all() and (self.genes < num_genes).all())
+        ends = int(self.offsets[0]) == 0 and int(self.offsets[-1]) == len(self.genes)
+        return known and ends and bool((self.offsets.diff() >= 0).all())
+
+    def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+        """[B, T] the smallest label of each strain's measured parts; the wild type's where there is none smaller."""
+        if self._table is None or self._table.lost.device != self.genes.device:
+            self._table = _Table.of(cell, self.node_type, self.genotypes(), self.labels)
+        return self._table.smallest(_lost(cell, self.node_type, genotypes), genotypes)
+
+    def genotypes(self) -> GenotypeBatch:
+        """The training strains' deleted genes."""
+        counts = self.offsets.diff()
+        return GenotypeBatch(self.genes.long(), self.offsets, int(counts.max()) if len(counts) else 0)
+
+
+class _Table:
+    """Distinct sets of lost nodes that can bound a strain, with the two smallest labels of the strains that have each.
+
+    Attributes:
+        bits: [N] a number for each gene, the sum of which knows a set.
+        columns: the nodes that any strain loses.
+        lost: [M, C] float32, 1 where a set has the node.
+        first, second: [M, T] smallest label, and smallest of the other strains.
+        owner: [M, T] which strain has the smallest.
+    """
+
+    def __init__(self, bits: Tensor, columns: Tensor, lost: Tensor, lowest: tuple[Tensor, Tensor, Tensor]) -> None:
+        self.bits, self.columns, self.lost = bits, columns, lost
+        self.first, self.second, self.owner = lowest
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, cell: ResidentCell, node_type: str, genotypes: GenotypeBatch, labels_ST: Tensor) -> _Table:
+        """The table of training strains."""
+        device = genotypes.genes.device
+        generator = torch.Generator().manual_seed(0)
+        bits = torch.randint(2**62, (cell.num_nodes[GENE],), generator=generator).to(device)
+        lost_SN = _lost(cell, node_type, genotypes)
+        columns = lost_SN.any(0).nonzero().squeeze(1)
+        sets, which = torch.unique(lost_SN[:, columns], dim=0, return_inverse=True)
+        keys_S = _keys(bits, genotypes)
+        lowest = [_two_lowest(len(sets), which, keys_S, label_S) for label_S in labels_ST.unbind(1)]
+        first, second, owner = (torch.stack(parts, 1) for parts in zip(*lowest, strict=True))
+        needed = _needed(sets.float(), first)
+        return cls(bits, columns, sets[needed].float(), (first[needed], second[needed], owner[needed]))
+
+    @torch.no_grad()
+    def smallest(self, lost_BN: Tensor, genotypes: GenotypeBatch) -> Tensor:
+        """[B, T] see ``MeasuredStrains.forward``."""
+        lost_BC = lost_BN[:, self.columns].float()
+        is_part_BM = lost_BC @ self.lost.T == self.lost.sum(1)
+        own_BMT = self.owner == _keys(self.bits, genotypes)[:, None, None]
+        label_BMT = torch.where(own_BMT, self.second, self.first)
+        return torch.where(is_part_BM[..., None], label_BMT, WILD_TYPE).amin(1).clamp(max=WILD_TYPE)
+
+
+def _lost(cell: ResidentCell, node_type: str, genotypes: GenotypeBatch) -> Tensor:
+    """[B, N] whether each strain loses each node."""
+    return ~keep_masks(cell, genotypes)[node_type].T
+
+
+def _keys(bits: Tensor, genotypes: GenotypeBatch) -> Tensor:
+    """[B] a number for each strain's set of deleted genes."""
+    genes_BK, present_BK = genotypes.padded()
+    return (bits[genes_BK] * present_BK).sum(1)
+
+
+def _needed(sets_MC: Tensor, first_MT: Tensor) -> Tensor:
+    """[M] whether a set can bound a strain at all: where a smaller part has no larger label, that part does."""
+    size_M = sets_MC.sum(1)
+    needed = (first_MT < WILD_TYPE).any(1)
+    for rows in torch.arange(len(size_M), device=size_M.device).split(ROWS):
+        is_part = (sets_MC[rows] @ sets_MC.T == size_M) & (size_M < size_M[rows, None])
+        smallest = torch.where(is_part[..., None], first_MT, torch.inf).amin(1)
+        needed[rows] &= (first_MT[rows] < smallest).any(1)
+    return needed
+
+
+def _two_lowest(sets: int, which_S: Tensor, keys_S: Tensor, label_S: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """[M] smallest label of each set's strains, the smallest of those with other genes than its owner, the owner."""
+    order = torch.argsort(label_S, stable=True)
+    order = order[torch.argsort(which_S[order], stable=True)]
+    which, keys, labels = which_S[order], keys_S[order], label_S[order]
+    start = torch.searchsorted(which, torch.arange(sets, device=which.device))
+    owner = keys[start]
+    second = labels.new_full((sets,), torch.inf)
+    others = keys != owner[which]
+    second.scatter_reduce_(0, which[others], labels[others], "amin")
+    return labels[start], second, owner

@@ -1,0 +1,101 @@
+"""The smallest label of a strain's measured parts, and that no strain is told its own label."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dglcell.errors import DataError
+from dglcell.graph.cell import build_cell
+from dglcell.graph.config import CellConfig
+from dglcell.graph.resident import ResidentCell
+from dglcell.nn import measured as module
+from dglcell.nn.measured import MeasuredStrains
+from dglcell.perturbation.deletions import keep_masks
+from dglcell.perturbation.genotype import GenotypeBatch
+
+STRAINS = [[0], [1], [2], [0, 1], [1, 2], [0, 1, 2]]
+LABELS = [0.9, 0.8, 1.1, 0.3, 0.7, 0.2]
+
+
+@pytest.fixture(scope="module")
+def cell() -> ResidentCell:
+    return ResidentCell.of(build_cell(CellConfig(model="textbook")))
+
+
+def remembered(cell: ResidentCell, strains: list[list[int]], labels: list[float], by: str = "gene") -> MeasuredStrains:
+    made = MeasuredStrains(1, by)
+    made.remember(cell, GenotypeBatch.from_lists(strains), torch.tensor(labels)[:, None])
+    return made
+
+
+def bounds(made: MeasuredStrains, cell: ResidentCell, strains: list[list[int]]) -> list[float]:
+    return [round(x, 6) for x in made(cell, GenotypeBatch.from_lists(strains))[:, 0].tolist()]
+
+
+def test_the_smallest_label_of_measured_parts(cell: ResidentCell) -> None:
+    made = remembered(cell, STRAINS, LABELS)
+    assert bounds(made, cell, [[0, 2], [1, 3], [0, 1, 3], [3], []]) == [0.9, 0.8, 0.3, 1.0, 1.0]
+
+
+def test_a_strain_is_not_told_its_own_label(cell: ResidentCell) -> None:
+    seen = bounds(remembered(cell, STRAINS, LABELS), cell, STRAINS)
+    for number, strain in enumerate(STRAINS):
+        others = [i for i in range(len(STRAINS)) if i != number]
+        held_out = remembered(cell, [STRAINS[i] for i in others], [LABELS[i] for i in others])
+        assert seen[number] == bounds(held_out, cell, [strain])[0]
+        changed = [*LABELS[:number], -5.0, *LABELS[number + 1 :]]
+        assert bounds(remembered(cell, STRAINS, changed), cell, [strain])[0] == seen[number]
+
+
+def test_replicates_of_a_strain_are_not_told_either(cell: ResidentCell) -> None:
+    made = remembered(cell, [[0], [0, 1], [1, 0]], [0.9, 0.1, 0.2])
+    assert bounds(made, cell, [[0, 1], [0, 1, 2]]) == [0.9, 0.1]
+
+
+def test_missing_labels_bound_nothing(cell: ResidentCell) -> None:
+    made = remembered(cell, [[0], [1]], [float("nan"), 0.5])
+    assert bounds(made, cell, [[0, 2], [0, 1, 2]]) == [1.0, 0.5]
+
+
+def test_parts_by_reactions_are_those_that_lose_no_other_reaction(cell: ResidentCell) -> None:
+    """Against all pairs of strains, one by one."""
+    generator = torch.Generator().manual_seed(1)
+    genes = cell.num_nodes["gene"]
+    strains = [torch.randperm(genes, generator=generator)[: 1 + i % 2].tolist() for i in range(60)]
+    labels = torch.rand(60, generator=generator).tolist()
+    asked = [[*strains[i], *strains[i + 1]] for i in range(20)] + strains
+    lost = ~keep_masks(cell, GenotypeBatch.from_lists([*strains, *asked]))["reaction"].T
+    found = bounds(remembered(cell, strains, labels, by="reaction"), cell, asked)
+    for strain, lost_N, bound in zip(asked, lost[60:], found, strict=True):
+        parts = [
+            label
+            for other, other_N, label in zip(strains, lost[:60], labels, strict=True)
+            if set(other) != set(strain) and not (other_N & ~lost_N).any()
+        ]
+        assert bound == pytest.approx(min([1.0, *parts]), abs=1e-5)
+    assert len({bound for bound in found if bound < 1}) > 5
+
+
+def test_strains_that_say_no_more_than_their_parts_are_left_out(cell: ResidentCell) -> None:
+    made = remembered(cell, [[0], [1], [0, 1], [0, 2], [2]], [0.5, 0.8, 0.5, 0.4, 1.0])
+    bounds(made, cell, [[0]])
+    assert made._table is not None
+    assert len(made._table.lost) == 3  # neither [0, 1], of which [0] says as much, nor [2], which is the wild type
+
+
+def test_too_many_strains_are_refused(cell: ResidentCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_CELLS", 800)
+    with pytest.raises(
+        DataError,
+        match=r"`model.link: minimum` compares .*\n  got: +6 strains, 137 nodes of type gene\n.*800\n.*saturation",
+    ):
+        remembered(cell, STRAINS, LABELS)
+
+
+def test_strains_of_another_cell_are_known(cell: ResidentCell) -> None:
+    made = remembered(cell, STRAINS, LABELS)
+    assert made.fits(137)
+    assert not made.fits(2)
+    made.offsets[1] = 5
+    assert not made.fits(137)

@@ -1,0 +1,120 @@
+"""Links in runs: what they take from the training part and from nowhere else, and that they travel with checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from dglcell.errors import CheckpointError, ConfigError
+from dglcell.nn.config import LINKS
+from dglcell.run_directory import RunDirectory
+from dglcell.training.checkpoint import load_trained, read_checkpoint
+from dglcell.training.evaluate import predict_strains
+from dglcell.training.fit import make_task
+from dglcell.training.prepare import Prepared, prepare
+from tests.tiny import Tiny, history
+
+MINIMUM = "model.link=minimum"
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run with a link that knows the training strains."""
+    return tiny.train(tmp_path_factory.mktemp("links"), MINIMUM, "trainer.epochs=4").directory
+
+
+@pytest.fixture(scope="module")
+def prepared(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    return prepare(tiny.config(tmp_path_factory.mktemp("prepared")), command="test")
+
+
+def test_a_run_with_measured_strains_continues_as_if_it_had_not_stopped(
+    tiny: Tiny, run: RunDirectory, tmp_path: Path
+) -> None:
+    tiny.train(tmp_path, MINIMUM, "trainer.epochs=2")
+    parts = tiny.train(tmp_path, MINIMUM, "trainer.epochs=4").directory
+    one, other = (read_checkpoint(d.checkpoint("last"))["state_dict"] for d in (run, parts))
+    assert all(weight.equal(other[name]) for name, weight in one.items())
+    assert history(run) == history(parts)
+
+
+def test_a_checkpoint_predicts_with_the_training_strains(run: RunDirectory, prepared: Prepared) -> None:
+    trained = load_trained(run)
+    link = trained.model.find_link()
+    assert link is not None
+    assert link.measured is not None
+    train = prepared.parts["train"]
+    assert link.measured.labels.equal(prepared.dataset.labels[train])
+    predicted = predict_strains(
+        trained.model, trained.normaliser, prepared.dataset, torch.arange(len(prepared.dataset)), batch_size=64
+    )
+    bound_ST = link.measured(
+        trained.model.cell, prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
+    )
+    # In original units, once: were normalisation left out or done twice, lethal strains would not come out near 0.
+    lethal = bound_ST[:, 0] == 0
+    assert lethal.any()
+    assert abs(predicted[train][lethal.numpy()]).max() < 0.01
+    assert predicted.max() < 1.14
+
+
+def test_no_label_of_another_part_is_read(tiny: Tiny, prepared: Prepared, tmp_path: Path) -> None:
+    labels = torch.full_like(prepared.dataset.labels, 0.123)
+    labels[prepared.parts["train"]] = prepared.dataset.labels[prepared.parts["train"]]
+    others = replace(prepared, dataset=replace(prepared.dataset, labels=labels))
+    config = tiny.config(tmp_path, MINIMUM)
+    one, other = (make_task(config, p, RunDirectory(tmp_path)).state_dict() for p in (prepared, others))
+    assert list(one) == list(other)
+    assert all(weight.equal(other[name]) for name, weight in one.items())
+
+
+def test_auto_takes_a_link_for_each_phenotype(tiny: Tiny, tmp_path: Path) -> None:
+    config = tiny.config(tmp_path, "model.link=auto", "data.phenotypes=[fitness,digenic_interaction]")
+    link = make_task(config, prepare(config, command="test"), RunDirectory(tmp_path)).model.find_link()
+    assert link is not None
+    assert [LINKS[code] for code in link.codes] == ["minimum", "identity"]
+
+
+def test_links_of_a_fitness_are_refused_for_scores(tiny: Tiny, tmp_path: Path) -> None:
+    message = (
+        r"`model.link: log` is for phenotypes relative .*\n  got: +phenotype 'digenic_interaction'\n.*\n.*identity"
+    )
+    with pytest.raises(ConfigError, match=message):
+        tiny.train(tmp_path, "model.link=log", "data.phenotypes=[digenic_interaction]")
+    assert not list(tmp_path.rglob("*.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (["model.link=loog"], r"`model.link` is unknown\n  got: +loog\n.*identity, log, logistic, .*minimum, auto"),
+        (
+            ["model.link=minimum", "data.streaming={}", "split.subset=null"],
+            r"`model.link: minimum` may compare strains with all training",
+        ),
+        (
+            ["model.link=log", "data.normalise=logistic", "loss=bce"],
+            r"`data.normalise: logistic` is a link already\n  got: +`model.link: log`\n.*set `model.link: identity`",
+        ),
+    ],
+)
+def test_links_that_do_not_fit_the_rest_are_refused(tiny: Tiny, tmp_path: Path, keys: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        tiny.config(tmp_path, *keys)
+
+
+def test_groups_without_a_parameter_are_refused_before_anything_is_written(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"`optimizer.groups.deviations` names no parameter of this model"):
+        tiny.train(tmp_path, "optimizer.groups.deviations.weight_decay=1.5")
+    assert not list(tmp_path.rglob("*.yaml"))
+
+
+def test_measured_strains_of_another_cell_are_refused(run: RunDirectory, tmp_path: Path) -> None:
+    content = torch.load(run.checkpoint("last"), weights_only=True)
+    content["state_dict"]["model.link.measured.genes"][0] = 137
+    torch.save(content, tmp_path / "damaged.ckpt")
+    with pytest.raises(CheckpointError, match="is damaged: its measured strains are wrong"):
+        load_trained(run, str(tmp_path / "damaged.ckpt"))
