@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +89,7 @@ class SchedulerConfig:
 
 
 def make_optimizer(config: OptimizerConfig, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    """The optimiser over ``parameters``.
+    """The optimiser over ``parameters``; on a GPU it counts its steps there, where it can.
 
     Raises:
         ConfigError: no such class, or it refuses the arguments.
@@ -100,14 +101,21 @@ def make_optimizer(config: OptimizerConfig, parameters: Iterable[torch.nn.Parame
         known = [n for n in dir(torch.optim) if n[0].isupper() and n not in ("Optimizer", "LBFGS", "SparseAdam")]
         raise ConfigError("`optimizer.name` is not in torch.optim", got=config.name, expected=", ".join(known))
     try:
-        settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, **config.options}
-        return kind(parameters, **settings)
+        weights = list(parameters)
+        capturable = {"capturable": True} if capturable_on(kind, {w.device.type for w in weights}) else {}
+        settings = {"lr": config.lr, "weight_decay": config.weight_decay, **capturable, **config.options}
+        return kind(weights, **settings)
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise ConfigError(
             f"`optimizer`: torch.optim.{config.name} refuses these settings",
             got=error,
             do="mend `optimizer.lr`, `optimizer.weight_decay` or `optimizer.options`",
         ) from error
+
+
+def capturable_on(kind: type, device_types: Collection[str]) -> bool:
+    """Whether a class of ``torch.optim`` keeps all its state on these devices, so that a CUDA graph may hold its step."""
+    return set(device_types) == {"cuda"} and "capturable" in inspect.signature(kind).parameters
 
 
 def cosine_restarts(t: int, *, first_cycle: int, cycle_mult: float, gamma: float, warmup: int, floor: float) -> float:
