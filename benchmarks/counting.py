@@ -40,7 +40,9 @@ from dglcell.training.task import StrainTask
 # What one operator costs a GPU.
 
 
-ALLOCATE = frozenset(["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "promote_types"])
+ALLOCATE = frozenset(
+    ["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "promote_types", "_unsafe_view"]
+)
 """Operators that launch nothing."""
 FILL = frozenset(["zeros", "ones", "full", "zero_", "fill_", "arange", "scalar_tensor", "eye", "bernoulli_"])
 """Operators that write and do not read; so do those that end in ``_like`` or begin with ``new_``."""
@@ -229,12 +231,17 @@ def count_step(cell: CellGraph, config: HeteroCellConfig, genotypes: GenotypeBat
     """
     task, batch = task_on_meta(cell, config, half), batch_on_meta(genotypes)
     with counting(task.model.cell) as counter:
-        task.training_step(batch, 0).backward()
-        task.model.zero_grad()
+        step(task, batch)
         counter.counts = Counts()  # tables that the first step prepares are not made again
-        task.training_step(batch, 1).backward()
-        _optimise(task.model)
+        step(task, batch)
     return counter.counts
+
+
+def step(task: StrainTask, batch: StrainBatch) -> None:
+    """A training step, without Lightning."""
+    task.model.zero_grad()
+    task.training_step(batch, 0).backward()
+    _optimise(task.model)
 
 
 def _optimise(model: nn.Module) -> None:

@@ -22,6 +22,9 @@ INTERVALS = ("epoch", "step")
 PLAIN = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "SGD")
 """Those that take any learning rate and weight decay; whether torch takes other settings is tried with torch."""
 
+CAPTURABLE = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adadelta", "RMSprop", "SGD", "ASGD")
+"""Those whose steps a CUDA graph can hold."""
+
 
 @dataclass
 class OptimizerConfig:
@@ -114,7 +117,7 @@ def make_optimizer(config: OptimizerConfig, parameters: Iterable[torch.nn.Parame
 
 
 def capturable_on(kind: type, device_types: Collection[str]) -> bool:
-    """Whether a class of ``torch.optim`` keeps all its state on these devices, so that a CUDA graph may hold its step."""
+    """Whether a class of ``torch.optim`` can keep all its state on these devices, so that a step never waits."""
     return set(device_types) == {"cuda"} and "capturable" in inspect.signature(kind).parameters
 
 
