@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,10 +159,10 @@ class OperatorCounter(TorchDispatchMode):
                 self.counts.flops += flop_registry[func.overloadpacket](*args, **(kwargs or {}), out_val=out)
         return out
 
-    def product(self, edges: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
+    def product(self, relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
         """Note a sparse product instead of computing it; a kernel as ``dglcell.kernels.spmm.Product`` has it."""
-        rows = edges.num_src if transposed else edges.num_dst
-        noted = "/".join(edges.relation), edges.num_edges, edges.num_src + edges.num_dst
+        rows = relation.num_src if transposed else relation.num_dst
+        noted = "/".join(relation.relation), relation.num_edges, relation.num_src + relation.num_dst
         self.counts.products.append(Product(*noted, x.shape[1], x.element_size(), transposed))
         self.counts.launches["sparse product"] += 1
         return x.new_empty(rows, x.shape[1])
@@ -248,21 +248,11 @@ def _optimise(model: nn.Module) -> None:
     """What ``clip_grad_norm_`` and a fused AdamW launch on a GPU; torch refuses to choose these forms on ``meta``."""
     weights = [weight for weight in model.parameters() if weight.grad is not None]
     gradients = [weight.grad for weight in weights if weight.grad is not None]
-    settings = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8}
     with torch.no_grad():
         norm = torch.stack(torch._foreach_norm(gradients)).norm()
         torch._foreach_mul_(gradients, (10.0 / (norm + 1e-6)).clamp(max=1.0))
-        moments = [[torch.empty_like(weight) for weight in weights] for _ in range(2)]
-        steps = [weight.new_empty(()) for weight in weights]
-        torch._fused_adamw_(weights, gradients, *moments, [], steps, amsgrad=False, maximize=False, **settings)
-
-
-def summary(counts: Counts) -> Mapping[str, int]:
-    """The sums."""
-    return {
-        "launches": counts.all_launches,
-        "products": len(counts.products),
-        "gathered_bytes": counts.gathered_bytes,
-        "other_bytes": counts.all_bytes,
-        "dense_flops": counts.flops,
-    }
+        first, second = ([torch.empty_like(weight) for weight in weights] for _ in range(2))
+        torch._fused_adamw_(
+            weights, gradients, first, second, [], [weight.new_empty(()) for weight in weights],
+            lr=1e-3, beta1=0.9, beta2=0.999, weight_decay=0.0, eps=1e-8, amsgrad=False, maximize=False,
+        )  # fmt: skip

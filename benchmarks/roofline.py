@@ -124,7 +124,7 @@ def _kernels() -> Iterator[list[tuple[int, int]]]:
         seen.append((len(graph.scheduler.nodes), graph.count_bytes()[0]))
         return code
 
-    GraphLowering.codegen = noted  # type: ignore[method-assign]
+    GraphLowering.codegen = noted  # type: ignore[method-assign, assignment]
     try:
         with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
             yield seen

@@ -138,7 +138,7 @@ def set_up_process(config: Config) -> None:
     """Seed the generators, and set the number of threads."""
     pl.seed_everything(config.seed, verbose=False)
     # No result depends on memory that nothing was written to; filling it would be a sixth of a step on a GPU.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if config.trainer.threads:
         torch.set_num_threads(config.trainer.threads)
 
