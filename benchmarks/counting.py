@@ -246,7 +246,7 @@ def step(task: StrainTask, batch: StrainBatch) -> None:
 
 def _optimise(model: nn.Module) -> None:
     """What ``clip_grad_norm_`` and a fused AdamW launch on a GPU; torch refuses to choose these forms on ``meta``."""
-    weights = [weight for weight in model.parameters() if weight.grad is not None]
+    weights: list[Tensor] = [weight for weight in model.parameters() if weight.grad is not None]
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     with torch.no_grad():
         norm = torch.stack(torch._foreach_norm(gradients)).norm()
