@@ -145,3 +145,13 @@ def test_memory_that_nothing_was_written_to_is_not_filled(tiny: Tiny, tmp_path: 
     torch.utils.deterministic.fill_uninitialized_memory = True
     set_up_process(tiny.config(tmp_path))
     assert not torch.utils.deterministic.fill_uninitialized_memory
+
+
+def test_a_run_of_a_gpu_goes_on_on_a_cpu(tiny: Tiny, tmp_path: Path) -> None:
+    directory = tiny.train(tmp_path, "trainer.epochs=1").directory
+    content = torch.load(directory.last, weights_only=True)
+    (group,) = content["optimizer_states"][0]["param_groups"]
+    assert group["capturable"] is False
+    group["capturable"] = True  # as on a GPU
+    torch.save(content, directory.last)
+    assert len(history(tiny.train(tmp_path, "trainer.epochs=2").directory)) == 2
