@@ -6,7 +6,7 @@ BIN := .venv/bin
 PYTEST_OPTIONS ?= -n 2
 INSTALLED := .venv/installed
 
-.PHONY: demo test smoke test-slow test-random test-slurm test-gpu test-docs coverage docs lint bench install clean
+.PHONY: demo test smoke test-slow test-random test-slurm test-gpu gpu-report test-docs coverage docs lint bench install clean
 
 demo: $(INSTALLED)  ## compute a deletion screen, train on it, compare with null models, draw
 	$(BIN)/dglcell train conf/quickstart.yaml
@@ -36,6 +36,9 @@ test-slurm: $(INSTALLED)  ## on a SLURM of two nodes that the tests start here; 
 
 test-gpu: $(INSTALLED)  ## those for a GPU; without one, along a GPU's paths on the CPU where that is possible
 	$(BIN)/python -m pytest tests/gpu $(PYTEST_OPTIONS)
+
+gpu-report: $(INSTALLED)  ## on a machine with a GPU: its tests, ceilings, every kernel and training steps, into build/gpu-report
+	$(BIN)/python -m benchmarks.gpu_report build/gpu-report
 
 coverage: $(INSTALLED)  ## which lines `make test` does not reach: a measurement, not a condition
 	$(BIN)/python -c "import pytest_cov" 2>/dev/null || \

@@ -8,9 +8,9 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,10 @@ class Design:
 
     def __len__(self) -> int:
         return self.stop - self.start
+
+    def part(self, first: int, last: int) -> Design:
+        """The strains ``first`` to ``last``, counted from the design's own first."""
+        return replace(self, start=self.start + first, stop=self.start + last)
 
     @property
     def sha256(self) -> str:
@@ -244,7 +248,7 @@ class Parts:
         if self._leaving.exists():
             return True
         if self.output.suffix == ".parquet":
-            return _footer(self.output) == self.manifest
+            return footer(self.output) == self.manifest
         # A CSV says nothing of itself; its parts do, where a process was killed before it renamed them.
         return self._found() == self.manifest and sum(self._check()) == strains
 
@@ -281,7 +285,7 @@ class Parts:
     def join(self) -> None:
         """Write the output, row group by row group, under another name; rename it and remove the parts."""
         with self._writing(), atomic_file(self.output) as partial:
-            (self._join_csv if self.output.suffix == ".csv" else self._join_parquet)(partial)
+            write_tables(partial, self.output.suffix, self._tables(), self.manifest)
         self._remove()
 
     def _remove(self) -> None:
@@ -301,32 +305,9 @@ class Parts:
                 do="make room; the same command goes on from here",
             ) from error
 
-    def _join_parquet(self, path: Path) -> None:
-        about = {METADATA: json.dumps(self.manifest)}
-        tables = (table.replace_schema_metadata(about) for table in self._tables())
-        first = next(tables)
-        with open_writer(path, first.schema) as writer:
-            writer.write_table(first)
-            for table in tables:
-                writer.write_table(table)
-
-    def _join_csv(self, path: Path) -> None:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            for number, table in enumerate(self._tables()):
-                if not number:
-                    writer.writerow(table.column_names)
-                columns = [column.to_pylist() for column in table.columns]
-                for row in zip(*columns, strict=True):
-                    writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
-
     def _tables(self) -> Iterator[Any]:
         """Row groups of all parts, in order."""
-        _, pq = import_pyarrow()
-        for number in range(self._count):
-            with pq.ParquetFile(self._path(number)) as file:
-                for group in range(file.num_row_groups):
-                    yield file.read_row_group(group)
+        return row_groups([self._path(number) for number in range(self._count)])
 
     def _compare(self) -> None:
         """Refuse to mix predictions of two kinds."""
@@ -374,7 +355,40 @@ class Parts:
         return self.folder / f"part-{number:05d}.parquet"
 
 
-def _footer(path: Path) -> Any:
+def row_groups(paths: Iterable[Path]) -> Iterator[Any]:
+    """Row groups of Parquet files as pyarrow tables, in order."""
+    _, pq = import_pyarrow()
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group)
+
+
+def write_tables(path: Path, suffix: str, tables: Iterator[Any], manifest: Mapping[str, Any]) -> None:
+    """Write pyarrow tables one after the other, as CSV or as Parquet with a manifest in its footer."""
+    if suffix == ".csv":
+        _write_csv(path, tables)
+        return
+    about = {METADATA: json.dumps(dict(manifest))}
+    first = next(tables).replace_schema_metadata(about)
+    with open_writer(path, first.schema) as writer:
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(table.replace_schema_metadata(about))
+
+
+def _write_csv(path: Path, tables: Iterator[Any]) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        for number, table in enumerate(tables):
+            if not number:
+                writer.writerow(table.column_names)
+            columns = [column.to_pylist() for column in table.columns]
+            for row in zip(*columns, strict=True):
+                writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
+
+
+def footer(path: Path) -> Any:
     """The manifest in the footer of a Parquet file; None where there is none."""
     pa, pq = import_pyarrow()
     try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ INTERVALS = ("epoch", "step")
 
 PLAIN = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "SGD")
 """Those that take any learning rate and weight decay; whether torch takes other settings is tried with torch."""
+
+CAPTURABLE = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adadelta", "RMSprop", "SGD", "ASGD")
+"""Those whose steps a CUDA graph can hold."""
 
 
 NAMED_GROUPS = {
@@ -164,6 +168,8 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimiser over ``parameters``, which may come in groups with settings of their own.
 
+    On a GPU it counts its steps there, where it can.
+
     Raises:
         ConfigError: no such class, or it refuses the arguments.
     """
@@ -174,14 +180,22 @@ def make_optimizer(
         known = [n for n in dir(torch.optim) if n[0].isupper() and n not in ("Optimizer", "LBFGS", "SparseAdam")]
         raise ConfigError("`optimizer.name` is not in torch.optim", got=config.name, expected=", ".join(known))
     try:
-        settings: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, **config.options}
-        return kind(parameters, **settings)
+        groups: list[Any] = list(parameters)
+        weights = itertools.chain.from_iterable(g["params"] if isinstance(g, dict) else [g] for g in groups)
+        capturable = {"capturable": True} if capturable_on(kind, {w.device.type for w in weights}) else {}
+        settings = {"lr": config.lr, "weight_decay": config.weight_decay, **capturable, **config.options}
+        return kind(groups, **settings)
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise ConfigError(
             f"`optimizer`: torch.optim.{config.name} refuses these settings",
             got=error,
             do="mend `optimizer.lr`, `optimizer.weight_decay` or `optimizer.options`",
         ) from error
+
+
+def capturable_on(kind: type, device_types: Collection[str]) -> bool:
+    """Whether a class of ``torch.optim`` can keep all its state on these devices, so that a step never waits."""
+    return set(device_types) == {"cuda"} and "capturable" in inspect.signature(kind).parameters
 
 
 def cosine_restarts(t: int, *, first_cycle: int, cycle_mult: float, gamma: float, warmup: int, floor: float) -> float:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,12 +21,13 @@ from torch import Tensor
 
 from dglcell.data.dataset import StrainDataset
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
-from dglcell.designs import Design, Parts
-from dglcell.errors import GenotypeError
-from dglcell.files import CONTROL, DAMAGE, atomic_file, open_text, sha256_file
+from dglcell.designs import Design, Parts, footer, row_groups, write_tables
+from dglcell.errors import DataError, GenotypeError
+from dglcell.files import CONTROL, DAMAGE, atomic_file, canonical_hash, open_text, sha256_file
 from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary
 from dglcell.parquet import import_pyarrow, make_table, named, open_writer
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.shares import Ranks, Shares
 from dglcell.training.checkpoint import Trained
 from dglcell.training.evaluate import predict_batches, predict_strains
 
@@ -251,6 +252,50 @@ def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int) ->
     return predicted_ST
 
 
+def predict_members(members: Sequence[Trained], table: GenotypeTable, *, batch_size: int) -> dict[str, NDArray[Any]]:
+    """The columns that one or several models predict for a table; see `predict_table` and `prediction_columns`."""
+    predicted_RST = np.stack([predict_table(member, table, batch_size=batch_size) for member in members])
+    return prediction_columns(members[0].phenotypes, predicted_RST)
+
+
+def predict_table_together(
+    members: Sequence[Trained], table: GenotypeTable, output: Path, ranks: Ranks, *, batch_size: int
+) -> bool:
+    """Predict a table by several processes: each some of its rows, and the last to finish writes ``output``.
+
+    Args:
+        members: one or several models, on the device where this runs.
+        table: the whole table, which all of them have read.
+        output: where it goes; an older one is replaced.
+        ranks: which process this is.
+        batch_size: strains per forward pass.
+
+    Returns:
+        whether the output is complete; else other processes are still at work.
+
+    Raises:
+        DataError: another number of processes has begun it.
+    """
+    of_table = {
+        "checkpoint_sha256": [sha256_file(member.path) for member in members],
+        "table_sha256": canonical_hash([table.header, table.rows]),
+    }
+    shares = Shares(output, ranks, len(table.strains), lambda *bounds: of_table | {"rows": list(bounds)})
+    if shares.has_one and not shares.is_made(ranks.rank):
+        path, (first, last), about = shares.mine
+        part = replace(table, rows=table.rows[first:last], strains=table.strains[first:last])
+        columns = predict_members(members, part, batch_size=batch_size)
+        with atomic_file(path) as partial:
+            write_tables(partial, ".parquet", iter([make_table({}, columns)]), about)
+
+    def write(paths: Sequence[Path]) -> None:
+        found = list(row_groups(paths))
+        columns = {name: np.concatenate([part[name].to_numpy() for part in found]) for name in found[0].column_names}
+        write_table(output, table, columns)
+
+    return shares.join(write)
+
+
 def prediction_columns(phenotypes: Sequence[str], predicted_RST: NDArray[np.floating]) -> dict[str, NDArray[Any]]:
     """Columns of what one or several models predict, in original units.
 
@@ -368,6 +413,45 @@ def predict_design(
         report(f"{parts.rows:,} of {len(design):,} strains, {rate:,.0f} strains/s, {left} left")
     parts.join()
     return rate
+
+
+def predict_design_together(
+    trained: Trained,
+    design: Design,
+    output: Path,
+    ranks: Ranks,
+    *,
+    batch_size: int,
+    report: Callable[[str], None] = print,
+) -> bool:
+    """``predict_design`` by several processes, each of which is called with its number.
+
+    Each predicts its share of the strains into a file of its own, which it goes on with where it was stopped. The one
+    that finishes last puts the shares together.
+
+    Returns:
+        whether the output is complete; else other processes are still at work.
+
+    Raises:
+        DataError: as of ``predict_design``; also, where another number of processes has begun it.
+    """
+    about = describe_design(trained, design)
+    shares = Shares(output, ranks, len(design), lambda *bounds: describe_design(trained, design.part(*bounds)))
+    if output.exists():
+        if footer(output) != about and not shares.is_made(0):
+            raise DataError(f"'{output}' exists already", do="remove it, or choose another output")
+        report(f"{output} is complete already")
+        shares.remove()
+        return True
+    if shares.has_one:
+        path, bounds, _ = shares.mine
+        predict_design(trained, design.part(*bounds), path, batch_size=batch_size, report=report)
+
+    def write(paths: Sequence[Path]) -> None:
+        with atomic_file(output) as partial:
+            write_tables(partial, output.suffix, row_groups(paths), about)
+
+    return shares.join(write)
 
 
 def describe_design(trained: Trained, design: Design) -> dict[str, Any]:

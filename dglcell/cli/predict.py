@@ -14,7 +14,10 @@ from dglcell.errors import ConfigError
 if TYPE_CHECKING:
     from dglcell.graph.vocabulary import AliasTable
     from dglcell.run_directory import RunDirectory
+    from dglcell.shares import Ranks
     from dglcell.training.checkpoint import Trained
+
+FINISHED = "its share is finished; the process that finishes last writes the output"
 
 HELP = "predict phenotypes of a table of genotypes, or of all pairs or triples of genes"
 EPILOG = """\
@@ -35,6 +38,11 @@ a design:
   dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
 The columns are gene_1, gene_2, … and predicted_PHENOTYPE. The rows are in lexicographic order of the list.
 Finished parts are kept in OUTPUT.parts: a command that was stopped continues when it is given again.
+
+several processes, with a GPU each where --device is cuda:
+  torchrun --nproc-per-node 8 --no-python dglcell predict RUN --all-triples -o predictions.parquet --device cuda
+  srun --ntasks 8 --gpus-per-task 1 dglcell predict RUN genotypes.csv -o predictions.csv --device cuda
+They divide the strains among themselves, and the last to finish writes the output.
 """
 
 
@@ -75,7 +83,12 @@ def predict(options: argparse.Namespace) -> None:
         ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table; several
             runs for a design; or the output would overwrite an input or a file of a run.
     """
+    from dglcell.shares import Ranks
+
     check(options)
+    ranks = Ranks.of()
+    if ranks.size > 1 and options.output is None:
+        raise ConfigError("several processes cannot print one table", got=ranks.name, do="pass --output FILE")
     from dglcell.api import load, runs_in
     from dglcell.devices import check_device, idle_threads, threads
     from dglcell.parquet import check_output
@@ -91,12 +104,12 @@ def predict(options: argparse.Namespace) -> None:
     for run in runs:
         keep_inputs(options, RunDirectory(run))
     check_device(options.device)
-    with threads(options.threads or idle_threads()):
-        members = load(runs, checkpoint=options.checkpoint, device=options.device).members
+    with threads(options.threads or max(1, idle_threads() // ranks.here)):
+        members = load(runs, checkpoint=options.checkpoint, device=device_of_rank(options.device, ranks)).members
         if options.designs:
-            _predict_design(options, members[0])
+            _predict_design(options, members[0], ranks)
         else:
-            _predict_table(options, members)
+            _predict_table(options, members, ranks)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -144,10 +157,17 @@ def keep_inputs(options: argparse.Namespace, run: RunDirectory) -> None:
             )
 
 
-def _predict_table(options: argparse.Namespace, members: Sequence[Trained]) -> None:
-    import numpy as np
+def device_of_rank(device: str, ranks: Ranks) -> str:
+    """A GPU for each process of a machine where it sees several."""
+    if device != "cuda" or ranks.size == 1:
+        return device
+    import torch
 
-    from dglcell.predict import GenotypeColumns, predict_table, prediction_columns, read_genotypes, write_table
+    return f"cuda:{ranks.local % torch.cuda.device_count()}"
+
+
+def _predict_table(options: argparse.Namespace, members: Sequence[Trained], ranks: Ranks) -> None:
+    from dglcell.predict import GenotypeColumns, predict_members, predict_table_together, read_genotypes, write_table
 
     trained = members[0]
     source = trained.config.data.source
@@ -156,8 +176,12 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained]) -> N
     table = read_genotypes(
         options.genotypes, trained.cell.genes, trained.phenotypes, columns, with_spread=len(members) > 1
     )
-    predicted_RST = np.stack([predict_table(member, table, batch_size=options.batch_size) for member in members])
-    write_table(options.output, table, prediction_columns(trained.phenotypes, predicted_RST))
+    if ranks.size > 1:
+        if not predict_table_together(members, table, options.output, ranks, batch_size=options.batch_size):
+            print(f"{ranks.name}: {FINISHED}")
+            return
+    else:
+        write_table(options.output, table, predict_members(members, table, batch_size=options.batch_size))
     empty = sum(not strain for strain in table.strains)
     left_out = f"; {empty:,} are empty, because the model lacks a gene" if empty else ""
     where = f" written to {options.output}" if options.output else ""
@@ -182,16 +206,24 @@ def _aliases(options: argparse.Namespace, trained: Trained) -> AliasTable:
         return AliasTable.empty()
 
 
-def _predict_design(options: argparse.Namespace, trained: Trained) -> None:
+def _predict_design(options: argparse.Namespace, trained: Trained, ranks: Ranks) -> None:
     from functools import partial
 
     from dglcell.designs import Design, read_genes
-    from dglcell.predict import predict_design
+    from dglcell.predict import predict_design, predict_design_together
 
     known = trained.cell.genes
     genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
     design = Design.of(genes, options.designs[0], options.start or 0, options.limit)
-    report = partial(print, flush=True)
-    rate = predict_design(trained, design, options.output, batch_size=options.batch_size, report=report)
-    speed = f" ({rate:,.0f} strains/s)" if rate else ""
+    if ranks.size > 1:
+        report = partial(print, f"{ranks.name}:", flush=True)
+        how = {"batch_size": options.batch_size, "report": report}
+        if not predict_design_together(trained, design, options.output, ranks, **how):
+            report(FINISHED)
+            return
+        speed = ""
+    else:
+        report = partial(print, flush=True)
+        rate = predict_design(trained, design, options.output, batch_size=options.batch_size, report=report)
+        speed = f" ({rate:,.0f} strains/s)" if rate else ""
     print(f"{len(design):,} predictions written to {options.output}{speed}")

@@ -115,9 +115,15 @@ class StrainDataModule(pl.LightningDataModule):
         """
         if self._resident.device != device:
             self._resident = self.dataset.to(device)
-        gathered = self._resident.gather(batch.strains.to(device, non_blocking=True), batch.num_genes)
+        size = genes_in_batch(len(batch.strains), batch.num_genes, self.dataset.max_deletions, device)
+        gathered = self._resident.gather(batch.strains.to(device, non_blocking=True), size)
         gathered.labels[len(gathered.labels) - batch.fillers :] = torch.nan
         return gathered
+
+
+def genes_in_batch(strains: int, genes: int, max_deletions: int, device: torch.device) -> int:
+    """How many entries a batch's genes have: on a GPU as many as B strains can delete, so that shapes do not change."""
+    return genes if device.type == "cpu" else strains * max_deletions
 
 
 # Feeds streamed training strains to the trainer; validation and test are resident.
@@ -219,4 +225,6 @@ def to_batch(strains: Strains, max_deletions: int, device: torch.device) -> Stra
     """The strains as a batch on a device, without synchronisation; they are named by their numbers in the store."""
     genes, counts, labels, rows = (x.to(device, non_blocking=True) for x in strains)
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return StrainBatch(GenotypeBatch(genes.long(), offsets, max_deletions), labels, rows)
+    fillers = genes_in_batch(len(counts), len(genes), max_deletions, device) - len(genes)
+    genes = torch.nn.functional.pad(genes.long(), (0, fillers), value=-1)
+    return StrainBatch(GenotypeBatch(genes, offsets, max_deletions), labels, rows)

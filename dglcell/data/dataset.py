@@ -16,7 +16,7 @@ from torch.utils.data import Sampler
 from dglcell.data.table import CLASSIFICATION, REGRESSION, StrainTable
 from dglcell.errors import DataError
 from dglcell.graph.vocabulary import NameReport, Vocabulary, enforce_name_policy
-from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.genotype import GenotypeBatch, strains_of
 
 # The resident data set: integers and labels of every strain, gathered into batches on the device.
 
@@ -146,15 +146,17 @@ class StrainDataset:
 
         Args:
             strains: [B] int64 on the same device.
-            num_genes: P, their deletions in total. The host knows it, so the device need not be asked.
+            num_genes: P, their deletions in total, or more, which are filled up. The host knows it, so the device need
+                not be asked.
         """
         starts = self.offsets[strains]
         counts = self.offsets[strains + 1] - starts
         offsets = torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
-        shift = torch.repeat_interleave(starts - offsets[:-1], counts, output_size=num_genes)
-        positions = torch.arange(num_genes, device=self.device) + shift
-        genotypes = GenotypeBatch(self.genes[positions].long(), offsets, self.max_deletions)
-        return StrainBatch(genotypes, self.labels[strains], strains)
+        numbers = torch.arange(num_genes, device=self.device)
+        positions = numbers + (starts - offsets[:-1])[strains_of(offsets, num_genes)]
+        genes = self.genes[positions.clamp(max=len(self.genes) - 1)].long()
+        genes = torch.where(numbers < offsets[-1], genes, -1)
+        return StrainBatch(GenotypeBatch(genes, offsets, self.max_deletions), self.labels[strains], strains)
 
 
 def _translate(genes: NDArray[np.int32], mapping: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from dglcell.graph.resident import ResidentCell
+from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import CATALYSES, GENE, REACTION
 from dglcell.kernels.rows import add_rows
 from dglcell.kernels.spmm import spmm
@@ -41,8 +41,14 @@ def keep_masks(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor
 
 def keep_genes(num_genes: int, genotypes: GenotypeBatch) -> Tensor:
     """[N, B] bool: which genes every strain keeps."""
-    keep_NB = torch.ones(num_genes, genotypes.num_strains, dtype=torch.bool, device=genotypes.genes.device)
-    return keep_NB.index_put_((genotypes.genes, genotypes.strains), torch.zeros_like(keep_NB[0, 0]))
+    # One row more takes the fillers' −1.
+    keep = torch.ones(num_genes + 1, genotypes.num_strains, dtype=torch.bool, device=genotypes.genes.device)
+    keep.index_put_((genotypes.genes, genotypes.strains), torch.zeros_like(keep[0, 0]))
+    return keep[:num_genes]
+
+
+Slots = tuple[Tensor, Tensor]
+"""[B, K] the nodes that each strain has lost, and [B, K] bool which of them there are."""
 
 
 class Kept:
@@ -51,10 +57,11 @@ class Kept:
     Attributes:
         base_N1: [N, 1] bool; every strain has lost what the base has not.
         strains_NB: [N, B] bool.
+        slots: the same as a list, where K is known on the host; else None.
     """
 
-    def __init__(self, base_N1: Tensor, strains_NB: Tensor) -> None:
-        self.base_N1, self.strains_NB = base_N1, strains_NB
+    def __init__(self, base_N1: Tensor, strains_NB: Tensor, slots: Slots | None = None) -> None:
+        self.base_N1, self.strains_NB, self.slots = base_N1, strains_NB, slots
 
     @cached_property
     def lost(self) -> RowIndex:
@@ -81,6 +88,21 @@ def sent(kept: Kept, base_NH: Tensor, delta_NBH: Tensor | None, dtype: torch.dty
     lost_NBH = -(base_NH * kept.base_N1).to(dtype).unsqueeze(1)
     delta = lost_NBH.new_zeros(()) if delta_NBH is None else delta_NBH.to(dtype)
     return torch.where(kept.strains_NB.unsqueeze(-1), delta, lost_NBH)
+
+
+def lost_edges(edges: ResidentRelation, slots: Slots, dtype: torch.dtype, kernel: str) -> Tensor:
+    """[M, B, K] sums of the weights of the edges out of every lost node of every strain.
+
+    Args:
+        edges: from N to M nodes.
+        slots: of the sources.
+        dtype: of the result.
+        kernel: of the product.
+    """
+    nodes_BK, present_BK = slots
+    columns = nodes_BK.new_zeros(edges.num_src, nodes_BK.numel(), dtype=dtype)
+    columns.scatter_(0, nodes_BK.view(1, -1), present_BK.view(1, -1).to(dtype))
+    return spmm(edges, columns, kernel=kernel).view(edges.num_dst, *nodes_BK.shape)
 
 
 def received(kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:

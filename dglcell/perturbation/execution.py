@@ -35,7 +35,6 @@ def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction
         function: of tensors [rows, H] or ``PerturbedTensor``.
         compiled: let ``torch.compile`` join its operations; plain torch where that does not work on this machine.
     """
-    run = _compiled_run() if compiled and compiler_works() else _run
 
     def apply(
         rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
@@ -43,7 +42,8 @@ def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction
         # Rows that are listed differ in number from batch to batch, and are few: they would be compiled in vain. So
         # would the last block of a batch and the last batch of an epoch be; and what is not trained on is soon over.
         whole = isinstance(rows, int) and rows * len(bases[0]) >= COMPILED_ROWS and torch.is_grad_enabled()
-        return (run if whole else _run)(function, rows, bases, deltas)
+        works = compiled and whole and compiler_works(bases[0].device.type)
+        return (_compiled_run() if works else _run)(function, rows, bases, deltas)
 
     return apply
 
@@ -66,10 +66,10 @@ def _compiled_run() -> Callable[..., tuple[Tensor, Tensor | None]]:
 
 
 @cache
-def compiler_works() -> bool:
-    """Whether ``torch.compile`` gives code that runs here; it needs a C++ compiler for a CPU, Triton for a GPU."""
+def compiler_works(device_type: str) -> bool:
+    """Whether ``torch.compile`` gives code that runs there; it needs a C++ compiler for a CPU, Triton for a GPU."""
     try:
-        torch.compile(lambda x: (x * 2).exp())(torch.ones(8))
+        torch.compile(lambda x: (x * 2).exp())(torch.ones(8, device=device_type))
     except Exception as error:  # compilers fail in ways of their own
         logger.warning(
             "torch.compile does not work on this machine, so that layers run uncompiled, about half as fast: %s",

@@ -34,7 +34,8 @@ class GenotypeBatch:
     deleting it once.
 
     Attributes:
-        genes: [P] int64 gene indices, strain by strain.
+        genes: [P] int64 gene indices, strain by strain; behind them there may be fillers of −1, so that batches of
+            strains with different numbers of deletions have the same shape.
         offsets: [B + 1] int64; strain b deletes ``genes[offsets[b]:offsets[b + 1]]``.
         max_deletions: K, an upper bound of the number of deletions of any strain. It is known on the host, so that
             padded shapes need no synchronisation with the device.
@@ -81,15 +82,15 @@ class GenotypeBatch:
 
     @property
     def strains(self) -> Tensor:
-        """[P] int64: the strain of every entry of ``genes``."""
-        positions = torch.arange(len(self.genes), device=self.genes.device)
-        return torch.searchsorted(self.offsets, positions, right=True) - 1
+        """[P] int64: the strain of every entry of ``genes``; that of fillers is the last."""
+        return strains_of(self.offsets, len(self.genes))
 
     def of_shared(self) -> GenotypeBatch:
         """The one strain that deletes the ``shared`` genes and no others, on the same device."""
-        genes = torch.tensor(self.shared, dtype=torch.int64, device=self.genes.device)
-        offsets = torch.tensor([0, len(genes)], device=self.genes.device)
-        return GenotypeBatch(genes, offsets, len(genes))
+        number, device = len(self.shared), self.genes.device
+        # A list would be copied to a GPU, which the host waits for.
+        genes = torch.tensor(self.shared, device=device) if self.shared else self.genes.new_empty(0)
+        return GenotypeBatch(genes, torch.arange(2, device=device) * number, number)
 
     def padded(self) -> tuple[Tensor, Tensor]:
         """Genes as a rectangle.
@@ -117,3 +118,9 @@ class GenotypeBatch:
             self.max_deletions,
             self.shared,
         )
+
+
+def strains_of(offsets: Tensor, number: int) -> Tensor:
+    """[number] int64: the strain of every entry of concatenated genes, by offsets [B + 1]; at most B − 1."""
+    positions = torch.arange(number, device=offsets.device)
+    return torch.searchsorted(offsets[1:-1], positions, right=True)

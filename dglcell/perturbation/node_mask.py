@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.attention import Score, attend, attend_differences
-from dglcell.perturbation.deletions import Kept, received, sent
+from dglcell.perturbation.deletions import Kept, lost_edges, received, sent
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.states import DifferenceStates, Execution, States
+
+FEWER = 2
+"""How many times fewer the lost nodes of a strain must be than the columns of a state, for them to be listed."""
 
 
 class NodeMask:
@@ -60,10 +64,8 @@ class NodeMask:
 
         With degree d of the base and d' of a strain, means differ by ``(Σ δ) / d' + (Σ b) (d − d') / (d d')``.
         """
-        edges, kept = self.cell[relation], self.kept[relation[2]]
-        sent_NBH = self._sent_differences(relation[0], states)
-        sums_MC = spmm(edges, sent_NBH.flatten(1), kernel=self.kernel)
-        sums_MBH = sums_MC.view(edges.num_dst, *sent_NBH.shape[1:])
+        kept = self.kept[relation[2]]
+        sums_MBH = self._summed_differences(relation, states)
         if reduce == "mean":
             base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
             loss_MB = ((base_M1 - strains_MB) / (base_M1 * strains_MB)).to(sums_MBH.dtype).unsqueeze(-1)
@@ -71,6 +73,21 @@ class NodeMask:
             sums_MBH = sums_MBH * per_edge_MB1 + base_MH.to(sums_MBH.dtype).unsqueeze(1) * loss_MB
             base_MH = base_MH / base_M1
         return base_MH, self._received(kept, base_MH, sums_MBH)
+
+    def _summed_differences(self, relation: Relation, states: DifferenceStates) -> Tensor:
+        """[M, B, H] sums of what the sources send in another way than the base's do.
+
+        Where no state differs yet, only lost nodes do: what they no longer send is their few rows times the weights of
+        their edges, without a product over all edges for every strain and column.
+        """
+        edges, source = self.cell[relation], self.kept[relation[0]]
+        slots = source.slots
+        if states.delta is None and slots is not None and 0 < FEWER * slots[0].shape[1] <= states.base_NH.shape[1]:
+            lost_MBK = lost_edges(edges, slots, states.delta_dtype, self.kernel)
+            rows_BKH = F.embedding(slots[0], states.base_NH * source.base_N1).to(states.delta_dtype)
+            return torch.einsum("mbk,bkh->mbh", lost_MBK, -rows_BKH)
+        sent_NBH = self._sent_differences(relation[0], states)
+        return spmm(edges, sent_NBH.flatten(1), kernel=self.kernel).view(edges.num_dst, *sent_NBH.shape[1:])
 
     def base_sums(self, relation: Relation, states: DifferenceStates) -> Tensor:
         """[M, H] sums over the edges that the base keeps."""

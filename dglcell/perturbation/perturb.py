@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
 from dglcell.graph.resident import ResidentCell, import_dgl
-from dglcell.graph.schema import Relation
+from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.perturbation import DGL_STRATEGIES, EDGE_STRATEGIES, STRATEGIES
 from dglcell.perturbation.attention import Score
@@ -172,7 +172,8 @@ def perturb(
             return PerturbedCell(EdgeSubgraph(cell, columns, changed), kept)
         return PerturbedCell(EdgeMask(cell, columns, changed), kept)
     base = keep_masks(cell, genotypes.of_shared())
-    kept = {t: Kept(base[t], mask) for t, mask in keep.items()}
+    slots = {GENE: genotypes.padded()}
+    kept = {t: Kept(base[t], mask, slots.get(t)) for t, mask in keep.items()}
     execution = execution or Execution(dense_share=autotuned.dense_share)
     engine: Callable[..., NodeMask] = Difference if strategy == "difference" else NodeMask
     return PerturbedCell(engine(cell, kept, kernel, execution, kept_pass), kept)

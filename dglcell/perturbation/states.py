@@ -268,7 +268,7 @@ class DifferenceStates(States):
         nodes = max(1, rows_in_block(self.base_NH.device) // B)
         blocks = _blocks([s.base_NH for s in states], nodes, deltas, nodes * B)
         outs = [self._call(body, B, base, delta) for base, delta in blocks]
-        return torch.cat([base for base, _ in outs]), torch.cat([delta for _, delta in outs]).unflatten(0, (-1, B))
+        return _joined([base for base, _ in outs]), _joined([delta for _, delta in outs]).unflatten(0, (-1, B))
 
     def _listed(self, addend: Addend, with_base: bool) -> DifferenceStates:
         """One addend where its arguments differ; without its base, only the base's rows of these nodes are computed."""
@@ -287,8 +287,8 @@ class DifferenceStates(States):
             local, starts = torch.searchsorted(nodes, local), starts[nodes]
             bases = [base.index_select(0, nodes) for base in bases]
         outs = list(self._listed_blocks(body, bases, deltas, local, starts, len(index)))
-        base_NH = torch.cat([base for base, _ in outs])
-        return self.with_difference(base_NH, torch.cat([delta for _, delta in outs]), index)
+        base_NH = _joined([base for base, _ in outs])
+        return self.with_difference(base_NH, _joined([delta for _, delta in outs]), index)
 
     def _listed_blocks(
         self,
@@ -406,6 +406,11 @@ def _sum_up(tensors: Sequence[Tensor]) -> Tensor:
     for tensor in tensors[1:]:
         total = total + tensor
     return total
+
+
+def _joined(blocks: Sequence[Tensor]) -> Tensor:
+    """All blocks as one; a single one is not copied."""
+    return torch.cat(list(blocks)) if len(blocks) > 1 else blocks[0]
 
 
 def _blocks(

@@ -68,7 +68,7 @@ def resolve_execution(
             "`trainer.precision: %s` stands for `%s` here: only differences are in half precision", precision, name
         )
     wanted = autotuned.compile if pinned else rows >= ROWS_WORTH_COMPILING
-    compile_layers = (wanted if compiled == "auto" else compiled == "true") and compiler_works()
+    compile_layers = (wanted if compiled == "auto" else compiled == "true") and compiler_works(device.type)
     fast = autotuned.differences == "bfloat16" if pinned else compile_layers and multiplies_bfloat16_fast(device)
     half = fast if name == "auto" else name == "bf16"
     log.info(

@@ -235,6 +235,7 @@ def make_task(
             config.seed,
         ),
         train_ranking=settings.train_ranking,
+        cuda_graph=settings.cuda_graph,
         about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
     )
     if checkpoint is not None:

@@ -132,6 +132,10 @@ def check_machine(config: Config) -> None:
             expected=f"at most {torch.cuda.device_count()}",
             do="see `dglcell doctor`",
         )
+    if settings.cuda_graph and device != "cuda":
+        raise ConfigError(
+            "`trainer.cuda_graph: true` needs a GPU", got="torch sees none", do="set `trainer.cuda_graph: false`"
+        )
     check_kernel(config.model.kernel, device)
     check_strategy_device(getattr(config.model, "strategy", "auto"), device)  # of models that have one
 
@@ -139,6 +143,8 @@ def check_machine(config: Config) -> None:
 def set_up_process(config: Config) -> None:
     """Seed the generators, and set the number of threads."""
     pl.seed_everything(config.seed, verbose=False)
+    # No result depends on memory that nothing was written to; filling it would be a sixth of a step on a GPU.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if config.trainer.threads:
         torch.set_num_threads(config.trainer.threads)
 

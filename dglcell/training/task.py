@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -24,6 +25,7 @@ from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer,
 from dglcell.run_directory import EpochLog
 from dglcell.training.callbacks import EpochPictures
 from dglcell.training.distributed import collect_rows
+from dglcell.training.whole_step import WholeStep
 
 # Metrics of predictions that are not kept: from sums that are added up over batches and ranks.
 
@@ -183,6 +185,21 @@ def embedding_metrics(batches: list[Tensor]) -> dict[str, float]:
 # What is optimised and what is measured, for Lightning.
 
 
+class Outcome(NamedTuple):
+    """What a step computes of a batch.
+
+    Attributes:
+        loss: scalar.
+        outputs_BT, target_BT: predictions and labels in normalised units.
+        summed: loss, its terms and one, each times the number of labels.
+    """
+
+    loss: Tensor
+    outputs_BT: Tensor
+    target_BT: Tensor
+    summed: Tensor
+
+
 class StrainTask(pl.LightningModule):
     """Learning phenotypes from genotypes.
 
@@ -202,6 +219,7 @@ class StrainTask(pl.LightningModule):
         about: what checkpoints say of themselves, plain containers.
         pictures: draws the validation part while the model learns; nothing where None.
         train_ranking: whether to keep an epoch's predictions of the training part, for the metrics that compare ranks.
+        cuda_graph: launch each training step as one CUDA graph, see ``WholeStep``; Lightning's loop then only counts.
     """
 
     def __init__(
@@ -220,6 +238,7 @@ class StrainTask(pl.LightningModule):
         about: dict[str, Any],
         pictures: EpochPictures | None = None,
         train_ranking: bool = True,
+        cuda_graph: bool = False,
     ) -> None:
         super().__init__()
         self.model, self.normaliser, self.phenotypes = model, normaliser, phenotypes
@@ -235,6 +254,7 @@ class StrainTask(pl.LightningModule):
         self._epoch_metrics: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate = math.nan
+        self.whole_step = WholeStep(self._whole) if cuda_graph else None
         # All ranks hold the same graph: DistributedDataParallel need not send it around before every step.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
 
@@ -248,12 +268,59 @@ class StrainTask(pl.LightningModule):
                 self.model.choose(autotuned)
 
     def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
-        """Loss of one batch, in normalised units."""
-        return self._step(batch, "train")
+        """Loss of one batch, in normalised units; with a CUDA graph the weights have made their step as well."""
+        if self.whole_step is None:
+            return self._note(self._compute(batch, "train"), batch.labels, "train")
+        (group,) = self._optimizer().param_groups
+        outcome = Outcome(*self.whole_step(batch, (self.current_epoch, group["lr"])))
+        return self._note(outcome, batch.labels, "train")
 
     def validation_step(self, batch: StrainBatch, batch_idx: int) -> None:
         """Remember predictions and loss of one batch, and how large and different its embeddings are."""
-        self._step(batch, "validation")
+        self._note(self._compute(batch, "validation"), batch.labels, "validation")
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        optimizer = self.optimizers(use_pl_optimizer=False)
+        assert isinstance(optimizer, torch.optim.Optimizer)
+        return optimizer
+
+    def _whole(self, batch: StrainBatch) -> Outcome:
+        """All of a training step that happens on the device, in the order in which Lightning does it."""
+        optimizer = self._optimizer()
+        outcome = self._compute(batch, "train")
+        optimizer.zero_grad()
+        outcome.loss.backward()
+        if self.trainer.gradient_clip_val is not None:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), self.trainer.gradient_clip_val)
+        optimizer.step()
+        return outcome._replace(loss=outcome.loss.detach())
+
+    # What Lightning does around a step has been done where the step is a whole.
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Gradients of the loss."""
+        if self.whole_step is None:
+            super().backward(loss, *args, **kwargs)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+        """Forget the gradients of the step before."""
+        if self.whole_step is None:
+            super().optimizer_zero_grad(epoch, batch_idx, optimizer)
+
+    def configure_gradient_clipping(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        """Clip the gradients."""
+        if self.whole_step is None:
+            super().configure_gradient_clipping(optimizer, *args, **kwargs)
+
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
+    ) -> None:
+        """Let the closure compute the step, and the optimiser use its gradients."""
+        if self.whole_step is None:
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        else:
+            assert optimizer_closure is not None
+            self.trainer.precision_plugin._wrap_closure(self, optimizer.optimizer, optimizer_closure)
 
     def _remember(self, embedding_BD: Tensor) -> None:
         """Sums of the validation strains' embeddings; they themselves only where they are drawn."""
@@ -264,7 +331,7 @@ class StrainTask(pl.LightningModule):
     def _draws(self) -> bool:
         return self.pictures is not None and self.pictures.due(self.current_epoch)
 
-    def _step(self, batch: StrainBatch, part: str) -> Tensor:
+    def _compute(self, batch: StrainBatch, part: str) -> Outcome:
         prediction: Prediction = self.model(batch.genotypes)
         target_BT = self.normaliser.normalise(batch.labels)
         loss: LossTerms = self.loss(prediction, target_BT, self.current_epoch)
@@ -274,12 +341,16 @@ class StrainTask(pl.LightningModule):
         if part == "validation" and prediction.embedding is not None:
             self._remember(prediction.embedding)
         self._terms[part] = list(loss.terms)
-        outputs_BT = prediction.phenotypes.detach().float()
+        return Outcome(loss.total, prediction.phenotypes.detach().float(), target_BT, summed.double())
+
+    def _note(self, outcome: Outcome, labels_BT: Tensor, part: str) -> Tensor:
+        """Remember what the epoch's metrics need of a batch; gives its loss."""
+        loss, outputs_BT, target_BT, summed = outcome
         if part == "train" and self._sums is not None:
-            self._sums.add(self._pair_sums(outputs_BT, batch.labels, target_BT), summed.double())
+            self._sums.add(self._pair_sums(outputs_BT, labels_BT, target_BT), summed)
         else:
-            self._seen[part].append((outputs_BT, batch.labels, summed.double()[None]))
-        return loss.total
+            self._seen[part].append((outputs_BT, labels_BT, summed[None]))
+        return loss
 
     def _pair_sums(self, outputs_BT: Tensor, labels_BT: Tensor, target_BT: Tensor) -> Tensor:
         """[2, T, 12] sums in original and in normalised units."""
@@ -410,8 +481,13 @@ class StrainTask(pl.LightningModule):
             checkpoint["rng"]["cuda"] = torch.cuda.get_rng_state_all()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put the generators back where they were."""
+        """Put the generators back where they were; the optimiser counts its steps where this device has it do so."""
         torch.set_rng_state(checkpoint["rng"]["cpu"])
+        device = self.trainer.strategy.root_device.type
+        for state in checkpoint["optimizer_states"]:
+            for group in state["param_groups"]:
+                if "capturable" in group and "capturable" not in self.optimizer_config.options:
+                    group["capturable"] = device == "cuda"
         if "cuda" in checkpoint["rng"] and torch.cuda.device_count() == len(checkpoint["rng"]["cuda"]):
             torch.cuda.set_rng_state_all(checkpoint["rng"]["cuda"])
         unfinished = checkpoint.get("unfinished")

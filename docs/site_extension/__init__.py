@@ -16,6 +16,7 @@ from site_extension import (
     modules,
     originals,
     precision,
+    roofline,
     side_by_side,
     sources,
 )
@@ -30,7 +31,8 @@ def generate(app: Sphinx) -> None:
     """Write all of them below ``_generated``; files that say the same as before are left alone."""
     pages: dict[str, str] = {}
     makers = (
-        ablation, chart, commands, configuration, experiments, modules, originals, precision, side_by_side, sources,
+        ablation, chart, commands, configuration, experiments, modules, originals, precision, roofline, side_by_side,
+        sources,
     )  # fmt: skip
     for maker in makers:
         pages |= maker.pages(DOCS.parent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from dglcell.data.datamodule import StrainDataModule
+from dglcell.data.datamodule import StrainDataModule, genes_in_batch
 from dglcell.data.dataset import StrainDataset
 from dglcell.graph.vocabulary import Vocabulary
 from tests.data.strain_tables import random_table
@@ -45,6 +45,13 @@ def test_fillers_are_strains_without_labels() -> None:
     torch.testing.assert_close(batch.labels[:1], module.dataset.labels[[7]])
     assert batch.labels[1:].isnan().all()
     assert not module.dataset.labels[[3, 7]].isnan().any()
+
+
+def test_batches_on_a_gpu_have_one_shape() -> None:
+    module = make_module()
+    assert genes_in_batch(8, 11, 3, torch.device("cpu")) == 11
+    assert genes_in_batch(8, 11, 3, torch.device("meta")) == 24
+    assert len({len(numbers.strains) for numbers in module.train_dataloader()}) <= 2
 
 
 def test_batches_are_gathered_with_the_right_number_of_genes() -> None:

@@ -168,7 +168,9 @@ def test_a_gathered_batch_holds_the_strains_asked_for(data: st.DataObject) -> No
     dataset = StrainDataset.from_table(table, vocabulary)
     strains = data.draw(st.lists(st.integers(0, 39), min_size=1, max_size=20))
     number = int(dataset.offsets.diff()[strains].sum())
-    batch = dataset.gather(torch.tensor(strains), number)
+    fillers = data.draw(st.integers(0, 9))
+    batch = dataset.gather(torch.tensor(strains), number + fillers)
+    assert batch.genotypes.genes[number:].tolist() == [-1] * fillers
     everyone = strains_of(dataset, vocabulary)
     genes, offsets = batch.genotypes.genes.tolist(), batch.genotypes.offsets.tolist()
     found = [[vocabulary.names[g] for g in genes[a:b]] for a, b in itertools.pairwise(offsets)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -19,6 +21,7 @@ from dglcell.perturbation import STRATEGIES, states
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
+from tests.gpu.cells import make_cell
 from tests.models.plain_network import plain_forward
 from tests.random_cells import RandomCell, genotypes_of, random_cells, resident_cell
 
@@ -336,3 +339,22 @@ def test_bad_configurations_are_refused(changes: dict, message: str) -> None:
 def test_relations_that_the_cell_lacks_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"`model.relations` names relations .*\n  got:      \['nonsense'\]"):
         HeteroCell(nine_network_cell(3), HeteroCellConfig(relations=["nonsense"]))
+
+
+@pytest.mark.parametrize("strategy", ["node_mask", "difference", "edge_mask"])
+def test_fillers_of_a_batch_change_nothing(strategy: str) -> None:
+    torch.manual_seed(0)
+    cell = make_cell().resident
+    model = randomise(HeteroCell(cell, small_config(strategy=strategy), outputs=2).double())
+    plain = GenotypeBatch.from_lists([[], [3], [0, 59], [7, 7, 8], []])
+    fillers = torch.full((15 - len(plain.genes),), -1)
+    filled = dataclasses.replace(plain, genes=torch.cat([plain.genes, fillers]))
+    found = []
+    for batch in (plain, filled):
+        model.zero_grad()
+        prediction = model(batch).phenotypes
+        prediction.square().sum().backward()
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        found.append([prediction.detach(), *(gradient.clone() for gradient in gradients)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one, atol=1e-12, rtol=1e-12)

@@ -31,6 +31,7 @@ OPERATORS = (
     "unique_dim",
     "unique_consecutive",
 )
+COPIES = (torch.tensor, torch.as_tensor, torch.from_numpy)
 INDEXING = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")
 
 
@@ -39,7 +40,7 @@ class SyncError(AssertionError):
 
 
 class RefuseMethods(TorchFunctionMode):
-    """Refuse methods of tensors that bring values to the host; those of ``exempt`` tensors live there anyway."""
+    """Refuse what brings values to the host, or from it; methods of ``exempt`` tensors, which live there, are not."""
 
     def __init__(self, exempt: set[int]) -> None:
         super().__init__()
@@ -49,6 +50,8 @@ class RefuseMethods(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name in METHODS and id(args[0]) not in self.exempt:
             raise SyncError(f"Tensor.{name}")
+        if func in COPIES:
+            raise SyncError(f"torch.{name} copies from the host")
         return func(*args, **(kwargs or {}))
 
 
@@ -67,9 +70,17 @@ class RefuseOperators(TorchDispatchMode):
             raise SyncError(f"aten::{name}")
         if name in INDEXING and any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
             raise SyncError(f"aten::{name} by a mask")
+        if name in ("_to_copy", "copy_") and _moves(args, kwargs):
+            raise SyncError(f"aten::{name} from one device to another")
         if name == "repeat_interleave" and kwargs.get("output_size") is None:
             raise SyncError("aten::repeat_interleave without output_size")
         return func(*args, **kwargs)
+
+
+def _moves(args: Any, kwargs: Any) -> bool:
+    """Whether a copy is from one device to another."""
+    devices = {x.device for x in args if isinstance(x, torch.Tensor)}
+    return len(devices | {kwargs.get("device") or args[0].device}) > 1
 
 
 @contextmanager

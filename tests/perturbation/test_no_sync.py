@@ -237,9 +237,14 @@ def shape_from_value(genotypes: Any) -> None:
     torch.zeros(1).expand(genotypes.offsets[-1])
 
 
+def copy_from_host(genotypes: Any) -> None:
+    torch.tensor([0, 1], device=genotypes.genes.device)
+
+
 @pytest.mark.parametrize(
     "sinner",
     [
+        copy_from_host,
         read_item,
         branch_on_value,
         index_by_mask,

@@ -76,7 +76,7 @@ def test_auto_takes_bfloat16_where_it_is_fast_and_layers_are_compiled(
     fast: bool, works: bool, rows: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(autotune, "multiplies_bfloat16_fast", lambda device: fast)
-    monkeypatch.setattr(autotune, "compiler_works", lambda: works)
+    monkeypatch.setattr(autotune, "compiler_works", lambda device_type: works)
     execution = resolve_execution(Autotuned("difference"), "auto", "auto", CPU, rows).execution(recompute=True)
     assert execution.compile == (works and rows > 1e9)
     assert execution.dtype == (torch.bfloat16 if execution.compile and fast else None)
@@ -88,7 +88,7 @@ def test_auto_takes_bfloat16_where_it_is_fast_and_layers_are_compiled(
 def test_choices_of_another_run_are_what_auto_takes_and_nothing_else(
     known: Autotuned, compiled: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dglcell.training.autotune.compiler_works", lambda: True)
+    monkeypatch.setattr("dglcell.training.autotune.compiler_works", lambda device_type: True)
     found = resolve_execution(known, precision, compiled, CPU, 1e12, pinned=True)
     assert found.compile == (known.compile if compiled == "auto" else compiled == "true")
     assert found.differences == (known.differences if precision == "auto" else {"bf16": "bfloat16"}.get(precision))
@@ -127,8 +127,8 @@ def test_a_machine_without_a_compiler_is_told_once(
 
     compiled.compiler_works.cache_clear()
     monkeypatch.setattr(torch, "compile", fails)
-    assert not compiled.compiler_works()
-    assert not compiled.compiler_works()
+    assert not compiled.compiler_works("cpu")
+    assert not compiled.compiler_works("cpu")
     compiled.compiler_works.cache_clear()
     assert caplog.text.count("torch.compile does not work on this machine") == 1
     assert "long advice" not in caplog.text

@@ -1,0 +1,316 @@
+"""Expected times of a training step on a GPU, by arithmetic: ``python -m benchmarks.roofline OUT``.
+
+Operators, bytes and products are counted (``benchmarks.counting``), kernels of compiled layers by torch's own compiler,
+which compiles them for this machine. They are divided by the ceilings of one H200. Nothing is timed, no GPU is needed,
+and nothing that comes out is a measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch import config as functorch_config
+from torch._inductor import config as inductor_config
+from torch._inductor.graph import GraphLowering
+
+from benchmarks.cells import generated_cell
+from benchmarks.counting import Counts, OperatorCounter, Product, batch_on_meta, count_step, counting, task_on_meta
+from benchmarks.workload import Setting, random_genotypes
+from dglcell.files import write_json
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.models.config import HeteroCellConfig
+from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
+from dglcell.perturbation import execution, node_mask
+from dglcell.run_directory import environment
+
+# What the device can do, and how much of it a good kernel reaches.
+
+
+@dataclass(frozen=True)
+class Device:
+    """Ceilings, in bytes, operations and seconds.
+
+    Attributes:
+        copy: bytes a second from and to memory.
+        cache: bytes a second out of the second cache.
+        flops: of a dense product in bfloat16, a second.
+        launch: seconds to launch a kernel.
+        of_copy, of_cache, of_flops: shares that kernels are taken to reach.
+    """
+
+    name: str = "H200"
+    copy: float = 4.3e12
+    cache: float = 5.5e12
+    flops: float = 790e12
+    launch: float = 6e-6
+    of_copy: float = 0.88
+    of_cache: float = 0.7
+    of_flops: float = 0.8
+
+
+# What torch's compiler makes of the update of a relation's rows.
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Launches, and bytes for each number of a strain's row."""
+
+    launches: int
+    bytes: float
+
+
+NODES = 512
+
+
+def compiled_update(conv: RelationConv, strains: int, dtype: torch.dtype, *, both: bool) -> Cost:
+    """Forward and backward of one relation's update, compiled for this machine.
+
+    Args:
+        conv: of the layer.
+        strains: B.
+        dtype: of differences.
+        both: whether the nodes' own states differ; not in the first layer.
+    """
+    torch.compiler.reset()
+    execution._compiled_run.cache_clear()
+    with _kernels() as seen:
+        _update(execution._compiled_run(), conv, strains, dtype, "cpu", both=both)
+    return Cost(sum(n for n, _ in seen), sum(size for _, size in seen) / _numbers(conv, strains))
+
+
+def plain_update(conv: RelationConv, strains: int, dtype: torch.dtype, *, both: bool) -> Cost:
+    """The same in plain torch."""
+    with OperatorCounter() as counter:
+        _update(execution._run, conv.to("meta"), strains, dtype, "meta", both=both)
+    return Cost(counter.counts.all_launches, counter.counts.all_bytes / _numbers(conv, strains))
+
+
+def _numbers(conv: RelationConv, strains: int) -> int:
+    return NODES * strains * _width(conv)
+
+
+def _width(conv: RelationConv) -> int:
+    return next(p.shape[-1] for p in conv.parameters() if p.dim() == 2)
+
+
+def _update(run: Any, conv: RelationConv, strains: int, dtype: torch.dtype, device: str, *, both: bool) -> None:
+    def rows(number: int, kind: torch.dtype) -> Tensor:
+        return torch.ones(number, _width(conv), dtype=kind, device=device, requires_grad=True)
+
+    bases = [rows(NODES, torch.float32) for _ in range(2)]
+    deltas = [rows(NODES * strains, dtype) if both else None, rows(NODES * strains, dtype)]
+    base, delta = run(conv, strains, bases, deltas)
+    torch.autograd.backward([base, delta], [torch.ones_like(base), torch.ones_like(delta)])
+
+
+@contextmanager
+def _kernels() -> Iterator[list[tuple[int, int]]]:
+    """Kernels and their bytes of every graph that is compiled within."""
+    seen: list[tuple[int, int]] = []
+    codegen = GraphLowering.codegen
+
+    def noted(graph: Any) -> Any:
+        code = codegen(graph)
+        seen.append((len(graph.scheduler.nodes), graph.count_bytes()[0]))
+        return code
+
+    GraphLowering.codegen = noted  # type: ignore[method-assign, assignment]
+    try:
+        with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
+            yield seen
+    finally:
+        GraphLowering.codegen = codegen  # type: ignore[method-assign]
+
+
+# Designs: what a step launches and moves, and how long that takes at the ceilings.
+
+
+@dataclass(frozen=True)
+class Design:
+    """One way to compute a step.
+
+    Attributes:
+        name: for the table.
+        launches: of all kernels; 1 where a CUDA graph holds them.
+        gathered_bytes: that sparse products read.
+        other_bytes: that everything else reads and writes.
+        dense_flops: of relations that are multiplied as dense matrices.
+    """
+
+    name: str
+    launches: int
+    gathered_bytes: int
+    other_bytes: int
+    dense_flops: float = 0.0
+
+    def seconds(self, device: Device) -> dict[str, float]:
+        """Of products, of everything else, of launches, and of the step, in which the host launches ahead."""
+        products = self.gathered_bytes / (device.cache * device.of_cache)
+        products += self.dense_flops / (device.flops * device.of_flops)
+        others = self.other_bytes / (device.copy * device.of_copy)
+        launches = self.launches * device.launch
+        return {
+            "products": products,
+            "others": others,
+            "launches": launches,
+            "step": max(products + others, launches),
+        }
+
+
+def designs(cell: CellGraph, config: HeteroCellConfig, strains: int) -> list[Design]:
+    """From what was before to what a GPU is to do."""
+    genotypes = random_genotypes(len(cell.genes), strains, 3, 0)
+
+    def counted(*, half: bool) -> Counts:
+        return count_step(cell, config, genotypes, half=half)
+
+    with _unshared():
+        before = counted(half=False)
+    wide, half = counted(half=False), counted(half=True)
+    saved = compiled_saving(cell, config, strains)
+    compiled = half.all_launches - saved.launches, round(half.all_bytes - saved.bytes)
+    dense, flops = as_dense(half.products, len(cell.genes), most=2)
+    return [
+        Design("plain torch, float32, layer 1 not shared", *_sizes(before)),
+        Design("plain torch, float32", *_sizes(wide)),
+        Design("plain torch, differences in bfloat16", *_sizes(half)),
+        Design("compiled layers, differences in bfloat16", compiled[0], half.gathered_bytes, compiled[1]),
+        Design("… in one CUDA graph", 1, half.gathered_bytes, compiled[1]),
+        Design("… and the two densest relations dense", 1, half.gathered_bytes - dense, compiled[1], flops),
+    ]
+
+
+def _sizes(counts: Counts) -> tuple[int, int, int]:
+    return counts.all_launches, counts.gathered_bytes, counts.all_bytes
+
+
+@contextmanager
+def _unshared() -> Iterator[None]:
+    """Let layer 1 multiply all strains' columns."""
+    before = node_mask.FEWER
+    node_mask.FEWER = 1 << 30
+    try:
+        yield
+    finally:
+        node_mask.FEWER = before
+
+
+def as_dense(products: Sequence[Product], genes: int, *, most: int) -> tuple[int, float]:
+    """Bytes that are not gathered where the relations with most edges are dense, and operations in their place."""
+    edges = {product.relation: product.edges for product in products}
+    chosen = sorted(edges, key=edges.__getitem__, reverse=True)[:most]
+    mine = [product for product in products if product.relation in chosen]
+    padded = -(-genes // 64) * 64
+    return sum(p.gathered_bytes for p in mine), sum(2.0 * padded**2 * p.columns for p in mine)
+
+
+def compiled_saving(cell: CellGraph, config: HeteroCellConfig, strains: int) -> Cost:
+    """Launches and bytes of a step that compiled layers do without, with differences in bfloat16."""
+    model = task_on_meta(cell, config, True).model
+    launches, size = 0, 0.0
+    numbers = len(cell.genes) * strains * config.hidden
+    layers = [layer for layer in model.modules() if isinstance(layer, HeteroLayer)]
+    for both in (False, True):
+        conv = layers[0].convs[0]
+        assert isinstance(conv, RelationConv)
+        number = sum(len(layer.convs) for layer in (layers[1:] if both else layers[:1]))
+        plain = plain_update(conv, strains, torch.bfloat16, both=both)
+        made = compiled_update(conv.to_empty(device="cpu"), strains, torch.bfloat16, both=both)
+        launches += number * (plain.launches - made.launches)
+        size += number * (plain.bytes - made.bytes) * numbers
+    return Cost(launches, size)
+
+
+# Predictions of all triples.
+
+TRIPLES = 465_000_000
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Forward passes over all triples.
+
+    Attributes:
+        strains_per_second: of one GPU.
+    """
+
+    batch: int
+    launches: int
+    gathered_bytes: int
+    other_bytes: int
+    strains_per_second: float
+
+    def hours(self, gpus: int) -> float:
+        """Of all triples by so many GPUs, which share nothing."""
+        return TRIPLES / (gpus * self.strains_per_second) / 3600
+
+
+def prediction(cell: CellGraph, config: HeteroCellConfig, batch: int, device: Device) -> Prediction:
+    """Of strains of three deletions, with differences in bfloat16, in plain torch."""
+    genotypes = random_genotypes(len(cell.genes), batch, 3, 0)
+    task, strains = task_on_meta(cell, config, True), batch_on_meta(genotypes)
+    with counting(task.model.cell) as counter, torch.no_grad():
+        task.model(strains.genotypes)
+    sizes = _sizes(counter.counts)
+    return Prediction(batch, *sizes, batch / Design("", *sizes).seconds(device)["step"])
+
+
+# The file.
+
+
+def rows(cell: CellGraph, setting: Setting, device: Device) -> list[dict[str, Any]]:
+    """The table of designs."""
+    config = dataclasses.replace(setting.model(metabolism=False), recompute="false")
+    found = []
+    for design in designs(cell, config, setting.batch):
+        seconds = design.seconds(device)
+        found.append(
+            {
+                **dataclasses.asdict(design),
+                "expected_seconds": seconds,
+                "expected_samples_per_second": setting.batch / seconds["step"],
+            }
+        )
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """``python -m benchmarks.roofline``."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, metavar="OUT", help="JSON")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of genes (default: 1, yeast)")
+    options = parser.parse_args(arguments)
+    cell, setting, device = generated_cell(scale=options.scale), Setting("gin", 28, 64, 3, 3), Device()
+    predicted = dataclasses.replace(setting.model(metabolism=False), layers=2, recompute="false")
+    of_predictions = prediction(cell, predicted, 256, device)
+    result = {
+        "environment": environment("python -m benchmarks.roofline OUT"),
+        "is": "expected, by arithmetic; nothing was measured on a GPU",
+        "device": dataclasses.asdict(device),
+        "cell": {"genes": len(cell.genes), "edges": cell.num_edges},
+        "setting": dataclasses.asdict(dataclasses.replace(setting, device="cuda")),
+        "rows": rows(cell, setting, device),
+        "prediction": {
+            **dataclasses.asdict(of_predictions),
+            "layers": predicted.layers,
+            "triples": TRIPLES,
+            "expected_hours": {gpus: of_predictions.hours(gpus) for gpus in (1, 8)},
+        },
+    }
+    write_json(options.out, result)
+    print(json.dumps(result, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
