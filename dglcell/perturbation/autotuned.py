@@ -115,10 +115,15 @@ class Rates:
     flops: float
 
 
+PROBES = {"cpu": (64 << 20, 1024), "cuda": (1 << 30, 8192)}
+"""Bytes of a copy and width of a square matrix, by device: large beside its caches and what it takes to start work."""
+
+
 def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
-    """A copy of 64 MB and a matrix product of 1024³; takes some ten milliseconds."""
-    data = torch.ones((64 << 20) // dtype.itemsize, dtype=dtype, device=device)
-    target, square = torch.empty_like(data), torch.ones(1024, 1024, dtype=dtype, device=device)
+    """A copy and a matrix product; takes some ten milliseconds."""
+    size, width = PROBES.get(device.type, PROBES["cpu"])
+    data = torch.ones(size // dtype.itemsize, dtype=dtype, device=device)
+    target, square = torch.empty_like(data), torch.ones(width, width, dtype=dtype, device=device)
 
     def seconds(work: Callable[[], object]) -> float:
         best = float("inf")
@@ -131,7 +136,7 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
         return best
 
     copy = seconds(lambda: target.copy_(data))
-    return Rates(2 * data.nbytes / copy, 2 * 1024**3 / seconds(lambda: square @ square))
+    return Rates(2 * data.nbytes / copy, 2 * width**3 / seconds(lambda: square @ square))
 
 
 def _wait(device: torch.device) -> None:

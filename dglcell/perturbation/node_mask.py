@@ -7,6 +7,7 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
+from dglcell.kernels.masked_spmm import knows_who_is_lost, masked_spmm
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.attention import Score, attend, attend_differences
 from dglcell.perturbation.deletions import Kept, received, sent
@@ -61,6 +62,9 @@ class NodeMask:
         With degree d of the base and d' of a strain, means differ by ``(Σ δ) / d' + (Σ b) (d − d') / (d d')``.
         """
         edges, kept = self.cell[relation], self.kept[relation[2]]
+        columns = self.num_strains * states.base_NH.shape[1]
+        if reduce == "sum" and knows_who_is_lost(edges, self.kernel, base_MH.device.type, columns):
+            return base_MH, self._masked_sums(relation, states, base_MH)
         sent_NBH = self._sent_differences(relation[0], states)
         sums_MC = spmm(edges, sent_NBH.flatten(1), kernel=self.kernel)
         sums_MBH = sums_MC.view(edges.num_dst, *sent_NBH.shape[1:])
@@ -71,6 +75,19 @@ class NodeMask:
             sums_MBH = sums_MBH * per_edge_MB1 + base_MH.to(sums_MBH.dtype).unsqueeze(1) * loss_MB
             base_MH = base_MH / base_M1
         return base_MH, self._received(kept, base_MH, sums_MBH)
+
+    def _masked_sums(self, relation: Relation, states: DifferenceStates, base_MH: Tensor) -> Tensor:
+        """[M, B, H] as ``dense_differences`` of sums, without a tensor of what is sent."""
+        source, destination = self.kept[relation[0]], self.kept[relation[2]]
+        return masked_spmm(
+            self.cell[relation],
+            None if states.delta is None else states.dense(),
+            states.base_NH * source.base_N1,
+            source.strains_NB,
+            base_MH,
+            destination.strains_NB,
+            states.delta_dtype,
+        )
 
     def base_sums(self, relation: Relation, states: DifferenceStates) -> Tensor:
         """[M, H] sums over the edges that the base keeps."""
