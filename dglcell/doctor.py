@@ -13,9 +13,9 @@ import torch
 from dglcell.errors import MissingDependencyError
 from dglcell.files import RAW_VARIABLE, raw_folder
 from dglcell.graph.resident import ResidentRelation, import_dgl
-from dglcell.kernels.spmm import KERNELS, dgl_runs_on, runs_on, spmm
+from dglcell.kernels.spmm import KERNELS, dgl_runs_on, kernels_on, runs_on, spmm
 from dglcell.perturbation import DGL_STRATEGIES
-from dglcell.perturbation.proof import MUST_PROVE, Proofs
+from dglcell.perturbation.proof import ATTENTION, MUST_PROVE, Proofs
 
 EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "umap": "umap-learn"}
 """Extra → the package in it."""
@@ -127,7 +127,7 @@ def _proofs(device: str) -> list[Finding]:
     """What was seen of kernels on real relations; see ``dglcell.perturbation.proof``."""
     known = Proofs(device).known
     findings = []
-    for name in [kernel for kernel in KERNELS if runs_on(kernel, device)]:
+    for name in [*kernels_on(device), *([ATTENTION] if runs_on("triton", device) else [])]:
         proof, what = known.get(name), f"kernel {name} for auto"
         if proof is None:
             findings.append(Finding(what, "not tried on this machine"))

@@ -14,8 +14,8 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident import ResidentRelation
 
-NUMBERS = 256
-"""Numbers of a tile, edges × strains × columns of a head: eight for each thread of a warp."""
+BYTES = 512
+"""Of a tile's rows, edges × strains × columns of a head: sixteen for each thread of a warp."""
 
 STRAINS = 4
 """Of a program at most."""
@@ -54,14 +54,19 @@ class Edges:
         edges = self.relation.compact(self.dtype if self.weighted else None, transposed=transposed)
         return edges.starts, edges.neighbours, edges.starts if edges.weights is None else edges.weights
 
-    def constants(self, strains: int | None) -> dict[str, Any]:
-        """Of Triton: types and tiles."""
+    def constants(self, strains: int | None, dtype: torch.dtype) -> dict[str, Any]:
+        """Of Triton: types and tiles.
+
+        Args:
+            strains: B; None for the base.
+            dtype: of the rows.
+        """
         import triton
         import triton.language as tl
 
         columns = triton.next_power_of_2(self.head)
         together = 1 if strains is None else min(STRAINS, triton.next_power_of_2(strains))
-        sizes = {"BE": max(1, NUMBERS // (columns * together)), "BD": columns}
+        sizes = {"BE": max(1, BYTES // (columns * together * dtype.itemsize)), "BD": columns}
         if strains is not None:
             sizes["BB"] = together
         sums = tl.float64 if self.dtype == torch.float64 else tl.float32
@@ -118,8 +123,8 @@ def _run_base(edges: Edges, rows: tuple[Tensor, ...], keep: tuple[Tensor, ...]) 
     M = edges.relation.num_dst
     out = rows[0].new_empty(M, edges.width, dtype=edges.dtype)
     lse = rows[0].new_empty(M, edges.heads, dtype=edges.dtype)
-    run = compiled.attend_base[M, edges.heads]
-    run(*edges.tensors(transposed=False), *rows, *keep, out, lse, edges.width, edges.head, **edges.constants(None))
+    run, constants = compiled.attend_base[M, edges.heads], edges.constants(None, rows[0].dtype)
+    run(*edges.tensors(transposed=False), *rows, *keep, out, lse, edges.width, edges.head, **constants)
     return out, lse
 
 
@@ -143,7 +148,7 @@ class _Base(torch.autograd.Function):
         edges, (key, query, vector, edge_vector, *rest), grad = ctx.edges, ctx.saved_tensors, grad.contiguous()
         rows, sizes = (key, query, vector, edge_vector, *rest, grad), (edges.width, edges.head)
         d_query, d_vector, d_edge_vector = (torch.empty_like(grad) for _ in range(3))
-        d_key, constants = key.new_empty(key.shape, dtype=edges.dtype), edges.constants(None)
+        d_key, constants = key.new_empty(key.shape, dtype=edges.dtype), edges.constants(None, key.dtype)
         run = compiled.base_to_destinations[len(query), edges.heads]
         run(*edges.tensors(transposed=False), *rows, d_query, d_vector, d_edge_vector, *sizes, **constants)
         run = compiled.base_to_sources[len(key), edges.heads]
@@ -180,7 +185,7 @@ class _Strains(torch.autograd.Function):
         ctx.flags = {"HAS_KEYS": key_delta is not None, "HAS_QUERIES": query_delta is not None}
         out = key.new_empty(len(query), B, edges.width, dtype=dtype)
         growth = lse.new_empty(len(query), B, edges.heads)
-        constants = {**ctx.flags, **edges.constants(B)}
+        constants = {**ctx.flags, **edges.constants(B, dtype)}
         run = compiled.attend_strains[len(query), edges.heads, -(-B // constants["BB"])]
         sizes = B, edges.width, edges.head
         run(*edges.tensors(transposed=False), *rows, *masks, lse, out, growth, *sizes, **constants)
@@ -194,7 +199,7 @@ class _Strains(torch.autograd.Function):
 
         edges, B, saved, grad = ctx.edges, ctx.B, ctx.saved_tensors, grad.contiguous()
         key, key_delta, query, query_delta, vector, edge_vector = saved[:6]
-        constants, (N, M, H) = {**ctx.flags, **edges.constants(B)}, (len(key), len(query), edges.width)
+        constants, (N, M, H) = {**ctx.flags, **edges.constants(B, grad.dtype)}, (len(key), len(query), edges.width)
         groups = -(-B // constants["BB"])
         means, rests = torch.empty_like(saved[-1]), torch.empty_like(saved[-1])
         d_query, d_vector, d_edge_vector = (means.new_empty(groups, M, H) for _ in range(3))
@@ -204,8 +209,8 @@ class _Strains(torch.autograd.Function):
         outputs = (means, rests, d_query, d_query_delta, d_vector, d_edge_vector)
         run(*edges.tensors(transposed=False), *saved, grad, *outputs, B, M, H, edges.head, **constants)
         run = compiled.strains_to_sources[N, edges.heads, groups]
-        outputs = (means, rests, d_key, d_key_delta)
-        run(*edges.tensors(transposed=True), *saved, grad, *outputs, B, N, H, edges.head, **constants)
+        of_sources = (means, rests, d_key, d_key_delta)
+        run(*edges.tensors(transposed=True), *saved, grad, *of_sources, B, N, H, edges.head, **constants)
         return (
             d_key.sum(0).to(key.dtype),
             d_key_delta if ctx.flags["HAS_KEYS"] else None,

@@ -473,9 +473,7 @@ def strains_to_sources(
         logit, delta = _logits(x, moved, a, SLOPE)
         base, share, change = _shares(logit, delta, level, grows, alive_base, alive)
         d_change, by_delta = _upstream(k, dk, g)
-        dx, d_moved, _, _ = _strain_gradient(
-            x, moved, a, base, share, change, d_change, by_delta, mean, rest, SLOPE
-        )
+        dx, d_moved, _, _ = _strain_gradient(x, moved, a, base, share, change, d_change, by_delta, mean, rest, SLOPE)
         d_k += tl.sum(dx + tl.sum(change[:, :, None] * g, 1), 0)
         d_dk += tl.sum(d_moved + share[:, :, None] * g, 0)
     tl.store(d_key + (tl.program_id(2) * N + node) * H + columns, d_k, mask=inside)

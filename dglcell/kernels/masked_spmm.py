@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident import ResidentRelation
+from dglcell.kernels import triton_products
 from dglcell.kernels.spmm import choose_kernel
 
 
@@ -59,39 +60,35 @@ class _MaskedProduct(torch.autograd.Function):
         keep_MB: Tensor,
         dtype: torch.dtype,
     ) -> Tensor:
-        from dglcell.kernels import spmm_triton as compiled
-
         ctx.relation, ctx.keep, ctx.has_delta = relation, (keep_NB, keep_MB), delta is not None
         ctx.dtypes = base.dtype, received.dtype
-        return compiled.product(
+        return triton_products.product(
             relation,
             None if delta is None else delta.contiguous(),
             (keep_NB.shape[1], base.shape[1]),
             dtype,
             weighted=relation.weight is not None,
             transposed=False,
-            inputs=compiled.Sides(keep_NB, base),
-            outputs=compiled.Sides(keep_MB, received),
+            inputs=triton_products.Sides(keep_NB, base),
+            outputs=triton_products.Sides(keep_MB, received),
         )
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_MBH: Tensor) -> tuple[Tensor | None, ...]:
-        from dglcell.kernels import spmm_triton as compiled
-
         relation, (keep_NB, keep_MB), grad = ctx.relation, ctx.keep, grad_MBH.contiguous()
-        sent = compiled.product(
+        sent = triton_products.product(
             relation,
             grad,
             (grad.shape[1], grad.shape[2]),
             grad.dtype,
             weighted=relation.weight is not None,
             transposed=True,
-            inputs=compiled.Sides(keep_MB),
-            outputs=compiled.Sides(keep_NB),
+            inputs=triton_products.Sides(keep_MB),
+            outputs=triton_products.Sides(keep_NB),
             only_lost=not ctx.has_delta,
         )
         # The rows of lost nodes are the base's gradient and no difference's.
-        base = compiled.lost_sum(sent, keep_NB, clear=True).to(ctx.dtypes[0])
-        received = compiled.lost_sum(grad, keep_MB, clear=False).to(ctx.dtypes[1])
+        base = triton_products.lost_sum(sent, keep_NB, clear=True).to(ctx.dtypes[0])
+        received = triton_products.lost_sum(grad, keep_MB, clear=False).to(ctx.dtypes[1])
         return sent if ctx.has_delta else None, base, received, None, None, None, None

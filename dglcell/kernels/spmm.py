@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.resident import ResidentRelation, import_dgl
-from dglcell.kernels import KERNEL_NAMES
+from dglcell.kernels import KERNEL_NAMES, triton_products
 from dglcell.kernels.threads import run_tasks, scratch
 
 # The product of a constant matrix with features, differentiable in the features.
@@ -238,11 +238,10 @@ def spmm_triton(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Ten
 
 
 def _triton_product(relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
-    # Imported here: Triton is not there on every machine.
-    from dglcell.kernels import spmm_triton as compiled
 
     shape, columns = (1, x.shape[1]), x.contiguous().unsqueeze(1)
-    return compiled.product(relation, columns, shape, x.dtype, weighted=weighted, transposed=transposed).squeeze(1)
+    y = triton_products.product(relation, columns, shape, x.dtype, weighted=weighted, transposed=transposed)
+    return y.squeeze(1)
 
 
 @cache

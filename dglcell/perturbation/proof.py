@@ -10,6 +10,7 @@ import importlib.metadata
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,6 +24,7 @@ from dglcell.kernels.masked_spmm import masked_spmm
 from dglcell.kernels.spmm import spmm
 from dglcell.memory import is_out_of_memory
 from dglcell.outside import UnreadableError, read_json
+from dglcell.perturbation.attention import GATv2Score, attend, attend_differences
 from dglcell.perturbation.deletions import Kept, received, sent
 
 log = logging.getLogger("dglcell")
@@ -39,8 +41,18 @@ LOST = 0.02
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 """Errors allowed, as shares of the largest number of a row, by the type of the rows."""
 
+STRAINS_THAT_ATTEND = 5
+"""In a comparison at most: more than a program has, and few, as blocks in float64 take long."""
+
 REDUCED = 4e-3
 """The same of float32 where `torch.set_float32_matmul_precision` allows products in fewer digits."""
+
+
+ATTENTION = "triton attention"
+"""Name of the loops for GATv2 among the kernels that prove themselves."""
+
+ErrorOf = Callable[[str, ResidentRelation, tuple[int, int], torch.dtype, torch.device], float]
+"""The largest error of a kernel on a relation, in a number of strains and columns, in a type, on a device."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +120,7 @@ class Proofs:
         columns: tuple[int, int],
         dtype: torch.dtype,
         device: torch.device,
+        error_of: ErrorOf | None = None,
     ) -> bool:
         """Whether a kernel is right on a relation, found out now unless it was dropped before; a warning if it is not.
 
@@ -117,13 +130,14 @@ class Proofs:
             columns: strains and columns of each, as in a step.
             dtype: of the rows.
             device: of the relation.
+            error_of: what is compared with the reference; products where None.
         """
         before = self.known.get(kernel)
         if before is not None and not before.ok:
             return False
         where = f"{'/'.join(relation.relation)}, {columns[0]} x {columns[1]} columns in {str(dtype)[6:]}"
         try:
-            error = largest_error(kernel, relation, columns, dtype, device)
+            error = (error_of or largest_error)(kernel, relation, columns, dtype, device)
         except Exception as failure:  # compilers and drivers fail in ways of their own
             if isinstance(failure, DglcellError) or is_out_of_memory(failure):
                 return False  # too large here; it says nothing about other relations
@@ -187,6 +201,45 @@ def _of_masked(
     return _error(fast, plain, [delta, base, base_received], upstream)
 
 
+def attention_error(heads: int) -> ErrorOf:
+    """That of GATv2 by Triton's loops against blocks in float64, with all gradients."""
+
+    def error(
+        kernel: str, relation: ResidentRelation, columns: tuple[int, int], dtype: torch.dtype, device: torch.device
+    ) -> float:
+        strains, width = min(columns[0], STRAINS_THAT_ATTEND), columns[1]
+        sizes, wide = (relation.num_src, relation.num_dst), torch.promote_types(dtype, torch.float32)
+        base_keep, keep = (_keep(n, relation, device) for n in (1, strains))
+        rows = [_random((n, width), wide, device) for n in sizes]
+        deltas = [0.1 * _random((n, strains, width), dtype, device) for n in sizes]
+        score = [_random((heads, width // heads), wide, device), _random((width,), wide, device)]
+
+        def attended(*inputs: Tensor, by: str) -> Tensor:
+            key, query, key_delta, query_delta, vector, *edge_vector = inputs
+            ends, score = ((key, key_delta), (query, query_delta)), GATv2Score(vector, edge_vector[0] if edge_vector else None)
+            whole = attend(relation, key.unsqueeze(1), query.unsqueeze(1), base_keep, score, by)
+            differences = attend_differences(relation, *ends, base_keep, keep, score, by)
+            return torch.cat([whole, differences.to(whole.dtype)], 1)
+
+        # The vector of the edges' weights has no gradient where there are none.
+        inputs = [*rows, *deltas, *(score if relation.weight is not None else score[:1])]
+        upstream = _random((sizes[1], 1 + strains, width), wide, device)
+        found = _with_gradients(partial(attended, by="triton"), inputs, upstream)
+        expected = _with_gradients(partial(attended, by="blocks"), [x.double() for x in inputs], upstream.double())
+        return float(torch.stack([_row_error(x, y) for x, y in zip(found, expected, strict=True)]).max())
+
+    return error
+
+
+def _keep(strains: int, relation: ResidentRelation, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Which sources and destinations some strains keep; the base, which is one, keeps all."""
+    lost = LOST if strains > 1 else 0.0
+    source, target = (
+        _random((n, strains), torch.float32, device) >= 2 * lost - 1 for n in (relation.num_src, relation.num_dst)
+    )
+    return source, target
+
+
 def _random(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Between -1 and 1; from no generator, whose state a calibration must not change."""
     numbers = torch.arange(torch.Size(shape).numel(), device=device, dtype=torch.float64)
@@ -202,12 +255,18 @@ def _error(fast: Callable[..., Tensor], plain: Callable[..., Tensor], inputs: li
         columns = slice(first, first + step)
         expected = _with_gradients(plain, [x[..., columns].double() for x in inputs], upstream[..., columns].double())
         for mine, right in zip(found, expected, strict=True):
-            scale = right.abs().flatten(1).amax(1)
-            # Numbers of a row may happen to be small, all of them.
-            scale = torch.maximum(scale, 0.1 * scale.mean()).view(-1, *(1,) * (right.dim() - 1))
-            difference = (mine[..., columns].double() - right).abs()
-            worst = torch.maximum(worst, (difference / scale.clamp(min=torch.finfo(torch.float64).tiny)).max())
+            worst = torch.maximum(worst, _row_error(mine[..., columns], right))
     return worst
+
+
+def _row_error(found: Tensor, right: Tensor) -> Tensor:
+    """The largest error, as a share of the largest number of its row."""
+    if right.dim() == 1:
+        found, right = found.unsqueeze(0), right.unsqueeze(0)
+    scale = right.abs().flatten(1).amax(1)
+    # Numbers of a row may happen to be small, all of them.
+    scale = torch.maximum(scale, 0.1 * scale.mean()).view(-1, *(1,) * (right.dim() - 1))
+    return ((found.double() - right).abs() / scale.clamp(min=torch.finfo(torch.float64).tiny)).max()
 
 
 def _with_gradients(function: Callable[..., Tensor], inputs: list[Tensor], upstream: Tensor) -> list[Tensor]:

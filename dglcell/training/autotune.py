@@ -19,18 +19,19 @@ from dglcell.config import OLD_PRECISIONS
 from dglcell.errors import CheckpointError
 from dglcell.files import canonical_hash, user_cache, write_json
 from dglcell.graph.resident import ResidentRelation
-from dglcell.kernels.spmm import kernels_on, spmm
+from dglcell.kernels.spmm import kernels_on, runs_on, spmm
 from dglcell.models.encoder import PerturbedModel
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
 from dglcell.outside import UnreadableError, read_json
-from dglcell.perturbation.autotuned import Autotuned, Rates, Share, measure_rates, predict_product, survey
+from dglcell.perturbation.attention import GATv2Score, attend_differences
+from dglcell.perturbation.autotuned import ATTENTIONS, Autotuned, Rates, Share, measure_rates, predict_product, survey
 from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.execution import compiler_works
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.proof import MUST_PROVE, Proofs, this_machine
+from dglcell.perturbation.proof import ATTENTION, MUST_PROVE, Proofs, attention_error, this_machine
 from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import DifferenceStates, Execution
 
@@ -211,11 +212,15 @@ def autotune(
             seconds[f"{name} {columns}"] = timed
             if timed:
                 kernels.setdefault(name, {})[columns] = min(timed, key=timed.__getitem__)
+    attention = "blocks"
+    if proofs is not None and model.config.conv == "gatv2" and model.config.kernel == "auto":
+        relations = [model.cell[relation] for relation in used]
+        attention = choose_attention(relations, (B, H), model.config.conv_heads, device, differences or dtype, proofs)
     listed, dense = time_rows(model, device, dtype)
     shares = survey(model.cell, model.encoder.plan, genotypes)
     dense_share = min(1.0, max(0.3, dense / listed))
     strategy = choose_strategy(shares, dense_share) if device.type == "cpu" else "node_mask"
-    autotuned = Autotuned(strategy, dense_share, kernels)
+    autotuned = Autotuned(strategy, dense_share, kernels, attention=attention)
     lines = [explain(layer, autotuned) for layer in shares]
     for number, line in enumerate(lines, start=1):
         log.info("layer %d: %s", number, "; ".join(f"{name} {how}" for name, how in line.items()))
@@ -291,6 +296,49 @@ def time_kernels(
         once(kernel)  # compiles, and prepares both forms of the matrix
         timed[kernel] = min(once(kernel), once(kernel))
     return timed
+
+
+def choose_attention(
+    relations: Sequence[ResidentRelation],
+    shape: tuple[int, int],
+    heads: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    proofs: Proofs,
+) -> str:
+    """How GATv2 goes along edges: by Triton's loops where they are right on all relations and faster on the largest.
+
+    Args:
+        relations: that a step uses.
+        shape: strains and columns.
+        heads: of the attention.
+        device: of the relations.
+        dtype: of differences.
+        proofs: of this machine.
+    """
+    if not runs_on("triton", device.type):
+        return "blocks"
+    error_of = attention_error(heads)
+    if not all(proofs.holds(ATTENTION, edges, shape, dtype, device, error_of) for edges in relations):
+        return "blocks"
+    edges = max(relations, key=lambda relation: relation.num_edges)
+    (B, H), wide = shape, torch.promote_types(dtype, torch.float32)
+    key, query = (torch.ones(n, H, device=device, dtype=wide) for n in (edges.num_src, edges.num_dst))
+    delta = torch.zeros(edges.num_src, B, H, device=device, dtype=dtype).requires_grad_()
+    source, target = (torch.ones(len(x), B, dtype=torch.bool, device=device) for x in (key, query))
+    score = GATv2Score(torch.ones(heads, H // heads, device=device, dtype=wide))
+
+    def once(kernel: str) -> float:
+        started, base = time.perf_counter(), (source[:, :1], target[:, :1])
+        y = attend_differences(edges, (key, delta), (query, None), base, (source, target), score, kernel)
+        torch.autograd.grad(y, delta, torch.ones_like(y))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - started
+
+    for kernel in ATTENTIONS:
+        once(kernel)
+    return min(ATTENTIONS, key=once)
 
 
 def time_rows(model: PerturbedModel, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
