@@ -27,10 +27,10 @@ from dglcell.perturbation.perturb import perturb
 from dglcell.perturbation.proof import ATTENTION, attention_error, largest_error
 
 RELATION = ("gene", "physical", "gene")
-GENES, EDGES, PIECE = 11, 70, 8
+GENES, EDGES, PIECE = 7, 36, 8
 DTYPES = (torch.float32, torch.float16)
-SHAPES = ((1, 33), (3, 6))
-STRAINS = ([1], [2, 3], list(range(GENES)))
+SHAPES = ((1, 19), (2, 6))
+STRAINS = ([1], list(range(GENES)))
 """The last one has lost everything."""
 
 
@@ -55,7 +55,7 @@ def cell(weighted: bool) -> ResidentCell:
     """Genes with a hub whose edges are cut, and with some that have no edges."""
     generator = torch.Generator().manual_seed(0)
     u, v = torch.randint(0, GENES - 2, (2, EDGES), generator=generator)
-    u[:20], v[20:45] = 4, 5
+    u[:12], v[12:25] = 2, 3
     weight = torch.randn(EDGES, generator=generator) if weighted else None
     return ResidentCell({"gene": GENES}, {RELATION: (u, v, weight)})
 
@@ -84,7 +84,7 @@ def masked_errors() -> Iterator[Error]:
         results = []
         for kernel, of in (("triton", dtype), ("reference", torch.float64)):
             generator = torch.Generator().manual_seed(2)
-            base, delta = (torch.randn(GENES, *rest, 5, generator=generator) for rest in ((), (3,)))
+            base, delta = (torch.randn(GENES, *rest, 5, generator=generator) for rest in ((), (2,)))
             leaves = [base.to(dtype).to(of).requires_grad_(), delta.to(dtype).to(of).requires_grad_()]
             where = cell(weighted).to(torch.float64 if of == torch.float64 else torch.float32)
             perturbed = perturb(where, GenotypeBatch.from_lists(STRAINS), "node_mask", kernel)
@@ -106,7 +106,7 @@ def attention_errors() -> Iterator[Error]:
             generator = torch.Generator().manual_seed(4)
             wide = torch.promote_types(of, torch.float32)
             base = torch.randn(GENES, 6, generator=generator).to(wide).requires_grad_()
-            delta = torch.randn(GENES, 3, 6, generator=generator).to(dtype).to(of).requires_grad_()
+            delta = torch.randn(GENES, 2, 6, generator=generator).to(dtype).to(of).requires_grad_()
             form = [torch.randn(*shape, generator=generator).to(wide).requires_grad_() for shape in ((2, 3), (6,))]
             where = cell(weighted).to(wide)
             perturbed = perturb(where, GenotypeBatch.from_lists(STRAINS), "node_mask", kernel)
@@ -122,15 +122,17 @@ def attention_errors() -> Iterator[Error]:
 def tile_errors() -> Iterator[Error]:
     """By how much results of other tiles differ: by not one bit."""
     edges = cell(True)[RELATION]
-    x = torch.randn(GENES, 3, 6, generator=torch.Generator().manual_seed(5))
+    x = torch.randn(GENES, 2, 6, generator=torch.Generator().manual_seed(5))
     sides = Sides(x[:, :, 0] > -1, x[:, 0])
     tiles = (*TILES, triton_products.Tile(4, 1, 3))
     results = [
-        product(edges, x, (3, 6), x.dtype, weighted=True, transposed=False, inputs=sides, outputs=sides, tile=tile)
+        product(edges, x, (2, 6), x.dtype, weighted=True, transposed=False, inputs=sides, outputs=sides, tile=tile)
         for tile in tiles
     ]
     for tile, result in zip(tiles[1:], results[1:], strict=True):
-        yield Error("product", "float32", f"against another tile: {tile}", 0.0 if torch.equal(result, results[0]) else 1.0)
+        yield Error(
+            "product", "float32", f"against another tile: {tile}", 0.0 if torch.equal(result, results[0]) else 1.0
+        )
 
 
 def proof_errors() -> Iterator[Error]:

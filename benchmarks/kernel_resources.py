@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -223,9 +224,21 @@ def attention(name: str, dtype: str, pointer: str, flags: dict[str, bool]) -> Va
 
 
 def main(path: Path) -> None:
-    """Write the table of all kernels for all targets."""
+    """Write the table of all kernels for all targets, with the errors that Triton's interpreter shows."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.kernel_errors"]
+    errors = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     rows = [asdict(resources(variant, capability)) for capability in TARGETS for variant in variants()]
-    write_json(path, {"triton": triton.__version__, "strains": B, "columns": H, "rows": rows})
+    write_json(
+        path,
+        {
+            "triton": triton.__version__,
+            "strains": B,
+            "columns": H,
+            "heads": HEADS,
+            "rows": rows,
+            "interpreter_errors": errors,
+        },
+    )
 
 
 if __name__ == "__main__":

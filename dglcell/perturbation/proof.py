@@ -216,7 +216,10 @@ def attention_error(heads: int) -> ErrorOf:
 
         def attended(*inputs: Tensor, by: str) -> Tensor:
             key, query, key_delta, query_delta, vector, *edge_vector = inputs
-            ends, score = ((key, key_delta), (query, query_delta)), GATv2Score(vector, edge_vector[0] if edge_vector else None)
+            ends, score = (
+                ((key, key_delta), (query, query_delta)),
+                GATv2Score(vector, edge_vector[0] if edge_vector else None),
+            )
             whole = attend(relation, key.unsqueeze(1), query.unsqueeze(1), base_keep, score, by)
             differences = attend_differences(relation, *ends, base_keep, keep, score, by)
             return torch.cat([whole, differences.to(whole.dtype)], 1)
