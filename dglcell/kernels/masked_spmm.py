@@ -12,13 +12,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.resident import ResidentRelation
-from dglcell.kernels import triton_products
-from dglcell.kernels.spmm import choose_kernel
+from dglcell.kernels import spmm, triton_products
 
 
 def knows_who_is_lost(relation: ResidentRelation, kernel: str, device_type: str, columns: int) -> bool:
     """Whether the kernel that would compute a product can do all that ``masked_spmm`` does."""
-    return (choose_kernel(relation, device_type, columns) if kernel == "auto" else kernel) == "triton"
+    return (spmm.choose_kernel(relation, device_type, columns) if kernel == "auto" else kernel) == "triton"
 
 
 def masked_spmm(

@@ -32,7 +32,7 @@ class Tile:
         return min(self.size // columns, _power_of_2(B)), columns
 
 
-TILES = (Tile(512, 2, 8), Tile(256, 1, 8), Tile(256, 1, 4), Tile(1024, 4, 8), Tile(512, 2, 2))
+TILES = (Tile(512, 2, 8), Tile(256, 1, 8), Tile(1024, 4, 8))
 """Those that are timed on a GPU. A thread reads 16 bytes at once, and none of its registers is spilled."""
 
 _fastest: dict[tuple[Any, ...], Tile] = {}
