@@ -26,6 +26,7 @@ from torch.utils.checkpoint import checkpoint
 from dglcell.graph.resident import Rectangle, ResidentRelation, rectangles
 from dglcell.kernels.edge_attention import Edges, attend_base, attend_strains
 from dglcell.kernels.rows import add_rows
+from dglcell.kernels.spmm import triton_runs_on
 from dglcell.perturbation.differences import PerturbedTensor, share_changes
 
 Score = Callable[[Any, Any, Any], Any]
@@ -81,7 +82,7 @@ def compiled_edges(
         width: H.
         dtype: of sums.
     """
-    chosen = edges.attention if kernel == "auto" else kernel
+    chosen = edges.attention if kernel == "auto" and triton_runs_on(edges.src.device.type) else kernel
     if chosen != "triton" or not isinstance(score, GATv2Score):
         return None
     vector = score.vector.flatten()
