@@ -50,7 +50,10 @@ def test_interpreted_kernels_equal_float64(
     cases += [("masked product", f"{weighted} {which}") for which in ("states differ", "the same states")]
     cases += [("attention", weighted)]
     found = {case: errors[case[0], dtype, case[1]] for case in cases}
+    # Gradients of attention cancel more than sums along edges do.
+    attention = found.pop(("attention", weighted))
     assert max(found.values()) <= LIMITS[dtype], found
+    assert attention <= max(LIMITS[dtype], PROOF)
 
 
 def test_tiles_change_no_bit(errors: dict[tuple[str, str, str], float]) -> None:
