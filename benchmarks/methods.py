@@ -16,7 +16,7 @@ from dglcell.errors import ConfigError, DglcellError, MissingDependencyError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation, gene_relation
-from dglcell.kernels.spmm import KERNELS, check_kernel
+from dglcell.kernels.spmm import KERNELS, check_kernel, runs_on
 from dglcell.losses.config import DangoLossConfig
 from dglcell.losses.dango import DangoLoss
 from dglcell.losses.elementwise import log_cosh
@@ -130,8 +130,11 @@ def build_ours(
         half: differences in bfloat16.
 
     Raises:
-        MissingDependencyError: the kernel does not run on this device.
+        MissingDependencyError: DGL does not run on this device.
+        UnsupportedError: the kernel is for another device.
     """
+    if kernel not in ("auto", "dgl") and not runs_on(kernel, device):
+        raise UnsupportedError(f"kernel '{kernel}' is not for this device")
     check_kernel(kernel, device)
     model = workload.weights(strategy, kernel).to(device)
     autotuned = Autotuned.default(device)

@@ -17,7 +17,7 @@ from dglcell.devices import measured_memory, release
 from dglcell.errors import MissingDependencyError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
-from dglcell.kernels.spmm import KERNELS, check_kernel, spmm
+from dglcell.kernels.spmm import check_kernel, kernels_on, spmm
 from dglcell.memory import is_out_of_memory
 
 TOLERANCE = 1e-10
@@ -71,7 +71,7 @@ def product_rows(cell: CellGraph, shapes: Sequence[tuple[int, int]], given: Cond
     size = torch.finfo(getattr(torch, given.dtype)).bits // 8
     edges = cell.num_edges
     shapes = sorted(set(shapes), key=lambda shape: -shape[0] * shape[1])
-    for (batch, hidden), weighted, kernel in itertools.product(shapes, cells, ("auto", *KERNELS)):
+    for (batch, hidden), weighted, kernel in itertools.product(shapes, cells, ("auto", *kernels_on(given.device))):
         columns = batch * hidden
         gathered = edges * columns * size
         row = ProductRow(kernel, weighted, given.device, given.dtype, batch, hidden, columns, edges, gathered)
@@ -100,7 +100,7 @@ def check_products(cells: Mapping[bool, ResidentCell]) -> None:
         RuntimeError: one differs.
     """
     for weighted, cell in cells.items():
-        for kernel in KERNELS:
+        for kernel in kernels_on(next(cell.buffers()).device.type):
             check_product(cell, kernel, weighted)
 
 

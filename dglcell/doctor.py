@@ -13,11 +13,17 @@ import torch
 from dglcell.errors import MissingDependencyError
 from dglcell.files import RAW_VARIABLE, raw_folder
 from dglcell.graph.resident import ResidentRelation, import_dgl
-from dglcell.kernels.spmm import KERNELS, dgl_runs_on, runs_on, spmm
+from dglcell.kernels.spmm import KERNELS, dgl_runs_on, kernels_on, runs_on, spmm
 from dglcell.perturbation import DGL_STRATEGIES
+from dglcell.perturbation.proof import ATTENTION, MUST_PROVE, Proofs
 
 EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "umap": "umap-learn"}
 """Extra → the package in it."""
+
+OTHERS = {"cpu": "GPUs", "cuda": "CPUs"}
+"""Device → where a kernel runs that does not run on it."""
+
+RETRY = "auto does without it; with another version of torch, Triton or dglcell it is tried again"
 
 MALICIOUS_LIGHTNING = ("2.6.2", "2.6.3")
 
@@ -47,6 +53,7 @@ def examine() -> list[Finding]:
         Finding("CPU", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
         _gpu(),
         *[_kernel(name, device) for device in _devices() for name in KERNELS],
+        *[finding for device in _devices() if device in MUST_PROVE for finding in _proofs(device)],
         _raw(),
     ]
 
@@ -104,15 +111,31 @@ def _kernel(name: str, device: str) -> Finding:
     if name == "dgl" and not dgl_runs_on(device):
         return Finding(what, f"DGL is not here, or was built without {device} support")
     if not runs_on(name, device):
-        return Finding(what, "is for CPUs only")
+        missing = name == "triton" and device == "cuda"
+        return Finding(what, "Triton is not installed" if missing else f"is for {OTHERS[device]} only")
     ends = torch.tensor([0, 1]), torch.tensor([1, 1])
     relation = ResidentRelation(("gene", "probe", "gene"), *ends, num_src=2, num_dst=2).to(device)
     try:
         result = spmm(relation, torch.eye(2, device=device), kernel=name).cpu()
-    except ImportError as error:  # e.g. a numpy that is too new for numba
+    except Exception as error:  # e.g. a numpy that is too new for numba; compilers fail in ways of their own
         return Finding(what, str(error), ok=False, do="install what is missing, or use another kernel")
     right = torch.equal(result, torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
     return Finding(what, "gives the right sums" if right else f"WRONG: {result.tolist()}", ok=right)
+
+
+def _proofs(device: str) -> list[Finding]:
+    """What was seen of kernels on real relations; see ``dglcell.perturbation.proof``."""
+    known = Proofs(device).known
+    findings = []
+    for name in [*kernels_on(device), *([ATTENTION] if runs_on("triton", device) else [])]:
+        proof, what = known.get(name), f"kernel {name} for auto"
+        if proof is None:
+            findings.append(Finding(what, "not tried on this machine"))
+        else:
+            findings.append(
+                Finding(what, f"{'proven' if proof.ok else 'dropped'}: {proof.seen}", ok=proof.ok, do=RETRY)
+            )
+    return findings
 
 
 def _raw() -> Finding:

@@ -79,6 +79,43 @@ class CompactEdges:
     weights: Tensor | None = None
 
 
+PADDING = 64
+"""Rows and columns of a dense adjacency on a GPU are a multiple of this."""
+
+PIECE_EDGES = 256
+"""Edges that one program on a GPU sums: a node with more in-edges is cut, so that no launch waits for it."""
+
+
+@dataclass(frozen=True)
+class SplitRows:
+    """Rows of edges in pieces of at most ``PIECE_EDGES``, each cut at the same places every time.
+
+    Attributes:
+        pieces: [P, 4] int32 row, first edge, last edge + 1, and place among the partial sums; -1 for whole rows.
+        rows: [R, 3] int32 of the rows that are cut: row, its first partial sum, its last one + 1.
+        partial: number of partial sums.
+    """
+
+    pieces: Tensor
+    rows: Tensor
+    partial: int
+
+
+def split_rows(starts: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """``SplitRows.pieces`` and ``SplitRows.rows`` of rows that begin at ``starts`` [M + 1]."""
+    degrees = np.diff(starts)
+    counts = np.maximum(-(-degrees // PIECE_EDGES), 1)
+    row = np.repeat(np.arange(len(degrees)), counts)
+    number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    first = starts[row] + number * PIECE_EDGES
+    last = np.minimum(first + PIECE_EDGES, starts[row + 1])
+    cut = counts > 1
+    place = np.where(cut[row], np.cumsum(cut[row]) - 1, -1)
+    ends = np.cumsum(counts[cut])
+    rows = np.stack([np.flatnonzero(cut), ends - counts[cut], ends], 1)
+    return np.stack([row, first, last, place], 1).astype(np.int32), rows.astype(np.int32)
+
+
 class ResidentRelation(nn.Module):
     """Edges of one relation as buffers, so that they follow the module to any device and dtype.
 
@@ -89,6 +126,7 @@ class ResidentRelation(nn.Module):
         num_src: number of source nodes.
         num_dst: number of destination nodes.
         preferred: number of columns → the kernel that ``kernel: auto`` takes for products of about so many.
+        attention: how ``kernel: auto`` attends along the edges, in ``blocks`` of torch operations or by ``triton``.
     """
 
     src: Tensor
@@ -109,6 +147,7 @@ class ResidentRelation(nn.Module):
         self.relation = relation
         self.num_src, self.num_dst = num_src, num_dst
         self.preferred: dict[int, str] = {}
+        self.attention = "blocks"
         self.register_buffer("src", src[order].long(), persistent=False)
         self.register_buffer("dst", dst[order].long(), persistent=False)
         self.register_buffer("weight", None if weight is None else weight[order], persistent=False)
@@ -116,6 +155,7 @@ class ResidentRelation(nn.Module):
         self._csr: dict[tuple[torch.dtype, bool, bool], Tensor] = {}
         self._index: dict[bool, tuple[Tensor, Tensor, Tensor | None]] = {}
         self._compact: dict[tuple[torch.dtype | None, bool], CompactEdges] = {}
+        self._pieces: dict[bool, SplitRows] = {}
         self._dense: dict[tuple[torch.dtype, bool], Tensor] = {}
         self._degrees: dict[bool, Tensor] = {}
         self._by_pair: tuple[Tensor, Tensor] | None = None
@@ -202,7 +242,7 @@ class ResidentRelation(nn.Module):
         """The adjacency [num_dst, num_src] (or its transpose) as a sparse CSR matrix; made once per form.
 
         Args:
-            dtype: of the values.
+            dtype: of the values; a half precision that would round weights is replaced by float32.
             weighted: fixed edge weights as values, else ones.
             transposed: rows are sources.
         """
@@ -214,8 +254,13 @@ class ResidentRelation(nn.Module):
     def _make_csr(self, dtype: torch.dtype, weighted: bool, transposed: bool) -> Tensor:
         starts, columns, weight = self.index_tensors(transposed=transposed)
         shape = (self.num_src, self.num_dst) if transposed else (self.num_dst, self.num_src)
+        if columns.device.type != "cpu":
+            # Half as much to read; MKL takes 64 bits.
+            starts, columns = starts.int(), columns.int()
         if weighted and weight is not None:
             values = weight.to(dtype)
+            if dtype.itemsize < 4 and not torch.equal(values.to(weight.dtype), weight):
+                values = weight.float()
         else:
             values = torch.ones(len(columns), dtype=dtype, device=columns.device)
         with warnings.catch_warnings():
@@ -242,8 +287,19 @@ class ResidentRelation(nn.Module):
         number = self.num_dst if transposed else self.num_src
         return CompactEdges(starts, nodes.to(torch.uint16 if number <= 1 << 16 else torch.int32))
 
+    def pieces(self, *, transposed: bool) -> SplitRows:
+        """The rows of ``compact`` in pieces; made once per direction."""
+        if transposed not in self._pieces:
+            starts = self.index_tensors(transposed=transposed)[0]
+            pieces, rows = (torch.from_numpy(x).to(starts.device) for x in split_rows(starts.cpu().numpy()))
+            self._pieces[transposed] = SplitRows(pieces, rows, int((pieces[:, 3] >= 0).sum()))
+        return self._pieces[transposed]
+
     def dense(self, dtype: torch.dtype, *, weighted: bool) -> Tensor:
         """The adjacency [num_dst, num_src] as a dense matrix, multi-edges added up; made once per form.
+
+        On a GPU it has zeros beyond its last row and column, up to multiples of ``PADDING``: of rows that do not begin
+        at multiples of 16 bytes a GPU reads two bytes at a time.
 
         Args:
             dtype: of the entries; a half precision that cannot hold all of them exactly is replaced by float32.
@@ -255,21 +311,21 @@ class ResidentRelation(nn.Module):
         return self._dense[key]
 
     def _make_dense(self, dtype: torch.dtype, weighted: bool) -> Tensor:
-        matrix = torch.zeros(
-            self.num_dst * self.num_src, dtype=torch.promote_types(dtype, torch.float32), device=self.src.device
-        )
+        step = 1 if self.src.device.type == "cpu" else PADDING
+        rows, columns = (-(-size // step) * step for size in (self.num_dst, self.num_src))
+        matrix = torch.zeros(rows * columns, dtype=torch.promote_types(dtype, torch.float32), device=self.src.device)
         if weighted and self.weight is not None:
             values = self.weight.to(matrix.dtype)
         else:
             values = matrix.new_ones(()).expand(self.num_edges)
-        matrix = matrix.index_add_(0, self.dst * self.num_src + self.src, values).view(self.num_dst, self.num_src)
+        matrix = matrix.index_add_(0, self.dst * columns + self.src, values).view(rows, columns)
         exact = matrix.to(dtype)
         return exact if torch.equal(exact.to(matrix.dtype), matrix) else matrix
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Buffers move or change dtype: what was derived from them is made anew when next asked for.
         self._dgl, self._by_pair, self._by_source, self._by_in_degree = None, None, None, None
-        for derived in (self._csr, self._index, self._compact, self._dense, self._degrees):
+        for derived in (self._csr, self._index, self._compact, self._pieces, self._dense, self._degrees):
             derived.clear()
         return super()._apply(fn, recurse)
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from functools import cache, partial
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.resident import ResidentRelation, import_dgl
-from dglcell.kernels import KERNEL_NAMES
+from dglcell.kernels import KERNEL_NAMES, triton_products
 from dglcell.kernels.threads import run_tasks, scratch
 
 # The product of a constant matrix with features, differentiable in the features.
@@ -70,12 +73,13 @@ def spmm_csr(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor
 
 
 def _csr_product(relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
-    """The product in the precision of ``x``; half precisions, which MKL does not have, are computed in float32."""
-    dtype = torch.promote_types(x.dtype, torch.float32)
+    """The product in the precision of ``x``; in float32 where half precision would round weights, and on a CPU."""
+    # MKL has no half precisions; cuSPARSE sums their products in float32.
+    dtype = torch.promote_types(x.dtype, torch.float32) if x.device.type == "cpu" else x.dtype
     # Autocast would turn both factors into bfloat16.
     with torch.autocast(x.device.type, enabled=False):
         matrix = relation.csr(dtype, weighted=weighted, transposed=transposed)
-        return (matrix @ x.to(dtype).contiguous()).to(x.dtype)
+        return (matrix @ x.to(matrix.dtype).contiguous()).to(x.dtype)
 
 
 # A dense matrix product, for relations so dense that a GPU multiplies zeros faster than it skips them.
@@ -104,7 +108,8 @@ def _dense_product(relation: ResidentRelation, x: Tensor, *, weighted: bool, tra
     with torch.autocast(x.device.type, enabled=False):
         matrix_MN = relation.dense(dtype, weighted=weighted)
         matrix = matrix_MN.T if transposed else matrix_MN
-        return (matrix @ x.to(matrix.dtype)).to(x.dtype)
+        x_padded = F.pad(x.to(matrix.dtype), (0, 0, 0, matrix.shape[1] - len(x)))
+        return (matrix @ x_padded)[: relation.num_src if transposed else relation.num_dst].to(x.dtype)
 
 
 def _check_size(relation: ResidentRelation, dtype: torch.dtype, device_type: str) -> None:
@@ -224,13 +229,34 @@ def _sum_part(
     compiled.unpack_bfloat16(sums.view(np.uint32), column, y)
 
 
+# Triton's loops, on a GPU: in the order of the edges, in the precision of ``x``, with sums in float32 at least.
+
+
+def spmm_triton(relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
+    """[M, C] sums over in-edges, summed in the order of the edges: the same bits every time."""
+    return constant_product(relation, x_NC, weighted, _triton_product)
+
+
+def _triton_product(relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
+
+    shape, columns = (1, x.shape[1]), x.contiguous().unsqueeze(1)
+    y = triton_products.product(relation, columns, shape, x.dtype, weighted=weighted, transposed=transposed)
+    return y.squeeze(1)
+
+
+@cache
+def triton_runs_on(device_type: str) -> bool:
+    """Whether Triton is installed and compiles for ``device_type``; its interpreter, where that is on, does for all."""
+    return find_spec("triton") is not None and (device_type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1")
+
+
 # One sparse product, several kernels: ``y[v] = Σ over edges (u → v) of w · x[u]``.
 
 
 Kernel = Callable[[ResidentRelation, Tensor, bool], Tensor]
 
 KERNELS: dict[str, Kernel] = dict(
-    zip(KERNEL_NAMES, (spmm_reference, spmm_dgl, spmm_csr, spmm_tiled, spmm_dense), strict=True)
+    zip(KERNEL_NAMES, (spmm_reference, spmm_dgl, spmm_csr, spmm_tiled, spmm_dense, spmm_triton), strict=True)
 )
 
 
@@ -254,7 +280,14 @@ def runs_on(kernel: str, device_type: str) -> bool:
     """Whether ``kernel`` can be used on ``device_type``."""
     if kernel == "dgl":
         return dgl_runs_on(device_type)
+    if kernel == "triton":
+        return triton_runs_on(device_type)
     return kernel != "tiled" or device_type == "cpu"
+
+
+def kernels_on(device_type: str) -> list[str]:
+    """The kernels that can be used on ``device_type``."""
+    return [kernel for kernel in KERNELS if runs_on(kernel, device_type)]
 
 
 def check_kernel(kernel: str, device_type: str) -> None:
@@ -262,7 +295,7 @@ def check_kernel(kernel: str, device_type: str) -> None:
 
     Raises:
         ConfigError: no kernel has this name, or this one is for another device.
-        MissingDependencyError: this DGL build lacks the device.
+        MissingDependencyError: this DGL build lacks the device, or Triton is not installed.
     """
     if kernel != "auto" and kernel not in KERNELS:
         raise ConfigError("unknown kernel", got=kernel, expected=", ".join(["auto", *KERNELS]), do="set `kernel:`")
@@ -273,10 +306,15 @@ def check_kernel(kernel: str, device_type: str) -> None:
             f"kernel 'dgl' asked for, but DGL {import_dgl().__version__} was built without {device_type} support",
             do="install DGL's CUDA wheel (https://www.dgl.ai/pages/start.html), or set `kernel: csr` or `kernel: auto`",
         )
+    if kernel == "triton" and device_type == "cuda":
+        raise MissingDependencyError(
+            "kernel 'triton' asked for, but Triton is not installed",
+            do="install torch's CUDA wheel, which brings it, or set `kernel: csr` or `kernel: auto`",
+        )
     raise ConfigError(
         f"kernel {kernel!r} does not run on {device_type}",
-        expected=", ".join(["auto", *(name for name in KERNELS if runs_on(name, device_type))]),
-        do="set `kernel: auto`, or run on a CPU",
+        expected=", ".join(["auto", *kernels_on(device_type)]),
+        do=f"set `kernel: auto`, or run on a {'GPU' if kernel == 'triton' else 'CPU'}",
     )
 
 
@@ -286,9 +324,10 @@ def choose_kernel(relation: ResidentRelation, device_type: str, columns: int) ->
     Otherwise: on a CPU ``tiled`` is about as fast as DGL's unweighted product for a few hundred columns, twice as fast
     for thousands and five times in float64; of the weighted products it is the fastest by far.
     """
-    if relation.preferred:
-        nearest = min(relation.preferred, key=lambda known: abs(math.log(known / max(columns, 1))))
-        return relation.preferred[nearest]
+    # A run may go on where another kernel was found to be the fastest.
+    found = {known: kernel for known, kernel in relation.preferred.items() if runs_on(kernel, device_type)}
+    if found:
+        return found[min(found, key=lambda known: abs(math.log(known / max(columns, 1))))]
     return "tiled" if device_type == "cpu" else "csr"
 
 

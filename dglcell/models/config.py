@@ -29,7 +29,7 @@ class ModelConfig:
     """A model; each kind adds its own keys."""
 
     name: str = ""  # kind of model: a key of `MODEL_CONFIGS`, or MODULE:CLASS of your own
-    kernel: str = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | reference
+    kernel: str = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | triton | reference
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features
 
     def validate(self) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dglcell.graph.schema import Relation
 from dglcell.nn.blocks import mlp
 from dglcell.nn.config import check_heads
+from dglcell.perturbation.attention import GATv2Score
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
 
@@ -89,34 +87,6 @@ class SAGEConv(nn.Module):
 
 
 # Graph attention (GATv2) over the surviving edges of one relation.
-
-
-@dataclass(frozen=True)
-class GATv2Score:
-    """What scores a pair: ``aᵀ LeakyReLU(key + query + weight · edge_vector)``, for every head apart.
-
-    Attributes:
-        vector: [A, H / A] a of each of A heads.
-        edge_vector: [H], times the weight of the edge; optional.
-        slope: of LeakyReLU for negative numbers, 0 or more.
-    """
-
-    vector: Tensor
-    edge_vector: Tensor | None = None
-    slope: float = 0.2
-
-    @property
-    def uses_weights(self) -> bool:
-        """Whether fixed edge weights take part."""
-        return self.edge_vector is not None
-
-    def __call__(self, keys: Tensor, queries: Tensor, weights: Tensor | None) -> Tensor:
-        """[rows, A] logits of pairs."""
-        both = keys + queries
-        if self.edge_vector is not None and weights is not None:
-            both = both + weights.unsqueeze(-1) * self.edge_vector
-        hidden = F.leaky_relu(both, self.slope).unflatten(-1, self.vector.shape)
-        return (hidden * self.vector).sum(-1)
 
 
 class GATv2Conv(nn.Module):

@@ -14,15 +14,19 @@ its result is computed anew in the backward pass. Gradients reach keys, queries 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from dglcell.graph.resident import Rectangle, ResidentRelation, rectangles
+from dglcell.kernels.edge_attention import Edges, attend_base, attend_strains
 from dglcell.kernels.rows import add_rows
+from dglcell.kernels.spmm import triton_runs_on
 from dglcell.perturbation.differences import PerturbedTensor, share_changes
 
 Score = Callable[[Any, Any, Any], Any]
@@ -38,7 +42,63 @@ BLOCK_BYTES = {"cpu": 2**22, "cuda": 2**28}
 """Size of the largest tensors of a block, by device: in cache on a CPU, few launches on a GPU."""
 
 
-def attend(edges: ResidentRelation, keys_NCH: Tensor, queries_MCH: Tensor, keep: Keep, score: Score) -> Tensor:
+@dataclass(frozen=True)
+class GATv2Score:
+    """What scores a pair: ``aᵀ LeakyReLU(key + query + weight · edge_vector)``, for every head apart.
+
+    Attributes:
+        vector: [A, H / A] a of each of A heads.
+        edge_vector: [H], times the weight of the edge; optional.
+        slope: of LeakyReLU for negative numbers, 0 or more.
+    """
+
+    vector: Tensor
+    edge_vector: Tensor | None = None
+    slope: float = 0.2
+
+    @property
+    def uses_weights(self) -> bool:
+        """Whether fixed edge weights take part."""
+        return self.edge_vector is not None
+
+    def __call__(self, keys: Tensor, queries: Tensor, weights: Tensor | None) -> Tensor:
+        """[rows, A] logits of pairs."""
+        both = keys + queries
+        if self.edge_vector is not None and weights is not None:
+            both = both + weights.unsqueeze(-1) * self.edge_vector
+        hidden = F.leaky_relu(both, self.slope).unflatten(-1, self.vector.shape)
+        return (hidden * self.vector).sum(-1)
+
+
+def compiled_edges(
+    edges: ResidentRelation, score: Score, kernel: str, width: int, dtype: torch.dtype
+) -> tuple[Edges, Tensor, Tensor | None] | None:
+    """The edges and the score for Triton's loops, where these are to be used; they know GATv2 alone.
+
+    Args:
+        edges: of a relation.
+        score: see the module's docstring.
+        kernel: of products; ``auto`` for what has proven itself on this relation.
+        width: H.
+        dtype: of sums.
+    """
+    chosen = edges.attention if kernel == "auto" and triton_runs_on(edges.src.device.type) else kernel
+    if chosen != "triton" or not isinstance(score, GATv2Score):
+        return None
+    vector = score.vector.flatten()
+    weighted = score.uses_weights and edges.weight is not None
+    form = Edges(edges, weighted, score.slope, width, score.vector.shape[1], dtype)
+    return form, vector, score.edge_vector if weighted else None
+
+
+def attend(
+    edges: ResidentRelation,
+    keys_NCH: Tensor,
+    queries_MCH: Tensor,
+    keep: Keep,
+    score: Score,
+    kernel: str = "auto",
+) -> Tensor:
     r"""Attention of destination nodes to the sources of their surviving in-edges, column by column.
 
     .. math::
@@ -50,6 +110,7 @@ def attend(edges: ResidentRelation, keys_NCH: Tensor, queries_MCH: Tensor, keep:
         queries_MCH: [M, C, H] queries of the destinations.
         keep: [N, C] and [M, C] bool.
         score: see the module's docstring.
+        kernel: of products; ``triton`` has loops for attention too, of one column.
 
     Returns:
         [M, C, H] in the type of the keys; zero for lost nodes and those without surviving in-edges.
@@ -58,6 +119,10 @@ def attend(edges: ResidentRelation, keys_NCH: Tensor, queries_MCH: Tensor, keep:
         RuntimeError: the score's number of heads does not divide H.
     """
     dtype = torch.promote_types(torch.promote_types(keys_NCH.dtype, queries_MCH.dtype), torch.float32)
+    compiled = compiled_edges(edges, score, kernel, keys_NCH.shape[2], dtype) if keys_NCH.shape[1] == 1 else None
+    if compiled is not None:
+        y_MH = attend_base(compiled[0], keys_NCH.squeeze(1), queries_MCH.squeeze(1), *compiled[1:], keep)
+        return y_MH.to(keys_NCH.dtype).unsqueeze(1)
     keys, queries = _Table(keys_NCH, dtype), _Table(queries_MCH, dtype)
     nodes, shapes = edges.by_in_degree
 
@@ -84,6 +149,7 @@ def attend_differences(
     base_keep: Keep,
     keep: Keep,
     score: Score,
+    kernel: str = "auto",
 ) -> Tensor:
     """By how much every strain's attention differs from that of the base, without cancellation.
 
@@ -94,6 +160,7 @@ def attend_differences(
         base_keep: [N, 1] and [M, 1] bool of the base.
         keep: [N, B] and [M, B] bool of the strains.
         score: see the module's docstring.
+        kernel: of products; ``triton`` has loops for attention too.
 
     Returns:
         [M, B, H] in the type of the keys' differences (else of the queries' differences, else of the base). It is
@@ -103,6 +170,10 @@ def attend_differences(
         RuntimeError: the score's number of heads does not divide H.
     """
     tables = _Tables(keys, queries)
+    compiled = compiled_edges(edges, score, kernel, keys[0].shape[1], tables.dtype)
+    if compiled is not None:
+        form, vector, edge_vector = compiled
+        return attend_strains(form, keys, queries, vector, edge_vector, base_keep, keep, tables.like.dtype)
     nodes, shapes = edges.by_in_degree
 
     def block(node: Tensor, width: int, columns: slice) -> Tensor:

@@ -21,6 +21,9 @@ from dglcell.perturbation.states import DENSE_SHARE, Execution
 # What ``strategy: auto`` and ``kernel: auto`` take: found once for a machine and a cell graph, the same ever after.
 
 
+ATTENTIONS = ("blocks", "triton")
+"""Ways to attend along edges: blocks of them by torch operations, or Triton's loops."""
+
 COMPILED_DENSE_SHARE = 0.25
 """Listed pairs, as a share of all, from which compiled layers compute all sooner than plain torch computes the list."""
 
@@ -35,6 +38,7 @@ class Autotuned:
         kernels: relation name → number of columns → kernel; the nearest number of columns counts.
         differences: name of the type that strains' differences are in; the base's where None.
         compile: whether ``torch.compile`` joins the operations of layers.
+        attention: how GATv2 goes along edges, see ``ATTENTIONS``.
     """
 
     strategy: str
@@ -42,6 +46,7 @@ class Autotuned:
     kernels: dict[str, dict[int, str]] = field(default_factory=dict)
     differences: str | None = None
     compile: bool = False
+    attention: str = ATTENTIONS[0]
 
     @classmethod
     def default(cls, device_type: str) -> Autotuned:
@@ -65,6 +70,7 @@ class Autotuned:
         """Let ``kernel: auto`` of the cell's relations follow these autotuned."""
         for relation in cell.relations:
             cell[relation].preferred = dict(self.kernels.get("/".join(relation), {}))
+            cell[relation].attention = self.attention
 
     def to_dict(self) -> dict[str, Any]:
         """Plain containers, for JSON."""
@@ -89,7 +95,10 @@ class Autotuned:
             share = float(content["dense_share"])
             if not 0 <= share <= 1:
                 raise ValueError(f"a share of {share}")
-            return cls(strategy, share, kernels, differences, compiled)
+            attention = content.get("attention", ATTENTIONS[0])
+            if attention not in ATTENTIONS:
+                raise ValueError(f"attention by {attention!r}")
+            return cls(strategy, share, kernels, differences, compiled, attention)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"'{source}' does not hold choices of strategy and kernels",
@@ -115,10 +124,15 @@ class Rates:
     flops: float
 
 
+PROBES = {"cpu": (64 << 20, 1024), "cuda": (1 << 30, 8192)}
+"""Bytes of a copy and width of a square matrix, by device: large beside its caches and what it takes to start work."""
+
+
 def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
-    """A copy of 64 MB and a matrix product of 1024³; takes some ten milliseconds."""
-    data = torch.ones((64 << 20) // dtype.itemsize, dtype=dtype, device=device)
-    target, square = torch.empty_like(data), torch.ones(1024, 1024, dtype=dtype, device=device)
+    """A copy and a matrix product; takes some ten milliseconds."""
+    size, width = PROBES.get(device.type, PROBES["cpu"])
+    data = torch.ones(size // dtype.itemsize, dtype=dtype, device=device)
+    target, square = torch.empty_like(data), torch.ones(width, width, dtype=dtype, device=device)
 
     def seconds(work: Callable[[], object]) -> float:
         best = float("inf")
@@ -131,7 +145,7 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
         return best
 
     copy = seconds(lambda: target.copy_(data))
-    return Rates(2 * data.nbytes / copy, 2 * 1024**3 / seconds(lambda: square @ square))
+    return Rates(2 * data.nbytes / copy, 2 * width**3 / seconds(lambda: square @ square))
 
 
 def _wait(device: torch.device) -> None:

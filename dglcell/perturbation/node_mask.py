@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
+from dglcell.kernels.masked_spmm import knows_who_is_lost, masked_spmm
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.attention import Score, attend, attend_differences
 from dglcell.perturbation.deletions import Kept, lost_edges, received, sent
@@ -64,7 +65,11 @@ class NodeMask:
 
         With degree d of the base and d' of a strain, means differ by ``(Σ δ) / d' + (Σ b) (d − d') / (d d')``.
         """
-        kept = self.kept[relation[2]]
+        edges, kept = self.cell[relation], self.kept[relation[2]]
+        columns = self.num_strains * states.base_NH.shape[1]
+        fuses = reduce == "sum" and knows_who_is_lost(edges, self.kernel, base_MH.device.type, columns)
+        if fuses and self._few_lost(relation, states) is None:
+            return base_MH, self._masked_sums(relation, states, base_MH)
         sums_MBH = self._summed_differences(relation, states)
         if reduce == "mean":
             base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
@@ -74,20 +79,39 @@ class NodeMask:
             base_MH = base_MH / base_M1
         return base_MH, self._received(kept, base_MH, sums_MBH)
 
+    def _few_lost(self, relation: Relation, states: DifferenceStates) -> tuple[Tensor, Tensor] | None:
+        """The lost sources by strain where no state differs yet and they are few; else None."""
+        slots = self.kept[relation[0]].slots
+        if states.delta is not None or slots is None or not 0 < FEWER * slots[0].shape[1] <= states.base_NH.shape[1]:
+            return None
+        return slots
+
     def _summed_differences(self, relation: Relation, states: DifferenceStates) -> Tensor:
         """[M, B, H] sums of what the sources send in another way than the base's do.
 
         Where no state differs yet, only lost nodes do: what they no longer send is their few rows times the weights of
         their edges, without a product over all edges for every strain and column.
         """
-        edges, source = self.cell[relation], self.kept[relation[0]]
-        slots = source.slots
-        if states.delta is None and slots is not None and 0 < FEWER * slots[0].shape[1] <= states.base_NH.shape[1]:
+        edges, source, slots = self.cell[relation], self.kept[relation[0]], self._few_lost(relation, states)
+        if slots is not None:
             lost_MBK = lost_edges(edges, slots, states.delta_dtype, self.kernel)
             rows_BKH = F.embedding(slots[0], states.base_NH * source.base_N1).to(states.delta_dtype)
             return torch.einsum("mbk,bkh->mbh", lost_MBK, -rows_BKH)
         sent_NBH = self._sent_differences(relation[0], states)
         return spmm(edges, sent_NBH.flatten(1), kernel=self.kernel).view(edges.num_dst, *sent_NBH.shape[1:])
+
+    def _masked_sums(self, relation: Relation, states: DifferenceStates, base_MH: Tensor) -> Tensor:
+        """[M, B, H] as ``dense_differences`` of sums, without a tensor of what is sent."""
+        source, destination = self.kept[relation[0]], self.kept[relation[2]]
+        return masked_spmm(
+            self.cell[relation],
+            None if states.delta is None else states.dense(),
+            states.base_NH * source.base_N1,
+            source.strains_NB,
+            base_MH,
+            destination.strains_NB,
+            states.delta_dtype,
+        )
 
     def base_sums(self, relation: Relation, states: DifferenceStates) -> Tensor:
         """[M, H] sums over the edges that the base keeps."""
@@ -125,7 +149,7 @@ class NodeMask:
 
         def attention() -> Tensor:
             columns = keys.base_NH.unsqueeze(1), queries.base_NH.unsqueeze(1)
-            return attend(self.cell[relation], *columns, ends, score).squeeze(1)
+            return attend(self.cell[relation], *columns, ends, score, self.kernel).squeeze(1)
 
         return attention() if self.kept_pass is None else self.kept_pass.once(attention)
 
@@ -141,6 +165,7 @@ class NodeMask:
             (source.base_N1, destination.base_N1),
             (source.strains_NB, destination.strains_NB),
             score,
+            self.kernel,
         )
 
     def _sent_differences(self, node_type: str, states: DifferenceStates) -> Tensor:

@@ -19,17 +19,19 @@ from dglcell.config import OLD_PRECISIONS
 from dglcell.errors import CheckpointError
 from dglcell.files import canonical_hash, user_cache, write_json
 from dglcell.graph.resident import ResidentRelation
-from dglcell.kernels.spmm import KERNELS, runs_on, spmm
+from dglcell.kernels.spmm import kernels_on, runs_on, spmm
 from dglcell.models.encoder import PerturbedModel
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
 from dglcell.outside import UnreadableError, read_json
-from dglcell.perturbation.autotuned import Autotuned, Rates, Share, measure_rates, predict_product, survey
+from dglcell.perturbation.attention import GATv2Score, attend_differences
+from dglcell.perturbation.autotuned import ATTENTIONS, Autotuned, Rates, Share, measure_rates, predict_product, survey
 from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.difference import Difference
 from dglcell.perturbation.execution import compiler_works
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.perturb import PerturbedCell
+from dglcell.perturbation.proof import ATTENTION, MUST_PROVE, Proofs, attention_error, this_machine
 from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import DifferenceStates, Execution
 
@@ -121,12 +123,15 @@ class Autotuning:
     reasons: dict[str, Any]
 
 
-def autotuned_for(model: PerturbedModel, genotypes: GenotypeBatch, *, file: Path | None = None) -> Autotuning:
+def autotuned_for(
+    model: PerturbedModel, genotypes: GenotypeBatch, differences: torch.dtype | None = None, *, file: Path | None = None
+) -> Autotuning:
     """Find, or look up, what `auto` takes for a model and batches like this one.
 
     Args:
         model: on its device; its weights are not changed.
         genotypes: a typical batch, on the same device.
+        differences: type in which a step computes them; the weights' where None.
         file: autotuned.json of a run, to be taken as it is.
 
     Raises:
@@ -140,7 +145,7 @@ def autotuned_for(model: PerturbedModel, genotypes: GenotypeBatch, *, file: Path
     edges = max((sum(model.cell[r].num_edges for r in layer) for layer in model.encoder.plan), default=0)
     if edges * genotypes.num_strains * model.config.hidden < SMALL_STEP:
         return Autotuning(Autotuned.default(device.type), {"why": "a step is too short for a measurement to pay"})
-    about = describe(model, genotypes)
+    about = describe(model, genotypes, differences)
     cached = user_cache("autotuned") / f"{canonical_hash(about)[:16]}.json"
     try:
         if cached.is_file():
@@ -149,7 +154,7 @@ def autotuned_for(model: PerturbedModel, genotypes: GenotypeBatch, *, file: Path
             return found
     except (CheckpointError, OSError) as error:
         log.warning("measuring anew: %s", error)
-    found = autotune(model, genotypes, about)
+    found = autotune(model, genotypes, about, differences)
     try:
         write_autotuned(cached, found)
     except OSError as error:
@@ -157,7 +162,7 @@ def autotuned_for(model: PerturbedModel, genotypes: GenotypeBatch, *, file: Path
     return found
 
 
-def describe(model: PerturbedModel, genotypes: GenotypeBatch) -> dict[str, Any]:
+def describe(model: PerturbedModel, genotypes: GenotypeBatch, differences: torch.dtype | None = None) -> dict[str, Any]:
     """What choices depend on: machine, versions, sizes of the cell graph and of the model."""
     device = genotypes.genes.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
@@ -167,11 +172,11 @@ def describe(model: PerturbedModel, genotypes: GenotypeBatch) -> dict[str, Any]:
     return {
         "device": f"{device.type}: {name}",
         "threads": torch.get_num_threads(),
-        "versions": [dglcell.__version__, torch.__version__],
+        "versions": [dglcell.__version__, torch.__version__, this_machine("cpu")["triton"]],
         "relations": sizes,
         "model": [config.conv, config.hidden, config.layers, config.gin_layers, config.norm, config.kernel],
         "strains": genotypes.num_strains,
-        "dtype": str(next(model.parameters()).dtype),
+        "dtype": [str(next(model.parameters()).dtype), str(differences)],
     }
 
 
@@ -185,28 +190,37 @@ def _processor() -> str:
     return f"{names[0]} x {len(names)}" if names else platform.machine()
 
 
-def autotune(model: PerturbedModel, genotypes: GenotypeBatch, about: dict[str, Any]) -> Autotuning:
-    """Time what is worth timing; log each choice with its reason."""
+def autotune(
+    model: PerturbedModel, genotypes: GenotypeBatch, about: dict[str, Any], differences: torch.dtype | None = None
+) -> Autotuning:
+    """Time what is worth timing, on a GPU what has proven itself; log each choice with its reason."""
     started, device = time.perf_counter(), genotypes.genes.device
     dtype = next(model.parameters()).dtype
-    rates = measure_rates(device, dtype)
+    rates = measure_rates(device, differences or dtype)
+    proofs = Proofs(device) if device.type in MUST_PROVE else None
     used = dict.fromkeys(r for layer in model.encoder.plan for r in layer)
     H, B = model.config.hidden, genotypes.num_strains
     kernels: dict[str, dict[int, str]] = {}
     seconds: dict[str, dict[str, float]] = {}
     for relation in used:
         name = "/".join(relation)
-        for columns in (H, B * H):
+        for strains, type_ in ((1, dtype), (B, differences or dtype)):
             if time.perf_counter() - started > SECONDS or model.config.kernel != "auto":
                 break
-            timed = time_kernels(model.cell[relation], columns, device, dtype, rates)
+            columns = strains * H
+            timed = time_kernels(model.cell[relation], (strains, H), device, type_, rates, proofs)
             seconds[f"{name} {columns}"] = timed
-            kernels.setdefault(name, {})[columns] = min(timed, key=timed.__getitem__)
+            if timed:
+                kernels.setdefault(name, {})[columns] = min(timed, key=timed.__getitem__)
+    attention = "blocks"
+    if proofs is not None and model.config.conv == "gatv2" and model.config.kernel == "auto":
+        relations = [model.cell[relation] for relation in used]
+        attention = choose_attention(relations, (B, H), model.config.conv_heads, device, differences or dtype, proofs)
     listed, dense = time_rows(model, device, dtype)
     shares = survey(model.cell, model.encoder.plan, genotypes)
     dense_share = min(1.0, max(0.3, dense / listed))
     strategy = choose_strategy(shares, dense_share) if device.type == "cpu" else "node_mask"
-    autotuned = Autotuned(strategy, dense_share, kernels)
+    autotuned = Autotuned(strategy, dense_share, kernels, attention=attention)
     lines = [explain(layer, autotuned) for layer in shares]
     for number, line in enumerate(lines, start=1):
         log.info("layer %d: %s", number, "; ".join(f"{name} {how}" for name, how in line.items()))
@@ -243,12 +257,29 @@ def choose_strategy(shares: Sequence[dict[tuple[str, str, str], Share]], dense_s
 
 
 def time_kernels(
-    edges: ResidentRelation, columns: int, device: torch.device, dtype: torch.dtype, rates: Rates
+    edges: ResidentRelation,
+    shape: tuple[int, int],
+    device: torch.device,
+    dtype: torch.dtype,
+    rates: Rates,
+    proofs: Proofs | None = None,
 ) -> dict[str, float]:
-    """Seconds of a product with its gradient, for every kernel that may be the fastest."""
-    here = [k for k in KERNELS if runs_on(k, device.type)]
-    predicted = {k: predict_product(k, edges, columns, dtype.itemsize, rates) for k in here}
+    """Seconds of a product with its gradient, for every kernel that may be the fastest.
+
+    Args:
+        edges: of a relation.
+        shape: strains and columns of each.
+        device: of the edges.
+        dtype: of the rows.
+        rates: of the device.
+        proofs: what kernels have to prove first; None where they need not.
+    """
+    columns = shape[0] * shape[1]
+    predicted = {k: predict_product(k, edges, columns, dtype.itemsize, rates) for k in kernels_on(device.type)}
     limit = WORTH_TIMING * min(predicted.values())
+    worth = [k for k, expected in predicted.items() if expected <= limit]
+    if proofs is not None:
+        worth = [k for k in worth if proofs.holds(k, edges, shape, dtype, device)]
     x = torch.ones(edges.num_src, columns, device=device, dtype=dtype, requires_grad=True)
 
     def once(kernel: str) -> float:
@@ -261,10 +292,53 @@ def time_kernels(
         return time.perf_counter() - started
 
     timed = {}
-    for kernel in (k for k in here if predicted[k] <= limit):
+    for kernel in worth:
         once(kernel)  # compiles, and prepares both forms of the matrix
         timed[kernel] = min(once(kernel), once(kernel))
     return timed
+
+
+def choose_attention(
+    relations: Sequence[ResidentRelation],
+    shape: tuple[int, int],
+    heads: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    proofs: Proofs,
+) -> str:
+    """How GATv2 goes along edges: by Triton's loops where they are right on all relations and faster on the largest.
+
+    Args:
+        relations: that a step uses.
+        shape: strains and columns.
+        heads: of the attention.
+        device: of the relations.
+        dtype: of differences.
+        proofs: of this machine.
+    """
+    if not runs_on("triton", device.type):
+        return "blocks"
+    error_of = attention_error(heads)
+    if not all(proofs.holds(ATTENTION, edges, shape, dtype, device, error_of) for edges in relations):
+        return "blocks"
+    edges = max(relations, key=lambda relation: relation.num_edges)
+    (B, H), wide = shape, torch.promote_types(dtype, torch.float32)
+    key, query = (torch.ones(n, H, device=device, dtype=wide) for n in (edges.num_src, edges.num_dst))
+    delta = torch.zeros(edges.num_src, B, H, device=device, dtype=dtype).requires_grad_()
+    source, target = (torch.ones(len(x), B, dtype=torch.bool, device=device) for x in (key, query))
+    score = GATv2Score(torch.ones(heads, H // heads, device=device, dtype=wide))
+
+    def once(kernel: str) -> float:
+        started, base = time.perf_counter(), (source[:, :1], target[:, :1])
+        y = attend_differences(edges, (key, delta), (query, None), base, (source, target), score, kernel)
+        torch.autograd.grad(y, delta, torch.ones_like(y))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - started
+
+    for kernel in ATTENTIONS:
+        once(kernel)
+    return min(ATTENTIONS, key=once)
 
 
 def time_rows(model: PerturbedModel, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:

@@ -254,11 +254,18 @@ def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, 
         batch = prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
         device = torch.device(device_of(config.trainer.accelerator))
         file = None if model.config.autotuned is None else Path(model.config.autotuned)
-        found = autotuned_for(model.to(device), batch.to(device), file=file)
-        model.to("cpu")
         rows = prepared.training_strains * config.trainer.epochs * model.encoder.rows_per_strain
         settings = config.trainer.precision, model.config.compile
-        settled = resolve_execution(found.autotuned, *settings, device, rows, pinned=file is not None)
+        if file is None:
+            # Before kernels are timed: they are in the precision of the steps.
+            planned = resolve_execution(Autotuned.default(device.type), *settings, device, rows)
+            half = planned.differences is not None
+            found = autotuned_for(model.to(device), batch.to(device), torch.bfloat16 if half else None)
+            model.to("cpu")
+            settled = found.autotuned.for_layers(compiled=planned.compile, half=half)
+        else:
+            found = read_autotuned(file)
+            settled = resolve_execution(found.autotuned, *settings, device, rows, pinned=True)
         found = replace(found, autotuned=settled)
         directory.path.mkdir(parents=True, exist_ok=True)
         write_autotuned(directory.autotuned, found)

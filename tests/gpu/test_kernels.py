@@ -9,6 +9,8 @@ from torch import Tensor
 from dglcell.errors import MissingDependencyError
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.spmm import KERNELS, check_kernel, dgl_runs_on, runs_on, spmm
+from dglcell.perturbation import proof
+from dglcell.perturbation.proof import ATTENTION, attention_error, largest_error
 from tests.gpu.devices import ExplicitDevices, needs_gpu
 
 # Absolute errors allowed, of sums of about 20 products of order one.
@@ -34,7 +36,7 @@ def make_relation(weighted: bool, dtype: torch.dtype) -> tuple[ResidentRelation,
 @pytest.mark.parametrize("kernel", ON_GPUS)
 def test_a_kernel_equals_the_dense_product(device: str, kernel: str, dtype: torch.dtype, weighted: bool) -> None:
     if kernel != "auto" and not runs_on(kernel, device):
-        pytest.skip(f"this DGL build has no {device} kernels")
+        pytest.skip(f"{kernel} has no {device} kernels")
     relation, dense = make_relation(weighted, dtype)
     generator = torch.Generator().manual_seed(1)
     x, upstream = (torch.randn(rows, COLUMNS, generator=generator).to(dtype) for rows in (N, M))
@@ -48,6 +50,16 @@ def test_a_kernel_equals_the_dense_product(device: str, kernel: str, dtype: torc
     limit = {"atol": TOLERANCES[dtype], "rtol": 2e-2 if dtype == torch.bfloat16 else 0.0}
     torch.testing.assert_close(y.detach().cpu().double(), dense @ x.double(), **limit)
     torch.testing.assert_close(leaf.grad.cpu().double(), dense.T @ upstream.double(), **limit)
+
+
+@needs_gpu
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_triton_proves_itself(dtype: torch.dtype, weighted: bool) -> None:
+    relation = make_relation(weighted, dtype)[0].to("cuda")
+    device = torch.device("cuda")
+    assert largest_error("triton", relation, (5, 24), dtype, device) <= proof.TOLERANCES[dtype]
+    assert attention_error(3)(ATTENTION, relation, (5, 24), dtype, device) <= proof.TOLERANCES[dtype]
 
 
 @needs_gpu

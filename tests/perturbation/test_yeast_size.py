@@ -14,7 +14,7 @@ from dglcell.errors import DataError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
-from dglcell.kernels.spmm import KERNELS
+from dglcell.kernels.spmm import kernels_on
 from dglcell.nn.convolutions import GATv2Score
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
@@ -26,8 +26,8 @@ WIDTH, HEADS = 4, 2
 NEVER_DENSE = 1e9
 
 SUMS = [("edge_mask", "auto", DENSE_SHARE)]
-SUMS += [("node_mask", kernel, DENSE_SHARE) for kernel in KERNELS]
-SUMS += [("difference", kernel, DENSE_SHARE) for kernel in KERNELS] + [("difference", "auto", NEVER_DENSE)]
+SUMS += [("node_mask", kernel, DENSE_SHARE) for kernel in kernels_on("cpu")]
+SUMS += [("difference", kernel, DENSE_SHARE) for kernel in kernels_on("cpu")] + [("difference", "auto", NEVER_DENSE)]
 WAYS = {"sum": SUMS, "mean": SUMS}
 WAYS["attention"] = [(strategy, "auto", DENSE_SHARE) for strategy in ("edge_mask", "node_mask", "difference")]
 WAYS["attention"] += [("difference", "auto", NEVER_DENSE)]

@@ -1,0 +1,154 @@
+"""How far Triton's kernels are from float64, run by Triton's interpreter on a CPU; prints JSON.
+
+A process of its own, because the interpreter is chosen before Triton is imported. bfloat16, which the interpreter adds
+wrongly, is left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+from torch import Tensor
+
+from dglcell.graph import resident
+from dglcell.graph.resident import ResidentCell, ResidentRelation
+from dglcell.kernels import triton_products
+from dglcell.kernels.triton_products import TILES, Sides, product
+from dglcell.nn.convolutions import GATv2Score
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import perturb
+from dglcell.perturbation.proof import ATTENTION, attention_error, largest_error
+
+RELATION = ("gene", "physical", "gene")
+GENES, EDGES, PIECE = 7, 36, 8
+DTYPES = (torch.float32, torch.float16)
+SHAPES = ((1, 19), (2, 6))
+STRAINS = ([1], list(range(GENES)))
+"""The last one has lost everything."""
+
+
+@dataclass(frozen=True)
+class Error:
+    """One case.
+
+    Attributes:
+        kernel: which loops.
+        dtype: of the rows, by torch's name.
+        case: what else there is to it.
+        error: the largest, as a share of the largest number of the result.
+    """
+
+    kernel: str
+    dtype: str
+    case: str
+    error: float
+
+
+def cell(weighted: bool) -> ResidentCell:
+    """Genes with a hub whose edges are cut, and with some that have no edges."""
+    generator = torch.Generator().manual_seed(0)
+    u, v = torch.randint(0, GENES - 2, (2, EDGES), generator=generator)
+    u[:12], v[12:25] = 2, 3
+    weight = torch.randn(EDGES, generator=generator) if weighted else None
+    return ResidentCell({"gene": GENES}, {RELATION: (u, v, weight)})
+
+
+def share(found: Tensor, right: Tensor) -> float:
+    """The largest error."""
+    return float((found.double() - right).abs().max() / right.abs().max().clamp(min=1e-30))
+
+
+def product_errors() -> Iterator[Error]:
+    """Of columns, along edges and against them, with a tile narrower than the columns."""
+    for dtype, weighted, transposed, (B, H) in itertools.product(DTYPES, (False, True), (False, True), SHAPES):
+        edges = cell(weighted)[RELATION]
+        x = torch.randn(GENES, B, H, generator=torch.Generator().manual_seed(1)).to(dtype)
+        matrix = edges.dense(torch.float64, weighted=weighted)
+        right = torch.einsum("mn,nbh->mbh", matrix.T if transposed else matrix, x.double())
+        tile = triton_products.Tile(16, 1, 4)
+        y = product(edges, x, (B, H), dtype, weighted=weighted, transposed=transposed, tile=tile)
+        case = f"{'weighted' if weighted else 'unweighted'} {'transposed' if transposed else 'forward'} {B} x {H}"
+        yield Error("product", str(dtype)[6:], case, share(y, right))
+
+
+def masked_errors() -> Iterator[Error]:
+    """Of what strains send, with gradients, through a whole strategy; whether states differ before or not."""
+    for dtype, weighted, differ in itertools.product(DTYPES, (False, True), (True, False)):
+        results = []
+        for kernel, of in (("triton", dtype), ("reference", torch.float64)):
+            generator = torch.Generator().manual_seed(2)
+            base, delta = (torch.randn(GENES, *rest, 5, generator=generator) for rest in ((), (2,)))
+            leaves = [base.to(dtype).to(of).requires_grad_(), delta.to(dtype).to(of).requires_grad_()]
+            where = cell(weighted).to(torch.float64 if of == torch.float64 else torch.float32)
+            perturbed = perturb(where, GenotypeBatch.from_lists(STRAINS), "node_mask", kernel)
+            states = perturbed.start(leaves[0])
+            states = states.with_difference(*leaves) if differ else states  # type: ignore[attr-defined]
+            y = perturbed.aggregate(RELATION, states).dense()  # type: ignore[attr-defined]
+            upstream = torch.randn(y.shape, generator=torch.Generator().manual_seed(3)).to(dtype).to(of)
+            results.append([y.detach(), *torch.autograd.grad(y, leaves[: 1 + differ], upstream)])
+        worst = max(share(found, right) for found, right in zip(*results, strict=True))
+        case = f"{'weighted' if weighted else 'unweighted'} {'states differ' if differ else 'the same states'}"
+        yield Error("masked product", str(dtype)[6:], case, worst)
+
+
+def attention_errors() -> Iterator[Error]:
+    """Of GATv2, of the base and of strains, with all gradients, through a whole strategy."""
+    for dtype, weighted in itertools.product(DTYPES, (False, True)):
+        results = []
+        for kernel, of in (("triton", dtype), ("reference", torch.float64)):
+            generator = torch.Generator().manual_seed(4)
+            wide = torch.promote_types(of, torch.float32)
+            base = torch.randn(GENES, 6, generator=generator).to(wide).requires_grad_()
+            delta = torch.randn(GENES, 2, 6, generator=generator).to(dtype).to(of).requires_grad_()
+            form = [torch.randn(*shape, generator=generator).to(wide).requires_grad_() for shape in ((2, 3), (6,))]
+            where = cell(weighted).to(wide)
+            perturbed = perturb(where, GenotypeBatch.from_lists(STRAINS), "node_mask", kernel)
+            states = perturbed.start(base).with_difference(base, delta)  # type: ignore[attr-defined]
+            y = perturbed.attend(RELATION, states, states, GATv2Score(form[0], form[1] if weighted else None)).whole()
+            upstream = torch.randn(y.shape, generator=generator).to(dtype).to(y.dtype)
+            leaves = [base, delta, *form[: 1 + weighted]]
+            results.append([y.detach(), *torch.autograd.grad(y, leaves, upstream)])
+        worst = max(share(found, right) for found, right in zip(*results, strict=True))
+        yield Error("attention", str(dtype)[6:], "weighted" if weighted else "unweighted", worst)
+
+
+def tile_errors() -> Iterator[Error]:
+    """By how much results of other tiles differ: by not one bit."""
+    edges = cell(True)[RELATION]
+    x = torch.randn(GENES, 2, 6, generator=torch.Generator().manual_seed(5))
+    sides = Sides(x[:, :, 0] > -1, x[:, 0])
+    tiles = (*TILES, triton_products.Tile(4, 1, 3))
+    results = [
+        product(edges, x, (2, 6), x.dtype, weighted=True, transposed=False, inputs=sides, outputs=sides, tile=tile)
+        for tile in tiles
+    ]
+    for tile, result in zip(tiles[1:], results[1:], strict=True):
+        yield Error(
+            "product", "float32", f"against another tile: {tile}", 0.0 if torch.equal(result, results[0]) else 1.0
+        )
+
+
+def proof_errors() -> Iterator[Error]:
+    """What kernels see of themselves on a user's machine."""
+    edges: ResidentRelation = cell(True)[RELATION]
+    cpu = torch.device("cpu")
+    yield Error("triton", "float32", "proof", largest_error("triton", edges, (2, 6), torch.float32, cpu))
+    yield Error(ATTENTION, "float32", "proof", attention_error(2)(ATTENTION, edges, (2, 6), torch.float32, cpu))
+
+
+def main() -> None:
+    """Print all errors."""
+    resident.PIECE_EDGES = PIECE
+    found = [*product_errors(), *masked_errors(), *attention_errors(), *tile_errors(), *proof_errors()]
+    print(json.dumps([asdict(error) for error in found]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Sums of what strains send, in one pass: the kernel knows who is lost, so that no tensor says what each node sends.
+
+What it computes is defined by ``dglcell.perturbation.deletions``: a lost node sends −b and receives −y.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dglcell.graph.resident import ResidentRelation
+from dglcell.kernels import spmm, triton_products
+
+
+def knows_who_is_lost(relation: ResidentRelation, kernel: str, device_type: str, columns: int) -> bool:
+    """Whether the kernel that would compute a product can do all that ``masked_spmm`` does."""
+    return (spmm.choose_kernel(relation, device_type, columns) if kernel == "auto" else kernel) == "triton"
+
+
+def masked_spmm(
+    relation: ResidentRelation,
+    delta_NBH: Tensor | None,
+    base_NH: Tensor,
+    keep_NB: Tensor,
+    received_MH: Tensor,
+    keep_MB: Tensor,
+    dtype: torch.dtype,
+) -> Tensor:
+    """[M, B, H] by how much what strains receive along a relation differs from what the base receives.
+
+    Sums are taken in float32 at least, in the order of the edges: the same bits every time, backward too.
+
+    Args:
+        relation: E edges, with their fixed weights where they have any.
+        delta_NBH: [N, B, H] differences of the sources; None where there are none.
+        base_NH: [N, H] what the base's sources send; minus this is what a lost node's differs by.
+        keep_NB: [N, B] bool.
+        received_MH: [M, H] what the base receives; minus this is what a lost node's differs by.
+        keep_MB: [M, B] bool.
+        dtype: of the result.
+    """
+    delta = None if delta_NBH is None else delta_NBH.to(dtype)
+    out: Tensor = _MaskedProduct.apply(delta, base_NH, received_MH, relation, keep_NB, keep_MB, dtype)
+    return out
+
+
+class _MaskedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        delta: Tensor | None,
+        base: Tensor,
+        received: Tensor,
+        relation: ResidentRelation,
+        keep_NB: Tensor,
+        keep_MB: Tensor,
+        dtype: torch.dtype,
+    ) -> Tensor:
+        ctx.relation, ctx.keep, ctx.has_delta = relation, (keep_NB, keep_MB), delta is not None
+        ctx.dtypes = base.dtype, received.dtype
+        return triton_products.product(
+            relation,
+            None if delta is None else delta.contiguous(),
+            (keep_NB.shape[1], base.shape[1]),
+            dtype,
+            weighted=relation.weight is not None,
+            transposed=False,
+            inputs=triton_products.Sides(keep_NB, base),
+            outputs=triton_products.Sides(keep_MB, received),
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_MBH: Tensor) -> tuple[Tensor | None, ...]:
+        relation, (keep_NB, keep_MB), grad = ctx.relation, ctx.keep, grad_MBH.contiguous()
+        sent = triton_products.product(
+            relation,
+            grad,
+            (grad.shape[1], grad.shape[2]),
+            grad.dtype,
+            weighted=relation.weight is not None,
+            transposed=True,
+            inputs=triton_products.Sides(keep_MB),
+            outputs=triton_products.Sides(keep_NB),
+            only_lost=not ctx.has_delta,
+        )
+        # The rows of lost nodes are the base's gradient and no difference's.
+        base = triton_products.lost_sum(sent, keep_NB, clear=True).to(ctx.dtypes[0])
+        received = triton_products.lost_sum(grad, keep_MB, clear=False).to(ctx.dtypes[1])
+        return sent if ctx.has_delta else None, base, received, None, None, None, None

@@ -1,0 +1,185 @@
+"""Triton's loops of sparse products: rows in the order of their edges, so that sums are the same every time.
+
+A product is of x [N, B, H] with an adjacency: B strains side by side, or one where the columns have no strains. A
+program sums a piece of a row, for a tile of strains and columns. Whoever has lost a node is known while rows are read
+and written, so that what nodes send needs no tensor of its own.
+
+Kept apart because Triton is not there on every machine. Under ``TRITON_INTERPRET=1`` the loops run on a CPU, slowly.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _load_sent(
+    x,
+    base,
+    keep,
+    node,
+    strains,
+    columns,
+    there,
+    B,
+    H,
+    HAS_X: tl.constexpr,
+    MASKED: tl.constexpr,
+    BASED: tl.constexpr,
+    SUM: tl.constexpr,
+):
+    """[BB, BH] what a node sends: its row; nothing, or minus the base's, in strains that have lost it."""
+    node = node.to(tl.int64)
+    value = tl.zeros(there.shape, SUM)
+    if HAS_X:
+        value = tl.load(x + (node * B + strains)[:, None] * H + columns[None, :], mask=there, other=0).to(SUM)
+    if MASKED:
+        kept = tl.load(keep + node * B + strains, mask=strains < B, other=1)[:, None] != 0
+        instead = tl.zeros(there.shape, SUM)
+        if BASED:
+            # Lost nodes are few, so that hardly any of these loads takes place.
+            row = base + node * H + tl.zeros_like(strains)[:, None] + columns[None, :]
+            instead = -tl.load(row, mask=there & ~kept, other=0).to(SUM)
+        value = tl.where(kept, value, instead)
+    return value
+
+
+@triton.jit
+def _store_received(total, received, keep, out, node, strains, columns, there, B, H, MASKED: tl.constexpr):
+    """Write what a node receives; minus what the base's node does in strains that have lost it."""
+    node = node.to(tl.int64)
+    if MASKED:
+        kept = tl.load(keep + node * B + strains, mask=strains < B, other=1)[:, None] != 0
+        row = received + node * H + tl.zeros_like(strains)[:, None] + columns[None, :]
+        total = tl.where(kept, total, -tl.load(row, mask=there & ~kept, other=0).to(total.dtype))
+    tl.store(out + (node * B + strains)[:, None] * H + columns[None, :], total.to(out.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def sum_pieces(
+    pieces,
+    neighbours,
+    weights,
+    x,
+    base,
+    keep_in,
+    received,
+    keep_out,
+    out,
+    partial,
+    B,
+    H,
+    HAS_X: tl.constexpr,
+    WEIGHTED: tl.constexpr,
+    MASKED_IN: tl.constexpr,
+    BASED: tl.constexpr,
+    MASKED_OUT: tl.constexpr,
+    ONLY_LOST: tl.constexpr,
+    SUM: tl.constexpr,
+    BB: tl.constexpr,
+    BH: tl.constexpr,
+    UNROLL: tl.constexpr,
+):
+    """Sum the edges of a piece of a row; write the row, or a partial sum where it has several pieces.
+
+    Args:
+        pieces: [P, 4] int32: row, first edge, last edge + 1, place among the partial sums or -1.
+        neighbours: [E] nodes at the other ends.
+        weights: [E].
+        x: [N, B, H].
+        base: [N, H] whose negative lost nodes send.
+        keep_in: [N, B] bytes, zero for lost nodes.
+        received: [M, H] whose negative lost nodes receive.
+        keep_out: [M, B] bytes.
+        out: [M, B, H].
+        partial: [S, B, H] in the type of the sums.
+        B, H: strains and columns.
+        HAS_X, WEIGHTED, MASKED_IN, BASED, MASKED_OUT: which of the above count.
+        ONLY_LOST: whether only nodes that ``keep_out`` has lost are of interest; the others' rows are not summed.
+        SUM: type of the sums.
+        BB, BH: strains and columns of a tile.
+        UNROLL: edges whose rows are read at once.
+    """
+    piece = tl.program_id(0)
+    tiles = tl.cdiv(H, BH)
+    strains = tl.program_id(1) // tiles * BB + tl.arange(0, BB)
+    columns = tl.program_id(1) % tiles * BH + tl.arange(0, BH)
+    there = (strains < B)[:, None] & (columns < H)[None, :]
+    row, first, last = tl.load(pieces + 4 * piece), tl.load(pieces + 4 * piece + 1), tl.load(pieces + 4 * piece + 2)
+    place = tl.load(pieces + 4 * piece + 3)
+    if ONLY_LOST:
+        kept = tl.load(keep_out + row.to(tl.int64) * B + strains, mask=strains < B, other=1) != 0
+        last = tl.where(tl.min(kept.to(tl.int32), 0) == 0, last, first)
+    total = tl.zeros((BB, BH), SUM)
+    for edge in tl.range(first, last, loop_unroll_factor=UNROLL):
+        node = tl.load(neighbours + edge).to(tl.int32)
+        value = _load_sent(x, base, keep_in, node, strains, columns, there, B, H, HAS_X, MASKED_IN, BASED, SUM)
+        if WEIGHTED:
+            value = value * tl.load(weights + edge).to(SUM)
+        total += value
+    if place >= 0:
+        at = (place.to(tl.int64) * B + strains)[:, None] * H + columns[None, :]
+        tl.store(partial + at, total, mask=there)
+    else:
+        _store_received(total, received, keep_out, out, row, strains, columns, there, B, H, MASKED_OUT)
+
+
+@triton.jit
+def add_pieces(
+    rows,
+    partial,
+    received,
+    keep_out,
+    out,
+    B,
+    H,
+    MASKED_OUT: tl.constexpr,
+    SUM: tl.constexpr,
+    BB: tl.constexpr,
+    BH: tl.constexpr,
+):
+    """Add the partial sums of a row, in order.
+
+    Args:
+        rows: [R, 3] int32: row, its first partial sum, its last one + 1.
+        partial, received, keep_out, out, B, H, MASKED_OUT, SUM, BB, BH: as for ``sum_pieces``.
+    """
+    number = tl.program_id(0)
+    tiles = tl.cdiv(H, BH)
+    strains = tl.program_id(1) // tiles * BB + tl.arange(0, BB)
+    columns = tl.program_id(1) % tiles * BH + tl.arange(0, BH)
+    there = (strains < B)[:, None] & (columns < H)[None, :]
+    row = tl.load(rows + 3 * number)
+    total = tl.zeros((BB, BH), SUM)
+    first, last = tl.load(rows + 3 * number + 1).to(tl.int64), tl.load(rows + 3 * number + 2).to(tl.int64)
+    for place in range(first, last):
+        at = (place * B + strains)[:, None] * H + columns[None, :]
+        total += tl.load(partial + at, mask=there, other=0)
+    _store_received(total, received, keep_out, out, row, strains, columns, there, B, H, MASKED_OUT)
+
+
+@triton.jit
+def sum_lost(x, keep, out, B, H, CLEAR: tl.constexpr, SUM: tl.constexpr, BB: tl.constexpr, BH: tl.constexpr):
+    """Minus the sum of a node's rows over the strains that have lost it; other rows are not read.
+
+    Args:
+        x: [N, B, H].
+        keep: [N, B] bytes.
+        out: [N, H] in the type of the sums.
+        B, H: strains and columns.
+        CLEAR: whether the rows become zero.
+        SUM, BB, BH: as for ``sum_pieces``.
+    """
+    node = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BH + tl.arange(0, BH)
+    total = tl.zeros((BB, BH), SUM)
+    for start in range(0, B, BB):
+        strains = start + tl.arange(0, BB)
+        lost = tl.load(keep + node * B + strains, mask=strains < B, other=1)[:, None] == 0
+        there = lost & (columns < H)[None, :]
+        rows = x + (node * B + strains)[:, None] * H + columns[None, :]
+        total += tl.load(rows, mask=there, other=0).to(SUM)
+        if CLEAR:
+            tl.store(rows, tl.zeros((BB, BH), x.dtype.element_ty), mask=there)
+    tl.store(out + node * H + columns, -tl.sum(total, 0), mask=columns < H)

@@ -1,0 +1,158 @@
+"""Sparse products by Triton's loops: what a program computes, and how the loops are started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dglcell.graph.resident import ResidentRelation
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a program of ``sum_pieces`` computes. No tile changes the order of a sum, nor a bit of it.
+
+    Attributes:
+        size: numbers of the tile, strains × columns.
+        warps: that share it.
+        unroll: edges whose rows are read at once.
+    """
+
+    size: int
+    warps: int
+    unroll: int
+
+    def shape(self, B: int, H: int) -> tuple[int, int]:
+        """Strains and columns, powers of two."""
+        columns = min(self.size, _power_of_2(H))
+        return min(self.size // columns, _power_of_2(B)), columns
+
+
+TILES = (Tile(512, 2, 8), Tile(256, 1, 8), Tile(1024, 4, 8))
+"""Those that are timed on a GPU. A thread reads 16 bytes at once, and none of its registers is spilled."""
+
+_fastest: dict[tuple[Any, ...], Tile] = {}
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Which strains have lost a node, and what that means.
+
+    Attributes:
+        keep: [N, B] bool.
+        instead: [N, H] whose negative stands for a lost node's row; None for zeros among the inputs.
+    """
+
+    keep: Tensor
+    instead: Tensor | None = None
+
+
+def product(
+    relation: ResidentRelation,
+    x_NBH: Tensor | None,
+    shape: tuple[int, int],
+    dtype: torch.dtype,
+    *,
+    weighted: bool,
+    transposed: bool,
+    inputs: Sides | None = None,
+    outputs: Sides | None = None,
+    only_lost: bool = False,
+    tile: Tile | None = None,
+) -> Tensor:
+    """[M, B, H] sums over in-edges, over out-edges if ``transposed``.
+
+    Args:
+        relation: E edges.
+        x_NBH: [N, B, H], contiguous, a floating type; None for zeros.
+        shape: B and H.
+        dtype: of the result.
+        weighted: multiply by the relation's fixed weights.
+        transposed: rows are sources.
+        inputs: which nodes at the other ends are lost.
+        outputs: which rows are lost; they are as any other where nothing is said to stand for them.
+        only_lost: leave all but the lost rows undefined.
+        tile: of a program; the fastest where None.
+    """
+    B, H = shape
+    from dglcell.kernels import spmm_triton as compiled
+
+    sums, split = _sum_type(dtype), relation.pieces(transposed=transposed)
+    sum_dtype = torch.promote_types(dtype, torch.float32)
+    edges = relation.compact(sum_dtype if weighted else None, transposed=transposed)
+    device = split.pieces.device
+    out = torch.empty(len(edges.starts) - 1, B, H, dtype=dtype, device=device)
+    partial = torch.empty(split.partial, B, H, dtype=sum_dtype, device=device)
+    # Arguments that do not count have to be some tensor.
+    (base, keep_in), (received, keep_out) = _sides(inputs, out), _sides(outputs, out)
+    rows = out if x_NBH is None else x_NBH
+    weights = out if edges.weights is None else edges.weights
+    masked_out = outputs is not None and outputs.instead is not None
+    flags = (x_NBH is not None, weighted, inputs is not None, inputs is not None and inputs.instead is not None)
+
+    def run(tile: Tile) -> None:
+        BB, BH = tile.shape(B, H)
+        tiles = -(-B // BB) * -(-H // BH)
+        tensors = (edges.neighbours, weights, rows, base, keep_in, received, keep_out, out, partial)
+        compiled.sum_pieces[len(split.pieces), tiles](
+            split.pieces, *tensors, B, H, *flags, masked_out, only_lost, sums, BB, BH, tile.unroll, num_warps=tile.warps
+        )  # fmt: skip
+        if len(split.rows):
+            parts = (split.rows, partial, received, keep_out, out)
+            compiled.add_pieces[len(split.rows), tiles](*parts, B, H, masked_out, sums, BB, BH, num_warps=tile.warps)
+
+    run(tile or _fastest_tile((relation.relation, transposed, B, H, dtype, *flags, masked_out), run, device))
+    return out
+
+
+def lost_sum(x_NBH: Tensor, keep_NB: Tensor, *, clear: bool) -> Tensor:
+    """[N, H] minus the sums of rows over the strains that have lost a node; float32 at least.
+
+    Args:
+        x_NBH: [N, B, H], contiguous.
+        keep_NB: [N, B] bool.
+        clear: set these rows to zero.
+    """
+    from dglcell.kernels import spmm_triton as compiled
+
+    N, B, H = x_NBH.shape
+    out = x_NBH.new_empty(N, H, dtype=torch.promote_types(x_NBH.dtype, torch.float32))
+    BH = min(256, _power_of_2(H))
+    keep = keep_NB.contiguous().view(torch.uint8)
+    sums = _sum_type(x_NBH.dtype)
+    compiled.sum_lost[N, -(-H // BH)](x_NBH, keep, out, B, H, clear, sums, 512 // BH, BH, num_warps=2)
+    return out
+
+
+def _sum_type(dtype: torch.dtype) -> Any:
+    """Triton's type for sums of such rows."""
+    import triton.language as tl
+
+    return tl.float64 if dtype == torch.float64 else tl.float32
+
+
+def _power_of_2(number: int) -> int:
+    """The next one."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+def _sides(sides: Sides | None, any_tensor: Tensor) -> tuple[Tensor, Tensor]:
+    if sides is None:
+        return any_tensor, any_tensor
+    instead = any_tensor if sides.instead is None else sides.instead.contiguous()
+    return instead, sides.keep.contiguous().view(torch.uint8)
+
+
+def _fastest_tile(key: tuple[Any, ...], run: Callable[[Tile], None], device: torch.device) -> Tile:
+    """The fastest for products like this one: timed once in a process, where there is a GPU to time it on."""
+    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        return _fastest.get(key, TILES[0])
+    if key not in _fastest:
+        import triton
+
+        _fastest[key] = min(TILES, key=lambda tile: float(triton.testing.do_bench(lambda: run(tile), warmup=2, rep=8)))
+    return _fastest[key]
