@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive
 from dglcell.errors import ConfigError
-from dglcell.training.signals import StopSignals
+from dglcell.training.signals import StopSignals, is_rank_zero
 
 # ``dglcell graph list`` and ``dglcell graph fetch``: the catalogue of networks, and its files.
 
@@ -193,7 +193,7 @@ def train(options: argparse.Namespace) -> None:
         from dglcell.training.run import train as run
 
         result = run(config, options.command, signals)
-    if not result.rows:
+    if not is_rank_zero():
         return
     print(f"\n{format_results_table(result.rows, color=sys.stdout.isatty())}\n")
     if config.plot:
@@ -201,7 +201,7 @@ def train(options: argparse.Namespace) -> None:
         print(f"report   {result.directory.page}")
     print(f"run      {result.directory.path}")
     expected = config.experiment.expected
-    if expected is not None and not options.overrides:
+    if expected is not None and not options.overrides and result.rows:
         print(f"\n{format_expected(result.rows, expected.metric, expected.value, expected.tolerance)}")
 
 

@@ -91,6 +91,8 @@ def format_runs(runs: Sequence[RunRow], width: int | None = None) -> str:
 def _results(files: RunFiles) -> Iterable[tuple[str, ...]]:
     """Best epoch, phenotype, metric, its values, and the null model that comes closest or is ahead."""
     rows = files.rows
+    if not rows:
+        yield str(files.best_epoch), ", ".join(files.results["units"]), "", "", "no test part", ""
     for name in dict.fromkeys(row.phenotype for row in rows):
         of_it = [row for row in rows if row.phenotype == name]
         metric = "average_precision" if of_it[0].kind == CLASSIFICATION else "pearson"
