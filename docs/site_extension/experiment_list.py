@@ -36,8 +36,8 @@ results says so in its first line. All commands are given from the root of a clo
 - **Test** is the Pearson correlation on the test part (average precision for Tong 2004), and **best null** that of the
   best null model on the same split. Several values are of several seeds. [Accuracy](../../accuracy.md) has more columns
   and says what each part of the graph and of the models adds.
-- **Minutes** are those of training alone, on one or two CPU cores that were shared with other work: the median over seeds.
-  **MB** is the peak of memory. Both are empty where nothing was recorded.
+- **Minutes** are those of training alone, the median over seeds, on one or two CPU cores that were shared with other
+  work. **MB** is the peak of memory. Both are empty where nothing was recorded.
 - **Download** is what `dglcell data fetch --all FILE` downloads, as far as sizes are known.
 
 [Which model should I use?](../../guides/models.md#which-model-should-i-use) says which of them is a good start.
