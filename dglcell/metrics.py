@@ -360,6 +360,7 @@ def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool,
     buffer = io.StringIO()
     console = Console(
         file=buffer,
+        force_jupyter=False,  # a notebook would show the table instead of writing it
         width=width or 400,
         force_terminal=color,
         color_system="standard" if color else None,

@@ -348,7 +348,7 @@ def _table(
     for row in rows:
         table.add_row(*row)
     buffer = io.StringIO()
-    Console(file=buffer, width=width, markup=False, color_system=None).print(table)
+    Console(file=buffer, force_jupyter=False, width=width, markup=False, color_system=None).print(table)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 

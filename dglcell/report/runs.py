@@ -84,7 +84,7 @@ def format_runs(runs: Sequence[RunRow], width: int | None = None) -> str:
         for number, line in enumerate(lines or [("", "", "", "", "", "")]):
             table.add_row(*(about if number == 0 else ("", "", "")), *line)
     buffer = io.StringIO()
-    Console(file=buffer, width=width or 1000, markup=False, color_system=None).print(table)
+    Console(file=buffer, force_jupyter=False, width=width or 1000, markup=False, color_system=None).print(table)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 

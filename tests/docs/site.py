@@ -18,7 +18,7 @@ needs_the_site = pytest.mark.skipif(not (BUILT / "index.html").is_file(), reason
 RESOURCES = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
 """Tags whose address the browser loads by itself."""
 
-WRAPPERS = ("table-wrapper", "cell_output", "genindextable")
+WRAPPERS = ("table-wrapper", "cell_output")
 """Classes of what scrolls around a table."""
 
 

@@ -75,7 +75,9 @@ def make_small(quickstart: Path) -> None:
 
 
 def shorten(cell: str) -> str:
-    """The same cell with few strains and one epoch."""
+    """The same cell with few strains and one epoch, and without what it says of its picture."""
+    if (head := re.match(r"---\n.*?\n---\n", cell, flags=re.DOTALL)) is not None:
+        cell = "\n" * head[0].count("\n") + cell[head.end() :]
     for long, short in FEWER.items():
         cell = re.sub(long, short, cell)
     return cell
