@@ -85,7 +85,7 @@ def test_the_search_finds_pages_for_people(site: Site) -> None:
     for stems in (("learn", "rate"), ("cite",)):
         assert "faq" in pages(*stems)
     # A key that resolved configurations alone have.
-    assert "guides/training" in pages("timeout")
+    assert "guides/cluster" in pages("timeout")
     assert not [page for page in pages("timeout") if page.startswith("_generated/experiments/")]
 
 
