@@ -46,7 +46,7 @@ coverage: $(INSTALLED)  ## which lines `make test` does not reach: a measurement
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS) --cov --cov-report=term
 
 docs: $(INSTALLED)  ## the site, into docs/_build/html; warnings are errors
-	$(BIN)/python -c "import sphinx, furo, myst_parser, sphinxcontrib.katex" 2>/dev/null || \
+	$(BIN)/python -c "import sphinx, furo, myst_nb, sphinxcontrib.katex" 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[docs]"
 	rm -rf docs/_build docs/_generated
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs docs/_build/html

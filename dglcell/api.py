@@ -86,6 +86,8 @@ class Predictor:
     def results(self) -> pd.DataFrame:
         """The tables of results that the runs wrote: a row for each seed, model, part and phenotype.
 
+        There is no row where every strain trained (`split.kind: none`).
+
         >>> results = dglcell.load("runs/quickstart/seed-0").results
         >>> results[results.part == "test"].model.iloc[0]
         'hetero_cell'
@@ -172,7 +174,8 @@ def _results(rows: Sequence[tuple[int, ResultRow]]) -> pd.DataFrame:
     import pandas as pd
 
     about = ("model", "part", "phenotype", "is_null")
-    return pd.DataFrame([{"seed": seed, **{k: getattr(row, k) for k in about}, **row.metrics} for seed, row in rows])
+    found = [{"seed": seed, **{k: getattr(row, k) for k in about}, **row.metrics} for seed, row in rows]
+    return pd.DataFrame(found, columns=None if found else ["seed", *about])
 
 
 def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = None, device: str = "cpu") -> Predictor:
@@ -256,7 +259,8 @@ def evaluate(run: str | Path | Predictor, strains: StrainTable | None = None) ->
 
     Args:
         run: a run directory, an experiment's folder, or what `load` and `train` return.
-        strains: with measured phenotypes in original units; the validation and test part of the run where None.
+        strains: with measured phenotypes in original units; the validation and test part of the run where None. A run
+            whose strains all trained (`split.kind: none`) has neither, and the table has no row.
 
     Returns:
         A row for each model, part and phenotype, with metrics in original units. Several seeds are

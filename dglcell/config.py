@@ -339,6 +339,7 @@ class Config:
         self._validate_streaming()
         if self.trainer.cuda_graph:
             self._validate_graph()
+        self._validate_validation()
         if self.data.batch_size == AUTO and self.trainer.devices * self.trainer.num_nodes > 1:
             raise ConfigError(
                 "`data.batch_size: auto` works with a single device only",
@@ -431,6 +432,22 @@ class Config:
                     expected=" or ".join(map(str, known)),
                     do="change it, or set `trainer.cuda_graph: false`",
                 )
+
+    def _validate_validation(self) -> None:
+        """Refuse what the validation part decides where every strain trains."""
+        needed = {
+            "trainer.checkpoint=last": self.trainer.checkpoint != "last",
+            "trainer.patience=null": self.trainer.patience is not None,
+            "scheduler.name=none": self.scheduler.name == "plateau",
+            "plot_every=0": self.plot_every > 0,
+        }
+        mends = [f"`{mend}`" for mend, needs_validation in needed.items() if needs_validation]
+        if self.split.trains_on_all and mends:
+            raise ConfigError(
+                f"`split.kind: {self.split.kind}` leaves no validation part, and other keys need one",
+                got=", ".join(mend.partition("=")[0] + "`" for mend in mends),
+                do=f"set {', '.join(mends)}; the model is that of the last epoch",
+            )
 
     def _validate_names(self) -> None:
         check_seed(self.seed, "seed")

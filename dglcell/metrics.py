@@ -240,6 +240,10 @@ UNRANKED = frozenset({"n", "prevalence"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
 UNDEFINED = "-"
 BEST = "* marks the best value of its column, for each phenotype and part."
+NO_TEST_PART = (
+    "There is no test part, because every strain trained (`split.kind: none`). Nothing here says how good the "
+    "predictions are. The same settings with another split say it."
+)
 
 
 def best_in_block(rows: Sequence[ResultRow], metric: str) -> set[int]:
@@ -303,7 +307,7 @@ def format_results_table(rows: Iterable[ResultRow], *, color: bool = False, widt
     """The comparison: blocks of phenotype and part, a line a model, ``*`` at the best of each column.
 
     Phenotypes of numbers and of classes have a table each, with the columns of their kind. A sentence below says where
-    a null model is better than the model.
+    a null model is better than the model. Without rows, a sentence says that there is no test part.
 
     Args:
         rows: any order; blocks keep the order in which they first appear, lines the order within.
@@ -311,6 +315,8 @@ def format_results_table(rows: Iterable[ResultRow], *, color: bool = False, widt
         width: characters; as wide as needed if None.
     """
     rows = list(rows)
+    if not rows:
+        return NO_TEST_PART
     kinds = dict.fromkeys(row.kind for row in rows)
     tables = [_format_kind([row for row in rows if row.kind == kind], COLUMNS[kind], color, width) for kind in kinds]
     return "\n\n".join([*tables, BEST, *beaten(rows)])
@@ -354,6 +360,7 @@ def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool,
     buffer = io.StringIO()
     console = Console(
         file=buffer,
+        force_jupyter=False,  # a notebook would show the table instead of writing it
         width=width or 400,
         force_terminal=color,
         color_system="standard" if color else None,

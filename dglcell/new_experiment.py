@@ -12,6 +12,7 @@ import yaml
 
 from dglcell.config import Config
 from dglcell.config_io import PACKAGED, load_config
+from dglcell.data.config import NONE
 from dglcell.data.sources import load_source
 from dglcell.data.sources.text_table import Rows, read_rows
 from dglcell.data.table import StrainTable
@@ -22,6 +23,8 @@ from dglcell.graph.cell_graph import CellGraph
 
 GENE_COLUMN = re.compile(r"genes|gene[_ ]?\d*", re.IGNORECASE)
 DERIVED = ["shares_complex", "isoenzyme", "metabolic_neighbour"]
+SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: "
+
 SHOWN = 10
 """Unknown genes that are named."""
 
@@ -84,7 +87,7 @@ def ask(file: Path, read: Callable[[str], str]) -> Wanted:
     """
     table = read("Table of strains (CSV), or name of a screen: ").strip()
     cell = read("Metabolic model, or cell graph of this package [yeast]: ").strip() or "yeast"
-    split = read("Split: random, or gene_disjoint to test on new genes [random]: ").strip() or "random"
+    split = read(SPLIT_QUESTION).strip() or "random"
     is_table = Path(table).suffix != "" or Path(table).exists()
     return Wanted(file, Path(table) if is_table else None, None if is_table else table, cell, split)
 
@@ -105,7 +108,10 @@ def _content(wanted: Wanted) -> dict[str, object]:
         _refuse_none(rows, genes, columns)
         phenotypes = {name: name for name in columns}
         source = {"name": "csv", "csv": {"path": str(wanted.table), "genes": genes, "phenotypes": phenotypes}}
-    return {"extends": extends, **content, "data": {"source": source}, "split": {"kind": wanted.split}}
+    content |= {"data": {"source": source}, "split": {"kind": wanted.split}}
+    if wanted.split == NONE:
+        content["trainer"] = {"checkpoint": "last"}  # no validation part says which is best
+    return {"extends": extends, **content}
 
 
 def _refuse_none(rows: Rows, genes: Sequence[str], phenotypes: Sequence[str]) -> None:

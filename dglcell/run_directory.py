@@ -279,14 +279,16 @@ class EpochLog:
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         loss = metrics.get("validation/loss", math.nan)
-        metric = f"r {metrics.get('validation/pearson', math.nan):.4f}"
-        if "validation/average_precision" in metrics:
-            metric = f"AP {metrics['validation/average_precision']:.4f}"
+        validation = ""
+        if "validation/loss" in metrics:
+            metric = f"r {metrics.get('validation/pearson', math.nan):.4f}"
+            if "validation/average_precision" in metrics:
+                metric = f"AP {metrics['validation/average_precision']:.4f}"
+            validation = f"validation loss {loss:.4f}  {metric}  "
         seconds = [r["seconds"] for r in [*rows, row] if r.get("seconds") is not None]
         left = timedelta(seconds=round(sum(seconds) / len(seconds) * (self.epochs - epoch - 1)))
         return (
-            f"epoch {epoch + 1:>4}/{self.epochs}  train loss {metrics['train/loss']:.4f}  "
-            f"validation loss {loss:.4f}  {metric}  "
+            f"epoch {epoch + 1:>4}/{self.epochs}  train loss {metrics['train/loss']:.4f}  {validation}"
             f"{metrics['seconds']:.1f} s{f', {left} left' if left else ''}{'  *' if loss < best else ''}"
         )
 

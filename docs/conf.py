@@ -12,7 +12,7 @@ author = "the dglcell developers"
 release = version = __version__
 language = "en"
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinxcontrib.katex",
@@ -26,6 +26,12 @@ default_role = "literal"
 
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
+# The notebooks of the gallery are run in folders of their own whenever the site is built; one that fails is an error.
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_output_stderr = "remove"
 
 autodoc_default_options = {"members": True, "ignore-module-all": True, "show-inheritance": True}
 autodoc_member_order = "bysource"

@@ -66,12 +66,24 @@ def minimal(tmp_path: Path) -> Path:
         ("split.kind=chance", "`split.kind` is unknown"),
         ("split.fractions=[0.5,0.5]", "`split.fractions` do not divide the strains"),
         ("split.subset.size=1", "`split.subset.size` is too small"),
+        (
+            "split.kind=none",
+            "`split.kind: none` leaves no validation part, and other keys need one\n  got:      `trainer.checkpoint`\n"
+            "  do:       set `trainer.checkpoint=last`; the model is that of the last epoch",
+        ),
         ("cell.model=null", "`cell` is empty"),
         ("cell.derived=[neighbours]", "`cell.derived` names no relation"),
     ],
 )
 def test_wrong_values_are_refused_by_key(minimal: Path, override: str, expected: str) -> None:
     assert expected in refusal(minimal, override)
+
+
+def test_all_keys_that_need_a_validation_part_are_named(minimal: Path) -> None:
+    keys = ["trainer.checkpoint=last", "trainer.patience=3", "scheduler.name=plateau", "plot_every=1"]
+    message = refusal(minimal, "split.kind=none", *keys)
+    assert "set `trainer.patience=null`, `scheduler.name=none`, `plot_every=0`; the model" in message
+    assert load_config(minimal, ["split.kind=none", keys[0]]).split.trains_on_all
 
 
 def test_a_cell_graph_without_relations_is_refused(minimal: Path) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import textwrap
 import webbrowser
 from pathlib import Path
 
 from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive
 from dglcell.errors import ConfigError
-from dglcell.training.signals import StopSignals
+from dglcell.training.signals import StopSignals, is_rank_zero
 
 # ``dglcell graph list`` and ``dglcell graph fetch``: the catalogue of networks, and its files.
 
@@ -193,7 +192,7 @@ def train(options: argparse.Namespace) -> None:
         from dglcell.training.run import train as run
 
         result = run(config, options.command, signals)
-    if not result.rows:
+    if not is_rank_zero():
         return
     print(f"\n{format_results_table(result.rows, color=sys.stdout.isatty())}\n")
     if config.plot:
@@ -201,7 +200,7 @@ def train(options: argparse.Namespace) -> None:
         print(f"report   {result.directory.page}")
     print(f"run      {result.directory.path}")
     expected = config.experiment.expected
-    if expected is not None and not options.overrides:
+    if expected is not None and not options.overrides and result.rows:
         print(f"\n{format_expected(result.rows, expected.metric, expected.value, expected.tolerance)}")
 
 
@@ -320,18 +319,11 @@ def data_verify(options: argparse.Namespace) -> None:
 
 def data_list(options: argparse.Namespace) -> None:
     """``dglcell data list``."""
-    from dglcell.data.report import format_listings
+    from dglcell.data.report import format_listings, format_sources
     from dglcell.data.sources import list_sources
     from dglcell.data.store import list_stores
 
-    for source in list_sources(options.raw):
-        missing = "" if source.available else "; its raw file is not here"
-        if not source.available and source.download is not None:
-            size = f", {source.download / 1e6:,.0f} MB" if source.download else ""
-            missing += f": `dglcell data fetch {source.name}`{size}"
-        print(f"{source.name} ({source.size}{missing})")
-        for text in (source.description, "; ".join(filter(None, (source.citation, f"licence: {source.licence}")))):
-            print(textwrap.fill(text, 100, initial_indent="    ", subsequent_indent="    "))
+    print(format_sources(list_sources(options.raw)))
     if options.folder.is_dir():
         print(f"\nstores in {options.folder}\n{format_listings(list_stores(options.folder))}")
 

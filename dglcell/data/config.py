@@ -34,8 +34,15 @@ KINDS = {
     "of many deletions can be predicted from few. The genes and subsets of the deletions of test strains occur in "
     "training. The model was chosen on strains with few deletions, which look easier than the test strains",
     "file": "the parts come from a file, and what the test part shows depends on how the file was made",
+    "none": "every strain trains. There is no test part, so that nothing says how good the predictions are",
 }
 """Name of a kind → what its test part can show, and what it cannot."""
+
+NONE = "none"
+"""The kind whose strains all train."""
+
+EVALUATED = ("validation", "test")
+"""The parts that a model is evaluated on, where the split has them."""
 
 FOLDED = ("random", "stratified", "pair_disjoint", "gene_disjoint")
 GENE_SPLITS = {"gene_split_1": ("any", 40), "gene_split_2": ("all", 400)}
@@ -74,7 +81,7 @@ class SubsetConfig:
 class SplitConfig:
     """How strains are divided into training, validation and test."""
 
-    kind: str = "random"  # random, stratified, pair_disjoint, gene_disjoint, gene_split_1|2, deletions or file
+    kind: str = "random"  # random, stratified, pair_disjoint, gene_disjoint, gene_split_1|2, deletions, file or none
     fractions: list[float] = field(default_factory=lambda: [0.8, 0.1, 0.1])  # shares of training, validation and test
     seed: int = 42  # seed of the shuffle
     by_deletions: bool = True  # not for stratified, gene_disjoint: keep the fractions for each number of deletions
@@ -87,6 +94,11 @@ class SplitConfig:
     path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with numbers of strains
     unlisted: str = "refuse"  # file: what to do with strains that a JSON file does not list: refuse | unused
     subset: SubsetConfig | None = None  # keep only some strains
+
+    @property
+    def trains_on_all(self) -> bool:
+        """Whether every strain trains, so that there is neither a validation nor a test part."""
+        return self.kind == NONE
 
     def validate(self, key: str = "split") -> None:
         """Raises ConfigError if a value is unknown or out of range, or two contradict each other."""
@@ -165,7 +177,7 @@ NORMALISATIONS = ("standard", "minmax", "robust", "none", "logistic")
 STREAMED_NORMALISATIONS = ("standard", "minmax", "none", "logistic")
 """Those that need no more than moments, which are added up piece by piece."""
 
-STREAMED_KINDS = ("random", "file")
+STREAMED_KINDS = ("random", "file", NONE)
 """Those that need no more than a pass over the store at a time."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from dglcell.data.config import KINDS, PARTS, TEST, TRAIN, UNUSED, VALIDATION
 from dglcell.data.partition import gene_set_keys, query_pair_keys
+from dglcell.data.sources import SourceInfo
 from dglcell.data.split import Split
 from dglcell.data.store import Store, StoreListing
 from dglcell.data.table import StrainTable
@@ -292,15 +294,61 @@ def format_listings(listings: Iterable[StoreListing]) -> str:
     return _table(("store", "strains", "size", "built", "sha256", "source and phenotypes"), rows, left=(0, 3, 4, 5))
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Aligned columns, right except those in ``left``."""
+FETCH, BY_HAND = "fetch", "by hand"
+STATES = {
+    FETCH: "fetch: `dglcell data fetch NAME` downloads the raw files; MB are those of the download, where it is known.",
+    BY_HAND: "by hand: no public file can be downloaded; put the raw file into the raw folder.",
+}
+"""Where the raw files of a source are, unless they are here → what that means."""
+
+
+def format_sources(sources: Iterable[SourceInfo]) -> str:
+    """A row for each source, then what its columns mean and the publications."""
+    sources = list(sources)
+    rows = [
+        (
+            source.name,
+            source.organism,
+            re.split("[:.] ", source.description)[0].rstrip("."),
+            "".join(re.findall(r"^[\d,]+|^any$", source.size)),
+            re.split(" ?[;(]", source.licence)[0],
+            _where(source),
+        )
+        for source in sources
+    ]
+    states = {row[-1].partition(",")[0] for row in rows}
+    header = ("data set", "organism", "what it holds", "strains", "licence", "raw files")
+    table = _table(header, rows, left=(0, 1, 2, 4, 5), width=TEXT_WIDTH, wrapped=(2, 3))
+    notes = [textwrap.fill(text, TEXT_WIDTH) for state, text in STATES.items() if state in states]
+    cited = [f"{source.name}: {source.citation}" for source in sources if source.citation]
+    references = [textwrap.fill(text, TEXT_WIDTH, subsequent_indent="  ") for text in cited]
+    return "\n".join([table, "", *notes, "", "publications", *references])
+
+
+def _where(source: SourceInfo) -> str:
+    if source.available:
+        return "here"
+    if source.download is None:
+        return BY_HAND
+    megabytes = source.download / 1e6
+    return FETCH if not megabytes else f"{FETCH}, {megabytes:,.0f} MB" if megabytes >= 1 else f"{FETCH}, < 1 MB"
+
+
+def _table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: Sequence[int] = (0,),
+    width: int = 1000,
+    wrapped: Sequence[int] = (),
+) -> str:
+    """Aligned columns, right except those in ``left``; those in ``wrapped`` give way where ``width`` is too small."""
     table = Table(box=None, pad_edge=False)
     for i, title in enumerate(header):
-        table.add_column(title, justify="left" if i in left else "right", no_wrap=True)
+        table.add_column(title, justify="left" if i in left else "right", no_wrap=i not in wrapped)
     for row in rows:
         table.add_row(*row)
     buffer = io.StringIO()
-    Console(file=buffer, width=1000, markup=False, color_system=None).print(table)
+    Console(file=buffer, force_jupyter=False, width=width, markup=False, color_system=None).print(table)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 

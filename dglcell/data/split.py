@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from dglcell.data.config import (
     GENE_SPLITS,
     METABOLIC,
+    NONE,
     PARTS,
+    TRAIN,
     TRAINED_DELETIONS,
     UNUSED,
     SplitConfig,
@@ -279,6 +281,11 @@ class Split:
         return {**found, "unused": int((self.part == UNUSED).sum())}
 
     @property
+    def filled(self) -> tuple[str, ...]:
+        """The parts that have to hold strains: the training part alone where every strain trains."""
+        return PARTS[:1] if self.kind == NONE else PARTS
+
+    @property
     def meta(self) -> dict[str, Any]:
         """Everything but the parts, for a record."""
         return {
@@ -381,6 +388,8 @@ def make_split(
 
 def divide(config: SplitConfig, table: StrainTable) -> tuple[Parts, dict[str, Any]]:
     """The parts, and what else than kind and seed shaped them."""
+    if config.kind == NONE:
+        return every_strain_trains(len(table)), {}
     fractions, seed = list(config.fractions), config.seed
     bins = Bins.of_fractions(fractions)
     parameters: dict[str, Any] = {"fractions": fractions}
@@ -409,10 +418,21 @@ def divide(config: SplitConfig, table: StrainTable) -> tuple[Parts, dict[str, An
     return make(table, bins, seed, config.by_deletions), parameters
 
 
+def every_strain_trains(strains: int) -> Parts:
+    """[S] the training part, for every strain."""
+    return np.full(strains, TRAIN, np.uint8)
+
+
 def read_split(path: Path, config: SplitConfig, strains: Sized, store_sha256: str) -> Split:
     """A split that a run saved, or strain numbers in a JSON file."""
     if path.suffix != ".json":
         split = Split.load(path, store_sha256)
+        if split.kind == NONE:
+            raise DataError(
+                f"split '{path}' has no validation and no test part",
+                got=f"the split of a run with `split.kind: {NONE}`",
+                do=f"set `split.kind: {NONE}` and `split.path: null` to train on every strain again",
+            )
         if len(split.part) != len(strains):
             raise DataError(f"split '{path}' has the wrong length", got=len(split.part), expected=len(strains))
         return split
@@ -424,8 +444,8 @@ def read_split(path: Path, config: SplitConfig, strains: Sized, store_sha256: st
 
 
 def refuse_empty_parts(split: Split) -> None:
-    """Raises DataError where a part has no strain."""
-    empty = [name for name in PARTS if not split.counts[name]]
+    """Raises DataError where a part has no strain that should have one."""
+    empty = [name for name in split.filled if not split.counts[name]]
     if empty:
         raise DataError(
             f"{split.kind} split: no strain in {' and '.join(empty)}",

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION, SplitConfig, StreamingConfig
+from dglcell.data.config import NONE, TEST, TRAIN, UNUSED, VALIDATION, SplitConfig, StreamingConfig
 from dglcell.data.dataset import StrainDataset, check_labelled, choose_phenotypes, refuse_nothing_left
 from dglcell.data.partition import Bins, Keys, Parts, fill, gene_keys, shuffled
-from dglcell.data.split import Split, read_split, refuse_empty_parts
+from dglcell.data.split import Split, every_strain_trains, read_split, refuse_empty_parts
 from dglcell.data.store import Store
 from dglcell.data.stream import BlockReader, Strains, StrainStream, StreamOrder, in_order
 from dglcell.data.table import CLASSIFICATION, REGRESSION
@@ -202,6 +202,8 @@ def make_streamed_split(config: SplitConfig, store: Store, readers: int) -> Spli
     """
     if config.path is not None:
         split = read_split(Path(config.path), config, store, store.sha256)
+    elif config.kind == NONE:
+        split = Split(every_strain_trains(len(store)), NONE, config.seed, {}, store.sha256)
     else:
         bins, parameters = Bins.of_fractions(config.fractions), dict[str, Any](fractions=list(config.fractions))
         if config.folds is not None and config.fold is not None:

@@ -46,10 +46,11 @@ def learning_panels(run: ReportData) -> list[Panel]:
     if not len(history):
         return []
     best = "" if run.best_epoch is None else f" Orange: epoch {run.best_epoch}, whose weights are reported."
+    parts = "training and validation" if history.keys("validation/loss") else "training"
     losses = Panel(
         "learning-loss",
         "Loss",
-        f"Loss on the training and validation part after each of {len(history):,} epochs, in normalised units. That of "
+        f"Loss on the {parts} part after each of {len(history):,} epochs, in normalised units. That of "
         f"the training part is the mean over the steps of the epoch, while the model still changes.{best}",
         curves_table(history, ["train/loss", "validation/loss"]),
         lambda axes: draw_losses(axes, history, run.best_epoch),
@@ -165,7 +166,7 @@ def draw_curves(
     """
     curves = {name: values for name, values in curves.items() if np.isfinite(values).any()}
     if not curves:
-        draw_nothing(axes, title, "no training history")
+        draw_nothing(axes, title, "no value in any epoch" if len(history) else "no training history")
         return False
     best = "" if best_epoch is None else f"orange: best epoch, {best_epoch}"
     heading(axes, title, " · ".join(filter(None, [note, best])))

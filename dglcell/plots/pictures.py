@@ -93,7 +93,7 @@ def _draw(figure: Figure, run: ReportData, shown: list[str], rows: int, header: 
         draw_models(right, run.rows, phenotype)
     if not shown:
         for axes in grid[0]:
-            draw_nothing(axes, "", "no results")
+            draw_nothing(axes, "", "no test part")
     losses, correlation, last = lower.subplots(1, 3)
     draw_losses(losses, run.history, run.best_epoch)
     draw_validation_score(correlation, run, shown, run.kind(shown[0]) if shown else REGRESSION)

@@ -143,6 +143,9 @@ def warnings_of(runs: Sequence[RunFiles]) -> list[str]:
         found.append(
             f"The runs use {len(splits)} different splits. They were therefore not tested on the same strains."
         )
+    untested = dict.fromkeys(run.name for run in runs if not run.rows)
+    if untested:
+        found.append(f"{', '.join(untested)}: every strain trained, so that there is no test part and no row below.")
     for name in dict.fromkeys(run.name for run in runs):
         own = [run for run in runs if run.name == name]
         differing = [row[0] for row in differences(own).rows]

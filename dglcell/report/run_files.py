@@ -245,7 +245,7 @@ class RunFiles:
             subtitle=(self.size_line, self.training_line),
             history=self.history,
             units=self.results["units"],
-            best_epoch=self.best_epoch,
+            best_epoch=self.best_epoch if self.rows else None,  # the last one, where nothing says which is best
             embedding_map=find_map(self.directory, self.embedding, points, self.seed, keep=keep_map),
             relation_weights=self.relation_weights,
             points=points,
@@ -269,7 +269,10 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     epochs = config["trainer"]["epochs"]
     rows = EpochLog(directory.metrics, epochs).read()
     results = _read_results(directory, len(rows), epochs)
-    predictions = {part: read_predictions(directory, part) for part in parts}
+    environment = _read_fields(directory.environment, ENVIRONMENT)
+    # Where every strain trained, the other parts are empty.
+    filled = [part for part in parts if environment["strains"].get(part, 1)]
+    predictions = {part: read_predictions(directory, part) for part in filled}
     for part, found in predictions.items():
         if not {row["phenotype"] for row in results["rows"]} <= set(found):
             raise _damaged(directory.predictions(part), f"phenotypes {', '.join(found)}")
@@ -280,7 +283,7 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
     return RunFiles(
         directory,
         config,
-        _read_fields(directory.environment, ENVIRONMENT),
+        environment,
         results,
         History(rows),
         predictions,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from dglcell import __version__
-from dglcell.metrics import beaten, left_out_lines
+from dglcell.metrics import NO_TEST_PART, ResultRow, beaten, left_out_lines
 from dglcell.plots import ReportData, overview, run_panels, write_panel
 from dglcell.plots.comparison import SCORES, curve_key
 from dglcell.plots.learning import COSINE, NORM, SPREAD, term_keys
@@ -61,7 +61,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "lines": [run.size_line, run.training_line],
         "cards": cards(run),
         "tables": results_tables(run.rows),
-        "table_note": " ".join([NOTE, *beaten(run.rows), *left_out_lines(run.results.get("left_out", {}))]),
+        "table_note": " ".join([*table_notes(run.rows), *left_out_lines(run.results.get("left_out", {}))]),
         "sections": sections(run, data, draw),
         "setting": setting(run),
         "split": split_facts(about["split"]),
@@ -79,9 +79,14 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
     }
 
 
+def table_notes(rows: Sequence[ResultRow]) -> list[str]:
+    """What stands below the table of results, or in its place."""
+    return [NOTE, *beaten(rows)] if rows else [NO_TEST_PART]
+
+
 def cards(run: RunFiles) -> list[dict[str, str]]:
     """Test score of the model for each phenotype, beside that of the best null model."""
-    found = []
+    found: list[dict[str, str]] = []
     for phenotype in dict.fromkeys(row.phenotype for row in run.rows):
         rows = [row for row in run.rows if row.phenotype == phenotype and row.part == "test"]
         score = SCORES[rows[0].kind]

@@ -84,13 +84,15 @@ def format_runs(runs: Sequence[RunRow], width: int | None = None) -> str:
         for number, line in enumerate(lines or [("", "", "", "", "", "")]):
             table.add_row(*(about if number == 0 else ("", "", "")), *line)
     buffer = io.StringIO()
-    Console(file=buffer, width=width or 1000, markup=False, color_system=None).print(table)
+    Console(file=buffer, force_jupyter=False, width=width or 1000, markup=False, color_system=None).print(table)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 
 def _results(files: RunFiles) -> Iterable[tuple[str, ...]]:
     """Best epoch, phenotype, metric, its values, and the null model that comes closest or is ahead."""
     rows = files.rows
+    if not rows:
+        yield str(files.best_epoch), ", ".join(files.results["units"]), "", "", "no test part", ""
     for name in dict.fromkeys(row.phenotype for row in rows):
         of_it = [row for row in rows if row.phenotype == name]
         metric = "average_precision" if of_it[0].kind == CLASSIFICATION else "pearson"

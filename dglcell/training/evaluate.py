@@ -140,12 +140,12 @@ def rows_of(
         model: name shown.
         phenotype: label column.
         kind: of its labels. Classes are told apart at the threshold that is best on the validation part.
-        predicted: part → [S] predictions; the validation part among them.
+        predicted: part → [S] predictions; the validation part among them, unless there are none.
         measured: part → [S] labels.
         is_null: whether it is a null model.
     """
     is_class = kind == CLASSIFICATION
-    threshold = best_threshold(predicted["validation"], measured["validation"]) if is_class else math.nan
+    threshold = best_threshold(predicted["validation"], measured["validation"]) if is_class and predicted else math.nan
     rows = []
     for part, values in predicted.items():
         metrics = regression_metrics(values, measured[part])
@@ -186,14 +186,15 @@ class NullResults:
     left_out: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-def null_results(prepared: Prepared, parts: Sequence[str]) -> NullResults:
-    """Metrics of the null models, fitted on the training part, for every phenotype and part.
+def null_results(prepared: Prepared) -> NullResults:
+    """Metrics of the null models, fitted on the training part, for every phenotype and part that is evaluated.
 
     Args:
         prepared: what to fit and evaluate them on.
-        parts: which parts; the validation part among them.
     """
     dataset, found = prepared.dataset, NullResults()
+    if not prepared.evaluated:
+        return found
     if prepared.streamed is not None:
         return NullResults(left_out=dict.fromkeys(dataset.phenotypes, dict.fromkeys(NULL_MODELS, STREAMED)))
     everything = Strains(dataset.genes.numpy(), dataset.offsets.numpy(), len(prepared.cell.genes))
@@ -214,7 +215,7 @@ def null_results(prepared: Prepared, parts: Sequence[str]) -> NullResults:
         found.left_out[phenotype] = left_out_null_models(problem)
         for name, model in fit_null_models(problem).items():
             log.info("null model of %s: %s", phenotype, model)
-            predicted = {part: model.predict(strains[part]) for part in parts}
+            predicted = {part: model.predict(strains[part]) for part in prepared.evaluated}
             found.rows.extend(rows_of(name, phenotype, kind, predicted, labels, is_null=True))
     return found
 
@@ -248,9 +249,6 @@ def _texts(values: Tensor) -> list[str]:
 
 
 # What a finished run leaves: table, predictions, embeddings, weights of relations, and the report on them.
-
-
-EVALUATED = ("validation", "test")
 
 
 @dataclass(frozen=True)
@@ -316,7 +314,7 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
 
 
 def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Evaluation:
-    """Model and null models on validation and test.
+    """Model and null models on validation and test; neither where every strain trains.
 
     Raises:
         CheckpointError: the checkpoint is of other phenotypes than those of the configuration.
@@ -326,7 +324,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
         raise refuse(trained.path, "is of other phenotypes", *names)
     trained.model.to(device_here(config.trainer.accelerator))
     predictions, embedding = {}, None
-    for part in EVALUATED:
+    for part in prepared.evaluated:
         # That of the last part, test, is kept.
         predictions[part], embedding = predict_and_embed(
             trained.model,
@@ -336,7 +334,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
             batch_size=config.data.evaluation_batch,
         )
     rows = model_rows(config.model.name, prepared, predictions)
-    nulls = null_results(prepared, EVALUATED) if config.null_models else NullResults()
+    nulls = null_results(prepared) if config.null_models else NullResults()
     for line in left_out_lines(nulls.left_out):
         log.info("%s", line)
     return Evaluation(rows + nulls.rows, nulls.left_out, predictions, embedding)
@@ -351,13 +349,17 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
         command: recorded in what is written.
 
     Raises:
-        ConfigError: the training part is streamed.
+        ConfigError: the training part is streamed, or there is no other part.
         DglcellError: anything else the user can mend.
     """
     if config.data.streaming is not None:
         raise ConfigError(f"no null model can be fitted: each {STREAMED}", do="set `data.streaming: null`")
+    if config.split.trains_on_all:
+        raise ConfigError(
+            "`split.kind: none` leaves no strain on which null models can be compared", do="choose another `split.kind`"
+        )
     prepared = prepare(config, command=command)
-    found = null_results(prepared, EVALUATED)
+    found = null_results(prepared)
     about = {
         "command": command,
         "split": prepared.split.meta,

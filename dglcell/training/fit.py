@@ -90,6 +90,7 @@ def make_trainer(
                 enable_progress_bar=shows_bar(config),
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
+                limit_val_batches=0.0 if config.split.trains_on_all else 1.0,
                 use_distributed_sampler=False,
                 log_every_n_steps=1,
             )
@@ -115,7 +116,8 @@ def make_callbacks(
     config: Config, directory: RunDirectory, kinds: Sequence[str], signals: StopSignals
 ) -> list[Callback]:
     """Checkpoints of the best validation loss, Pearson correlation and average precision (of phenotypes of 0 and 1),
-    and of the last epoch; progress bar, early stopping and accumulation where asked for.
+    and of the last epoch, which is the only one where every strain trains; progress bar, early stopping and
+    accumulation where asked for.
 
     Args:
         config: validated.
@@ -138,13 +140,12 @@ def make_callbacks(
             directory.checkpoints, name, monitor=monitor, mode=mode, enable_version_counter=False, save_top_k=1
         )
 
-    callbacks: list[Callback] = [
-        keep("best_loss", "validation/loss", "min"),
-        keep("best_pearson", "validation/pearson", "max"),
-        keep("last", None, "min"),
-    ]
-    if CLASSIFICATION in kinds:
-        callbacks.append(keep("best_average_precision", "validation/average_precision", "max"))
+    callbacks: list[Callback] = [keep("last", None, "min")]
+    if not config.split.trains_on_all:
+        best = [keep("best_loss", "validation/loss", "min"), keep("best_pearson", "validation/pearson", "max")]
+        callbacks = [*best, *callbacks]
+        if CLASSIFICATION in kinds:
+            callbacks.append(keep("best_average_precision", "validation/average_precision", "max"))
     if config.trainer.patience is not None:
         callbacks.append(EarlyStopping("validation/loss", patience=config.trainer.patience))
     if shows_bar(config):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dglcell.config import Config
-from dglcell.data.config import PARTS
+from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import StrainDataset
 from dglcell.data.report import describe_split
 from dglcell.data.sources import load_source, source_files
@@ -52,6 +52,11 @@ class Prepared:
     parts: dict[str, Tensor]
     features: dict[str, Tensor]
     streamed: Survey | None = None
+
+    @property
+    def evaluated(self) -> tuple[str, ...]:
+        """The parts that the model is evaluated on; none where every strain trains."""
+        return tuple(part for part in EVALUATED if len(self.parts[part]))
 
     @property
     def training_strains(self) -> int:
@@ -275,8 +280,8 @@ def split_parts(split: Split, dataset: StrainDataset) -> dict[str, Tensor]:
     """
     part_S = torch.as_tensor(split.part)[dataset.rows]
     parts = {name: (part_S == code).nonzero().squeeze(1) for code, name in enumerate(PARTS)}
-    for name, strains in parts.items():
-        if len(strains) == 0:
+    for name in split.filled:
+        if len(parts[name]) == 0:
             raise DataError(
                 f"no strain of the {name} part is left",
                 got=", ".join(f"{len(kept):,} of {split.counts[part]:,} {part}" for part, kept in parts.items()),

@@ -22,6 +22,7 @@ from site_extension import (
 )
 from site_extension.diagram import Diagram, DiagramNode, add_scripts, visit_diagram
 from site_extension.drawing import Drawing
+from site_extension.unsearched import Unsearched, UnsearchedNode, visit_unsearched
 
 DOCS = Path(__file__).resolve().parents[1]
 GENERATED = DOCS / "_generated"
@@ -58,6 +59,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", keep_colons, priority=400)
     app.connect("html-page-context", add_scripts)
     app.add_node(DiagramNode, html=(visit_diagram, None))
+    app.add_node(UnsearchedNode, html=(visit_unsearched, None))
+    app.add_directive("unsearched", Unsearched)
     app.add_directive("drawing", Drawing)
     app.add_directive("mermaid", Diagram)
     return {"parallel_read_safe": True}

@@ -13,10 +13,12 @@ from dglcell.fetch import needs
 from dglcell.graph.fetch import cell_files
 from dglcell.slurm import render
 from site_extension import plots
+from site_extension.cost import cost_table, costs
 from site_extension.differences import differences
 from site_extension.experiment_data import data, downloads
-from site_extension.markdown import block, folded, table
-from site_extension.results import committed, cost, expected, overrides, stated_rows, stated_table
+from site_extension.experiment_list import Entry, index
+from site_extension.markdown import block, folded
+from site_extension.results import committed, expected, overrides, stated_rows, stated_table
 
 NOT_MEASURED = "**Not measured yet:** no results of this experiment are committed. This page shows how to get them."
 MEASURED = "**Measured** with {seeds}; the expected table is below."
@@ -25,7 +27,6 @@ IN_PART = (
     "this experiment are committed."
 )
 
-NO_COST = "Not measured.\n"
 NULLS = (
     "Every run fits them on the same split and prints them beside the model: the mean of the training part, additive "
     "effects of genes (ridge), the mean of a query pair, and low-rank profiles of genes where strains are pairs. "
@@ -41,41 +42,19 @@ SHOWN = {
     "loss": "Loss over epochs, a colour for each seed: training thin, validation thick.",
 }
 
-INDEX = """\
-# Reproduce an experiment
-
-One page per experiment file in `conf/`, made from that file and from committed results. A page without measured
-results says so in its first line. All commands are given from the root of a clone.
-
-{listing}
-
-[Accuracy](../../accuracy.md) has all results side by side, and says what each part of the graph and of the models adds.
-
-```{{toctree}}
-:hidden:
-
-{names}
-```
-"""
-
 
 def pages(root: Path) -> dict[str, str]:
     """All pages, and the list of them."""
-    files = experiment_files(root)
-    made, rows = {}, []
-    for file in files:
+    made, entries = {}, []
+    for file in experiment_files(root):
         name = slug(root, file)
         config = load_config(file)
         found = committed(root, config)
         made[f"experiments/{name}.md"] = page(root, file, config, found)
         made |= {f"parts/{name}-{kind}.svg": svg for kind, svg in drawings(found).items()}
-        seeds = ", ".join(map(str, found or stated_rows(root, file))) or "-"
-        rows.append(
-            (f"[`{file.relative_to(root)}`]({name}.md)", config.experiment.description, config.split.kind, seeds)
-        )
-    listing = table(("file", "what", "split", "measured seeds"), rows)
-    index = INDEX.format(listing=listing, names="\n".join(slug(root, file) for file in files))
-    return {**made, "experiments/index.md": index}
+        known = costs(root, config.experiment.name, found)
+        entries.append(Entry(file.relative_to(root / "conf"), name, config, known))
+    return {**made, "experiments/index.md": index(root, entries)}
 
 
 def experiment_files(root: Path) -> list[Path]:
@@ -105,12 +84,12 @@ def page(root: Path, file: Path, config: Config, found: dict[int, dict[str, Any]
         block("yaml", file.read_text()),
         "## Run it\n",
         run_it(config, relative, found),
-        folded("As a job of SLURM", block("bash", render(config, relative))),
+        folded("As a job of SLURM", block("{unsearched} bash", render(config, relative))),
         "## Expected\n",
         expected(found) if found else stated_table(root, list(stated.values())),
         *(picture(slug(root, file), name) for name in drawings(found)),
         "## Time and memory\n",
-        cost(found) if found else NO_COST,
+        cost_table(costs(root, config.experiment.name, found)),
         "## Null models\n",
         NULLS,
         "## What differs from the original experiment\n",
@@ -122,7 +101,7 @@ def page(root: Path, file: Path, config: Config, found: dict[int, dict[str, Any]
         "## Parameters\n",
         parameters(found),
         "## Everything filled in\n",
-        folded("Resolved configuration", block("yaml", to_yaml(config))),
+        folded("Resolved configuration", block("{unsearched} yaml", to_yaml(config))),
     ]
     return "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
 

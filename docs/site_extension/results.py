@@ -36,18 +36,34 @@ def committed(root: Path, config: Config) -> dict[int, dict[str, Any]]:
     return dict(sorted(found.items()))
 
 
-def stated_rows(root: Path, file: Path) -> dict[str, str]:
-    """Seed → row of the table of numbers in `STATED` that is about this experiment."""
-    found, current = {}, ""
+def stated_lines(root: Path, file: Path) -> list[str]:
+    """The rows of the table in `STATED` that are about this experiment; ``file`` is relative to the root."""
+    found, current = [], ""
     for line in (root / STATED).read_text().splitlines():
-        cells = [part.strip() for part in line.strip("|").split("|")]
-        if not line.startswith("| ") or not re.search(r", \d+$", cells[min(1, len(cells) - 1)]):
-            continue
-        if not cells[0].startswith("the same"):
-            current = cells[0]
-        if f"`{file.relative_to(root)}`" in current:
-            found[cells[1].rpartition(", ")[2]] = line
+        if line.startswith("| "):
+            first = cells_of(line)[0]
+            current = current if first.startswith("the same") else first
+            if f"`{file}`" in current:
+                found.append(line)
     return found
+
+
+def cells_of(line: str) -> list[str]:
+    """The texts of a row."""
+    return [part.strip() for part in line.strip("|").split("|")]
+
+
+def stated_rows(root: Path, file: Path) -> dict[str, str]:
+    """Seed → row of the table of numbers in `STATED` that is about this experiment with one seed."""
+    lines = {cells_of(line)[1]: line for line in stated_lines(root, file.relative_to(root))}
+    return {about.rpartition(", ")[2]: line for about, line in lines.items() if re.search(r", \d+$", about)}
+
+
+def stated_cells(root: Path, file: Path) -> tuple[str, str]:
+    """Scores of the model and of the best null model in `STATED`, those of several rows one after the other."""
+    rows = [cells_of(line) for line in stated_lines(root, file)]
+    own, null = ("<br>".join(row[column].replace("**", "") for row in rows) for column in (2, 3))
+    return own, null
 
 
 def expected(found: dict[int, dict[str, Any]]) -> str:
@@ -98,26 +114,6 @@ def overrides(record: dict[str, Any]) -> list[str]:
     pairs = [word for word in words if "=" in word and not word.startswith("-")]
     free = tuple(key for key in FREE_KEYS if key not in ("trainer.epochs", "trainer.checkpoint"))
     return [pair for pair in pairs if not pair.startswith((*free, "plot_every", "plot_points"))]
-
-
-def cost(found: dict[int, dict[str, Any]]) -> str:
-    """What each run took, as far as it was recorded."""
-    rows = []
-    for seed, record in found.items():
-        seconds = [row["seconds"] for row in record["metrics"] if row.get("seconds") is not None]
-        peak = record["usage"].get("peak_memory_bytes")
-        if not seconds and peak is None:
-            continue
-        per_epoch = f"{statistics.fmean(seconds):.1f}" if seconds else "-"
-        total = f"{sum(seconds) / 60:.1f}" if seconds else "-"
-        memory = f"{peak / 1e6:,.0f}" if peak else "not recorded"
-        rows.append((seed, len(seconds) or "-", per_epoch, total, memory))
-    if not rows:
-        return "The committed runs have no record of time and memory.\n"
-    header = ("seed", "epochs", "seconds per epoch", "minutes of training", "peak memory, MB")
-    return table(header, rows, "rrrrr") + (
-        "\nOn machines shared with other work: upper bounds. Evaluation and null models come on top.\n"
-    )
 
 
 def stated_table(root: Path, rows: Sequence[str]) -> str:

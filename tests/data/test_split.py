@@ -322,6 +322,7 @@ def split() -> Split:
         SplitConfig("gene_split_1"),
         SplitConfig("gene_split_2", test_genes=100),
         SplitConfig("deletions"),
+        SplitConfig("none"),
         SplitConfig(subset=SubsetConfig(200)),
     ],
 )
@@ -493,6 +494,17 @@ def test_a_text_file_is_no_split(tmp_path: Path) -> None:
 def test_an_empty_part(config: SplitConfig, strains: list[list[str]], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make_split(config, table_of(strains), STORE)
+
+
+def test_every_strain_trains(tmp_path: Path) -> None:
+    table = table_of([["A"]])
+    split = make_split(SplitConfig("none"), table, STORE)
+    assert split.counts == {"train": 1, "validation": 0, "test": 0, "unused": 0}
+    some = make_split(SplitConfig("none", subset=SubsetConfig(20)), random_table(30, 9), STORE)
+    assert some.counts == {"train": 20, "validation": 0, "test": 0, "unused": 10}
+    split.save(tmp_path / "split.npz")
+    with pytest.raises(DataError, match=r"has no validation and no test part\n.*\n.*set `split.kind: none` and"):
+        make_split(SplitConfig("file", path=str(tmp_path / "split.npz")), table, STORE)
 
 
 def test_a_gene_list_shapes_the_subset_and_its_record(tmp_path: Path) -> None:

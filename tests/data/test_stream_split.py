@@ -80,6 +80,11 @@ def test_saved_splits_serve(store: Store, tmp_path: Path) -> None:
         make_streamed_split(config, other, readers=1)
 
 
+def test_every_strain_trains(store: Store) -> None:
+    config = SplitConfig("none")
+    assert make_streamed_split(config, store, 1).sha256 == make_split(config, store.read(), store.sha256).sha256
+
+
 @pytest.mark.parametrize("kind", ["stratified", "pair_disjoint", "gene_disjoint", "gene_split_1"])
 def test_splits_that_need_all_strains_are_refused(kind: str) -> None:
     with pytest.raises(ConfigError, match=r"split.kind: file"):

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if not {"_build", "_generated"} & set(p.parts))]
 
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w+|\{code-cell\})\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Block:
     Attributes:
         page: it is on.
         line: of its first line of content.
-        language: behind the fence.
+        language: behind the fence; that of a notebook's cell is ``{code-cell}``.
         text: inside.
     """
 

@@ -18,16 +18,27 @@ needs_the_site = pytest.mark.skipif(not (BUILT / "index.html").is_file(), reason
 RESOURCES = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
 """Tags whose address the browser loads by itself."""
 
+WRAPPERS = ("table-wrapper", "cell_output")
+"""Classes of what scrolls around a table."""
+
 
 @dataclass
 class Page(HTMLParser):
-    """What a page links to, loads and can be linked to."""
+    """What a page links to, loads and can be linked to.
+
+    Attributes:
+        headings: of the first level.
+        bare_tables: tables that do not scroll by themselves, because they are in no wrapper.
+    """
 
     links: list[str] = field(default_factory=list)
     loads: list[str] = field(default_factory=list)
     anchors: set[str] = field(default_factory=set)
     drawings: list[str] = field(default_factory=list)
     pictures: list[str] = field(default_factory=list)
+    headings: int = 0
+    bare_tables: int = 0
+    _open: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -44,6 +55,16 @@ class Page(HTMLParser):
             self.drawings.append(values.get("aria-label", ""))
         if tag == "img":
             self.pictures.append(values.get("alt", ""))
+        self.headings += tag == "h1"
+        if tag == "table":
+            self.bare_tables += not any(name in " ".join(self._open).split() for name in WRAPPERS)
+        if tag == "div":
+            self._open.append(values.get("class", ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        """See ``HTMLParser``."""
+        if tag == "div":
+            self._open.pop()
 
 
 class Site:

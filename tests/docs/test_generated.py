@@ -22,7 +22,9 @@ from site_extension import (
     chart,
     commands,
     configuration,
+    cost,
     differences,
+    experiment_list,
     experiments,
     modules,
     originals,
@@ -119,6 +121,38 @@ def test_committed_runs_say_how_they_are_run_and_what_they_took() -> None:
     drawn = experiments.drawings(found)
     assert drawn["pearson"].count('class="dot"') == 9  # three models with a defined correlation, three seeds
     assert drawn["loss"].count('class="curve thick') == 6  # a line and a key for each seed
+
+
+def test_the_list_of_experiments_has_results_time_and_data() -> None:
+    folder = ROOT / "conf"
+    assert {file.parent.relative_to(folder) for file in experiments.experiment_files(ROOT)} == {
+        Path(name) for name in experiment_list.GROUPS
+    }
+    entries = []
+    for name in ("101-collins2007/set_operator_random", "006-kuzmin-tmi/dango_string12_0", "quickstart"):
+        config = load_config(folder / f"{name}.yaml")
+        known = cost.costs(ROOT, name, results.committed(ROOT, config))
+        entries.append(experiment_list.Entry(Path(f"{name}.yaml"), name.replace("/", "-"), config, known))
+    page = experiment_list.index(ROOT, entries)
+    assert [line for line in page.splitlines() if line.startswith("## ")] == [
+        f"## {title}" for title in experiment_list.GROUPS.values()
+    ]
+    first, second, third = sorted(line for line in page.splitlines() if line.startswith("| ["))
+    assert first.endswith("| stratified |  |  | 24.9, one epoch | 1,488 | more than 63.0 MB |")
+    assert second.endswith("| random | 0.996 | 0.992, kernel ridge |  |  | nothing |")
+    assert third.endswith("| random | 0.591 ± 0.013 | 0.608 ± 0.010, kernel ridge | 1.3 |  | 18.5 MB |")
+
+
+def test_what_runs_took_is_what_was_recorded() -> None:
+    stated = cost.costs(ROOT, "104-kuzmin2020-pilot/set_operator_random", {})
+    assert stated[0] == cost.Cost(20, 32.5)
+    record = {"metrics": [{"seconds": 30.0}, {"seconds": 60.0}], "usage": {"peak_memory_bytes": 2_000_000}}
+    known = cost.costs(ROOT, "nothing stated", {3: record})
+    assert known == {3: cost.Cost(2, 90.0, 2_000_000)}
+    assert (cost.minutes(known), cost.memory(known)) == ("1.5", "2")
+    assert "| 3 | 2 | 45.0 | 1.5 | 2 |" in cost.cost_table(known)
+    assert cost.cost_table({}) == cost.NOT_MEASURED
+    assert cost.minutes({}) == cost.memory({}) == ""
 
 
 @pytest.fixture(scope="module")

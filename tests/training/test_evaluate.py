@@ -63,7 +63,7 @@ def test_predictions_are_in_the_order_asked_for_whatever_the_batch(trained: Trai
 
 
 def test_null_models_see_the_training_part_and_nothing_else(prepared: Prepared) -> None:
-    rows = {(row.model, row.part): row for row in null_results(prepared, ("validation", "test")).rows}
+    rows = {(row.model, row.part): row for row in null_results(prepared).rows}
     assert all(row.is_null for row in rows.values())
     dataset, parts = prepared.dataset, prepared.parts
     mean = float(dataset.labels[parts["train"]].double().mean())
@@ -85,7 +85,7 @@ def test_null_models_see_the_training_part_and_nothing_else(prepared: Prepared) 
 def test_null_models_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: Tiny, tmp_path: Path) -> None:
     prepared = prepare_run(load_trained(tiny_run).config, tiny_run, "tests", continued=True)
     found = evaluate_null_models(tiny.config(tmp_path / "runs"), command="dglcell baselines tiny.yaml")
-    assert found == null_results(prepared, ("validation", "test"))
+    assert found == null_results(prepared)
     written = json.loads((tmp_path / "runs/tiny/baselines.json").read_text())
     assert written["rows"] == rows_as_json(found.rows)
     assert written["command"] == "dglcell baselines tiny.yaml"

@@ -182,6 +182,7 @@ class SourceInfo:
 
     Attributes:
         name: for ``SourceConfig.name``.
+        organism: whose strains it holds.
         description: what it holds.
         citation: the publication.
         licence: as stated by the source.
@@ -191,6 +192,7 @@ class SourceInfo:
     """
 
     name: str
+    organism: str
     description: str
     citation: str
     licence: str
@@ -208,6 +210,7 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
     own = [
         SourceInfo(
             "insilico",
+            "any",
             "single, double and triple deletions of a metabolic model by flux balance analysis",
             "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245",
             "computed",
@@ -215,15 +218,16 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
             available=True,
         ),
         SourceInfo(
-            "csv", "a table of your own: gene columns and phenotype columns", "", "yours", "any", available=True
+            "csv", "any", "a table of your own: gene columns and phenotype columns", "", "yours", "any", available=True
         ),
         SourceInfo(
-            "union", "the strains of several sources, genes matched by name", "", "theirs", "any", available=True
+            "union", "any", "the strains of several sources, genes matched by name", "", "theirs", "any", available=True
         ),
     ]
     return own + [
         SourceInfo(
             name,
+            screen.organism,
             screen.description,
             screen.citation,
             screen.licence,

@@ -57,6 +57,7 @@ class Laboratory:
         origin: where the files are, or were made from.
         tables: name → table, in order; ``data.source.laboratory.tables`` chooses among them.
         reader: how they are read.
+        organism: whose strains were measured.
     """
 
     description: str
@@ -65,6 +66,7 @@ class Laboratory:
     origin: tuple[str, ...]
     tables: dict[str, RawTable]
     reader: Reader
+    organism: str = "yeast"
 
     @property
     def rows(self) -> int | None:

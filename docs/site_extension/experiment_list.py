@@ -1,0 +1,97 @@
+"""The list of all experiments: grouped, with results, null models, time and data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dglcell.config import Config
+from dglcell.fetch import needs
+from dglcell.recipes import download_size
+from site_extension.cost import Cost, memory, minutes
+from site_extension.markdown import table
+from site_extension.results import stated_cells
+
+GROUPS = {
+    "": "Begin here",
+    "101-collins2007": "Collins 2007: S-scores of yeast pairs",
+    "102-costanzo2016": "Costanzo 2016: epsilon of yeast pairs",
+    "103-tong2004": "Tong 2004: which yeast pairs interact",
+    "104-kuzmin2020-pilot": "Kuzmin 2020, pilot: tau of yeast triples",
+    "105-yeast-gem": "yeast-GEM: computed growth of yeast",
+    "106-ecoli-core": "E. coli core: from pairs to triples",
+    "107-ijo1366": "iJO1366: from pairs to triples of *E. coli*",
+    "108-imm904": "iMM904: from pairs to triples of yeast",
+    "005-kuzmin2018-tmi": "Original experiments on Kuzmin 2018",
+    "006-kuzmin-tmi": "Original experiments on Kuzmin 2018 and 2020",
+}
+"""Folder of ``conf`` → heading, in the order of the page."""
+
+HEAD = """\
+# Reproduce an experiment
+
+One page per experiment file in `conf/`, made from that file and from committed results. A page without measured
+results says so in its first line. All commands are given from the root of a clone.
+
+- **Test** is the Pearson correlation on the test part (average precision for Tong 2004), and **best null** that of the
+  best null model on the same split. Several values are of several seeds. [Accuracy](../../accuracy.md) has more columns
+  and says what each part of the graph and of the models adds.
+- **Minutes** are those of training alone, the median over seeds, on one or two CPU cores that were shared with other
+  work. **MB** is the peak of memory. Both are empty where nothing was recorded.
+- **Download** is what `dglcell data fetch --all FILE` downloads, as far as sizes are known.
+
+[Which model should I use?](../../guides/models.md#which-model-should-i-use) says which of them is a good start.
+"""
+COLUMNS = ("experiment", "what", "split", "test", "best null", "minutes", "MB", "download")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One experiment.
+
+    Attributes:
+        file: relative to ``conf``.
+        page: name of its page.
+        config: the experiment.
+        costs: seed → what the run took.
+    """
+
+    file: Path
+    page: str
+    config: Config
+    costs: dict[int, Cost]
+
+
+def index(root: Path, entries: list[Entry]) -> str:
+    """The whole page."""
+    folders = {str(entry.file.parent).removeprefix(".") for entry in entries}
+    assert folders <= set(GROUPS), f"folders without a heading: {folders - set(GROUPS)}"
+    sections = [HEAD]
+    for folder, title in GROUPS.items():
+        rows = [_row(root, entry) for entry in entries if str(entry.file.parent).removeprefix(".") == folder]
+        sections.append(f"## {title}\n\n{table(COLUMNS, rows, 'lllrrrrr')}")
+    names = "\n".join(entry.page for entry in entries)
+    return "\n".join([*sections, f"```{{toctree}}\n:hidden:\n\n{names}\n```\n"])
+
+
+def _row(root: Path, entry: Entry) -> tuple[str, ...]:
+    test, null = stated_cells(root, Path("conf") / entry.file)
+    return (
+        f"[`{entry.file.stem}`]({entry.page}.md)",
+        entry.config.experiment.description,
+        entry.config.split.kind,
+        test,
+        null,
+        minutes(entry.costs),
+        memory(entry.costs),
+        _download(entry.config),
+    )
+
+
+def _download(config: Config) -> str:
+    """Megabytes; what has no known size is said."""
+    sizes = [download_size(need.downloads) for need in needs(config)]
+    if not sizes:
+        return "nothing"
+    known = f"{sum(sizes) / 1e6:,.1f} MB"
+    return known if all(sizes) else f"more than {known}" if any(sizes) else "not stated"
