@@ -64,7 +64,7 @@ def test_notebooks_have_outputs_and_can_be_downloaded(site: Site) -> None:
         code = [cell for cell in cells if cell["cell_type"] == "code"]
         assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
         kinds = {kind for cell in code for output in cell["outputs"] for kind in output.get("data", {})}
-        assert {"image/png", "text/html"} <= kinds
+        assert "image/png" in kinds
         pages = [
             html for cell in code for output in cell["outputs"] if (html := output.get("data", {}).get("text/html"))
         ]
