@@ -153,15 +153,15 @@ def fit_null_models(problem: Problem) -> dict[str, NullModel]:
     for name, family in NULL_MODELS.items():
         if name not in skip:
             log.debug("fitting null model '%s'", name)
-            errors[name], models[name] = _best(family, problem)
+            errors[name], models[name] = best_of(family, problem)
     if not np.isnan(list(errors.values())).any():
         first, second = sorted(errors, key=errors.__getitem__)[:2]
         models[MEAN_OF_TWO] = MeanOfTwo((first, second), (models[first], models[second]))
     return models
 
 
-def _best(family: Family, problem: Problem) -> tuple[float, NullModel]:
-    """The least validation error, and its model."""
+def best_of(family: Family, problem: Problem) -> tuple[float, NullModel]:
+    """The least mean squared error on the validation part, and its model; the middle one where nothing is measured."""
     found = [(problem.error(model), model) for model in family.fitted(problem)]
     errors = [error for error, _ in found]
     return found[len(found) // 2 if np.isnan(errors).any() else int(np.argmin(errors))]

@@ -129,6 +129,24 @@ class KernelRidge:
         """[S] predictions in the units of the labels; the strains' genes are those of the similarity."""
         return self.mean + self.kernel.times(self.coefficients, PairMatrix.of(strains, self.kernel.genes))
 
+    def factors(self, rank: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Effects of genes [G], and vectors [G, R] with weights [R] whose products are effects of pairs.
+
+        The matrix of all pairs' effects has at most min(2 · queries, G) eigenvalues that are not zero.
+
+        Args:
+            rank: how many of the largest ones to keep, in absolute value; R may be less.
+        """
+        matrix, train = self.kernel.matrix, self.kernel.train
+        left = matrix[:, train.rows]
+        right = (train.matrix(self.coefficients) @ matrix).T
+        basis, inside = np.linalg.qr(np.concatenate([left, right], axis=1).astype(np.float64))
+        half = inside[:, : left.shape[1]] @ inside[:, left.shape[1] :].T
+        weights, axes = np.linalg.eigh((half + half.T) / 2)
+        largest = np.argsort(-np.abs(weights))[:rank]
+        effects = ADDITIVE * (matrix @ (train.design.T @ self.coefficients))
+        return effects, basis @ axes[:, largest], weights[largest]
+
 
 def why_not(strains: Strains, num_genes: int, fits: int) -> str | None:
     """Why kernel ridge is not fitted to these strains; None if it is.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.derived import SIMILAR
+from dglcell.graph.gene_space import SIMILAR
 from dglcell.graph.schema import CATALYSES, GENE, gene_relation
 
 STEPS = 3
@@ -37,8 +37,8 @@ def gene_similarity(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilari
 
     The profile of a gene in one network is where a walk of one to three steps from it ends, each further step being
     taken with probability 0.8. Genes of a metabolic model are linked where they catalyse the same reaction. `similar`,
-    which follows from the other relations, is no network of its own. The cosines of more than 2,048 genes are
-    estimated, the same way every time, which takes a tenth of the time.
+    which follows from the other relations, is no network of its own; those of `cell.similarity.sources` are. The
+    cosines of more than 2,048 genes are estimated, the same way every time, which takes a tenth of the time.
 
     Args:
         cell: whose relations are read; weights of edges are not used.

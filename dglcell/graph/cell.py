@@ -14,7 +14,8 @@ from dglcell.errors import ConfigError, DataError, GraphError
 from dglcell.graph.catalogue import GENE_SETS
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.config import MODEL, UNION, CellConfig
-from dglcell.graph.derived import SIMILAR, Currency, derived_edges, similar_genes
+from dglcell.graph.derived import Currency, derived_edges
+from dglcell.graph.gene_space import similar_relations
 from dglcell.graph.metabolism import Metabolism
 from dglcell.graph.networks import Network, network_edges, read_network
 from dglcell.graph.raw_file import RawFile
@@ -189,9 +190,11 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
         for relation, ends in edges.items():
             relations.add(gene_relation(relation), ends, f"network '{name}'")
     if config.similarity is not None:
-        between_genes = [ends for relation, ends in relations.edges.items() if relation[0] == relation[2] == GENE]
-        similar = similar_genes(between_genes, len(genes), config.similarity)
-        relations.add(gene_relation(SIMILAR), similar, "`cell.similarity`")
+        given = dict(relations.edges)
+        for name, ends, origin in similar_relations(config.similarity, given, genes, aliases, raw):
+            relations.add(gene_relation(name), ends, "`cell.similarity`")
+            if origin:
+                provenance["networks"][name] = origin
     return CellGraph.assemble(vocabularies, relations.edges, provenance)
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from dglcell.errors import ConfigError
 from dglcell.graph.catalogue import NamedTable, NetworkConfig, named_table
-from dglcell.graph.derived import CURRENCY_DEGREE, DERIVED, SimilarityConfig
+from dglcell.graph.derived import CURRENCY_DEGREE, DERIVED
+from dglcell.graph.gene_space import SimilarityConfig
 from dglcell.graph.schema import check_relation_name
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 
@@ -22,7 +23,7 @@ class CellConfig:
     absorb: bool = False  # leave out enzyme complexes that contain another complex of the same rule
     networks: dict[str, NetworkConfig] = field(default_factory=dict)  # network name → edge table
     derived: list[str] = field(default_factory=list)  # relations that are computed from the model alone
-    similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours in all relations
+    similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours, sets or vectors
     currency_degree: int = CURRENCY_DEGREE  # a metabolite of more reactions makes no metabolic neighbours
     currency: list[str] = field(default_factory=list)  # if not empty: only these metabolites make no such neighbours
     genes: str = UNION  # union (model, networks) | model | a gene set of the catalogue | path of a list, .gff or .tab

@@ -261,6 +261,8 @@ class SetOperatorConfig(EncoderConfig):
     operator: str = "local"  # how the deleted genes act: local (on each other) | cross_attention (on all genes) | both
     operator_heads: int = 4  # cross_attention: number of heads; must divide H
     combination: str = "sum"  # with operator: both, how the two are combined: sum | mean | gated
+    kernel_ridge: float = 0.0  # share of a kernel ridge, fitted to the training part, in each prediction
+    kernel_ridge_rank: int = 256  # largest rank of its matrix of pair effects
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -269,6 +271,14 @@ class SetOperatorConfig(EncoderConfig):
             ConfigError: naming the key.
         """
         super().validate()
+        if not 0 <= self.kernel_ridge < 1:
+            raise ConfigError(
+                "`model.kernel_ridge` is no share", got=self.kernel_ridge, expected="0 ≤ kernel_ridge < 1"
+            )
+        if self.kernel_ridge_rank < 1:
+            raise ConfigError(
+                "`model.kernel_ridge_rank` is too small", got=self.kernel_ridge_rank, expected="1 or more"
+            )
         self.check_choice("operator", OPERATORS)
         self.check_choice("combination", COMBINATIONS)
         if self.operator != "cross_attention":

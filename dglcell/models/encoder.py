@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
+from dglcell.graph.gene_space import SIMILAR
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, Relation
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
@@ -75,6 +76,7 @@ class CellEncoder(nn.Module):
                 layers=config.gin_layers,
                 activation=config.activation,
                 dropout=config.dropout,
+                weighs=relation[1].startswith(f"{SIMILAR}_"),  # a source of similarity
             )
 
         return HeteroLayer(

@@ -15,6 +15,7 @@ from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import AttentionPooling, Combination
+from dglcell.nn.pair_effects import PairEffects
 from dglcell.perturbation.deletions import Kept, keep_genes
 from dglcell.perturbation.execution import BaseCache
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -87,6 +88,9 @@ class SetOperator(StrainModel):
        ``cross_attention`` lets all genes attend to the deleted ones (``DeletionAttention``), pools the kept genes'
        states, and predicts from the difference to the wild type, :math:`z_p = z_w - z(S)`.
 
+    With ``kernel_ridge`` an evaluation gives the mean, weighted by that share, of this prediction and the null model's
+    of that name. Training does not see it: its errors on strains that it was fitted to would say nothing.
+
     Both are functions of a set: neither the order of the deleted genes nor the other strains of a batch matter.
 
     Args:
@@ -122,6 +126,9 @@ class SetOperator(StrainModel):
         self.combination = Combination(
             outputs, how=config.combination, width=width, activation=activation, dropout=dropout
         )
+        self.pair_effects = (
+            PairEffects(outputs, cell.num_nodes[GENE], config.kernel_ridge_rank) if config.kernel_ridge else None
+        )
         self.apply(initialise)
         self.encoder.spread_embeddings()
         if self.global_head is not None:
@@ -143,10 +150,12 @@ class SetOperator(StrainModel):
             parts["global"] = self.global_head(difference)
         if self.local_head is not None:
             parts["local"] = self.local_head(F.embedding(genes_BK, x_NH), genes_BK, present_BK)
-        first, *second = parts.values()
-        if not second:
-            return Prediction(first, difference, parts)
-        phenotypes, gates = self.combination(first, *second)
+        phenotypes, *second = parts.values()
+        gates = None
+        if second:
+            phenotypes, gates = self.combination(phenotypes, *second)
+        if self.pair_effects is not None and not self.training:
+            phenotypes = torch.lerp(phenotypes, self.pair_effects(genes_BK, present_BK), self.config.kernel_ridge)
         return Prediction(phenotypes, difference, parts, gates)
 
     def relation_weights(self) -> list[RelationWeights]:

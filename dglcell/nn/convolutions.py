@@ -23,6 +23,7 @@ class GINConv(nn.Module):
     Args:
         relation: whose edges are used; source and destination types may differ.
         width: H of input and output.
+        weighs: whether the sum has a learned weight, which starts at 1.
         hidden: width inside the MLP.
         layers: number of Linear layers of the MLP; the output is H wide for every number. With 0 there is no MLP.
             Sums are then all there is, as in He et al. 2020, *LightGCN*.
@@ -34,11 +35,20 @@ class GINConv(nn.Module):
     """
 
     def __init__(
-        self, relation: Relation, width: int, *, hidden: int, layers: int, activation: str, dropout: float
+        self,
+        relation: Relation,
+        width: int,
+        *,
+        hidden: int,
+        layers: int,
+        activation: str,
+        dropout: float,
+        weighs: bool = False,
     ) -> None:
         super().__init__()
         self.relation = relation
         self.epsilon = nn.Parameter(torch.zeros(1))
+        self.weight = nn.Parameter(torch.ones(1)) if weighs else None
         widths = [width] + [hidden] * (layers - 1) + [width]
         self.mlp = mlp(widths, activation, dropout) if layers else nn.Sequential()
 
@@ -48,6 +58,8 @@ class GINConv(nn.Module):
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """New rows from those of the destination nodes and what they receive."""
+        if self.weight is not None:
+            received = received * self.weight
         out: Tensor = self.mlp(torch.addcmul(received, x, 1 + self.epsilon))
         return out
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import functools
 import itertools
 import logging
 import math
@@ -18,9 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.baselines.fit import NULL_MODELS, Problem, fit_null_models, left_out_null_models
-from dglcell.baselines.similarity import gene_similarity
-from dglcell.baselines.strains import Strains
+from dglcell.baselines.fit import NULL_MODELS, fit_null_models, left_out_null_models
 from dglcell.config import Config
 from dglcell.data.dataset import EpochBatches, StrainDataset
 from dglcell.data.table import CLASSIFICATION
@@ -46,6 +43,7 @@ from dglcell.report.run_page import write_report
 from dglcell.run_directory import EpochLog, RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
+from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare, prepare_run
 
 log = logging.getLogger("dglcell")
@@ -197,21 +195,10 @@ def null_results(prepared: Prepared) -> NullResults:
         return found
     if prepared.streamed is not None:
         return NullResults(left_out=dict.fromkeys(dataset.phenotypes, dict.fromkeys(NULL_MODELS, STREAMED)))
-    everything = Strains(dataset.genes.numpy(), dataset.offsets.numpy(), len(prepared.cell.genes))
-    strains = {name: everything.take(numbers.numpy()) for name, numbers in prepared.parts.items()}
-    genes = np.flatnonzero(np.bincount(everything.genes))
-    similarity = functools.cache(lambda: gene_similarity(prepared.cell, genes))
-    for t, (phenotype, kind) in enumerate(zip(dataset.phenotypes, dataset.kinds, strict=True)):
+    strains = strains_by_part(prepared)
+    of_phenotypes = zip(dataset.phenotypes, dataset.kinds, null_problems(prepared), strict=True)
+    for t, (phenotype, kind, problem) in enumerate(of_phenotypes):
         labels = {name: dataset.labels[numbers, t].numpy() for name, numbers in prepared.parts.items()}
-        problem = Problem(
-            strains["train"],
-            strains["validation"],
-            labels["train"],
-            labels["validation"],
-            num_genes=len(genes),
-            similarity=similarity,
-            most_deletions=int(everything.num_deletions.max()),
-        )
         found.left_out[phenotype] = left_out_null_models(problem)
         for name, model in fit_null_models(problem).items():
             log.info("null model of %s: %s", phenotype, model)

@@ -29,6 +29,7 @@ from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.build import make_loss
 from dglcell.models.build import make_model
 from dglcell.models.encoder import PerturbedModel
+from dglcell.models.set_operator import SetOperator
 from dglcell.optimizers import count_steps, parameter_groups
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.run_directory import EpochLog, RunDirectory
@@ -45,6 +46,7 @@ from dglcell.training.checkpoint import describe_run
 from dglcell.training.checkpoint_file import ReadCheckpoint
 from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
+from dglcell.training.null_problems import fit_pair_effects
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
@@ -241,6 +243,8 @@ def make_task(
     )
     if checkpoint is not None:
         check_weights(checkpoint, task, config)
+    elif isinstance(model, SetOperator) and model.pair_effects is not None:
+        fit_pair_effects(model.pair_effects, prepared, normaliser)
     # After everything that may refuse the data or the checkpoint: this writes the first file of the run.
     if config.model.is_autotuned() and is_rank_zero():
         assert isinstance(model, PerturbedModel)

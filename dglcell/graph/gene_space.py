@@ -1,0 +1,245 @@
+"""Gene–gene relations between similar genes: by their neighbours in networks, their sets, or vectors from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.errors import ConfigError, GraphError
+from dglcell.files import find_raw, sha256_file
+from dglcell.graph.catalogue import GROUPS, NetworkConfig, named_table
+from dglcell.graph.cell_graph import Edges
+from dglcell.graph.gene_vectors import read_gene_vectors
+from dglcell.graph.network_table import read_table
+from dglcell.graph.schema import GENE, Relation, check_relation_name
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+SIMILAR = "similar"
+"""Name of the relation between genes with similar neighbours; those of sources are ``similar_`` and a name."""
+
+BLOCK = 512
+"""Genes whose similarities to all others are held at a time."""
+
+
+# What an experiment says of it.
+
+
+@dataclass
+class SimilaritySource:
+    """What one relation compares genes by: exactly one of `relations`, `sets` and `vectors`."""
+
+    relations: list[str] = field(default_factory=list)  # gene–gene relations of the cell graph: common neighbours there
+    sets: NetworkConfig | None = None  # table with the columns gene and set: common sets, rare ones counting more
+    vectors: str | None = None  # CSV, Parquet or npz file with a vector for every gene: similar vectors
+    max_missing: float = 0.5  # vectors: share of the cell's genes that the file may lack
+
+    def validate(self, key: str) -> None:
+        """Check values.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+        given = [name for name in ("relations", "sets", "vectors") if getattr(self, name)]
+        if len(given) != 1:
+            raise ConfigError(
+                f"`{key}` must say what genes are compared by",
+                got=", ".join(given) or "nothing",
+                expected="one of `relations`, `sets` and `vectors`",
+            )
+        if not 0 <= self.max_missing <= 1:
+            raise ConfigError(f"`{key}.max_missing` is no share", got=self.max_missing, expected="0 to 1")
+        if self.sets is not None:
+            table = named_table(self.sets, f"{key}.sets").config
+            if table.layout != GROUPS:
+                raise ConfigError(
+                    f"`{key}.sets` is no table of genes and sets", got=f"layout: {table.layout or 'pairs'}",
+                    expected="layout: groups",
+                )  # fmt: skip
+            table.validate(f"{key}.sets")
+
+
+@dataclass
+class SimilarityConfig:
+    """Weighted edges from the most similar genes."""
+
+    neighbours: int = 50  # most in-edges of a gene
+    power: float = 2.0  # weights are cosines to this power, as shares of their sum …
+    damping: float = 0.3  # … plus this: a gene that resembles none receives little
+    sources: dict[str, SimilaritySource] = field(default_factory=dict)  # name → a relation `similar_NAME` of its own
+
+    def validate(self, key: str = "cell.similarity") -> None:
+        """Check values.
+
+        Raises:
+            ConfigError: naming the key.
+            GraphError: a source cannot name a relation.
+        """
+        if self.neighbours < 1:
+            raise ConfigError(f"`{key}.neighbours` is too small", got=self.neighbours, expected="1 or more")
+        for name in ("power", "damping"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"`{key}.{name}` must be positive", got=getattr(self, name))
+        for name, source in self.sources.items():
+            check_relation_name(f"{SIMILAR}_{name}", where=f"{key}.sources.{name}")
+            source.validate(f"{key}.sources.{name}")
+
+
+# From profiles of genes to edges.
+
+
+def similar_relations(
+    config: SimilarityConfig,
+    relations: Mapping[Relation, Edges],
+    genes: Vocabulary,
+    aliases: AliasTable,
+    raw: str | None = None,
+) -> Iterator[tuple[str, Edges, dict[str, Any]]]:
+    """The relations between similar genes: name, edges, and the provenance of the file they come from, if any.
+
+    `similar` compares neighbours in all relations between genes; every source adds one that compares by itself.
+
+    Args:
+        config: validated.
+        relations: of the cell graph.
+        genes: of the cell graph.
+        aliases: other names of genes, in tables of sets.
+        raw: folder for relative paths; see `find_raw`.
+
+    Raises:
+        DataError: a file is not there, or not the right one.
+        GraphError: a file is unusable, a relation is missing, or no gene has a similar one.
+    """
+    between = {relation[1]: ends for relation, ends in relations.items() if relation[0] == relation[2] == GENE}
+    yield SIMILAR, similar_genes(between.values(), len(genes), config), {}
+    for name, source in config.sources.items():
+        key, provenance = f"cell.similarity.sources.{name}", {}
+        if source.sets is not None:
+            profiles, provenance = _set_profiles(source.sets, key, genes, aliases, raw)
+        elif source.vectors:
+            path = find_raw(source.vectors, raw)
+            profiles = read_gene_vectors(path, genes, source.max_missing, key)
+            provenance = {"path": source.vectors, "sha256": sha256_file(path)}
+        else:
+            missing = [relation for relation in source.relations if relation not in between]
+            if missing:
+                raise GraphError(
+                    f"`{key}.relations` names relations between genes that the cell graph lacks",
+                    got=", ".join(missing), expected=", ".join(between) or "none are there",
+                )  # fmt: skip
+            profiles = _neighbourhoods([between[relation] for relation in source.relations], len(genes))
+        edges = _edges(profiles, config)
+        if not len(edges):
+            raise GraphError(f"`{key}`: no two genes are similar", got=f"{len(genes):,} genes", do="leave it out")
+        yield f"{SIMILAR}_{name}", edges, provenance
+
+
+def similar_genes(relations: Iterable[Edges], num_genes: int, config: SimilarityConfig) -> Edges:
+    r"""Edges into every gene from those with the most similar neighbourhoods.
+
+    The neighbourhood of gene v is the row :math:`b_v` of :math:`I + \sum_r A_r`: itself, and its in-neighbours with the
+    number of their edges. With cosines :math:`c_{uv}` of two rows, and the genes :math:`u \ne v` with the largest ones
+    as neighbours,
+
+    .. math:: w_{uv} = \frac{c_{uv}^p}{\delta + \sum_{u'} c_{u'v}^p}
+
+    so that a sum over in-edges is a mean shrunk towards zero. Genes of one complex or pathway, which have similar
+    interaction profiles in a screen (Tong et al. 2004), are joined also where no edge joins them directly. Sources have
+    profiles of their own in place of neighbourhoods; negative cosines count as 0.
+
+    Args:
+        relations: of genes with genes; fixed weights are not used.
+        num_genes: N.
+        config: validated.
+
+    Raises:
+        GraphError: no gene has a similar one.
+    """
+    edges = _edges(_neighbourhoods(relations, num_genes), config)
+    if not len(edges):
+        raise GraphError(
+            "no two genes have a neighbour in common",
+            got=f"{num_genes:,} genes",
+            do="give networks, or leave `cell.similarity` out",
+        )
+    return edges
+
+
+def _neighbourhoods(relations: Iterable[Edges], num_genes: int) -> csr_array:
+    """[N, N] rows of length one: a gene and its in-neighbours."""
+    from scipy import sparse  # here, so that a configuration is read without it
+
+    counts = sparse.csr_array(sparse.eye_array(num_genes))
+    for edges in relations:
+        other = edges.select(edges.src != edges.dst)
+        ones = np.ones(len(other))
+        counts = counts + sparse.csr_array((ones, (other.dst, other.src)), shape=(num_genes, num_genes))
+    return _of_length_one(counts)
+
+
+def _set_profiles(
+    config: NetworkConfig, key: str, genes: Vocabulary, aliases: AliasTable, raw: str | None
+) -> tuple[csr_array, dict[str, Any]]:
+    """[N, S] rows of length one: a gene's sets, each as −log of its share of the genes (Spärck Jones 1972).
+
+    Names that the cell lacks are left out, and rows without a set.
+    """
+    from scipy import sparse
+
+    named = named_table(config, f"{key}.sets")
+    table_config, path = named.config, named.file.find(raw)
+    provenance = {"path": table_config.path, **named.file.check(path).provenance(), **named.provenance()}
+    columns, quotes = table_config.requested_columns(), table_config.quotes is not False
+    table = read_table(path, columns, table_config.separator, table_config.header, quotes=quotes)
+    table = table.where(table_config.where)
+    members, sets = table.text(table_config.columns[0]), table.columns[table_config.columns[1]]
+    names, ambiguous = aliases.resolve([n.removeprefix(table_config.strip_prefix) for n in members.names], genes)
+    index = np.where(np.isin(names, list(ambiguous)), -1, genes.indices(names))[members.rows]
+    known = (index >= 0) & (sets.rows != sets.code(""))
+    if not known.any():
+        raise GraphError(
+            f"`{key}.sets`: '{path.name}' names no gene of the cell graph",
+            got=f"{len(names):,} names, e.g. {names[0] if names else 'none'}",
+            expected=f"names such as {genes.names[0]}",
+        )
+    ends = (index[known], sets.rows[known])
+    profiles = sparse.csr_array((np.ones(known.sum()), ends), shape=(len(genes), len(sets.names)))
+    profiles.data[:] = 1  # a gene that a set names twice is in it once
+    weight = np.log(len(genes) / np.maximum(profiles.sum(axis=0), 1))
+    return _of_length_one(sparse.csr_array(profiles.multiply(weight[None]))), provenance | {"rows": len(table)}
+
+
+def _of_length_one(profiles: csr_array) -> csr_array:
+    from scipy import sparse
+
+    length = np.sqrt(profiles.multiply(profiles).sum(axis=1))
+    return sparse.csr_array(profiles.multiply((1 / np.where(length > 0, length, 1))[:, None]))
+
+
+def _edges(profiles: csr_array | NDArray[np.float64], config: SimilarityConfig) -> Edges:
+    """Edges into every gene from the most similar ones, by [N, D] profiles of length one or zero."""
+    blocks = [_block(profiles, start, config) for start in range(0, profiles.shape[0], BLOCK)]
+    src, dst, weight = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    return Edges(src, dst, weight.astype(np.float32))
+
+
+def _block(
+    profiles: csr_array | NDArray[np.float64], start: int, config: SimilarityConfig
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Sources, destinations and weights of the edges into some genes."""
+    product = profiles[start : start + BLOCK] @ profiles.T
+    cosine = np.maximum(product if isinstance(product, np.ndarray) else product.toarray(), 0.0)
+    rows = np.arange(len(cosine))
+    cosine[rows, start + rows] = 0.0
+    # The sort is stable, so that of equally similar genes the first ones are taken, on any machine.
+    src = np.argsort(-cosine.round(9), axis=1, kind="stable")[:, : config.neighbours]
+    weight = np.take_along_axis(cosine, src, axis=1) ** config.power
+    weight = weight / (config.damping + weight.sum(axis=1, keepdims=True))
+    dst = np.broadcast_to((start + rows)[:, None], src.shape)
+    return src[weight > 0].astype(np.int64), dst[weight > 0].astype(np.int64), weight[weight > 0]

@@ -1,0 +1,52 @@
+"""Effects of genes and pairs of genes that are fitted once, before a model is trained, and then stay."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class PairEffects(nn.Module):
+    r"""What strains show by effects of their genes and of pairs of their genes, in fixed numbers.
+
+    .. math:: s = m + \sum_i e_i + \sum_{i \lt j} \sum_r a_r v_{ir} v_{jr}
+
+    The pairs' effects are a symmetric matrix of rank R (Rendle 2010, *Factorization Machines*, lemma 3.1 for the sum).
+    Genes that were not there when it was fitted have no effects. All numbers are 0 until then.
+
+    Args:
+        outputs: T.
+        genes: N.
+        rank: R.
+
+    Attributes:
+        mean: [T] m.
+        effects: [T, N] e.
+        vectors: [T, N, R] v.
+        weights: [T, R] a.
+
+    Shapes:
+        deleted genes [B, K], present [B, K] → [B, T].
+    """
+
+    mean: Tensor
+    effects: Tensor
+    vectors: Tensor
+    weights: Tensor
+
+    def __init__(self, outputs: int, genes: int, rank: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(outputs))
+        self.register_buffer("effects", torch.zeros(outputs, genes))
+        self.register_buffer("vectors", torch.zeros(outputs, genes, rank))
+        self.register_buffer("weights", torch.zeros(outputs, rank))
+
+    def forward(self, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
+        """[B, T] what strains show."""
+        columns = []
+        for effects_N, vectors_NR, weights_R in zip(self.effects, self.vectors, self.weights, strict=True):
+            vector_BKR = F.embedding(genes_BK, vectors_NR) * present_BK.unsqueeze(-1)
+            products_BR = 0.5 * (vector_BKR.sum(1).square() - vector_BKR.square().sum(1))
+            columns.append((effects_N[genes_BK] * present_BK).sum(1) + products_BR @ weights_R)
+        return self.mean + torch.stack(columns, dim=-1)
