@@ -58,6 +58,7 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
         ("biogrid_physical_3_4_156", _table(["orf_a", "orf_b"], pairs(genes))),
         ("hu2007_coexpression", (f"{a} {b} 0.75" for a, b in pairs(genes))),
         ("cyc2008_complexes", cyc2008(genes)),
+        ("go_slim_sgd", go_slim(genes)),
     ):
         _write(folder / NETWORKS[name].file.path, lines)
     for name in ("yeast-GEM_9.0.2", "yeast-GEM_9.0.2_yml", "iMM904"):
@@ -223,6 +224,12 @@ def cyc2008(genes: Sequence[str]) -> Iterator[str]:
     for i, gene in enumerate(genes):
         first = '\t10727015\t"Affinity Capture-Western,Affinity Capture-MS"\tGO:0030008\tTRAPP complex\t1'
         yield f"{gene}\t{name_of(gene, genes)}\tcomplex {i // 3}" + ("" if i % 3 else first)
+
+
+def go_slim(genes: Sequence[str]) -> Iterator[str]:
+    """Terms that three genes each have."""
+    for i, gene in enumerate(genes):
+        yield f"{gene}\t{name_of(gene, genes)}\tS{i:09}\tC\tterm {i // 3}\tGO:{i // 3:07}\tORF"
 
 
 def write_model(path: Path, genes: Sequence[str]) -> None:

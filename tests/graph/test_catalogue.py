@@ -66,7 +66,7 @@ EXPECTED = {
     **dict.fromkeys(("sgd_regulatory", "yeastract", "brentlab_tf_targets"), DIRECTED),
     **dict.fromkeys(("tflink", "yeastract_pairs"), REGULATED),
     "yeastract_matrix": {(GENES[1], target) for target in GENES[1::2]},
-    "cyc2008_complexes": COMPLEXES,
+    **dict.fromkeys(("cyc2008_complexes", "go_slim_sgd"), COMPLEXES),
 }  # fmt: skip
 
 
