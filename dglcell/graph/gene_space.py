@@ -119,7 +119,8 @@ def similar_relations(
     between = {relation[1]: ends for relation, ends in relations.items() if relation[0] == relation[2] == GENE}
     yield SIMILAR, similar_genes(between.values(), len(genes), config), {}
     for name, source in config.sources.items():
-        key, provenance = f"cell.similarity.sources.{name}", {}
+        key = f"cell.similarity.sources.{name}"
+        provenance: dict[str, Any] = {}
         if source.sets is not None:
             profiles, provenance = _set_profiles(source.sets, key, genes, aliases, raw)
         elif source.vectors:
