@@ -194,7 +194,7 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
         for name, ends, origin in similar_relations(config.similarity, given, genes, aliases, raw):
             relations.add(gene_relation(name), ends, "`cell.similarity`")
             if origin:
-                provenance["networks"][name] = origin
+                provenance.setdefault("similarity", {})[name] = origin
     return CellGraph.assemble(vocabularies, relations.edges, provenance)
 
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 from dglcell.download import DECLARED, FIRST_USE, FetchRecord, RemoteFile, fetch, read_record, record_path
 from dglcell.errors import DataError
 from dglcell.files import atomic_file, sha256_file, write_json
-from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, GeneSetSource, ModelSource, NetworkSource
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, GeneSetSource, ModelSource, NetworkSource, named_table
 from dglcell.graph.config import CellConfig
 from dglcell.graph.model_files import SHIPPED
 from dglcell.graph.raw_file import Checked, RawFile
@@ -49,8 +49,10 @@ def cell_files(config: CellConfig) -> list[RawFile]:
     """
     files = [MODELS[config.model].file] if config.model in MODELS else []
     files += [GENE_SETS[name].file for name in (config.genes, config.aliases) if name in GENE_SETS]
-    tables = config.tables()
-    files += [tables[name].file for name, network in config.networks.items() if network.source and not network.path]
+    sources = {} if config.similarity is None else config.similarity.sources
+    tables = [(f"cell.networks.{name}", network) for name, network in config.networks.items()]
+    tables += [(f"cell.similarity.sources.{name}.sets", source.sets) for name, source in sources.items() if source.sets]
+    files += [named_table(table, key).file for key, table in tables if table.source and not table.path]
     return list(dict.fromkeys(files))
 
 

@@ -20,6 +20,7 @@ from dglcell.errors import DataError
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, NetworkConfig
 from dglcell.graph.config import CellConfig
 from dglcell.graph.fetch import cell_files, fetch_file
+from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
 from dglcell.graph.raw_file import RawFile
 from tests.http_server import serve_folder
 
@@ -183,11 +184,22 @@ def test_a_cell_needs_the_files_of_the_catalogue_that_it_names() -> None:
         "mine": NetworkConfig(source="tflink", path="mine.tsv"),
         "table": NetworkConfig(path="n.csv", columns=["a", "b"]),
     }
-    config = CellConfig(model="yeast-GEM_9.0.2", genes="sgd_features", aliases="sgd_features", networks=networks)
+    sets = {
+        "slim": SimilaritySource(sets=NetworkConfig(source="go_slim_sgd")),
+        "own": SimilaritySource(vectors="x.npz"),
+    }
+    config = CellConfig(
+        model="yeast-GEM_9.0.2",
+        genes="sgd_features",
+        aliases="sgd_features",
+        networks=networks,
+        similarity=SimilarityConfig(sources=sets),
+    )
     assert cell_files(config) == [
         MODELS["yeast-GEM_9.0.2"].file,
         GENE_SETS["sgd_features"].file,
         NETWORKS["sgd_physical"].file,
+        NETWORKS["go_slim_sgd"].file,
     ]
     assert cell_files(CellConfig(model="textbook")) == []
 

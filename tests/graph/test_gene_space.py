@@ -142,7 +142,7 @@ def test_vectors_join_genes_that_point_the_same_way_and_the_file_is_recorded(tmp
     cell = cell_with(tmp_path, vectors="vectors.csv")
     found = weights(cell)
     assert set(found) == {("G0", "G1"), ("G1", "G0"), ("G2", "G3"), ("G3", "G2")}
-    assert len(cell.provenance["networks"]["similar_own"]["sha256"]) == 64
+    assert len(cell.provenance["similarity"]["similar_own"]["sha256"]) == 64
 
 
 @pytest.mark.parametrize(
