@@ -82,6 +82,10 @@ def tiny_overrides(folder: Path, cell: CellConfig) -> list[str]:
     for name, table in cell.tables().items():
         if table.source is not None and table.file.sha256 is not None:
             overrides.append(f"cell.networks.{name}.path={folder / table.file.path}")
+    for name, source in ({} if cell.similarity is None else cell.similarity.sources).items():
+        if source.sets is not None:
+            path = folder / NETWORKS[source.sets.source].file.path
+            overrides.append(f"cell.similarity.sources.{name}.sets.path={path}")
     return overrides
 
 

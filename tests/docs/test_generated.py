@@ -106,16 +106,13 @@ def test_committed_results_give_mean_and_spread(tmp_path: Path) -> None:
 
 
 def test_committed_runs_say_how_they_are_run_and_what_they_took() -> None:
-    file = ROOT / "conf" / "101-collins2007" / "set_operator_random.yaml"
+    file = ROOT / "conf" / "103-tong2004" / "set_operator_random.yaml"
     config = load_config(file)
     found = results.committed(ROOT, config)
     page = experiments.page(ROOT, file, config, found)
     for seed in found:
         assert f"\ndglcell train {file.relative_to(ROOT)} seed={seed} split.seed={seed}\n" in page
     assert "Give `seed=S split.seed=S` together" in page
-    assert f"\ndglcell data fetch --all {file.relative_to(ROOT)}\n" in page
-    assert "| `interactions/collins2007_emap_whole.csv.gz` | 1.3 MB | `raw.githubusercontent.com/bioc/SLGI` |" in page
-    assert "a part of 140,579 rows" in page
     seconds = [row["seconds"] for row in found[0]["metrics"]]
     assert f"| 0 | {len(seconds)} | {sum(seconds) / len(seconds):.1f} |" in page
     drawn = experiments.drawings(found)
@@ -153,6 +150,14 @@ def test_what_runs_took_is_what_was_recorded() -> None:
     assert "| 3 | 2 | 45.0 | 1.5 | 2 |" in cost.cost_table(known)
     assert cost.cost_table({}) == cost.NOT_MEASURED
     assert cost.minutes({}) == cost.memory({}) == ""
+
+
+def test_a_page_says_where_files_come_from() -> None:
+    file = ROOT / "conf" / "101-collins2007" / "set_operator_random.yaml"
+    page = experiments.page(ROOT, file, load_config(file), {})
+    assert f"\ndglcell data fetch --all {file.relative_to(ROOT)}\n" in page
+    assert "| `interactions/collins2007_emap_whole.csv.gz` | 1.3 MB | `raw.githubusercontent.com/bioc/SLGI` |" in page
+    assert "a part of 140,579 rows" in page
 
 
 @pytest.fixture(scope="module")
