@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError
+from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CATALYSED_BY, CATALYSES, CONVERTED_BY, CONVERTS, gene_relation
 from dglcell.models.config import CONVS, HeteroCellConfig
@@ -358,3 +361,24 @@ def test_fillers_of_a_batch_change_nothing(strategy: str) -> None:
         found.append([prediction.detach(), *(gradient.clone() for gradient in gradients)])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(other, one, atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("strategy", ["difference", "edge_subgraph"])
+def test_a_source_of_similarity_has_a_learned_weight_in_every_strategy(strategy: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("gene,x,y\n" + "\n".join(f"b{i:04},{i % 5},{i % 3}" for i in range(4200)))
+    sources = {"mine": SimilaritySource(vectors="x.csv")}
+    similarity = SimilarityConfig(neighbours=3, sources=sources)
+    cell = build_cell(CellConfig(model="textbook", derived=["isoenzyme"], similarity=similarity), str(tmp_path))
+    found = []
+    for name in ("node_mask", strategy):
+        config = HeteroCellConfig(hidden=8, layers=2, local_heads=2, strategy=name)
+        torch.manual_seed(0)
+        model = randomise(HeteroCell(ResidentCell.of(cell), config).double())
+        weights = [p for key, p in model.named_parameters() if key.endswith("conv.weight") and p.shape == (1,)]
+        assert len(weights) == 2
+        predicted = model(GenotypeBatch.from_lists([[0, 5], [7], []])).phenotypes
+        gradients = torch.autograd.grad(predicted.square().sum(), weights)
+        found.append((predicted, *gradients))
+        assert all(gradient.abs() > 0 for gradient in gradients)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
