@@ -332,7 +332,8 @@ def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:
 def _extended(path: Path, name: str) -> Path:
     """The file that ``path`` extends: relative to it, or else one of this package's."""
     packaged = PACKAGED / name.removeprefix("conf/")
-    return packaged if packaged.is_file() and not (path.parent / name).is_file() else path.parent / name
+    beside = Path(os.path.normpath(path.parent / name))
+    return packaged if packaged.is_file() and not beside.is_file() else beside
 
 
 def _merge(where: str, *layers: DictConfig) -> DictConfig:
