@@ -17,7 +17,8 @@ from tests.benchmarks.cells import SETTING, small_cell, small_workload
 PLAIN = [name for name, spec in methods().items() if spec.same_predictions and not spec.compiled]
 
 
-@pytest.mark.parametrize("conv", [pytest.param("gin", marks=pytest.mark.slow), "sage"])
+@pytest.mark.slow
+@pytest.mark.parametrize("conv", ["gin", "sage"])
 def test_predictions_and_all_gradients_agree_in_every_method(conv: str) -> None:
     specs = choose_methods(PLAIN)
     assert {"pyg_replicated", "pyg_node_dim", "pyg_spmm", "dgl_edge_subgraph", "edge_mask"} < {s.name for s in specs}

@@ -53,6 +53,7 @@ def counted(number: int, *, half: bool = False, scale: float = 0.01, layers: int
     return count_step(generated_cell(scale=scale), config, strains, half=half)
 
 
+@pytest.mark.slow
 def test_launches_of_a_step_of_three_layers() -> None:
     counts = counted(4, layers=3)
     # For each of nine relations in three layers, and for all else: pooling, heads, loss, metrics, clipping, optimiser.

@@ -143,6 +143,7 @@ def test_a_dead_fork_is_an_exception(forked: Forked, death: str, killed: bool, s
     assert caught.value.killed is killed
 
 
+@pytest.mark.slow
 def test_several_threads_and_gradients_work_in_forks_one_after_the_other() -> None:
     program = """
 import torch
