@@ -35,7 +35,7 @@ def why_not(command: str) -> str | None:
 def call(command: str) -> int:
     """Run a command of this project in this process, and give its status."""
     words = shlex.split(command)
-    if words[0] == "dglcell":
+    if Path(words[0]).name == "dglcell":
         return main(words[1:])
     assert words[:2] == ["python", "-m"], f"nothing runs '{command}'"
     status: int = importlib.import_module(words[2]).main(words[3:])

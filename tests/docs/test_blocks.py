@@ -10,11 +10,12 @@ import shutil
 import sys
 import types
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import combinations, groupby
 from pathlib import Path
 
 import pytest
 
+from dglcell.api import load_cell
 from dglcell.cli import main
 from dglcell.config_io import load_config
 from dglcell.data.sources.laboratory import LABORATORIES
@@ -119,6 +120,9 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "conf", folder / "conf")
     make_small(folder / "conf" / "quickstart.yaml")
     (folder / "genotypes.csv").write_text("strain,gene_1,gene_2\nfirst,b0008,b2464\nsecond,b0727,\n")
+    pairs = combinations(load_cell(ROOT / "conf/quickstart.yaml").genes.names[:16], 2)
+    rows = [f"{first},{second},{0.5 + number / 240:.4f}\n" for number, (first, second) in enumerate(pairs)]
+    (folder / "strains.csv").write_text("gene_1,gene_2,fitness\n" + "".join(rows))
     with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
         for seed in (0, 1):
             assert main(["train", "conf/quickstart.yaml", f"seed={seed}"]) == 0
