@@ -32,7 +32,7 @@ from dglcell.predict import (
 from dglcell.report.run_files import read_run
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.prepare import open_store
+from dglcell.training.prepare import open_store, store_of_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -380,19 +380,20 @@ def rows_on(
 
 
 def _trained_strains(predictor: Predictor) -> set[frozenset[str]]:
-    """The strains that a member was trained on, or chosen by, as sets of genes."""
+    """The strains that a member was trained on, or chosen by, as sets of genes.
+
+    Raises:
+        CheckpointError: the store of a run is gone, or another one has its place.
+    """
+    genotypes: dict[str, list[list[str]]] = {}  # store → its strains, which seeds have in common
     found: set[frozenset[str]] = set()
     for member, path in zip(predictor.members, predictor.directories, strict=True):
-        split, store = Split.load(RunDirectory(path).split), open_store(member.config, "dglcell evaluate")
-        if split.store_sha256 != store.sha256:
-            raise CheckpointError(
-                f"the store '{store.path}' is not the one that '{path}' was trained on",
-                got=store.sha256[:12],
-                expected=split.store_sha256[:12],
-                do="put the old store back: without it nobody can say which strains the run was trained on",
-            )
-        genotypes = store.read().genotypes
-        found.update(frozenset(genotypes[number]) for number in np.flatnonzero(split.part <= VALIDATION))
+        split = Split.load(RunDirectory(path).split)
+        store = store_of_run(member.config, split)
+        if store.sha256 not in genotypes:
+            genotypes[store.sha256] = store.read().genotypes
+        strains = genotypes[store.sha256]
+        found.update(frozenset(strains[number]) for number in np.flatnonzero(split.part <= VALIDATION))
     return found
 
 

@@ -233,22 +233,33 @@ def prepare_run(config: Config, directory: RunDirectory, command: str, *, contin
     """
     if not continued:
         return prepare(config, command=command)
-    path, split = store_path(config), Split.load(directory.split)
+    split = Split.load(directory.split)
+    store_of_run(config, split)
+    return prepare(config, command=command, cell=CellGraph.load(directory.cell), split=split)
+
+
+def store_of_run(config: Config, split: Split) -> Store:
+    """The store that a run was started on; none is built.
+
+    Raises:
+        CheckpointError: it is gone, or another one has its place.
+    """
+    path = store_path(config)
     clear_abandoned(path)
     if not path.exists():
         raise CheckpointError(
             f"the store '{path}' of this run is not here",
             do="work in the folder the run was started in, or build the store again with `dglcell data build`",
         )
-    store_sha256 = Store(path).sha256
-    if split.store_sha256 != store_sha256:
+    store = Store(path)
+    if split.store_sha256 != store.sha256:
         raise CheckpointError(
             f"the store '{path}' is not the one this run was started on",
-            got=store_sha256[:12],
+            got=store.sha256[:12],
             expected=split.store_sha256[:12],
             do="put the old store back, or start anew under another `experiment.name`",
         )
-    return prepare(config, command=command, cell=CellGraph.load(directory.cell), split=split)
+    return store
 
 
 def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
