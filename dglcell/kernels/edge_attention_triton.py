@@ -249,6 +249,24 @@ def _shares(logit, delta, level, growth, alive_base, alive):
 
 
 @triton.jit
+def _arriving(
+    start, last, neighbours, weights, key, key_delta, base_from, keep_from, kept_here, strains, columns, inside,
+    mine, dq, B, H, HAS_KEYS: tl.constexpr, WEIGHTED: tl.constexpr, SUM: tl.constexpr,
+    BE: tl.constexpr, BB: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """Some in-edges of a node: weights, which are alive, keys, their differences, and those of key plus query."""
+    there, source, weight = _edges(neighbours, weights, start, last, WEIGHTED, SUM, BE)
+    alive_base = (there & (tl.load(base_from + source, mask=there, other=0) != 0))[:, None]
+    alive = alive_base & _kept(keep_from, source, strains, B) & kept_here
+    k = _rows(key, source, columns, alive_base & inside[None, :], H, SUM)
+    moved, dk = dq, tl.zeros((BE, BB, BD), SUM)
+    if HAS_KEYS:
+        dk = _strain_rows(key_delta, source, strains, columns, alive[:, :, None] & mine, B, H, SUM)
+        moved = dq + dk
+    return weight, alive_base, alive, k, dk, moved
+
+
+@triton.jit
 def attend_strains(
     starts, neighbours, weights, key, key_delta, query, query_delta, vector, edge_vector,
     base_from, base_to, keep_from, keep_to, lse, out, growth, B, H, D,
@@ -282,13 +300,10 @@ def attend_strains(
     last = tl.where(tl.load(base_to + node) != 0, last, first)
     top, total, change = tl.full((BB,), NOTHING, SUM), tl.zeros((BB,), SUM), tl.zeros((BB,), SUM)
     for start in range(first, last, BE):
-        there, source, weight = _edges(neighbours, weights, start, last, WEIGHTED, SUM, BE)
-        alive_base = (there & (tl.load(base_from + source, mask=there, other=0) != 0))[:, None]
-        alive = alive_base & _kept(keep_from, source, strains, B) & kept_here
-        k = _rows(key, source, columns, alive_base & inside[None, :], H, SUM)
-        moved = dq
-        if HAS_KEYS:
-            moved = dq + _strain_rows(key_delta, source, strains, columns, alive[:, :, None] & mine, B, H, SUM)
+        weight, alive_base, alive, k, _, moved = _arriving(
+            start, last, neighbours, weights, key, key_delta, base_from, keep_from, kept_here, strains, columns, inside,
+            mine, dq, B, H, HAS_KEYS, WEIGHTED, SUM, BE, BB, BD,
+        )  # fmt: skip
         logit, delta = _logits(_sum_of(k, q, weight, c, WEIGHTED), moved, a, SLOPE)
         below = (logit - level)[:, None]
         share = tl.where(alive_base, tl.exp(below), 0.0)
@@ -302,14 +317,10 @@ def attend_strains(
     tl.store(growth + (node * B + strains) * heads + head, grows, mask=strains < B)
     sums = tl.zeros((BB, BD), SUM)
     for start in range(first, last, BE):
-        there, source, weight = _edges(neighbours, weights, start, last, WEIGHTED, SUM, BE)
-        alive_base = (there & (tl.load(base_from + source, mask=there, other=0) != 0))[:, None]
-        alive = alive_base & _kept(keep_from, source, strains, B) & kept_here
-        k = _rows(key, source, columns, alive_base & inside[None, :], H, SUM)
-        moved, dk = dq, tl.zeros((BE, BB, BD), SUM)
-        if HAS_KEYS:
-            dk = _strain_rows(key_delta, source, strains, columns, alive[:, :, None] & mine, B, H, SUM)
-            moved = dq + dk
+        weight, alive_base, alive, k, dk, moved = _arriving(
+            start, last, neighbours, weights, key, key_delta, base_from, keep_from, kept_here, strains, columns, inside,
+            mine, dq, B, H, HAS_KEYS, WEIGHTED, SUM, BE, BB, BD,
+        )  # fmt: skip
         logit, delta = _logits(_sum_of(k, q, weight, c, WEIGHTED), moved, a, SLOPE)
         _, share, moves = _shares(logit, delta, level, grows[None, :], alive_base, alive)
         sums += tl.sum(moves[:, :, None] * k[:, None, :], 0)
@@ -375,14 +386,10 @@ def strains_to_destinations(
     last = tl.where(tl.load(base_to + node) != 0, last, first)
     mean, rest = tl.zeros((BB,), SUM), tl.zeros((BB,), SUM)
     for start in range(first, last, BE):
-        there, source, weight = _edges(neighbours, weights, start, last, WEIGHTED, SUM, BE)
-        alive_base = (there & (tl.load(base_from + source, mask=there, other=0) != 0))[:, None]
-        alive = alive_base & _kept(keep_from, source, strains, B) & kept_here
-        k = _rows(key, source, columns, alive_base & inside[None, :], H, SUM)
-        moved, dk = dq, tl.zeros((BE, BB, BD), SUM)
-        if HAS_KEYS:
-            dk = _strain_rows(key_delta, source, strains, columns, alive[:, :, None] & mine, B, H, SUM)
-            moved = dq + dk
+        weight, alive_base, alive, k, dk, moved = _arriving(
+            start, last, neighbours, weights, key, key_delta, base_from, keep_from, kept_here, strains, columns, inside,
+            mine, dq, B, H, HAS_KEYS, WEIGHTED, SUM, BE, BB, BD,
+        )  # fmt: skip
         logit, delta = _logits(_sum_of(k, q, weight, c, WEIGHTED), moved, a, SLOPE)
         base, share, change = _shares(logit, delta, level, grows, alive_base, alive)
         d_change, by_delta = _upstream(k, dk, g)
@@ -393,14 +400,10 @@ def strains_to_destinations(
     d_q, d_a, d_c = tl.zeros((BD,), SUM), tl.zeros((BD,), SUM), tl.zeros((BD,), SUM)
     d_dq = tl.zeros((BB, BD), SUM)
     for start in range(first, last, BE):
-        there, source, weight = _edges(neighbours, weights, start, last, WEIGHTED, SUM, BE)
-        alive_base = (there & (tl.load(base_from + source, mask=there, other=0) != 0))[:, None]
-        alive = alive_base & _kept(keep_from, source, strains, B) & kept_here
-        k = _rows(key, source, columns, alive_base & inside[None, :], H, SUM)
-        moved, dk = dq, tl.zeros((BE, BB, BD), SUM)
-        if HAS_KEYS:
-            dk = _strain_rows(key_delta, source, strains, columns, alive[:, :, None] & mine, B, H, SUM)
-            moved = dq + dk
+        weight, alive_base, alive, k, dk, moved = _arriving(
+            start, last, neighbours, weights, key, key_delta, base_from, keep_from, kept_here, strains, columns, inside,
+            mine, dq, B, H, HAS_KEYS, WEIGHTED, SUM, BE, BB, BD,
+        )  # fmt: skip
         x = _sum_of(k, q, weight, c, WEIGHTED)
         logit, delta = _logits(x, moved, a, SLOPE)
         base, share, change = _shares(logit, delta, level, grows, alive_base, alive)
