@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import io
 import itertools
 import json
@@ -169,8 +170,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         _leave_out_networks(plain)
         kinds = {section: _kind(plain, section, where) for section in KINDS}
         _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
-        schema = Config(**{section: kind() for section, kind in kinds.items()})
-        config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), plain))
+        config = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), plain))
     except OmegaConfBaseException as error:
         raise ConfigError(
             f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
@@ -181,6 +181,13 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         raise ConfigError(f"{where}: values are nested too deep, or refer to themselves", got=error) from None
     assert isinstance(config, Config)
     return config
+
+
+@functools.lru_cache(maxsize=32)
+def _schema(**kinds: type) -> DictConfig:
+    """All keys with their defaults and types, to merge over; shared, because making it takes longer than a merge."""
+    schema: DictConfig = OmegaConf.structured(Config(**{section: kind() for section, kind in kinds.items()}))
+    return schema
 
 
 def _leave_out_networks(plain: dict[Any, Any]) -> None:
@@ -235,7 +242,7 @@ def hide_override(word: str) -> str:
 
 def without_secrets(config: Config) -> DictConfig:
     """The whole configuration as it may be written down: ``HIDDEN`` for values of `slurm.environment`."""
-    content: DictConfig = OmegaConf.structured(config)
+    content: DictConfig = OmegaConf.create(dataclasses.asdict(config))
     content.slurm.environment = dict.fromkeys(config.slurm.environment, HIDDEN)
     return content
 
