@@ -1,4 +1,7 @@
-"""What every verb does: call the package, print what comes back."""
+"""What every verb does: call the package, print what comes back.
+
+Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at once.
+"""
 
 from __future__ import annotations
 
@@ -175,11 +178,6 @@ def init(options: argparse.Namespace) -> None:
         names = "table", "screen", "cell", "split", "genes", "phenotypes"
         wanted = Wanted(file, *(getattr(options, name) for name in names))
     print(f"{write_experiment(wanted)}\n\n{file} is written. Train with `dglcell train {file}`.")
-
-
-# What every verb does: call the package, print what comes back.
-#
-# Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at once.
 
 
 def train(options: argparse.Namespace) -> None:

@@ -139,9 +139,6 @@ def _present(values: NDArray[np.float32] | None) -> int:
     return 0 if values is None else int((~np.isnan(values)).sum())
 
 
-# Stores and splits as text for a terminal.
-
-
 BARS = "▁▂▃▄▅▆▇█"
 LABEL_WIDTH = 13
 TEXT_WIDTH = 100

@@ -253,9 +253,6 @@ def _takes(deletions: NDArray[np.int64], quota: int) -> list[tuple[int, int]]:
     return takes
 
 
-# Splits: which strains train, which choose the model, which test it; a file with a hash.
-
-
 @dataclass(frozen=True, eq=False)
 class Split:
     """Which part each strain of a store belongs to.

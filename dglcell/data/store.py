@@ -152,9 +152,6 @@ def _damaged(where: str) -> DataError:
     )
 
 
-# The strain store: an LMDB directory of packed blocks of strains and one ``meta`` record.
-
-
 META_KEY = b"meta"
 MOST_THREADS = 8
 # Blocks that one thread takes at a time.

@@ -158,9 +158,6 @@ def _check_labels(labels: NDArray[np.float32], layout: Layout, rows_before: int)
         )
 
 
-# Building a store: checks every strain once, and writes blocks as chunks of strains come in.
-
-
 # LMDB stores a value of n bytes in ceil((n + 16) / page) pages; this is just under 64 KiB.
 BLOCK_BYTES = 2**16 - 16
 CHUNK_STRAINS = 2**18

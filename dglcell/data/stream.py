@@ -114,9 +114,6 @@ class StreamOrder:
         return torch.randperm(size, generator=generator).numpy()
 
 
-# Strains that are read from their store as they are needed, in shuffled windows, by several threads.
-
-
 Input = TypeVar("Input")
 Output = TypeVar("Output")
 

@@ -116,9 +116,6 @@ def check_known(genes: Sequence[str], vocabulary: Vocabulary, where: str = "") -
 REGRESSION, CLASSIFICATION = "regression", "classification"
 
 
-# The strain table: what every source produces and every store is built from.
-
-
 @dataclass(frozen=True)
 class Provenance:
     """Where data came from.

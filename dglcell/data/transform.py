@@ -60,9 +60,6 @@ class Moments:
         )
 
 
-# Label normalisation with statistics of the training part only.
-
-
 def _standard(values: Tensor) -> tuple[Tensor, Tensor]:
     return values.mean(), values.std(unbiased=False)
 

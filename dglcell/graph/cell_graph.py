@@ -106,9 +106,6 @@ def merge_pairs(edges: Edges, *, ordered: bool) -> Edges:
     return merged.select(np.argsort(first))
 
 
-# The cell graph: one heterograph with the names of its nodes and where its edges came from.
-
-
 SCHEMA_VERSION = 1
 _META, _EDGES = "cell.json", "edges.npz"
 

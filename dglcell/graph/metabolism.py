@@ -97,9 +97,6 @@ def _check_size(size: int, limit: int, where: str) -> None:
         )
 
 
-# Metabolism as arrays: genes, one reaction node per enzyme complex × direction, and metabolites.
-
-
 @dataclass(frozen=True)
 class Metabolism:
     """A genome-scale metabolic model as index arrays (no cobra objects).

@@ -101,9 +101,6 @@ def pairs_within_groups(members: NDArray[np.int64], groups: NDArray[np.int64]) -
     return np.concatenate(first), np.concatenate(second)
 
 
-# Gene–gene networks from edge tables: what a table's columns mean, and the relations that come out.
-
-
 @dataclass(frozen=True)
 class Network:
     """An edge table with its names resolved but not yet mapped to a vocabulary.

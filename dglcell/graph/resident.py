@@ -61,9 +61,6 @@ def rectangles(lengths: NDArray[np.int64]) -> list[Rectangle]:
     return [*cut, Rectangle(first, first + rows, width)] if rows else cut
 
 
-# The cell graph on the device: one set of edge tensors, shared by every strain and never replicated.
-
-
 @dataclass(frozen=True)
 class CompactEdges:
     """Edges ordered by row in the smallest integers that hold them, so that loops over them read little memory.

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     import jinja2
 
 
-# Pages that need no other file: templates, pictures as data, and how numbers are written.
-
-
 UNDEFINED = "–"
 PIXELS = 140  # CSS pixels an inch of a figure takes at most; type of 7.5 points is then 15 pixels high
 

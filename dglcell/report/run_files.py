@@ -149,9 +149,6 @@ RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(li
 MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"
 
 
-# A finished run, read from its directory alone: neither its store nor a model is needed.
-
-
 PARTS = ("test", "validation")
 MEASURED, PREDICTED = "measured_", "predicted_"
 

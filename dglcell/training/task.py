@@ -182,9 +182,6 @@ def embedding_metrics(batches: list[Tensor]) -> dict[str, float]:
     }
 
 
-# What is optimised and what is measured, for Lightning.
-
-
 class Outcome(NamedTuple):
     """What a step computes of a batch.
 

@@ -135,9 +135,6 @@ def logged_steps(path: Path) -> Iterator[int]:
                 yield int(json.loads(item.value_json))
 
 
-# Weights & Biases, as a view of the run; the JSONL record is written in any case.
-
-
 log = logging.getLogger("dglcell")
 
 RUN_ID = re.compile(r"[0-9a-f]{8}")

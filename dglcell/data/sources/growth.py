@@ -1,4 +1,16 @@
-"""Growth of every strain of a deletion screen with as few linear programs as possible, exactly."""
+"""Growth of every strain of a deletion screen with as few linear programs as possible, exactly.
+
+Three facts save nearly all of them:
+
+1. Growth depends only on the set of blocked reactions, which many gene sets share.
+2. If a subset of the deletions already stops growth, so do all of them.
+3. If an optimal flux vector of a subset of the deletions uses none of the reactions that the further
+   deletions block, it is still feasible, hence still optimal (cf. Fast-SL: Pratapa, Balachandran & Raman
+   2015, Bioinformatics 31:3299).
+
+So a screen goes level by level: wild type, singles, pairs, triples; a strain first asks its subsets of one
+gene less.
+"""
 
 from __future__ import annotations
 
@@ -146,20 +158,6 @@ def snap(values: Fitness, *levels: float) -> Fitness:
 def lethal(fitness: NDArray[np.floating]) -> NDArray[np.bool_]:
     """[S] whether a strain does not grow: relative fitness below :data:`RESOLUTION`."""
     return fitness < RESOLUTION
-
-
-# Growth of every strain of a deletion screen with as few linear programs as possible, exactly.
-#
-# Three facts save nearly all of them:
-#
-# 1. Growth depends only on the set of blocked reactions, which many gene sets share.
-# 2. If a subset of the deletions already stops growth, so do all of them.
-# 3. If an optimal flux vector of a subset of the deletions uses none of the reactions that the further
-#    deletions block, it is still feasible, hence still optimal (cf. Fast-SL: Pratapa, Balachandran & Raman
-#    2015, Bioinformatics 31:3299).
-#
-# So a screen goes level by level: wild type, singles, pairs, triples; a strain first asks its subsets of one
-# gene less.
 
 
 # Strains whose rules are evaluated together: bounds the [genes, strains] work array.

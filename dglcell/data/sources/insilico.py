@@ -1,4 +1,8 @@
-"""The in-silico screen: growth of deletion strains of a metabolic model, and their genetic interactions."""
+"""The in-silico screen: growth of deletion strains of a metabolic model, and their genetic interactions.
+
+A strain's ``fitness`` is its maximal growth over the wild type's, by flux balance analysis; 0 where no
+steady state exists.
+"""
 
 from __future__ import annotations
 
@@ -168,12 +172,6 @@ def subsets(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
     size = sets.shape[1]
     smaller = [np.delete(sets, left_out, axis=1) for left_out in range(size)]
     return distinct_rows(np.concatenate(smaller), genes)
-
-
-# The in-silico screen: growth of deletion strains of a metabolic model, and their genetic interactions.
-#
-# A strain's ``fitness`` is its maximal growth over the wild type's, by flux balance analysis; 0 where no
-# steady state exists.
 
 
 DESCRIPTION = "in-silico deletion screen by flux balance analysis"

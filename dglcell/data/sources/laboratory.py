@@ -290,9 +290,6 @@ LABORATORIES: dict[str, Laboratory] = {
 }
 
 
-# Published laboratory screens: from their raw files to strains.
-
-
 def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> StrainTable:
     """Read a published screen.
 

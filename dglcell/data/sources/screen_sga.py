@@ -118,9 +118,6 @@ def strain_genes(
     return StrainGenes(genes, deleted)
 
 
-# Screens published as tables of synthetic genetic array (SGA) crosses: query strain × array strain.
-
-
 # The HO locus carries the second marker of single-mutant control queries. Its deletion is neutral, so that such a
 # strain stands for the mutant of its other genes (Kuzmin et al. 2018).
 HO_LOCUS = "YDL227C"

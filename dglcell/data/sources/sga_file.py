@@ -1,4 +1,8 @@
-"""Reading tables of synthetic genetic array (SGA) screens, chunk by chunk: text or spreadsheet, packed or not."""
+"""Reading tables of synthetic genetic array (SGA) screens, chunk by chunk: text or spreadsheet, packed or not.
+
+Costanzo et al. (2016) and Kuzmin et al. (2018, 2020) publish the same table in slightly different words. Strain names
+become numbers as they are read, so that twenty million rows take less than a gigabyte.
+"""
 
 from __future__ import annotations
 
@@ -59,12 +63,6 @@ class CountingStream(io.RawIOBase):
             self.lines += block.count(NEWLINE) + self._ended - block.endswith(NEWLINE)
             self._ended = block.endswith(NEWLINE)
         return block
-
-
-# Reading tables of synthetic genetic array (SGA) screens, chunk by chunk: text or spreadsheet, packed or not.
-#
-# Costanzo et al. (2016) and Kuzmin et al. (2018, 2020) publish the same table in slightly different words. Strain names
-# become numbers as they are read, so that twenty million rows take less than a gigabyte.
 
 
 CHUNK_ROWS = 200_000

@@ -108,9 +108,6 @@ class UnionConfig:
             part.validate(f"{key}.parts[{number}]")
 
 
-# Unions of sources: the rows of several tables as strains of one.
-
-
 def load_union(config: UnionConfig, raw: str | None = None) -> StrainTable:
     """Read several sources as one.
 
