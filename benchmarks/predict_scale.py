@@ -38,7 +38,7 @@ from dglcell.memory import keep_freed_memory
 from dglcell.models.build import make_model
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import count_parameters
-from dglcell.predict import WORTH_SHARING, predict_design
+from dglcell.predict_design import WORTH_SHARING, predict_design
 from dglcell.run_directory import environment
 from dglcell.training.checkpoint import Trained
 
@@ -66,7 +66,7 @@ def predict(model: Trained, strains: int, batch: int, folder: Path, *, shared: b
     design = Design.of(random.Random(0).sample(range(count), count), 3, limit=strains)
     worth = WORTH_SHARING if shared else sys.maxsize
     began = time.perf_counter()
-    predict_design(model, design, output, batch_size=batch, worth_sharing=worth, report=lambda text: None)
+    predict_design([model], design, output, batch_size=batch, worth_sharing=worth, report=lambda text: None)
     seconds = time.perf_counter() - began
     assert pq.read_metadata(output).num_rows == strains
     output.unlink()

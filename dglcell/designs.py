@@ -8,7 +8,7 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -282,10 +282,14 @@ class Parts:
         self.rows += len(table)
         self._count += 1
 
-    def join(self) -> None:
-        """Write the output, row group by row group, under another name; rename it and remove the parts."""
+    def join(self, chosen: Callable[[Iterator[Any]], Iterator[Any]] = iter) -> None:
+        """Write the output, row group by row group, under another name; rename it and remove the parts.
+
+        Args:
+            chosen: what is written of all row groups.
+        """
         with self._writing(), atomic_file(self.output) as partial:
-            write_tables(partial, self.output.suffix, self._tables(), self.manifest)
+            write_tables(partial, self.output.suffix, chosen(self._tables()), self.manifest)
         self._remove()
 
     def _remove(self) -> None:
@@ -399,5 +403,7 @@ def footer(path: Path) -> Any:
 
 
 def _short(value: Any) -> str:
-    """A hash by its first digits, other values as they are."""
+    """Hashes by their first digits, other values as they are."""
+    if isinstance(value, list):
+        return " ".join(map(_short, value))
     return value[:12] if isinstance(value, str) and len(value) == 64 else str(value)

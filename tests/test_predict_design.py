@@ -16,12 +16,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
-from dglcell import predict as predict_module
+from dglcell import predict_design as design_module
 from dglcell.cli import main
+from dglcell.cli import predict as cli_predict
+from dglcell.data.config import TRAIN, VALIDATION
+from dglcell.data.split import Split
+from dglcell.data.store import Store
 from dglcell.designs import Design, Parts
-from dglcell.errors import DataError
-from dglcell.predict import predict_design
+from dglcell.errors import ConfigError, DataError
+from dglcell.predict_design import RANKINGS, Ranking, predict_design
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 from tests.tiny import Tiny
@@ -91,7 +96,7 @@ def test_a_design_is_predicted_as_a_table_would_be(
     assert found.schema.types == [*([pa.dictionary(pa.int32(), pa.string())] * size), pa.float32()]
     about = json.loads(found.schema.metadata[b"dglcell"])
     assert (about["genes"], about["deletions"], about["stop"]) == (9, size, len(strains))
-    assert len(about["checkpoint_sha256"]) == 64
+    assert [len(sha256) for sha256 in about["checkpoint_sha256"]] == [64]
     assert not list(tmp_path.glob("*.parts"))
 
 
@@ -111,8 +116,8 @@ def test_without_a_list_all_genes_of_the_model_are_meant(set_run: RunDirectory, 
 def test_parts_make_the_same_file_and_row_groups_of_their_size(trained: Trained, tmp_path: Path) -> None:
     design = Design.of(range(12), 3)
     told: list[str] = []
-    predict_design(trained, design, tmp_path / "a.parquet", batch_size=20, part_strains=60, report=told.append)
-    predict_design(trained, design, tmp_path / "b.parquet", batch_size=20, report=told.append)
+    predict_design([trained], design, tmp_path / "a.parquet", batch_size=20, part_strains=60, report=told.append)
+    predict_design([trained], design, tmp_path / "b.parquet", batch_size=20, report=told.append)
     assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"), check_metadata=True)
     assert [line.split(",")[0] for line in told] == [f"{n} of 220 strains" for n in (60, 120, 180, 220, 220)]
     with pq.ParquetFile(tmp_path / "a.parquet") as file:
@@ -130,10 +135,10 @@ def test_what_strains_share_is_computed_once_and_changes_no_prediction(
     design, batches = Design.of(range(12), size), list[tuple[int, ...]]()
     watched = trained.model.register_forward_pre_hook(lambda _, given: batches.append(given[0].shared))
     alone, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
-    predict_design(trained, design, alone, batch_size=8, report=lambda _: None)
+    predict_design([trained], design, alone, batch_size=8, report=lambda _: None)
     assert not any(batches)
     batches.clear()
-    predict_design(trained, design, together, batch_size=8, worth_sharing=5, report=lambda _: None)
+    predict_design([trained], design, together, batch_size=8, worth_sharing=5, report=lambda _: None)
     watched.remove()
     assert {len(shared) for shared in batches} == set(range(size))
     assert rows_of(alone) == rows_of(together)
@@ -142,10 +147,98 @@ def test_what_strains_share_is_computed_once_and_changes_no_prediction(
 
 
 def test_a_slow_model_closes_its_parts_early(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict_module, "PART_SECONDS", 0.0)
+    monkeypatch.setattr(design_module, "PART_SECONDS", 0.0)
     told: list[str] = []
-    predict_design(trained, Design.of(range(6), 2), tmp_path / "a.parquet", batch_size=4, report=told.append)
+    predict_design([trained], Design.of(range(6), 2), tmp_path / "a.parquet", batch_size=4, report=told.append)
     assert [line.split(",")[0] for line in told] == [f"{n} of 15 strains" for n in (4, 8, 12, 15)]
+
+
+@pytest.fixture(scope="module")
+def seeds(tiny_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an experiment with two runs, of which the second predicts on a wider scale."""
+    runs = tmp_path_factory.mktemp("seeds")
+    for seed in ("seed-0", "seed-1"):
+        shutil.copytree(tiny_run.path, runs / seed)
+    path = RunDirectory(runs / "seed-1").checkpoint("best_loss")
+    content = torch.load(path, weights_only=True)
+    content["state_dict"]["normaliser.scale"] *= 1.5
+    torch.save(content, path)
+    return runs
+
+
+class TestRanking:
+    """The first strains of a design."""
+
+    def predict(self, run: Path, out: Path, *more: str) -> pa.Table:
+        assert main(["predict", str(run), "--all-pairs", "--limit", "60", "-o", str(out), *more]) == 0
+        return pq.read_table(out)
+
+    @pytest.mark.parametrize(
+        ("by", "key"),
+        [
+            ("lowest", lambda table: -table["predicted_fitness"].to_numpy()),
+            ("highest", lambda table: table["predicted_fitness"].to_numpy()),
+            ("largest", lambda table: np.abs(table["predicted_fitness"].to_numpy())),
+            ("certain", lambda table: np.abs(table["predicted_fitness"].to_numpy()) / table["sd_fitness"].to_numpy()),
+            ("uncertain", lambda table: table["sd_fitness"].to_numpy()),
+        ],
+    )
+    def test_rows_are_those_of_the_whole_design(
+        self, seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str, key: Callable[..., np.ndarray]
+    ) -> None:
+        whole = self.predict(seeds, tmp_path / "whole.parquet")
+        assert whole.column_names == ["gene_1", "gene_2", "predicted_fitness", "sd_fitness"]
+        capsys.readouterr()
+        found = self.predict(seeds, tmp_path / "top.parquet", "--top", "7", "--rank", by)
+        assert f"the first 7 of 60 predictions written to {tmp_path / 'top.parquet'}" in capsys.readouterr().out
+        expected = whole.take(np.argsort(-key(whole), kind="stable")[:7])
+        assert found.to_pylist() == expected.to_pylist()
+        about = json.loads(found.schema.metadata[b"dglcell"])
+        assert (about["rank"], about["top"], about["phenotype"]) == (by, 7, "fitness")
+        assert len(about["checkpoint_sha256"]) == 2
+
+    def test_the_first_of_all_parts_are_those_of_one(self, trained: Trained, tmp_path: Path) -> None:
+        ranking = Ranking.of("highest", 9, None, [trained], tmp_path)
+        for name, size in (("many.parquet", 10), ("one.parquet", 1000)):
+            how = {"batch_size": 5, "part_strains": size, "ranking": ranking}
+            predict_design([trained], Design.of(range(12), 2), tmp_path / name, report=lambda _: None, **how)
+        many, one = pq.read_table(tmp_path / "many.parquet"), pq.read_table(tmp_path / "one.parquet")
+        assert len(many) == 9
+        assert many.to_pylist() == one.to_pylist()
+
+    def test_unexpected_strains_differ_from_an_additive_model_of_the_training_part(
+        self, tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path
+    ) -> None:
+        found = self.predict(tiny_run.path, tmp_path / "top.parquet", "--top", "60", "--rank", "unexpected")
+        strains, split = Store(tiny.store).read(), Split.load(tiny_run.split)
+        names = load_trained(tiny_run).cell.genes.names
+        deleted = np.array([[name in genes for name in names] for genes in strains.genotypes], float)
+        train, validation = (np.flatnonzero(split.part == part) for part in (TRAIN, VALIDATION))
+        fitness = strains.phenotypes["fitness"].astype(float)
+        centre, mean, models = deleted[train].mean(0), fitness[train].mean(), []
+        for alpha in (0.1, 1.0, 10.0, 100.0, 1000.0):
+            x = deleted[train] - centre
+            effects = np.linalg.solve(x.T @ x + alpha * np.eye(len(names)), x.T @ (fitness[train] - mean))
+            error = np.square((deleted[validation] - centre) @ effects + mean - fitness[validation]).mean()
+            models.append((error, effects))
+        effects = min(models, key=lambda model: model[0])[1]
+        pairs = [[names.index(row["gene_1"]), names.index(row["gene_2"])] for row in found.to_pylist()]
+        expected = effects[np.array(pairs)].sum(1) + mean - centre @ effects
+        np.testing.assert_allclose(found["additive_fitness"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
+        surprise = np.abs(found["predicted_fitness"].to_numpy() - found["additive_fitness"].to_numpy())
+        assert (np.diff(surprise) <= 1e-6).all()
+
+    def test_what_cannot_be_ranked_is_refused(self, trained: Trained, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"`--rank certain` requires several seeds\n  got: +one run"):
+            Ranking.of("certain", 1, None, [trained], tmp_path)
+        with pytest.raises(ConfigError, match=r"ranked by one phenotype\n  got: +growth\n  expected: fitness"):
+            Ranking.of("lowest", 1, "growth", [trained], tmp_path)
+        two = dataclasses.replace(trained, phenotypes=("fitness", "growth"))
+        with pytest.raises(ConfigError, match=r"got: +a model of 2\n  expected: fitness or growth\n  do: +name one"):
+            Ranking.of("lowest", 1, None, [two], tmp_path)
+
+    def test_the_command_line_knows_every_ranking(self) -> None:
+        assert tuple(RANKINGS) == cli_predict.RANKINGS
 
 
 class TestComplete:
@@ -165,7 +258,7 @@ class TestComplete:
         return out
 
     def predict(self, trained: Trained, out: Path, report: Callable[[str], None]) -> None:
-        predict_design(trained, Design.of(range(9), 2), out, batch_size=5, part_strains=10, report=report)
+        predict_design([trained], Design.of(range(9), 2), out, batch_size=5, part_strains=10, report=report)
 
     @pytest.mark.parametrize("renamed", [False, True])
     def test_its_parts_are_removed(self, trained: Trained, out: Path, renamed: bool) -> None:
@@ -199,7 +292,7 @@ class TestComplete:
         out = tmp_path / "out.parquet"
         self.predict(trained, out, lambda text: None)
         with pytest.raises(DataError, match=r"out\.parquet' exists already"):
-            predict_design(trained, Design.of(range(8), 2), out, batch_size=5)
+            predict_design([trained], Design.of(range(8), 2), out, batch_size=5)
 
     def test_on_the_command_line(self, tiny_run: RunDirectory, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
         out = tmp_path / "out.parquet"
@@ -223,12 +316,12 @@ class TestRefusals:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            predict_design(trained, design, out, batch_size=5, part_strains=10, report=stop)
+            predict_design([trained], design, out, batch_size=5, part_strains=10, report=stop)
         return out
 
     def refusal(self, trained: Trained, out: Path, design: Design) -> str:
         with pytest.raises(DataError) as error:
-            predict_design(trained, design, out, batch_size=5)
+            predict_design([trained], design, out, batch_size=5)
         return str(error.value)
 
     def test_another_design(self, trained: Trained, out: Path) -> None:
@@ -267,7 +360,7 @@ class TestRefusals:
             "  do:       remove it and all parts after it"
         )
         (folder / "part-00002.parquet").unlink()
-        predict_design(trained, Design.of(range(9), 2), out, batch_size=5, report=lambda text: None)
+        predict_design([trained], Design.of(range(9), 2), out, batch_size=5, report=lambda text: None)
         assert len(pq.read_table(out)) == 36
 
     def test_a_torn_manifest(self, trained: Trained, out: Path) -> None:
@@ -295,6 +388,8 @@ class TestRefusals:
         ([], "what shall be predicted?\n  got:      nothing\n  expected: a CSV, or --all-pairs, or --all-triples"),
         (["x.csv", "--all-pairs"], "what shall be predicted?\n  got:      x.csv and --all-pairs\n"),
         (["--all-pairs", "--all-triples"], "got:      --all-pairs and --all-triples\n"),
+        (["--all-pairs", "--rank", "lowest"], "how many strains of the ranking are wanted?\n  expected: --top N"),
+        (["x.csv", "--top", "3"], "not chosen by options\n  got:      --top\n"),
         (
             ["x.csv", "--limit", "3", "--genes", "g"],
             "strains of a table are not chosen by options\n  got:      --genes, --limit\n  do:       leave them out",

@@ -54,6 +54,7 @@ def files(tmp_path: Path) -> Path:
 def arguments(kind: str, run: RunDirectory, folder: Path, output: str) -> list[str]:
     """Of `dglcell`."""
     what = [str(folder / "in.csv")] if kind == "table" else ["--all-triples", "--genes", str(folder / "genes.txt")]
+    what += ["--top", "4"] * (kind == "ranked")
     return ["predict", str(run.path), *what, "-o", str(folder / output), "--batch-size", "3", "--threads", "1"]
 
 
@@ -62,7 +63,7 @@ def as_rank(monkeypatch: pytest.MonkeyPatch, rank: int, size: int) -> None:
         monkeypatch.setenv(name, str(value))
 
 
-@pytest.mark.parametrize(("kind", "suffix"), [("table", "csv"), ("design", "parquet")])
+@pytest.mark.parametrize(("kind", "suffix"), [("table", "csv"), ("design", "parquet"), ("ranked", "parquet")])
 def test_processes_in_turn_write_what_one_does(
     kind: str,
     suffix: str,
@@ -90,7 +91,7 @@ def test_processes_in_turn_write_what_one_does(
     assert found.drop(["predicted_fitness"]).equals(expected.drop(["predicted_fitness"]))
     values = [table["predicted_fitness"].to_numpy() for table in (found, expected)]
     np.testing.assert_allclose(*values, rtol=1e-5)
-    if kind == "design":
+    if kind != "table":
         assert found.schema.metadata == expected.schema.metadata
         # A process that is started again finds that all is done.
         assert main(arguments(kind, tiny_run, files, "out.parquet")) == 0

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 FINISHED = "its share is finished; the process that finishes last writes the output"
 
+RANKINGS = ("lowest", "highest", "largest", "certain", "uncertain", "unexpected")
+"""Keys of ``dglcell.predict_design.RANKINGS``, whose module takes long to import."""
+
 HELP = "predict phenotypes of a table of genotypes, or of all pairs or triples of genes"
 EPILOG = """\
 a table:
@@ -38,6 +41,13 @@ a design:
   dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
 The columns are gene_1, gene_2, … and predicted_PHENOTYPE. The rows are in lexicographic order of the list.
 Finished parts are kept in OUTPUT.parts: a command that was stopped continues when it is given again.
+
+the next experiments:
+  dglcell predict runs/EXPERIMENT --all-pairs --top 200 --rank certain -o next.csv
+All strains of a design are predicted, and the first ones of a ranking are written. `lowest` and `highest` rank by
+predictions, and `largest` by their absolute values. With several seeds, `certain` ranks by absolute values over the
+standard deviation, and `uncertain` by the standard deviation. `unexpected` ranks by the difference from the additive
+null model, which is fitted to the training part of the first run.
 
 several processes, with a GPU each where --device is cuda:
   torchrun --nproc-per-node 8 --no-python dglcell predict RUN --all-triples -o predictions.parquet --device cuda
@@ -61,6 +71,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--start", type=natural, metavar="N", help="number of the design's first strain (default: 0)")
     parser.add_argument("--limit", type=positive, metavar="N", help="largest number of strains (default: all)")
+    parser.add_argument("--top", type=positive, metavar="N", help="write only the first N strains of a ranking")
+    parser.add_argument("--rank", choices=RANKINGS, help="the ranking (default: lowest)")
+    parser.add_argument("--phenotype", metavar="NAME", help="phenotype to rank by, if there are several")
     parser.add_argument(
         "--output", "-o", type=Path, metavar="FILE", help="output: .csv or .parquet (default for a table: print it)"
     )
@@ -80,8 +93,8 @@ def predict(options: argparse.Namespace) -> None:
     """``dglcell predict``.
 
     Raises:
-        ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table; several
-            runs for a design; or the output would overwrite an input or a file of a run.
+        ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table, or a
+            ranking without a number of strains; or the output would overwrite an input or a file of a run.
     """
     from dglcell.shares import Ranks
 
@@ -97,17 +110,13 @@ def predict(options: argparse.Namespace) -> None:
     if options.output is not None:
         check_output(options.output)
     runs = runs_in(options.run_directory)
-    if options.designs and len(runs) > 1:
-        raise ConfigError(
-            "one run predicts a design", got=f"{len(runs)} runs in '{options.run_directory}'", do=f"e.g. give {runs[0]}"
-        )
     for run in runs:
         keep_inputs(options, RunDirectory(run))
     check_device(options.device)
     with threads(options.threads or max(1, idle_threads() // ranks.here)):
         members = load(runs, checkpoint=options.checkpoint, device=device_of_rank(options.device, ranks)).members
         if options.designs:
-            _predict_design(options, members[0], ranks)
+            _predict_design(options, members, runs[0], ranks)
         else:
             _predict_table(options, members, ranks)
 
@@ -128,7 +137,9 @@ def check(options: argparse.Namespace) -> None:
         )
     if options.designs and options.output is None:
         raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
-    stray = [name for name in ("genes", "start", "limit") if getattr(options, name) is not None]
+    if options.top is None and (options.rank or options.phenotype):
+        raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
+    stray = [name for name in ("genes", "start", "limit", "top") if getattr(options, name) is not None]
     if stray and not options.designs:
         raise ConfigError(
             "strains of a table are not chosen by options",
@@ -206,24 +217,26 @@ def _aliases(options: argparse.Namespace, trained: Trained) -> AliasTable:
         return AliasTable.empty()
 
 
-def _predict_design(options: argparse.Namespace, trained: Trained, ranks: Ranks) -> None:
+def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run: Path, ranks: Ranks) -> None:
     from functools import partial
 
     from dglcell.designs import Design, read_genes
-    from dglcell.predict import predict_design, predict_design_together
+    from dglcell.predict_design import Ranking, predict_design, predict_design_together
 
-    known = trained.cell.genes
+    known = members[0].cell.genes
     genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
     design = Design.of(genes, options.designs[0], options.start or 0, options.limit)
+    written, how = f"{len(design):,} predictions", {"batch_size": options.batch_size}
+    if options.top is not None:
+        how["ranking"] = Ranking.of(options.rank or "lowest", options.top, options.phenotype, members, run)
+        written = f"the first {min(options.top, len(design)):,} of {written}"
     if ranks.size > 1:
         report = partial(print, f"{ranks.name}:", flush=True)
-        how = {"batch_size": options.batch_size, "report": report}
-        if not predict_design_together(trained, design, options.output, ranks, **how):
+        if not predict_design_together(members, design, options.output, ranks, report=report, **how):
             report(FINISHED)
             return
         speed = ""
     else:
-        report = partial(print, flush=True)
-        rate = predict_design(trained, design, options.output, batch_size=options.batch_size, report=report)
+        rate = predict_design(members, design, options.output, report=partial(print, flush=True), **how)
         speed = f" ({rate:,.0f} strains/s)" if rate else ""
-    print(f"{len(design):,} predictions written to {options.output}{speed}")
+    print(f"{written} written to {options.output}{speed}")

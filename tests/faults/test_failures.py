@@ -17,7 +17,7 @@ from dglcell.cli import main
 from dglcell.data.dataset import EpochBatches
 from dglcell.designs import Design
 from dglcell.errors import CheckpointError, DataError
-from dglcell.predict import predict_design
+from dglcell.predict_design import predict_design
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.fit import make_data
@@ -61,7 +61,7 @@ def test_a_full_disk_stops_predictions_which_go_on_when_there_is_room(tiny_run: 
     trained, design = load_trained(tiny_run), Design.of(range(14), 3)
 
     def predict(out: Path) -> None:
-        predict_design(trained, design, out, batch_size=64, part_strains=64, report=lambda text: None)
+        predict_design([trained], design, out, batch_size=64, part_strains=64, report=lambda text: None)
 
     with small_disk(tmp_path / "disk", 40) as disk:
         out = disk / "out.parquet"
