@@ -217,6 +217,37 @@ def ranked(
     return score[order][last], np.cumsum(positive[order], dtype=np.int64)[last], last + 1
 
 
+def rows_of(
+    model: str,
+    phenotype: str,
+    kind: str,
+    predicted: Mapping[str, NDArray[np.floating]],
+    measured: Mapping[str, NDArray[np.floating]],
+    *,
+    is_null: bool = False,
+) -> list[ResultRow]:
+    """Metrics of a model for one phenotype, a row per part.
+
+    Args:
+        model: name shown.
+        phenotype: label column.
+        kind: of its labels. Classes are told apart at the threshold that is best on the validation part.
+        predicted: part → [S] predictions; the validation part among them, unless there are none.
+        measured: part → [S] labels.
+        is_null: whether it is a null model.
+    """
+    is_class = kind == CLASSIFICATION
+    threshold = best_threshold(predicted["validation"], measured["validation"]) if is_class and predicted else math.nan
+    rows = []
+    for part, values in predicted.items():
+        metrics = regression_metrics(values, measured[part])
+        if is_class:
+            metrics |= classification_metrics(values, measured[part])
+            metrics |= {"f1": f1(values, measured[part], threshold), "threshold": threshold}
+        rows.append(ResultRow(model, part, phenotype, metrics, is_null, kind))
+    return rows
+
+
 # The table that compares models.
 
 

@@ -27,6 +27,7 @@ from dglcell.metrics import (
     left_out_lines,
     pearson,
     regression_metrics,
+    rows_of,
 )
 
 # Metrics against scipy and textbook formulas.
@@ -373,3 +374,12 @@ def test_an_expected_result_is_met_within_its_tolerance(found: float, verdict: s
     said = format_expected(rows, "pearson", 0.995, 0.003)
     assert said.startswith(f"pearson of fitness on the test part: 0.995 ± 0.003 was expected, {found:.4f} was found")
     assert f"was found. The expected result was {verdict}." in said
+
+
+def test_rows_of_numbers_are_the_metrics_of_numbers() -> None:
+    parts = {"validation": np.array([0.1, 0.5, 0.7]), "test": np.array([0.2, 0.4])}
+    labels = {"validation": np.array([0.0, 1.0, 1.0]), "test": np.array([1.0, 0.0])}
+    rows = rows_of("m", "x", "regression", parts, labels)
+    assert [(row.part, row.metrics) for row in rows] == [
+        (part, regression_metrics(parts[part], labels[part])) for part in parts
+    ]

@@ -17,6 +17,7 @@ from dglcell.errors import DataError
 from dglcell.metrics import COLUMNS, LOWER_IS_BETTER, UNRANKED
 from dglcell.plots.comparison import SCORES, Score, comparison_panels
 from dglcell.plots.style import Table, render
+from dglcell.report.ensemble import SPREAD_NOTE, Ensemble, find_ensembles, spread_table
 from dglcell.report.page import UNDEFINED, Grid, Line, ResultsTable, figure, format_value, number, write_page
 from dglcell.report.run_files import RunFiles, read_run
 
@@ -37,6 +38,7 @@ class Group:
         is_null: whether it is a null model.
         kinds: phenotype → kind of its labels.
         values: (phenotype, part, metric) → one value a run, NaN where undefined.
+        together: how many runs predict together, of whose mean prediction the values are; 0 where each has its own.
     """
 
     name: str
@@ -44,6 +46,12 @@ class Group:
     is_null: bool
     kinds: dict[str, str]
     values: dict[tuple[str, str, str], list[float]]
+    together: int = 0
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word or two."""
+        return "null model" if self.is_null else "ensemble" if self.together else "experiment"
 
     def mean(self, key: tuple[str, str, str]) -> float:
         """Over the runs; NaN where any of them is undefined."""
@@ -81,6 +89,16 @@ def group_runs(runs: Sequence[RunFiles]) -> list[Group]:
     return sorted(groups.values(), key=lambda group: group.is_null)  # stable
 
 
+def with_ensembles(groups: Sequence[Group], ensembles: Sequence[Ensemble]) -> list[Group]:
+    """Groups with one for each ensemble, behind the experiments and before the null models."""
+    joined = []
+    for ensemble in ensembles:
+        values = {(row.phenotype, row.part, name): [x] for row in ensemble.rows for name, x in row.metrics.items()}
+        name = f"{ensemble.name}, together"
+        joined.append(Group(name, ensemble.model, False, ensemble.kinds, values, ensemble.runs))
+    return sorted([*groups, *joined], key=lambda group: group.is_null)  # stable
+
+
 def comparison_tables(groups: Sequence[Group]) -> list[ResultsTable]:
     """A table for each kind of labels."""
     kinds = dict.fromkeys(kind for group in groups for kind in group.kinds.values())
@@ -97,7 +115,7 @@ def _table(groups: Sequence[Group], kind: str) -> ResultsTable:
         best = {metric: _best([group.mean((*block, metric)) for group in inside], metric) for metric in columns}
         for i, group in enumerate(inside):
             labels = [*(block if i == 0 else ("", "")), group.name, "" if group.is_null else group.model]
-            runs = len(group.values[*block, "n"])
+            runs = group.together or len(group.values[*block, "n"])
             cells = [("" if group.is_null else str(runs), False)]
             cells += [(_cell(group, (*block, metric)), i in best[metric]) for metric in columns]
             lines.append(Line(labels, cells, group.is_null, i == 0))
@@ -109,8 +127,9 @@ def comparison_numbers(groups: Sequence[Group]) -> Table:
     rows = []
     for group in groups:
         for (phenotype, part, metric), values in group.values.items():
-            key, kind = (phenotype, part, metric), "null model" if group.is_null else "experiment"
-            rows.append((kind, group.name, *key, group.mean(key), group.sd(key), len(values)))
+            key = (phenotype, part, metric)
+            runs = group.together or len(values)
+            rows.append((group.kind, group.name, *key, group.mean(key), group.sd(key), runs))
     return Table(("kind", "name", "phenotype", "part", "metric", "mean", "sd", "runs"), rows)
 
 
@@ -182,7 +201,8 @@ def _cell(group: Group, key: tuple[str, str, str]) -> str:
 
 
 NOTE = (
-    "Mean ± sample standard deviation over the runs of an experiment. * marks the best value of a column in its block. "
+    "Mean ± sample standard deviation over the runs of an experiment. “together” is the mean prediction of its runs. "
+    "* marks the best value of a column in its block. "
     "Null models are grey. They are fitted on the same split."
 )
 DEFAULT_OUTPUT = Path("comparison.html")
@@ -204,7 +224,8 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
     """
     output = Path(output or DEFAULT_OUTPUT)
     runs = [read_run(path, parts=()) for path in paths]
-    groups = group_runs(runs)
+    ensembles = find_ensembles(runs)
+    groups = with_ensembles(group_runs(runs), ensembles)
     panels = comparison_panels(_scores(groups), _curves(runs))
     content = {
         "version": __version__,
@@ -213,6 +234,8 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
         "warnings": warnings_of(runs),
         "tables": comparison_tables(groups),
         "table_note": NOTE,
+        "spread": spread_table(ensembles),
+        "spread_note": SPREAD_NOTE,
         "figures": [figure(panel, render(panel)["png"]) for panel in panels],
         "differences": differences(runs),
         "runs": runs_table(runs),

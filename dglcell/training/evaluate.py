@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import itertools
 import logging
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,6 @@ from torch import Tensor
 from dglcell.baselines.fit import NULL_MODELS, fit_null_models, left_out_null_models
 from dglcell.config import Config
 from dglcell.data.dataset import EpochBatches, StrainDataset
-from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.devices import device_here
 from dglcell.errors import ConfigError
@@ -28,12 +26,9 @@ from dglcell.files import atomic_file, write_json
 from dglcell.kernels.spmm import check_kernel
 from dglcell.metrics import (
     ResultRow,
-    best_threshold,
-    classification_metrics,
-    f1,
     json_safe,
     left_out_lines,
-    regression_metrics,
+    rows_of,
 )
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.cross_relation import RelationWeights
@@ -121,37 +116,6 @@ def _predictions(model: StrainModel, dataset: StrainDataset, strains: Tensor, ba
             for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0)
         ),
     )
-
-
-def rows_of(
-    model: str,
-    phenotype: str,
-    kind: str,
-    predicted: Mapping[str, NDArray[np.floating]],
-    measured: Mapping[str, NDArray[np.floating]],
-    *,
-    is_null: bool = False,
-) -> list[ResultRow]:
-    """Metrics of a model for one phenotype, a row per part.
-
-    Args:
-        model: name shown.
-        phenotype: label column.
-        kind: of its labels. Classes are told apart at the threshold that is best on the validation part.
-        predicted: part → [S] predictions; the validation part among them, unless there are none.
-        measured: part → [S] labels.
-        is_null: whether it is a null model.
-    """
-    is_class = kind == CLASSIFICATION
-    threshold = best_threshold(predicted["validation"], measured["validation"]) if is_class and predicted else math.nan
-    rows = []
-    for part, values in predicted.items():
-        metrics = regression_metrics(values, measured[part])
-        if is_class:
-            metrics |= classification_metrics(values, measured[part])
-            metrics |= {"f1": f1(values, measured[part], threshold), "threshold": threshold}
-        rows.append(ResultRow(model, part, phenotype, metrics, is_null, kind))
-    return rows
 
 
 def model_rows(model: str, prepared: Prepared, predictions: Mapping[str, NDArray[np.float32]]) -> list[ResultRow]:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
-import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from dglcell.cli import main
 from dglcell.errors import DataError
@@ -23,30 +19,6 @@ from dglcell.run_directory import RunDirectory
 from tests.report.pages import Page
 
 MakeRun = Callable[..., RunDirectory]
-
-
-@pytest.fixture
-def make_run(tiny_run: RunDirectory, tmp_path: Path) -> MakeRun:
-    """Copies of the tiny run under other names, seeds, settings and results."""
-
-    def make(name: str, seed: int, pearson: float, split: str | None = None, **model: Any) -> RunDirectory:
-        run = RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / name / f"seed-{seed}")))
-        config = yaml.safe_load(run.config.read_text())
-        config["experiment"]["name"], config["seed"] = name, seed
-        config["model"].update(model)
-        run.config.write_text(yaml.safe_dump(config))
-        results = json.loads(run.results.read_text())
-        for row in results["rows"]:
-            if not row["is_null"]:
-                row["metrics"].update(pearson=pearson, mse=1 - pearson)
-        run.results.write_text(json.dumps(results))
-        if split is not None:
-            about = json.loads(run.environment.read_text())
-            about["hashes"]["split"] = split
-            run.environment.write_text(json.dumps(about))
-        return run
-
-    return make
 
 
 def read(*runs: RunDirectory) -> list[RunFiles]:
@@ -69,12 +41,16 @@ def test_runs_of_an_experiment_are_averaged(make_run: MakeRun, tmp_path: Path) -
     assert test["two"][6].startswith("0.800")
     assert "±" not in test["two"][6]
     assert test["training mean"][4] == ""
+    assert test["one, together"][3:5] == ["hetero_cell", "2"]
     with open(output.with_suffix(".csv"), newline="") as file:
         rows = list(csv.DictReader(file))
     (row,) = (r for r in rows if (r["name"], r["part"], r["metric"]) == ("one", "test", "pearson"))
     assert (float(row["mean"]), float(row["sd"]), row["runs"]) == (pytest.approx(0.6), pytest.approx(sd), "2")
     (row,) = (r for r in rows if (r["name"], r["part"], r["metric"]) == ("two", "test", "pearson"))
     assert (row["sd"], row["kind"]) == ("", "experiment")
+    (row,) = (r for r in rows if (r["kind"], r["part"], r["metric"]) == ("ensemble", "test", "pearson"))
+    assert (row["name"], row["runs"], row["sd"]) == ("one, together", "2", "")
+    assert any(table[0][:3] == ["experiment", "phenotype", "runs"] for table in page.tables)
     assert ["model.hidden", "8", "16"] in next(table for table in page.tables if table[0][0] == "key")
     assert len(page.alternatives) == 2
 

@@ -27,7 +27,7 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.distributed import leave_group
-from dglcell.training.evaluate import evaluate_run, rows_of
+from dglcell.training.evaluate import evaluate_run
 from dglcell.training.fit import make_task
 from dglcell.training.prepare import prepare, prepare_run
 from dglcell.training.task import FIELDS, add_sums, embedding_metrics, embedding_sums, metrics_of, pair_sums
@@ -539,15 +539,6 @@ def test_numbers_and_classes_are_learnt_together(screen: Tiny, tmp_path: Path) -
     assert row["validation/average_precision"] == row["validation/sick/average_precision"]
     pearsons = [row[f"validation/{name}/pearson"] for name in ("sick", "fitness")]
     assert row["validation/pearson"] == pytest.approx(np.mean(pearsons))
-
-
-def test_rows_of_numbers_are_the_metrics_of_numbers() -> None:
-    parts = {"validation": np.array([0.1, 0.5, 0.7]), "test": np.array([0.2, 0.4])}
-    labels = {"validation": np.array([0.0, 1.0, 1.0]), "test": np.array([1.0, 0.0])}
-    rows = rows_of("m", "x", "regression", parts, labels)
-    assert [(row.part, row.metrics) for row in rows] == [
-        (part, regression_metrics(parts[part], labels[part])) for part in parts
-    ]
 
 
 @pytest.mark.parametrize("kind", ["minmax", "robust", "none"])

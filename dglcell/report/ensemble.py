@@ -1,0 +1,150 @@
+"""Runs of one experiment as one model: what the mean of their predictions is worth, and what their spread says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from dglcell.data.table import REGRESSION
+from dglcell.errors import CheckpointError
+from dglcell.metrics import ResultRow, pearson, rows_of
+from dglcell.report.page import UNDEFINED, Grid, number
+from dglcell.report.run_files import MEND, PARTS, RunFiles, read_predictions
+
+ONE_SD, TWO_SD = 0.6827, 0.9545
+"""Shares of a normal distribution within one and two standard deviations."""
+
+SPREAD_NOTE = (
+    "Shares of the strains whose measured value is within one or two standard deviations (sd) of the runs' mean. They "
+    f"would be {ONE_SD:.0%} and {TWO_SD:.0%} if runs differed as much as predictions err. Runs have errors in common, "
+    f"so the shares are usually smaller. The factor makes the share within one sd {ONE_SD:.0%} on the validation part. "
+    "The columns “scaled” use the sd times this factor. Spearman is the rank correlation of sd and absolute error: "
+    "above 0, predictions on which the runs disagree err more."
+)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What several runs predict of the strains of one part, for one phenotype.
+
+    Attributes:
+        measured: [S] labels, NaN where missing.
+        mean: [S] of the runs' predictions.
+        sd: [S] standard deviation over the runs.
+    """
+
+    measured: NDArray[np.floating]
+    mean: NDArray[np.floating]
+    sd: NDArray[np.floating]
+
+    @property
+    def errors(self) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """Absolute error and standard deviation of the measured strains."""
+        keep = ~np.isnan(self.measured)
+        return np.abs(self.mean - self.measured)[keep], self.sd[keep]
+
+    def within(self, width: float) -> float:
+        """Share of the measured strains whose error is at most ``width`` standard deviations; NaN without any."""
+        error, sd = self.errors
+        return float(np.mean(error <= width * sd)) if len(error) else float("nan")
+
+    @property
+    def factor(self) -> float:
+        """Standard deviations within which ``ONE_SD`` of the measured strains are; NaN without any."""
+        error, sd = self.errors
+        return float(np.quantile(error / np.maximum(sd, np.finfo(float).tiny), ONE_SD)) if len(error) else float("nan")
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Several runs of one experiment on one split.
+
+    Attributes:
+        name: of the experiment.
+        model: of the runs.
+        runs: how many.
+        kinds: phenotype → kind of its labels.
+        joined: phenotype → part → predictions.
+    """
+
+    name: str
+    model: str
+    runs: int
+    kinds: dict[str, str]
+    joined: dict[str, dict[str, Joined]]
+
+    @property
+    def rows(self) -> list[ResultRow]:
+        """Metrics of the mean prediction."""
+        return [
+            row
+            for phenotype, parts in self.joined.items()
+            for row in rows_of(
+                self.model,
+                phenotype,
+                self.kinds[phenotype],
+                {part: found.mean for part, found in parts.items()},
+                {part: found.measured for part, found in parts.items()},
+            )
+        ]
+
+
+def find_ensembles(runs: Sequence[RunFiles]) -> list[Ensemble]:
+    """An ensemble for each experiment of which several runs share a split that has a test part.
+
+    Raises:
+        CheckpointError: predictions of a run are missing or damaged.
+    """
+    groups: dict[str, list[RunFiles]] = {}
+    for run in runs:
+        if run.rows:
+            groups.setdefault(run.name, []).append(run)
+    return [
+        _ensemble(name, own)
+        for name, own in groups.items()
+        if len(own) > 1 and len({run.environment["hashes"]["split"] for run in own}) == 1
+    ]
+
+
+def _ensemble(name: str, runs: Sequence[RunFiles]) -> Ensemble:
+    own = [row for row in runs[0].rows if not row.is_null]
+    kinds = {row.phenotype: row.kind for row in own}
+    joined: dict[str, dict[str, Joined]] = {phenotype: {} for phenotype in kinds}
+    for part in (part for part in PARTS if any(row.part == part for row in own)):
+        tables = [read_predictions(run.directory, part) for run in runs]
+        for phenotype, parts in joined.items():
+            found = [table[phenotype] for table in tables if phenotype in table]
+            measured = found[0].measured
+            if len(found) < len(runs) or not all(np.array_equal(f.measured, measured, equal_nan=True) for f in found):
+                raise CheckpointError(
+                    f"the runs of {name} have the same split, but not predictions of the same strains", do=MEND
+                )
+            predicted_RS = np.stack([each.predicted for each in found])
+            parts[part] = Joined(measured, predicted_RS.mean(0), predicted_RS.std(0, ddof=1))
+    return Ensemble(name, own[0].model, len(runs), kinds, joined)
+
+
+def spread_table(ensembles: Sequence[Ensemble]) -> Grid:
+    """How much of the error on the test part the spread over runs explains, for phenotypes that are numbers."""
+    rows = []
+    for ensemble in ensembles:
+        for phenotype, parts in ensemble.joined.items():
+            if ensemble.kinds[phenotype] != REGRESSION or "test" not in parts:
+                continue
+            test = parts["test"]
+            factor = parts["validation"].factor if "validation" in parts else float("nan")
+            shares = [test.within(width) for width in (1, 2, factor, 2 * factor)]
+            ranks = [rankdata(values) for values in test.errors]
+            cells = [*(_percent(share) for share in shares[:2]), number(factor, 3)]
+            cells += [*(_percent(share) for share in shares[2:]), number(pearson(*ranks), 2)]
+            rows.append([ensemble.name, phenotype, str(ensemble.runs), *cells])
+    heads = ["runs", "1 sd", "2 sd", "factor", "1 sd, scaled", "2 sd, scaled", "Spearman"]
+    return Grid(["experiment", "phenotype", *heads], rows, texts=2)
+
+
+def _percent(share: float) -> str:
+    return UNDEFINED if np.isnan(share) else f"{share:.0%}"

@@ -1,0 +1,40 @@
+"""Runs that differ as their configurations and results say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dglcell.run_directory import RunDirectory
+
+MakeRun = Callable[..., RunDirectory]
+
+
+@pytest.fixture
+def make_run(tiny_run: RunDirectory, tmp_path: Path) -> MakeRun:
+    """Copies of the tiny run under other names, seeds, settings and results."""
+
+    def make(name: str, seed: int, pearson: float, split: str | None = None, **model: Any) -> RunDirectory:
+        run = RunDirectory(Path(shutil.copytree(tiny_run.path, tmp_path / name / f"seed-{seed}")))
+        config = yaml.safe_load(run.config.read_text())
+        config["experiment"]["name"], config["seed"] = name, seed
+        config["model"].update(model)
+        run.config.write_text(yaml.safe_dump(config))
+        results = json.loads(run.results.read_text())
+        for row in results["rows"]:
+            if not row["is_null"]:
+                row["metrics"].update(pearson=pearson, mse=1 - pearson)
+        run.results.write_text(json.dumps(results))
+        if split is not None:
+            about = json.loads(run.environment.read_text())
+            about["hashes"]["split"] = split
+            run.environment.write_text(json.dumps(about))
+        return run
+
+    return make
