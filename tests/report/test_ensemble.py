@@ -74,7 +74,7 @@ def test_the_factor_of_the_validation_part_calibrates_a_spread_that_is_too_small
         sd = rng.uniform(0.1, 1, 20_000)
         parts[part] = Joined(np.zeros_like(sd), 3 * sd * rng.normal(size=len(sd)), sd)
     assert parts["validation"].factor == pytest.approx(3, rel=0.03)
-    assert parts["test"].within(parts["validation"].factor) == pytest.approx(ONE_SD, abs=0.01)
+    assert parts["test"].within(parts["validation"].factor) == pytest.approx(ONE_SD, abs=0.02)
 
 
 def test_the_table_has_a_line_for_each_ensemble(make_run: MakeRun) -> None:
