@@ -63,6 +63,7 @@ def make_parser() -> argparse.ArgumentParser:
     group = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     _add_init(group)
     _add_train(group)
+    _add_tune(group)
     _add_evaluate(group)
     _add_baselines(group)
     _add_predict(group)
@@ -145,6 +146,13 @@ def _add_train(group: Group) -> None:
         "starts from another checkpoint.",
     )
     _add_configuration(parser)
+
+
+def _add_tune(group: Group) -> None:
+    parser = _verb(group, "tune", verbs.tune, verbs.TUNE_HELP, verbs.TUNE_EPILOG)
+    _add_configuration(parser)
+    parser.add_argument("--space", type=Path, metavar="FILE", required=True, help="YAML file of keys and their values")
+    parser.add_argument("--trials", type=positive, default=20, metavar="N", help="number of trials (default: 20)")
 
 
 def _add_evaluate(group: Group) -> None:

@@ -202,6 +202,32 @@ def train(options: argparse.Namespace) -> None:
         print(f"\n{format_expected(result.rows, expected.metric, expected.value, expected.tolerance)}")
 
 
+TUNE_HELP = "search for the best values of some keys, judged on the validation part"
+TUNE_EPILOG = """\
+The file of --space names keys and the values to search:
+
+  optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}
+  model.hidden: [32, 64, 128]
+
+Each trial is a training of its own, with the same number of epochs. Its score is the Pearson correlation (average
+precision for classes) on the validation part. The command writes RUNS/EXPERIMENT-tuning/trials.csv and best.yaml, an
+experiment with the best values. A search that was stopped continues when the command is given again. Given several
+times at once, it runs trials in parallel. It needs optuna: pip install 'dglcell[tune]'."""
+
+
+def tune(options: argparse.Namespace) -> None:
+    """``dglcell tune``."""
+    from functools import partial
+
+    from dglcell.config_io import experiment_file
+    from dglcell.tuning import TABLE, Search, read_space
+
+    raw = [f"paths.raw={options.raw}"] if options.raw else []
+    search = Search.of(experiment_file(options.config), [*options.overrides, *raw], read_space(options.space))
+    best = search.run(options.trials, options.command, partial(print, flush=True))
+    print(f"\ntrials   {best.with_name(TABLE)}\nbest     {best}\n\nTrain with `dglcell train {best}`.")
+
+
 EVALUATE_HELP = "evaluate a trained model and the null models on its split"
 
 EVALUATE_EPILOG = """\

@@ -1,0 +1,158 @@
+"""Searches: real trainings, judged on the validation part, stopped and continued."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dglcell import tuning
+from dglcell.cli import main
+from dglcell.config_io import load_config
+from dglcell.errors import ConfigError, DglcellError, StoppedError
+from dglcell.training.run import RunResult, train
+from dglcell.tuning import Interval, Search, read_space
+from tests.tiny import Tiny
+
+SPACE = "optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}\nmodel.hidden: [4, 8]\n"
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    """A file with two keys."""
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    return path
+
+
+def search(tiny: Tiny, space: Path, runs: Path, *more: str) -> Search:
+    """Of the tiny experiment, an epoch a trial."""
+    return Search.of(tiny.file, tiny.overrides(runs, "trainer.epochs=1", *more), read_space(space))
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    """The finished trials."""
+    with open(folder / "trials.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_best_trial_becomes_an_experiment(
+    tiny: Tiny, space: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tune", str(tiny.file), *tiny.overrides(tmp_path / "runs", "trainer.epochs=1"), "--space", str(space)]
+    assert main([*command, "--trials", "3"]) == 0
+    folder = tmp_path / "runs" / "tiny-tuning"
+    printed = capsys.readouterr().out
+    assert "trial 3 of 3: " in printed
+    assert f"Train with `dglcell train {folder / 'best.yaml'}`." in printed
+    rows = table(folder)
+    assert [float(row["validation"]) for row in rows] == sorted(
+        (float(row["validation"]) for row in rows), reverse=True
+    )
+    results = [json.loads(path.read_text())["rows"] for path in folder.glob("trial-*/seed-0/results.json")]
+    scores = [row["metrics"]["pearson"] for run in results for row in run if row["part"] == "validation"]
+    assert float(rows[0]["validation"]) == pytest.approx(max(scores), rel=1e-5)
+    best = load_config(folder / "best.yaml")
+    assert best.experiment.name == "tiny-tuned"
+    assert f"{best.optimizer.lr:.6g}" == f"{float(rows[0]['optimizer.lr']):.6g}"
+    assert (best.model.hidden, best.trainer.epochs) == (int(rows[0]["model.hidden"]), 1)
+    # Trials that are finished count; more of them are other ones.
+    assert main([*command, "--trials", "3"]) == 0
+    assert "trial " not in capsys.readouterr().out.split("trials ")[0]
+    assert main([*command, "--trials", "4"]) == 0
+    assert len({row["optimizer.lr"] for row in table(folder)}) == 4
+
+
+def test_a_trial_that_a_signal_stopped_is_continued(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+
+    def stopped(config: Any, command: str) -> RunResult:
+        names.append(config.experiment.name)
+        raise StoppedError(15)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning, "train", stopped)
+        with pytest.raises(StoppedError):
+            search(tiny, space, tmp_path / "runs").run(1, "tests")
+    search(tiny, space, tmp_path / "runs").run(1, "tests")
+    assert (tmp_path / "runs" / names[0] / "seed-0" / "results.json").exists()
+
+
+def test_a_trial_that_fails_is_left_out_unless_nothing_works(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    times = iter([False, True, False])
+
+    def sometimes(config: Any, command: str) -> RunResult:
+        if next(times):
+            raise ConfigError("these values do not go together")
+        return train(config, command)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning, "train", sometimes)
+        search(tiny, space, tmp_path / "runs").run(2, "tests")
+    assert "a trial failed and is left out: optimizer.lr=" in caplog.text
+    assert "these values do not go together" in caplog.text
+    assert len(table(tmp_path / "runs" / "tiny-tuning")) == 2
+
+    def never(config: Any, command: str) -> RunResult:
+        raise ConfigError("nothing works")
+
+    monkeypatch.setattr(tuning, "train", never)
+    with pytest.raises(ConfigError, match="nothing works"):
+        search(tiny, space, tmp_path / "others").run(2, "tests")
+
+
+def test_another_search_in_the_same_folder_is_refused(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    search(tiny, space, tmp_path / "runs").run(1, "tests")
+    with pytest.raises(ConfigError, match=r"holds trials of another experiment or other values\n  do: +give the same"):
+        search(tiny, space, tmp_path / "runs", "model.layers=2").run(1, "tests")
+    space.write_text("model.hidden: [4, 16]\n")
+    with pytest.raises(ConfigError, match="holds trials of another experiment"):
+        search(tiny, space, tmp_path / "runs").run(1, "tests")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "names no key to search for"),
+        ("model.hidden: [8]", "`model.hidden` has no values to choose from\n  got:      [8]"),
+        ("model.hidden: 8", "`model.hidden` has no values to choose from"),
+        ("model.hidden: {low: 8, high: 8}", "{low: NUMBER, high: LARGER NUMBER, log: true or false}"),
+        ("optimizer.lr: {low: 0, high: 1, log: true}", "with `log: true` numbers must be above 0"),
+        ("optimizer.lr: {low: .nan, high: 1}", "has no values to choose from"),
+        ("optimizer.lr: {low: true, high: 2}", "has no values to choose from"),
+        ("model.hidden: [8, [9]]", "has no values to choose from"),
+        ("model.hiden: [4, 8]", "unknown key `model.hiden`"),
+        ("model.hidden: [4, -8]", "model.hidden"),
+    ],
+)
+def test_wrong_spaces_are_refused_before_anything_is_trained(
+    tiny: Tiny, space: Path, tmp_path: Path, text: str, message: str
+) -> None:
+    space.write_text(text)
+    with pytest.raises(DglcellError) as error:
+        search(tiny, space, tmp_path / "runs").run(1, "tests")
+    assert message in str(error.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_search_needs_a_validation_part_and_one_device(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a search needs a validation part"):
+        search(tiny, space, tmp_path, "split={kind: none}", "trainer.checkpoint=last")
+    with pytest.raises(ConfigError, match=r"a search trains on one device\n  got: +trainer.devices=2"):
+        search(tiny, space, tmp_path, "trainer.devices=2", "trainer.strategy=ddp")
+
+
+def test_numbers_are_whole_where_both_ends_are(space: Path) -> None:
+    space.write_text("model.layers: {low: 0, high: 3}\noptimizer.lr: {low: 0, high: 1.0}\n")
+    assert read_space(space) == {"model.layers": Interval(0, 3), "optimizer.lr": Interval(0, 1.0)}
+    assert [choices.is_whole for choices in read_space(space).values() if isinstance(choices, Interval)] == [
+        True,
+        False,
+    ]
