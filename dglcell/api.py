@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dglcell.config_io import experiment_file, keyword_overrides, load_config
 from dglcell.data.config import VALIDATION
@@ -24,9 +23,8 @@ from dglcell.metrics import ResultRow, classification_metrics, regression_metric
 from dglcell.predict import (
     GenotypeTable,
     gene_indices,
-    predict_table,
+    predict_members,
     predicted_column,
-    prediction_columns,
     refuse_rows,
 )
 from dglcell.report.run_files import read_run
@@ -131,29 +129,24 @@ class Predictor:
         frame, genotypes = _read_strains(strains)
         lacking = [[name for name in genes if name not in self.cell.genes] for genes in genotypes]
         left_out = [unknown == "empty" and bool(names) for names in lacking]
-        predicted_RST = self._predict(genotypes, np.array(left_out, dtype=bool), batch_size)
-        columns: dict[str, Any] = dict(prediction_columns(self.phenotypes, predicted_RST))
+        table = GenotypeTable([], [], self._indices(genotypes, left_out))
+        columns: dict[str, Any] = dict(predict_members(self.members, table, batch_size=batch_size))
         columns["unknown"] = [";".join(names) for names in lacking]
         taken = [name for name in columns if name in frame.columns]
         if taken:
             raise GenotypeError(f"the DataFrame has a column '{taken[0]}' already", do="rename or remove it")
         return frame.assign(**columns)
 
-    def _predict(self, genotypes: list[list[str]], left_out: NDArray[np.bool_], batch_size: int) -> NDArray[np.float64]:
-        """[R, S, T] predictions of all members; NaN for what is left out."""
+    def _indices(self, genotypes: list[list[str]], left_out: list[bool]) -> list[list[int]]:
+        """Numbers of the deleted genes; none for strains that are left out."""
         indices, problems = [], []
-        for row in np.flatnonzero(~left_out):
+        for row, genes in enumerate(genotypes):
             try:
-                indices.append(gene_indices(genotypes[row], self.cell.genes))
+                indices.append([] if left_out[row] else gene_indices(genes, self.cell.genes))
             except GenotypeError as error:
                 problems.append(f"row {row}: {error}")
         refuse_rows(problems, len(genotypes), "the strains")
-        predicted_RST = np.full((len(self.members), len(genotypes), len(self.phenotypes)), np.nan)
-        if indices:
-            table = GenotypeTable([], [], indices)
-            for member, predicted_ST in zip(self.members, predicted_RST, strict=True):
-                predicted_ST[~left_out] = predict_table(member, table, batch_size=batch_size)
-        return predicted_RST
+        return indices
 
 
 def _read_strains(strains: Genotypes | pd.DataFrame | StrainTable) -> tuple[pd.DataFrame, list[list[str]]]:

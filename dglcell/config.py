@@ -21,7 +21,7 @@ from dglcell.errors import ConfigError
 from dglcell.graph.config import CellConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 from dglcell.losses.config import LOSS_CONFIGS, LossConfig, MaskedConfig
-from dglcell.models.config import MODEL_CONFIGS, HeteroCellConfig, ModelConfig
+from dglcell.models.config import MODEL_CONFIGS, EncoderConfig, HeteroCellConfig, ModelConfig
 from dglcell.nn.config import AUTO_LINK, COMPARING_LINKS
 from dglcell.optimizers import CAPTURABLE, OptimizerConfig, SchedulerConfig
 from dglcell.run_directory import CHECKPOINTS
@@ -376,7 +376,7 @@ class Config:
                 got=f"`loss.name: {self.loss.name}`, `data.normalise: {self.data.normalise}`",
                 do="set `loss.name: bce` and `data.normalise: logistic`, or neither",
             )
-        link = getattr(self.model, "link", "identity")
+        link = self.model.link if isinstance(self.model, EncoderConfig) else "identity"
         if self.data.normalise == "logistic" and link not in ("identity", AUTO_LINK):
             raise ConfigError(
                 "`data.normalise: logistic` is a link already",
@@ -401,7 +401,7 @@ class Config:
                 do="set `data.normalise: standard`",
             )
 
-        if isinstance(self.model, HeteroCellConfig) and self.model.link in COMPARING_LINKS:
+        if isinstance(self.model, EncoderConfig) and self.model.link in COMPARING_LINKS:
             raise ConfigError(
                 f"`model.link: {self.model.link}` may compare strains with all training strains, and `data.streaming` "
                 "keeps them out of memory",

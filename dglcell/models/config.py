@@ -101,6 +101,7 @@ class EncoderConfig(ModelConfig):
     local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; with 0.01 interactions are learnt slowly
     local_factors: int | None = 64  # factorisation: width of a gene's vector; null: its state is the vector
     local_deviations: bool = False  # factorisation: add a free effect and vector per gene to those from the states
+    link: str = "identity"  # link from score to phenotype: identity | log | logistic | saturation | minimum | auto
     recompute: str = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
 
     def validate(self) -> None:
@@ -128,6 +129,7 @@ class EncoderConfig(ModelConfig):
         for key, allowed in (
             ("conv", CONVS),
             ("local_kind", LOCAL_KINDS),
+            ("link", (*LINKS, AUTO_LINK)),
             ("recompute", ("auto", "true", "false")),
         ):
             self.check_choice(key, allowed)
@@ -199,7 +201,6 @@ class HeteroCellConfig(EncoderConfig):
     scale_difference: bool = True  # multiply pooled differences by the number of nodes in their mean
     local_head: bool = True  # score the deleted genes by their wild-type states
     combination: str = "sum"  # how global and local prediction are combined: sum | mean | gated | none
-    link: str = "identity"  # link from score to phenotype: identity | log | logistic | saturation | minimum | auto
     strategy: str = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
     compile: str = "auto"  # auto | true | false: torch.compile for layers; auto: if it works and the run is long enough
     autotuned: str | None = None  # autotuned.json of a run, with choices for `auto`; null: measure them
@@ -212,7 +213,6 @@ class HeteroCellConfig(EncoderConfig):
         """
         super().validate()
         self.check_choice("combination", (*COMBINATIONS, "none"))
-        self.check_choice("link", (*LINKS, AUTO_LINK))
         self.check_choice("strategy", ("auto", *STRATEGIES))
         self.compile = self.compile.lower()  # YAML's true is "True" here
         self.check_choice("compile", ("auto", "true", "false"))

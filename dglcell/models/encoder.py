@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.graph.gene_space import SIMILAR
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import GENE, Relation
+from dglcell.graph.schema import GENE, REACTION, Relation
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
 from dglcell.models.model import StrainModel
 from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
@@ -19,6 +19,7 @@ from dglcell.nn.convolutions import GATv2Conv, GINConv, SAGEConv
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
+from dglcell.nn.links import Link
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -204,6 +205,14 @@ def preprocessor(config: EncoderConfig) -> nn.Sequential:
             modules.append(make_norm(config.norm, config.hidden))
         modules += [make_activation(config.activation), nn.Dropout(config.dropout)]
     return nn.Sequential(*modules)
+
+
+def make_link(cell: ResidentCell, config: EncoderConfig, outputs: int) -> Link | None:
+    """What makes phenotypes of a model's scores; None where scores are phenotypes."""
+    if config.link == "identity":
+        return None
+    node_type = REACTION if config.metabolism and REACTION in cell.num_nodes else GENE
+    return Link(outputs, config.link, node_type)
 
 
 def make_local_head(config: EncoderConfig, outputs: int, genes: int) -> LocalHead:

@@ -10,14 +10,13 @@ from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import GENE, REACTION
+from dglcell.graph.schema import GENE
 from dglcell.models.config import HeteroCellConfig
-from dglcell.models.encoder import CellEncoder, PerturbedModel, make_local_head
+from dglcell.models.encoder import CellEncoder, PerturbedModel, make_link, make_local_head
 from dglcell.models.model import Prediction
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import AttentionPooling, Combination
-from dglcell.nn.links import Link
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
@@ -76,7 +75,7 @@ class HeteroCell(PerturbedModel):
             activation=config.activation,
             dropout=config.dropout,
         )
-        self.link = _make_link(cell, config, outputs)
+        self.link = make_link(cell, config, outputs)
         self.apply(initialise)
         self.encoder.spread_embeddings()
         start_at_the_mean(self.global_head[-1])
@@ -110,25 +109,22 @@ class HeteroCell(PerturbedModel):
             difference_BD, states = self._encode(replace(genotypes, shared=()), kept_pass, edges)
             genes_NH = states.base_NH
         embedding = -difference_BD  # z_w − z_i
-        global_part: Tensor = self.global_head(embedding)
-        if self.local_head is None:
-            return Prediction(self._linked(global_part, genotypes), embedding, {"global": global_part})
-        genes_BK, present_BK = genotypes.padded()
-        local_part: Tensor = self.local_head(F.embedding(genes_BK, genes_NH), genes_BK, present_BK)
-        score, gates = self.combination(global_part, local_part)
-        parts = {"global": global_part, "local": local_part}
-        return Prediction(self._linked(score, genotypes), embedding, parts, gates)
-
-    def _linked(self, score_BT: Tensor, genotypes: GenotypeBatch) -> Tensor:
-        """[B, T] phenotypes of scores, in normalised units."""
-        if self.link is None:
-            return score_BT
-        wild_type_1T = self.global_head(score_BT.new_zeros(1, self.config.hidden * len(self.pools)))
+        parts: dict[str, Tensor] = {"global": self.global_head(embedding)}
+        score, gates = parts["global"], None
         if self.local_head is not None:
-            wild_type_1T, _ = self.combination(wild_type_1T, torch.zeros_like(wild_type_1T))
-        measured = self.link.measured
-        bound_BT = None if measured is None else measured(self.cell, genotypes)
-        return self.link(score_BT, wild_type_1T, bound_BT)
+            genes_BK, present_BK = genotypes.padded()
+            parts["local"] = self.local_head(F.embedding(genes_BK, genes_NH), genes_BK, present_BK)
+            score, gates = self.combination(*parts.values())
+        if self.link is not None:
+            score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes)
+        return Prediction(score, embedding, parts, gates)
+
+    def _wild_type_score(self, like_BT: Tensor) -> Tensor:
+        """[1, T] the score of the strain without deletions."""
+        score_1T: Tensor = self.global_head(like_BT.new_zeros(1, self.config.hidden * len(self.pools)))
+        if self.local_head is not None:
+            score_1T, _ = self.combination(score_1T, torch.zeros_like(score_1T))
+        return score_1T
 
     @property
     def shares_deletions(self) -> bool:
@@ -177,13 +173,6 @@ class HeteroCell(PerturbedModel):
         pooled: Pooled = self.pools[node_type](states, kept)
         scale = self.cell.num_nodes[node_type] if self.config.scale_difference else 1
         return Pooled(pooled.base_1H * scale, pooled.difference_BH * scale)
-
-
-def _make_link(cell: ResidentCell, config: HeteroCellConfig, outputs: int) -> Link | None:
-    if config.link == "identity":
-        return None
-    node_type = REACTION if config.metabolism and REACTION in cell.num_nodes else GENE
-    return Link(outputs, config.link, node_type)
 
 
 def _check_pools(cell: ResidentCell, config: HeteroCellConfig) -> None:

@@ -10,7 +10,7 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
 from dglcell.kernels.pooled_shares import distinct, pooled_shares
 from dglcell.models.config import SetOperatorConfig
-from dglcell.models.encoder import CellEncoder, make_local_head
+from dglcell.models.encoder import CellEncoder, make_link, make_local_head
 from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.cross_relation import RelationWeights
@@ -88,6 +88,9 @@ class SetOperator(StrainModel):
        ``cross_attention`` lets all genes attend to the deleted ones (``DeletionAttention``), pools the kept genes'
        states, and predicts from the difference to the wild type, :math:`z_p = z_w - z(S)`.
 
+    ``link`` makes phenotypes of the scores (``Link``). Links that compare a strain with measured ones look up which
+    reactions it loses, as far as the cell graph has any.
+
     With ``kernel_ridge`` an evaluation gives the mean, weighted by that share, of this prediction and the null model's
     of that name. Training does not see it: its errors on strains that it was fitted to would say nothing.
 
@@ -126,6 +129,7 @@ class SetOperator(StrainModel):
         self.combination = Combination(
             outputs, how=config.combination, width=width, activation=activation, dropout=dropout
         )
+        self.link = make_link(cell, config, outputs)
         self.pair_effects = (
             PairEffects(outputs, cell.num_nodes[GENE], config.kernel_ridge_rank) if config.kernel_ridge else None
         )
@@ -154,12 +158,22 @@ class SetOperator(StrainModel):
         gates = None
         if second:
             phenotypes, gates = self.combination(phenotypes, *second)
+        if self.link is not None:
+            phenotypes = self.link.compare(phenotypes, self._wild_type_score(phenotypes), self.cell, genotypes)
         if self.pair_effects is not None and not self.training:
             phenotypes = torch.lerp(phenotypes, self.pair_effects(genes_BK, present_BK), self.config.kernel_ridge)
         return Prediction(phenotypes, difference, parts, gates)
 
     def relation_weights(self) -> list[RelationWeights]:
         return self.encoder.relation_weights()
+
+    def _wild_type_score(self, like_BT: Tensor) -> Tensor:
+        """[1, T] the score of the strain without deletions."""
+        score_1T = torch.zeros_like(like_BT[:1])
+        if self.global_head is not None:
+            of_global_1T: Tensor = self.global_head(like_BT.new_zeros(1, self.config.hidden))
+            score_1T = of_global_1T if self.local_head is None else self.combination(of_global_1T, score_1T)[0]
+        return score_1T
 
     def _difference(self, x_NH: Tensor, genotypes: GenotypeBatch, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
         """[B, H] pooled states of the wild type minus those of every strain."""

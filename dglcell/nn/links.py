@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from dglcell.graph.resident import ResidentCell
 from dglcell.nn.config import COMPARING_LINKS, LINKS
 from dglcell.nn.measured import MeasuredStrains
+from dglcell.perturbation.genotype import GenotypeBatch
 
 OFFSET = 2.0
 """Of ``saturation``: scores from about -1 up hardly change the phenotype."""
@@ -99,6 +101,10 @@ class Link(nn.Module):
         self.codes.copy_(torch.tensor([LINKS.index(link) for link in links], dtype=torch.uint8))
         self.shift.copy_(shift)
         self.scale.copy_(scale)
+
+    def compare(self, score_BT: Tensor, wild_type_1T: Tensor, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+        """[B, T] phenotypes of strains, beside those of their measured parts where the link compares them."""
+        return self(score_BT, wild_type_1T, None if self.measured is None else self.measured(cell, genotypes))
 
     def forward(self, score_BT: Tensor, wild_type_1T: Tensor, bound_BT: Tensor | None) -> Tensor:
         """[B, T] phenotypes in normalised units.

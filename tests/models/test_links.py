@@ -1,6 +1,8 @@
-"""`hetero_cell` with a link: the wild type's value is exact, whatever heads there are."""
+"""Models with a link: the wild type's value is exact, whatever heads there are."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,8 +10,9 @@ import torch
 from dglcell.graph.cell import build_cell
 from dglcell.graph.config import CellConfig
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.config import HeteroCellConfig
+from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.set_operator import SetOperator
 from dglcell.perturbation.genotype import GenotypeBatch
 
 STRAINS = [[], [0], [0, 1], [5, 9, 20]]
@@ -20,13 +23,18 @@ def cell() -> ResidentCell:
     return ResidentCell.of(build_cell(CellConfig(model="textbook")))
 
 
-@pytest.mark.parametrize("combination", ["none", "sum", "mean", "gated"])
-def test_the_wild_type_has_its_value_with_any_heads(cell: ResidentCell, combination: str) -> None:
+HEADS = {
+    **{how: HeteroCellConfig(combination=how, local_head=how != "none") for how in ("none", "sum", "mean", "gated")},
+    **{operator: SetOperatorConfig(operator=operator) for operator in ("local", "cross_attention", "both")},
+}
+
+
+@pytest.mark.parametrize("heads", HEADS)
+def test_the_wild_type_has_its_value_with_any_heads(cell: ResidentCell, heads: str) -> None:
     torch.manual_seed(0)
-    config = HeteroCellConfig(
-        hidden=8, layers=1, link="minimum", combination=combination, local_head=combination != "none"
-    )
-    model = HeteroCell(cell, config, outputs=2).double().eval()
+    config = replace(HEADS[heads], hidden=8, layers=1, link="minimum")
+    kind = HeteroCell if isinstance(config, HeteroCellConfig) else SetOperator
+    model = kind(cell, config, outputs=2).double().eval()
     assert model.link is not None
     assert model.link.measured is not None
     model.link.choose(["minimum", "log"], torch.tensor([0.5, 0.25]), torch.tensor([2.0, 4.0]))
@@ -43,5 +51,8 @@ def test_the_wild_type_has_its_value_with_any_heads(cell: ResidentCell, combinat
 
 
 def test_identity_adds_no_weights(cell: ResidentCell) -> None:
-    names = HeteroCell(cell, HeteroCellConfig(hidden=8, layers=1)).state_dict()
-    assert not [name for name in names if "link" in name]
+    models = (
+        HeteroCell(cell, HeteroCellConfig(hidden=8, layers=1)),
+        SetOperator(cell, SetOperatorConfig(hidden=8, layers=1)),
+    )
+    assert not [name for model in models for name in model.state_dict() if "link" in name]
