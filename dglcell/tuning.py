@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from dglcell.config import Config
 from dglcell.config_io import PACKAGED, load_config, read_yaml
-from dglcell.errors import ConfigError, DglcellError, OwnerError, import_optional
+from dglcell.errors import ConfigError, DataError, DglcellError, OwnerError, import_optional
 from dglcell.files import atomic_file, canonical_hash
 from dglcell.metrics import HEADLINE
 from dglcell.training.run import train
@@ -156,36 +156,35 @@ class Search:
             MissingDependencyError: optuna is not installed.
             StoppedError: a signal came.
         """
-        study = self._open()
+        samplers, trial_states, study = self._open()
         failures = 0
         while (done := len(_finished(study))) < trials:
             trial = study.ask()
+            # Processes that search together, and a search that goes on, draw different numbers.
+            study.sampler = samplers.TPESampler(seed=self.base.seed + trial.number)
             values = {key: _suggest(trial, key, choices) for key, choices in self.space.items()}
             try:
                 score = self._train(values, command)
-            except OwnerError:
-                raise
             except DglcellError as error:
                 failures += 1
-                _tell(study, trial, None)
-                if not done or failures > trials:
+                study.tell(trial, state=trial_states.FAIL)
+                is_hopeless = not done and not isinstance(error, OwnerError)  # else another process has these values
+                if is_hopeless or failures > trials:
                     raise
                 log.warning("a trial failed and is left out: %s: %s", _shown(values), str(error).splitlines()[0])
                 continue
             except BaseException:
                 # A signal: the same values come first when the command is given again, and go on where they stopped.
-                _tell(study, trial, None)
+                study.tell(trial, state=trial_states.FAIL)
                 study.enqueue_trial(values)
                 raise
-            _tell(study, trial, score)
-            if not math.isnan(score):
-                best = study.best_trial
-                report(f"trial {done + 1} of {trials}: {score:.4f} (best {best.value:.4f})  {_shown(values)}")
-                self._write(study)
+            study.tell(trial, score)
+            report(f"trial {done + 1} of {trials}: {score:.4f} (best {study.best_value:.4f})  {_shown(values)}")
+            self._write(study)
         return self.folder / BEST
 
-    def _open(self) -> Any:
-        """The study in the folder, or a new one."""
+    def _open(self) -> tuple[Any, Any, Any]:
+        """Optuna's samplers and states of trials, and the study in the folder or a new one."""
         optuna = import_optional("optuna", "`dglcell tune`", "pip install 'dglcell[tune]'")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -203,9 +202,7 @@ class Search:
                 do="give the same files and overrides, remove the folder, or set another experiment.name",
             )
         study.set_user_attr("sha256", of_this)
-        # Not the same numbers again where a search goes on.
-        study.sampler = optuna.samplers.TPESampler(seed=self.base.seed + len(study.trials))
-        return study
+        return optuna.samplers, optuna.trial.TrialState, study
 
     def _train(self, values: Mapping[str, Any], command: str) -> float:
         """Mean over phenotypes of the metric by which models are compared, on the validation part; higher is better."""
@@ -213,7 +210,11 @@ class Search:
         given = [override(key, value) for key, value in values.items()]
         config = load_config(self.experiment, [*self.overrides, *given, *BARE, name])
         rows = train(config, command).rows
-        return float(np.mean([row.metrics[HEADLINE[row.kind]] for row in rows if row.part == "validation"]))
+        scores = [row.metrics[HEADLINE[row.kind]] for row in rows if row.part == "validation"]
+        score = float(np.mean(scores)) if scores else math.nan
+        if math.isnan(score):
+            raise DataError("the score on the validation part is undefined", got=f"run {config.run_directory}")
+        return score
 
     def _write(self, study: optuna.Study) -> None:
         """The table of all finished trials, the best first, and the experiment with the best values."""
@@ -226,7 +227,8 @@ class Search:
         best = finished[0].params
         given = [*self.overrides, *(override(key, best[key]) for key in self.space)]
         content: Any = OmegaConf.to_container(OmegaConf.from_dotlist(given))
-        content.setdefault("experiment", {})["name"] = f"{self.base.experiment.name}-tuned"
+        # What the experiment is expected to reach holds for its own values.
+        content.setdefault("experiment", {}).update(name=f"{self.base.experiment.name}-tuned", expected=None)
         text = OmegaConf.to_yaml(OmegaConf.create({"extends": self._extended(), **content}))
         about = f"# The best of {len(finished)} trials: {finished[0].value:.4f} on the validation part.\n"
         with atomic_file(self.folder / BEST) as partial:
@@ -256,16 +258,6 @@ def _suggest(trial: optuna.Trial, key: str, choices: Interval | list[Any]) -> An
     if choices.is_whole:
         return trial.suggest_int(key, int(choices.low), int(choices.high), log=choices.log)
     return trial.suggest_float(key, choices.low, choices.high, log=choices.log)
-
-
-def _tell(study: optuna.Study, trial: optuna.Trial, score: float | None) -> None:
-    """A score; a failure where there is none or it is undefined."""
-    from optuna.trial import TrialState
-
-    if score is None or math.isnan(score):
-        study.tell(trial, state=TrialState.FAIL)
-    else:
-        study.tell(trial, score)
 
 
 def _shown(values: Mapping[str, Any]) -> str:

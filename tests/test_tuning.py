@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ import pytest
 from dglcell import tuning
 from dglcell.cli import main
 from dglcell.config_io import load_config
-from dglcell.errors import ConfigError, DglcellError, StoppedError
+from dglcell.errors import ConfigError, DataError, DglcellError, StoppedError
+from dglcell.run_directory import RunDirectory
 from dglcell.training.run import RunResult, train
 from dglcell.tuning import Interval, Search, read_space
-from tests.tiny import Tiny
+from tests.tiny import Tiny, process_environment
 
 SPACE = "optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}\nmodel.hidden: [4, 8]\n"
 
@@ -56,7 +59,7 @@ def test_the_best_trial_becomes_an_experiment(
     scores = [row["metrics"]["pearson"] for run in results for row in run if row["part"] == "validation"]
     assert float(rows[0]["validation"]) == pytest.approx(max(scores), rel=1e-5)
     best = load_config(folder / "best.yaml")
-    assert best.experiment.name == "tiny-tuned"
+    assert (best.experiment.name, best.experiment.expected) == ("tiny-tuned", None)
     assert f"{best.optimizer.lr:.6g}" == f"{float(rows[0]['optimizer.lr']):.6g}"
     assert (best.model.hidden, best.trainer.epochs) == (int(rows[0]["model.hidden"]), 1)
     # Trials that are finished count; more of them are other ones.
@@ -106,6 +109,25 @@ def test_a_trial_that_fails_is_left_out_unless_nothing_works(
     monkeypatch.setattr(tuning, "train", never)
     with pytest.raises(ConfigError, match="nothing works"):
         search(tiny, space, tmp_path / "others").run(2, "tests")
+
+
+@pytest.mark.slow
+def test_two_processes_search_together(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    keys = tiny.overrides(tmp_path / "runs", "trainer.epochs=1")
+    command = [sys.executable, "-m", "dglcell", "tune", str(tiny.file), *keys, "--space", str(space), "--trials", "5"]
+    processes = [subprocess.Popen(command, env=process_environment(), cwd=tmp_path) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    rates = [row["optimizer.lr"] for row in table(tmp_path / "runs" / "tiny-tuning")]
+    assert len(rates) >= 5
+    assert len(set(rates)) == len(rates)
+
+
+def test_a_search_whose_scores_are_undefined_ends(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "train", lambda config, command: RunResult(RunDirectory(tmp_path), []))
+    with pytest.raises(DataError, match="the score on the validation part is undefined"):
+        search(tiny, space, tmp_path / "runs").run(2, "tests")
 
 
 def test_another_search_in_the_same_folder_is_refused(tiny: Tiny, space: Path, tmp_path: Path) -> None:
