@@ -5,6 +5,7 @@ Nothing here uses the network.
 
 from __future__ import annotations
 
+import ast
 import gzip
 import importlib.resources
 import io
@@ -48,6 +49,9 @@ FORMATS = {
 
 MALFORMED_RULE = "Malformed gene_reaction_rule "
 """How cobra's warning about a rule it could not parse begins."""
+
+MOST_NESTED = 16
+"""Operators inside each other in a gene rule; published models have three. cobra visits each operand twice."""
 
 
 def locate_model(name_or_path: str, raw: str | None = None) -> Path:
@@ -123,7 +127,7 @@ def read_model(name_or_path: str, raw: str | None = None) -> Model:
     content = _content(path)
     extension = [suffix for suffix in path.suffixes if suffix != ".gz"][-1]
     parse = _parser(FORMATS[extension])
-    with _quiet_cobra() as remarks:
+    with _quiet_cobra() as remarks, _visiting_once():
         try:
             model = parse(content)
         except Exception as error:
@@ -144,7 +148,24 @@ def read_model(name_or_path: str, raw: str | None = None) -> Model:
             expected="gene names joined by 'and', 'or' and parentheses",
             do="mend these rules in the model file",
         )
+    deep = [reaction.id for reaction in model.reactions if _depth(reaction.gpr.body) > MOST_NESTED]
+    if deep:
+        raise GraphError(
+            f"metabolic model '{path.name}': {len(deep):,} gene rules are nested too deep",
+            got=f"reactions {listing(deep, limit=3)}",
+            expected=f"at most {MOST_NESTED} operators inside each other",
+            do="simplify these rules in the model file",
+        )
     return model
+
+
+def _depth(body: ast.AST | None) -> int:
+    """How many operators of a gene rule are inside each other."""
+    depth, level = 0, [] if body is None else [body]
+    while level := [node for node in level if isinstance(node, ast.BoolOp)]:
+        depth += 1
+        level = [operand for node in level for operand in node.values]
+    return depth
 
 
 def _content(path: Path) -> bytes:
@@ -190,6 +211,19 @@ def _import_cobra() -> None:
                 os.environ.pop("XDG_CACHE_HOME")
                 if before is not None:
                     os.environ["XDG_CACHE_HOME"] = before
+
+
+@contextmanager
+def _visiting_once() -> Iterator[None]:
+    """Let cobra visit every operand of a gene rule once as it collects genes, so that deep rules end at all."""
+    from cobra.core.gene import GPRWalker
+
+    twice = GPRWalker.visit_BoolOp
+    GPRWalker.visit_BoolOp = ast.NodeVisitor.generic_visit
+    try:
+        yield
+    finally:
+        GPRWalker.visit_BoolOp = twice
 
 
 @contextmanager

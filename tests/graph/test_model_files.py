@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import logging
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from dglcell.errors import GraphError
 from dglcell.graph.metabolism import Metabolism
-from dglcell.graph.model_files import SHIPPED, locate_model, read_model
+from dglcell.graph.model_files import MOST_NESTED, SHIPPED, locate_model, read_model
 from tests.tiny import process_environment
 
 
@@ -129,3 +130,23 @@ def test_malformed_rule_is_not_read_as_an_empty_one(toy: cobra.Model, tmp_path: 
     message = refused(str(path))
     assert "1 gene rules cannot be parsed" in message
     assert "g1 and g2 or g3" in message
+
+
+@pytest.mark.parametrize("limit", [1_000, 5_000])
+def test_a_rule_that_is_nested_deep_is_refused_at_once(toy: cobra.Model, tmp_path: Path, limit: int) -> None:
+    # As deep as this, cobra alone would visit more operands than there are seconds in a year, unless Python's limit of
+    # recursion stops it; hypothesis and others raise this limit.
+    rule, path = "g1", tmp_path / "deep.json"
+    for level in range(MOST_NESTED + 24):
+        rule = f"(g2 {'and' if level % 2 else 'or'} {rule})"
+    cobra.io.save_json_model(toy, path)
+    content = json.loads(path.read_text())
+    content["reactions"][0]["gene_reaction_rule"] = rule
+    path.write_text(json.dumps(content))
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit)
+    try:
+        with pytest.raises(GraphError, match=r"1 gene rules are nested too deep\n  got: +reactions .*\n.*at most 16"):
+            read_model(str(path))
+    finally:
+        sys.setrecursionlimit(before)

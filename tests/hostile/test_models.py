@@ -99,6 +99,7 @@ JSON: dict[str, tuple[str | bytes, str]] = {
     "bounds that are null": (json.dumps(model(upper_bound=None)), "model.json"),
     "bounds the wrong way round": (json.dumps(model(lower_bound=5, upper_bound=-5)), "model.json"),
     "a rule nested deep": (json.dumps(model(gene_reaction_rule=nested_rule(DEEP))), "model.json"),
+    "a rule nested forty deep": (json.dumps(model(gene_reaction_rule=nested_rule(40))), "nested too deep"),
     "a rule nested hundreds deep": (json.dumps(model(gene_reaction_rule=nested_rule(190))), "model.json"),
     "a rule of open brackets": (json.dumps(model(gene_reaction_rule="(" * DEEP)), "gene rule"),
     "a rule of nots": (json.dumps(model(gene_reaction_rule="not " * DEEP + "g1")), "model.json"),
