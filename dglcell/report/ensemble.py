@@ -15,13 +15,13 @@ from dglcell.metrics import ResultRow, pearson, rows_of
 from dglcell.report.page import UNDEFINED, Grid, number
 from dglcell.report.run_files import MEND, PARTS, RunFiles, read_predictions
 
-ONE_SD, TWO_SD = 0.6827, 0.9545
-"""Shares of a normal distribution within one and two standard deviations."""
+ONE_SD = 0.6827
+"""Share of a normal distribution within one standard deviation."""
 
 SPREAD_NOTE = (
     "Shares of the strains whose measured value is within one or two standard deviations (sd) of the runs' mean. They "
-    f"would be {ONE_SD:.0%} and {TWO_SD:.0%} if runs differed as much as predictions err. Runs have errors in common, "
-    f"so the shares are usually smaller. The factor makes the share within one sd {ONE_SD:.0%} on the validation part. "
+    "would be 68 % and 95 % if runs differed as much as predictions err. Runs have errors in common, "
+    "so the shares are usually smaller. The factor makes the share within one sd 68 % on the validation part. "
     "The columns “scaled” use the sd times this factor. Spearman is the rank correlation of sd and absolute error: "
     "above 0, predictions on which the runs disagree err more."
 )
@@ -147,4 +147,4 @@ def spread_table(ensembles: Sequence[Ensemble]) -> Grid:
 
 
 def _percent(share: float) -> str:
-    return UNDEFINED if np.isnan(share) else f"{share:.0%}"
+    return UNDEFINED if np.isnan(share) else f"{100 * share:.0f} %"

@@ -86,6 +86,6 @@ def test_the_table_has_a_line_for_each_ensemble(make_run: MakeRun) -> None:
     (row,) = table.rows
     joined = ensembles[0].joined["fitness"]
     assert row[:3] == ["one", "fitness", "2"]
-    assert row[3] == f"{joined['test'].within(1):.0%}"
-    assert row[6] == f"{joined['test'].within(joined['validation'].factor):.0%}"
+    assert row[3] == f"{100 * joined['test'].within(1):.0f} %"
+    assert row[6] == f"{100 * joined['test'].within(joined['validation'].factor):.0f} %"
     assert len(row) == len(table.columns)
