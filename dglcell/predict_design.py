@@ -43,32 +43,22 @@ class Order(NamedTuple):
     """A way to rank strains.
 
     Attributes:
-        meaning: which strains come first.
         key: predictions, standard deviations over seeds, predictions of the additive null model → what is largest for
             the strain that comes first.
         requires: what there must be beside predictions: ``SEEDS``, ``ADDITIVE`` or nothing.
     """
 
-    meaning: str
     key: Callable[[Values, Values, Values], Values]
     requires: str = ""
 
 
 RANKINGS = {
-    "lowest": Order("the smallest predictions", lambda value, sd, expected: -value),
-    "highest": Order("the largest predictions", lambda value, sd, expected: value),
-    "largest": Order("the largest absolute predictions", lambda value, sd, expected: np.abs(value)),
-    "certain": Order(
-        "the largest absolute predictions over their standard deviation",
-        lambda value, sd, expected: np.abs(value) / np.maximum(sd, np.finfo(np.float32).tiny),
-        SEEDS,
-    ),
-    "uncertain": Order("the largest standard deviations over seeds", lambda value, sd, expected: sd, SEEDS),
-    "unexpected": Order(
-        "the largest differences from the additive null model",
-        lambda value, sd, expected: np.abs(value - expected),
-        ADDITIVE,
-    ),
+    "lowest": Order(lambda value, sd, expected: -value),
+    "highest": Order(lambda value, sd, expected: value),
+    "largest": Order(lambda value, sd, expected: np.abs(value)),
+    "certain": Order(lambda value, sd, expected: np.abs(value) / np.maximum(sd, np.finfo(np.float32).tiny), SEEDS),
+    "uncertain": Order(lambda value, sd, expected: sd, SEEDS),
+    "unexpected": Order(lambda value, sd, expected: np.abs(value - expected), ADDITIVE),
 }
 
 
@@ -134,12 +124,12 @@ class Ranking:
         pa, _ = import_pyarrow()
         best, keys = None, np.empty(0)
         for table in tables:
-            values = [_column(table, predicted_column(self.phenotype)), _column(table, spread_column(self.phenotype))]
+            value, sd = (_column(table, name(self.phenotype)) for name in (predicted_column, spread_column))
             expected = np.full(len(table), np.nan)
             if self.additive is not None:
                 expected = self.additive.predict(_strains(table, genes))
                 table = table.append_column(f"additive_{self.phenotype}", pa.array(expected, pa.float32()))
-            keys = np.concatenate([keys, RANKINGS[self.by].key(values[0], values[1], expected)])
+            keys = np.concatenate([keys, RANKINGS[self.by].key(value, sd, expected)])
             joined = table if best is None else pa.concat_tables([best, table]).unify_dictionaries()
             first = np.argsort(-keys, kind="stable")[: self.top]
             best, keys = joined.take(first), keys[first]

@@ -156,18 +156,19 @@ class Search:
             MissingDependencyError: optuna is not installed.
             StoppedError: a signal came.
         """
-        samplers, trial_states, study = self._open()
+        optuna = import_optional("optuna", "`dglcell tune`", "pip install 'dglcell[tune]'")
+        study, failed = self._open(optuna), optuna.trial.TrialState.FAIL
         failures = 0
         while (done := len(_finished(study))) < trials:
             trial = study.ask()
             # Processes that search together, and a search that goes on, draw different numbers.
-            study.sampler = samplers.TPESampler(seed=self.base.seed + trial.number)
+            study.sampler = optuna.samplers.TPESampler(seed=self.base.seed + trial.number)
             values = {key: _suggest(trial, key, choices) for key, choices in self.space.items()}
             try:
                 score = self._train(values, command)
             except DglcellError as error:
                 failures += 1
-                study.tell(trial, state=trial_states.FAIL)
+                study.tell(trial, state=failed)
                 is_hopeless = not done and not isinstance(error, OwnerError)  # else another process has these values
                 if is_hopeless or failures > trials:
                     raise
@@ -175,7 +176,7 @@ class Search:
                 continue
             except BaseException:
                 # A signal: the same values come first when the command is given again, and go on where they stopped.
-                study.tell(trial, state=trial_states.FAIL)
+                study.tell(trial, state=failed)
                 study.enqueue_trial(values)
                 raise
             study.tell(trial, score)
@@ -183,9 +184,8 @@ class Search:
             self._write(study)
         return self.folder / BEST
 
-    def _open(self) -> tuple[Any, Any, Any]:
-        """Optuna's samplers and states of trials, and the study in the folder or a new one."""
-        optuna = import_optional("optuna", "`dglcell tune`", "pip install 'dglcell[tune]'")
+    def _open(self, optuna: Any) -> Any:
+        """The study in the folder, or a new one."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.folder.mkdir(parents=True, exist_ok=True)
         journal = optuna.storages.journal.JournalFileBackend(os.fspath(self.folder / JOURNAL))
@@ -202,7 +202,7 @@ class Search:
                 do="give the same files and overrides, remove the folder, or set another experiment.name",
             )
         study.set_user_attr("sha256", of_this)
-        return optuna.samplers, optuna.trial.TrialState, study
+        return study
 
     def _train(self, values: Mapping[str, Any], command: str) -> float:
         """Mean over phenotypes of the metric by which models are compared, on the validation part; higher is better."""

@@ -52,9 +52,8 @@ def test_the_best_trial_becomes_an_experiment(
     assert "trial 3 of 3: " in printed
     assert f"Train with `dglcell train {folder / 'best.yaml'}`." in printed
     rows = table(folder)
-    assert [float(row["validation"]) for row in rows] == sorted(
-        (float(row["validation"]) for row in rows), reverse=True
-    )
+    found = [float(row["validation"]) for row in rows]
+    assert found == sorted(found, reverse=True)
     results = [json.loads(path.read_text())["rows"] for path in folder.glob("trial-*/seed-0/results.json")]
     scores = [row["metrics"]["pearson"] for run in results for row in run if row["part"] == "validation"]
     assert float(rows[0]["validation"]) == pytest.approx(max(scores), rel=1e-5)
@@ -173,8 +172,6 @@ def test_a_search_needs_a_validation_part_and_one_device(tiny: Tiny, space: Path
 
 def test_numbers_are_whole_where_both_ends_are(space: Path) -> None:
     space.write_text("model.layers: {low: 0, high: 3}\noptimizer.lr: {low: 0, high: 1.0}\n")
-    assert read_space(space) == {"model.layers": Interval(0, 3), "optimizer.lr": Interval(0, 1.0)}
-    assert [choices.is_whole for choices in read_space(space).values() if isinstance(choices, Interval)] == [
-        True,
-        False,
-    ]
+    found = read_space(space)
+    assert found == {"model.layers": Interval(0, 3), "optimizer.lr": Interval(0, 1.0)}
+    assert [isinstance(choices, Interval) and choices.is_whole for choices in found.values()] == [True, False]

@@ -245,8 +245,9 @@ class StrainTable:
             DataError: a phenotype has more or fewer numbers than there are strains.
         """
         genotypes = list_genotypes(strains)
-        for number, genes in enumerate(genotypes if cell is not None else ()):
-            check_known(genes, cell.genes, f"strain {number}")  # type: ignore[union-attr]
+        if cell is not None:
+            for number, genes in enumerate(genotypes):
+                check_known(genes, cell.genes, f"strain {number}")
         names = Vocabulary.of(chain.from_iterable(genotypes))
         return cls(
             names.names,
