@@ -8,6 +8,8 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -85,8 +87,10 @@ class StopSignals:
         self._ends_at_once = is_rank_zero()
         self._process = os.getpid()
         self._before: dict[int, Any] = {}
+        self._unraisable = sys.unraisablehook
 
     def __enter__(self) -> StopSignals:
+        self._unraisable, sys.unraisablehook = sys.unraisablehook, self._send_again
         heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
         self._before = {number: signal.signal(number, self._receive) for number in heeded}
         return self
@@ -100,15 +104,18 @@ class StopSignals:
             error.requeued = self.ask(error.signal)
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        sys.unraisablehook = self._unraisable
 
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Within it, signals are only remembered.
 
         Raises:
-            StoppedError: on rank 0, at its end, where one has come.
+            StoppedError: on rank 0, at its end, where one has come; at its beginning, where one had come before.
         """
         before, self._ends_at_once = self._ends_at_once, False
+        if before and self.number:
+            raise StoppedError(self.number)  # once more: something has swallowed it
         yield
         self._ends_at_once = before
         if before and self.number:
@@ -136,6 +143,16 @@ class StopSignals:
             # Not by print or a logger: this may be in the middle of one.
             with suppress(OSError):
                 os.write(2, SAVING)
+
+    def _send_again(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """Of a signal that came where Python ignores exceptions, as in a destructor or while a module is imported."""
+        if not isinstance(unraisable.exc_value, StoppedError):
+            self._unraisable(unraisable)
+            return
+        number, self.number = self.number, 0
+        signal.signal(number, self._receive)
+        # From another thread and a little later: here it would be ignored again.
+        threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
 
 
 def requeue_job(environment: Mapping[str, str] = os.environ) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -33,13 +35,18 @@ def why_not(command: str) -> str | None:
 
 
 def call(command: str) -> int:
-    """Run a command of this project in this process, and give its status."""
+    """Run a command of this project, and give its status: `dglcell` in this process, a benchmark in its own.
+
+    Benchmarks fork, which a process that has computed with threads before must not.
+    """
     words = shlex.split(command)
     if Path(words[0]).name == "dglcell":
         return main(words[1:])
     assert words[:2] == ["python", "-m"], f"nothing runs '{command}'"
-    status: int = importlib.import_module(words[2]).main(words[3:])
-    return status
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *words[1:]], env=environment, capture_output=True, text=True)
+    print(done.stdout, done.stderr)
+    return done.returncode
 
 
 def check(command: str) -> None:

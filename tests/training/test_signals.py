@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -183,3 +185,47 @@ def fake_scontrol(folder: Path, state: str = "RUNNING") -> Path:
     program.write_text(f'#!/bin/sh\n[ "$1" = show ] && echo JobState={state}\n[ "$1" = show ] || echo $2 >> {asked}\n')
     program.chmod(0o755)
     return asked
+
+
+class Careless:
+    """Is told to stop where Python ignores exceptions."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_that_comes_in_a_destructor_is_not_lost(number: signal.Signals) -> None:
+    with pytest.raises(StoppedError) as stopped, StopSignals(requeue=False):
+        careless = Careless(number)
+        del careless
+        time.sleep(60)
+    assert stopped.value.signal == number
+
+
+def test_a_signal_that_something_has_swallowed_ends_what_begins_next() -> None:
+    with pytest.raises(StoppedError), StopSignals(requeue=False) as stop:
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(signal.SIGUSR1)
+        with stop.noted():
+            pytest.fail("goes on")
+
+
+def test_other_exceptions_that_python_ignores_are_shown_as_ever() -> None:
+    class Faulty:
+        def __del__(self) -> None:
+            raise ValueError("of a destructor")
+
+    seen: list[object] = []
+    before = sys.unraisablehook
+    sys.unraisablehook = seen.append
+    try:
+        with StopSignals():
+            Faulty()
+        assert sys.unraisablehook == seen.append
+    finally:
+        sys.unraisablehook = before
+    assert [str(getattr(one, "exc_value", None)) for one in seen] == ["of a destructor"]
