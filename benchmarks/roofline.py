@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from benchmarks.workload import Setting, random_genotypes
 from dglcell.files import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.models.config import HeteroCellConfig
-from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
+from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, StackedConvs
 from dglcell.perturbation import execution, node_mask
 from dglcell.run_directory import environment
 
@@ -58,7 +58,7 @@ class Device:
     of_flops: float = 0.8
 
 
-# What torch's compiler makes of the update of a relation's rows.
+# What torch's compiler makes of the update of all relations' rows.
 
 
 @dataclass(frozen=True)
@@ -72,45 +72,62 @@ class Cost:
 NODES = 512
 
 
-def compiled_update(conv: RelationConv, strains: int, dtype: torch.dtype, *, both: bool) -> Cost:
-    """Forward and backward of one relation's update, compiled for this machine.
+def compiled_update(convs: StackedConvs, strains: int, dtype: torch.dtype, *, both: bool) -> Cost:
+    """Forward and backward of the update of a layer's relations together, compiled for this machine.
 
     Args:
-        conv: of the layer.
+        convs: of the layer.
         strains: B.
         dtype: of differences.
         both: whether the nodes' own states differ; not in the first layer.
     """
     torch.compiler.reset()
     execution._compiled_run.cache_clear()
+    arguments = _arguments(convs, strains, dtype, "cpu", both=both)
     with _kernels() as seen:
-        _update(execution._compiled_run(), conv, strains, dtype, "cpu", both=both)
-    return Cost(sum(n for n, _ in seen), sum(size for _, size in seen) / _numbers(conv, strains))
+        _update(execution._compiled_run(), convs, strains, arguments)
+    return Cost(sum(n for n, _ in seen), sum(size for _, size in seen) / _numbers(convs, strains))
 
 
-def plain_update(conv: RelationConv, strains: int, dtype: torch.dtype, *, both: bool) -> Cost:
+def plain_update(convs: StackedConvs, strains: int, dtype: torch.dtype, *, both: bool) -> Cost:
     """The same in plain torch."""
+    arguments = _arguments(convs, strains, dtype, "meta", both=both)
     with OperatorCounter() as counter:
-        _update(execution._run, conv.to("meta"), strains, dtype, "meta", both=both)
-    return Cost(counter.counts.all_launches, counter.counts.all_bytes / _numbers(conv, strains))
+        _update(execution._run, convs, strains, arguments)
+    return Cost(counter.counts.all_launches, counter.counts.all_bytes / _numbers(convs, strains))
 
 
-def _numbers(conv: RelationConv, strains: int) -> int:
-    return NODES * strains * _width(conv)
+def _stacked(layer: HeteroLayer) -> StackedConvs:
+    return StackedConvs(layer.relations, [cast(RelationConv, conv) for conv in layer.convs])
 
 
-def _width(conv: RelationConv) -> int:
-    return next(p.shape[-1] for p in conv.parameters() if p.dim() == 2)
+def _numbers(convs: StackedConvs, strains: int) -> int:
+    return len(convs.convs) * NODES * strains * _width(convs)
 
 
-def _update(run: Any, conv: RelationConv, strains: int, dtype: torch.dtype, device: str, *, both: bool) -> None:
-    def rows(number: int, kind: torch.dtype) -> Tensor:
-        return torch.ones(number, _width(conv), dtype=kind, device=device, requires_grad=True)
+def _width(convs: StackedConvs) -> int:
+    return next(p.shape[-1] for p in convs.parameters() if p.dim() == 2)
 
-    bases = [rows(NODES, torch.float32) for _ in range(2)]
-    deltas = [rows(NODES * strains, dtype) if both else None, rows(NODES * strains, dtype)]
-    base, delta = run(conv, strains, bases, deltas)
-    torch.autograd.backward([base, delta], [torch.ones_like(base), torch.ones_like(delta)])
+
+Rows = list[Tensor | None]
+
+
+def _arguments(
+    convs: StackedConvs, strains: int, dtype: torch.dtype, device: str, *, both: bool
+) -> tuple[Rows, Rows, Rows]:
+    """Bases, differences, and gradients of the result."""
+
+    def rows(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
+        return torch.ones(*shape, _width(convs), dtype=kind, device=device, requires_grad=True)
+
+    R, K = len(convs.convs), NODES * strains
+    deltas = [rows(K, kind=dtype) if both else None, rows(R, K, kind=dtype)]
+    return [rows(NODES), rows(R, NODES)], deltas, [rows(NODES).detach(), rows(K, kind=dtype).detach()]
+
+
+def _update(run: Any, convs: StackedConvs, strains: int, arguments: tuple[Rows, Rows, Rows]) -> None:
+    bases, deltas, gradients = arguments
+    torch.autograd.backward(run(convs.total, strains, bases, deltas), gradients)
 
 
 @contextmanager
@@ -179,7 +196,8 @@ def designs(cell: CellGraph, config: HeteroCellConfig, strains: int) -> list[Des
     wide, half = counted(half=False), counted(half=True)
     saved = compiled_saving(cell, config, strains)
     compiled = half.all_launches - saved.launches, round(half.all_bytes - saved.bytes)
-    dense, flops = as_dense(half.products, len(cell.genes), most=2)
+    edges = [len(cell.edges(relation).src) for relation in cell.relations]
+    dense, flops = as_dense(half.products, edges, len(cell.genes), most=2)
     return [
         Design("plain torch, float32, layer 1 not shared", *_sizes(before)),
         Design("plain torch, float32", *_sizes(wide)),
@@ -205,13 +223,18 @@ def _unshared() -> Iterator[None]:
         node_mask.FEWER = before
 
 
-def as_dense(products: Sequence[Product], genes: int, *, most: int) -> tuple[int, float]:
-    """Bytes that are not gathered where the relations with most edges are dense, and operations in their place."""
-    edges = {product.relation: product.edges for product in products}
-    chosen = sorted(edges, key=edges.__getitem__, reverse=True)[:most]
-    mine = [product for product in products if product.relation in chosen]
-    padded = -(-genes // 64) * 64
-    return sum(p.gathered_bytes for p in mine), sum(2.0 * padded**2 * p.columns for p in mine)
+def as_dense(products: Sequence[Product], edges: Sequence[int], genes: int, *, most: int) -> tuple[int, float]:
+    """Bytes that are not gathered where the relations with most edges are dense, and operations in their place.
+
+    Args:
+        products: each along all relations.
+        edges: of every relation.
+        genes: N.
+        most: how many relations are dense.
+    """
+    share, padded = sum(sorted(edges)[-most:]) / sum(edges), -(-genes // 64) * 64
+    gathered, columns = sum(p.gathered_bytes for p in products), sum(p.columns for p in products)
+    return round(share * gathered), 2.0 * padded**2 * columns * most
 
 
 def compiled_saving(cell: CellGraph, config: HeteroCellConfig, strains: int) -> Cost:
@@ -221,13 +244,12 @@ def compiled_saving(cell: CellGraph, config: HeteroCellConfig, strains: int) -> 
     numbers = len(cell.genes) * strains * config.hidden
     layers = [layer for layer in model.modules() if isinstance(layer, HeteroLayer)]
     for both in (False, True):
-        conv = layers[0].convs[0]
-        assert isinstance(conv, RelationConv)
-        number = sum(len(layer.convs) for layer in (layers[1:] if both else layers[:1]))
-        plain = plain_update(conv, strains, torch.bfloat16, both=both)
-        made = compiled_update(conv.to_empty(device="cpu"), strains, torch.bfloat16, both=both)
+        layer = layers[0].to("meta")
+        number = len(layers[1:] if both else layers[:1])
+        plain = plain_update(_stacked(layer), strains, torch.bfloat16, both=both)
+        made = compiled_update(_stacked(layer.to_empty(device="cpu")), strains, torch.bfloat16, both=both)
         launches += number * (plain.launches - made.launches)
-        size += number * (plain.bytes - made.bytes) * numbers
+        size += number * (plain.bytes - made.bytes) * numbers * len(layer.convs)
     return Cost(launches, size)
 
 

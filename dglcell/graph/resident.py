@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Self
@@ -347,6 +347,7 @@ class ResidentCell(nn.Module):
         super().__init__()
         self.num_nodes: dict[str, int] = {node_type: num_nodes[node_type] for node_type in sorted(num_nodes)}
         self.relations: tuple[Relation, ...] = tuple(sorted(edges))
+        self._united: dict[Relation, ResidentRelation] = {}
         self._positions = {relation: i for i, relation in enumerate(self.relations)}
         self._resident = nn.ModuleList()
         for relation in self.relations:
@@ -376,6 +377,8 @@ class ResidentCell(nn.Module):
         Raises:
             GraphError: the cell graph has no such relation.
         """
+        if relation in self._united:
+            return self._united[relation]
         if relation not in self._positions:
             raise GraphError(
                 "the cell graph has no such relation",
@@ -386,6 +389,34 @@ class ResidentCell(nn.Module):
         member = self._resident[self._positions[relation]]
         assert isinstance(member, ResidentRelation)
         return member
+
+    def unite(self, relations: Sequence[Relation]) -> Relation:
+        """R relations between the same node types as one, so that one product sums along all of them.
+
+        Args:
+            relations: those of which products take the same kernel.
+
+        Returns:
+            the name of edges into R · M nodes: node ``v`` of relation ``r`` is ``r · M + v``.
+        """
+        parts = [self[relation] for relation in relations]
+        source, _, destination = relations[0]
+        name = source, " + ".join(r[1] for r in relations), f"{len(parts)} × {destination}"
+        if name not in self._united:
+            N, M = parts[0].num_src, parts[0].num_dst
+            # Kept for passes with gradients too, which could not save a tensor of inference mode.
+            with torch.inference_mode(False):
+                src, dst = torch.cat([p.src for p in parts]), torch.cat([p.dst + r * M for r, p in enumerate(parts)])
+                known = [p.weight for p in parts if p.weight is not None]
+                weights = [known[0].new_ones(p.num_edges) if p.weight is None else p.weight for p in parts if known]
+                weight = torch.cat(weights) if known else None
+                self._united[name] = ResidentRelation(name, src, dst, N, len(parts) * M, weight)
+        self._united[name].preferred = parts[0].preferred
+        return name
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self._united.clear()
+        return super()._apply(fn, recurse)
 
     def heterograph(self) -> DGLGraph:
         """The cell graph as a DGL heterograph on the device of the buffers; weights in ``edata["weight"]``.

@@ -34,6 +34,8 @@ class GINConv(nn.Module):
         source states [N, B, H], destination states [M, B, H] → [M, B, H].
     """
 
+    reduce = "sum"
+
     def __init__(
         self,
         relation: Relation,
@@ -54,7 +56,7 @@ class GINConv(nn.Module):
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """Sums over surviving in-edges."""
-        return perturbed.aggregate(self.relation, source, "sum")
+        return perturbed.aggregate(self.relation, source, self.reduce)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """New rows from those of the destination nodes and what they receive."""
@@ -82,6 +84,8 @@ class SAGEConv(nn.Module):
         source states [N, B, H], destination states [M, B, H] → [M, B, H].
     """
 
+    reduce = "mean"
+
     def __init__(self, relation: Relation, width: int) -> None:
         super().__init__()
         self.relation = relation
@@ -90,7 +94,7 @@ class SAGEConv(nn.Module):
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """Means over surviving in-edges."""
-        return perturbed.aggregate(self.relation, source, "mean")
+        return perturbed.aggregate(self.relation, source, self.reduce)
 
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """New rows from those of the destination nodes and what they receive."""
@@ -124,6 +128,8 @@ class GATv2Conv(nn.Module):
     Raises:
         ConfigError: the heads do not divide the width.
     """
+
+    reduce = None
 
     def __init__(
         self, relation: Relation, width: int, heads: int, *, weighted: bool = False, slope: float = 0.2

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, cast
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from dglcell.graph.schema import Relation
 from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.cross_relation import RelationMixer, RelationWeights, make_mixer
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.states import States
+from dglcell.perturbation.states import DifferenceStates, States, stacked
 
 
 class Conv(Protocol):
-    """What a convolution over one relation offers: all that looks at edges apart from all that looks at rows."""
+    """What a convolution over one relation offers: all that looks at edges apart from all that looks at rows.
+
+    Attributes:
+        reduce: of sums or means, see ``PerturbedCell.aggregate``; None where nodes receive something else.
+    """
+
+    reduce: str | None
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """What the destination nodes receive along the surviving edges."""
@@ -47,6 +55,60 @@ class RelationConv(nn.Module):
         """New rows."""
         out: Tensor = self.after(cast(Conv, self.conv).update(x, received))
         return out
+
+
+class StackedConvs(nn.Module):
+    """Convolutions of the same structure over R relations between the same node types, computed at once.
+
+    They stay modules of their own, whose parameters are stacked for one pass.
+
+    Args:
+        relations: R.
+        convs: theirs.
+
+    Shapes:
+        rows [K, H] of the destination nodes, and what these receive [R, K, H] → [R, K, H].
+    """
+
+    def __init__(self, relations: list[Relation], convs: list[RelationConv]) -> None:
+        super().__init__()
+        self.relations, self.convs = relations, nn.ModuleList(convs)
+        # Here, because a call may be repeated for blocks and backward, and compiled.
+        each = [dict(conv.named_parameters()) for conv in convs]
+        self.stacked = {name: _Stack.apply(*(mine[name] for mine in each)) for name in each[0]}
+
+    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
+        """What the destination nodes receive along the surviving edges of each relation."""
+        reduce = cast(Conv, self.convs[0].conv).reduce
+        if reduce is not None:
+            return perturbed.aggregate_along(self.relations, source, reduce)
+        received = [cast(RelationConv, conv).receive(perturbed, source, destination) for conv in self.convs]
+        return stacked([one for one in received if isinstance(one, DifferenceStates)])
+
+    def forward(self, x: Tensor, received: Tensor) -> Tensor:
+        """New rows."""
+
+        def call(parameters: dict[str, Tensor], received: Tensor) -> Tensor:
+            return cast(Tensor, torch.func.functional_call(self.convs[0], parameters, (x, received)))
+
+        return torch.vmap(call, randomness="different")(self.stacked, received)
+
+    def total(self, x: Tensor, received: Tensor) -> Tensor:
+        """[K, H] the sum over relations."""
+        return self(x, received).sum(0)
+
+
+class _Stack(torch.autograd.Function):
+    """``torch.stack`` of parameters, of which gradients are laid out as these: otherwise each would be copied alone."""
+
+    @staticmethod
+    def forward(ctx: Any, *parameters: Tensor) -> Tensor:
+        return torch.stack(parameters)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        return grad.contiguous().unbind()
 
 
 class HeteroLayer(nn.Module):
@@ -79,6 +141,8 @@ class HeteroLayer(nn.Module):
         self.relations = relations
         self.how, self.residual = cross_relation.how, residual
         self.convs = nn.ModuleList(RelationConv(make_conv(r), width, norm, activation, dropout) for r in relations)
+        shapes = [{name: x.shape for name, x in conv.named_parameters()} for conv in self.convs]
+        self.structures = [f"{conv} {shape}" for conv, shape in zip(self.convs, shapes, strict=True)]
         numbers = Counter(r[2] for r in relations)
         mixers = {t: make_mixer(cross_relation, number, width) for t, number in numbers.items()}
         self.mixers = nn.ModuleDict({t: mixer for t, mixer in mixers.items() if mixer is not None})
@@ -92,12 +156,12 @@ class HeteroLayer(nn.Module):
 
     def _combined(self, x: States, messages: Sequence[Message], mixer: RelationMixer | None) -> States:
         residual = [(None, [x])] if self.residual else []
+        received = [message.received for message in messages]
         if mixer is not None:
-            convs = nn.ModuleList(conv for conv, _ in messages)
-            return x.sum([(_Mixture(convs, mixer), [x, *(received for _, received in messages)]), *residual])
-        updates = [(conv, [x, received]) for conv, received in messages]
+            return x.sum([(_Mixture(messages, mixer), [x, *received]), *residual])
+        updates = [(message.function, [x, message.received]) for message in messages]
         if self.how == "mean":
-            number = len(updates)
+            number = sum(len(message.positions) for message in messages)
             return x.sum([(lambda total: total / number, [x.sum(updates)]), *residual])
         return x.sum([*updates, *residual])
 
@@ -112,7 +176,7 @@ class HeteroLayer(nn.Module):
             if mixer is not None:
                 options = mixer.options([name for _, name, end in self.relations if end == node_type])
                 x_NH = states[node_type].base_NH
-                rows = [conv(x_NH, received.base_NH) for conv, received in messages]
+                rows = _Mixture(messages, mixer).rows(x_NH, *(message.received.base_NH for message in messages))
                 found.append(RelationWeights(number, node_type, options, mixer.mean_weights(*rows)))
         return found
 
@@ -121,28 +185,64 @@ class HeteroLayer(nn.Module):
         return cast(RelationMixer, self.mixers[node_type]) if node_type in self.mixers else None
 
     def _messages(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, list[Message]]:
-        """What every relation brings, by destination type."""
+        """What the relations bring, by destination type."""
         messages: dict[str, list[Message]] = {}
-        for relation, module in zip(self.relations, self.convs, strict=True):
-            conv = cast(RelationConv, module)
-            received = conv.receive(perturbed, states[relation[0]], states[relation[2]])
-            messages.setdefault(relation[2], []).append((conv, received))
+        for positions in self._groups(states):
+            convs = [cast(RelationConv, self.convs[i]) for i in positions]
+            relations = [self.relations[i] for i in positions]
+            conv = convs[0] if len(convs) == 1 else StackedConvs(relations, convs)
+            source, _, destination = relations[0]
+            received = conv.receive(perturbed, states[source], states[destination])
+            messages.setdefault(destination, []).append(Message(positions, conv, received))
         return messages
 
+    def _groups(self, states: Mapping[str, States]) -> list[list[int]]:
+        """Positions of relations that are computed together."""
+        groups: dict[object, list[int]] = {}
+        for i, (source, _, destination) in enumerate(self.relations):
+            alone = None if states[source].stacks else i
+            groups.setdefault((alone, source, destination, self.structures[i]), []).append(i)
+        return list(groups.values())
 
-Message = tuple[RelationConv, States]
-"""A relation's convolution, and what the nodes received along its edges."""
+
+@dataclass(frozen=True)
+class Message:
+    """What one relation brings, or several that are computed together.
+
+    Attributes:
+        positions: of the relations in the layer.
+        conv: theirs.
+        received: by the nodes along the relations' edges.
+    """
+
+    positions: list[int]
+    conv: RelationConv | StackedConvs
+    received: States
+
+    @property
+    def function(self) -> Callable[..., Tensor]:
+        """The sum over the relations of new rows."""
+        return self.conv.total if isinstance(self.conv, StackedConvs) else self.conv
 
 
 class _Mixture(nn.Module):
     """What a learned combination makes of rows, and of what they received along several relations."""
 
-    def __init__(self, convs: nn.ModuleList, mixer: RelationMixer) -> None:
+    def __init__(self, messages: Sequence[Message], mixer: RelationMixer) -> None:
         super().__init__()
-        self.convs, self.mixer = convs, mixer
+        self.positions = [message.positions for message in messages]
+        self.convs, self.mixer = nn.ModuleList(message.conv for message in messages), mixer
+
+    def rows(self, x: Tensor, *received: Tensor) -> list[Tensor]:
+        """New rows of every relation, in the order of the layer."""
+        found: dict[int, Tensor] = {}
+        for positions, conv, mine in zip(self.positions, self.convs, received, strict=True):
+            out = conv(x, mine)
+            found.update(zip(positions, [out] if isinstance(conv, RelationConv) else out.unbind(), strict=True))
+        return [found[position] for position in sorted(found)]
 
     def forward(self, x: Tensor, *received: Tensor) -> Tensor:
-        out: Tensor = self.mixer(*(conv(x, y) for conv, y in zip(self.convs, received, strict=True)))
+        out: Tensor = self.mixer(*self.rows(x, *received))
         return out
 
 

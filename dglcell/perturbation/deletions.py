@@ -58,10 +58,26 @@ class Kept:
         base_N1: [N, 1] bool; every strain has lost what the base has not.
         strains_NB: [N, B] bool.
         slots: the same as a list, where K is known on the host; else None.
+        whole: whether the base is known to keep all nodes.
     """
 
-    def __init__(self, base_N1: Tensor, strains_NB: Tensor, slots: Slots | None = None) -> None:
-        self.base_N1, self.strains_NB, self.slots = base_N1, strains_NB, slots
+    def __init__(self, base_N1: Tensor, strains_NB: Tensor, slots: Slots | None = None, *, whole: bool = False) -> None:
+        self.base_N1, self.strains_NB, self.slots, self.whole = base_N1, strains_NB, slots, whole
+        self._minus_lost: dict[torch.dtype, Tensor] = {}
+
+    def of_base(self, x_NH: Tensor) -> Tensor:
+        """Rows of the base, zero where it has lost the node."""
+        return x_NH if self.whole else x_NH * self.base_N1
+
+    def times(self, copies: int) -> Kept:
+        """The same of several copies of the nodes, one copy after the other."""
+        return Kept(self.base_N1.repeat(copies, 1), self.strains_NB.repeat(copies, 1), whole=self.whole)
+
+    def minus_lost(self, dtype: torch.dtype) -> Tensor:
+        """[N, B] −1 for the pairs that the strain does not keep, 0 for the others; made once for a type."""
+        if dtype not in self._minus_lost:
+            self._minus_lost[dtype] = self.strains_NB.to(dtype) - 1
+        return self._minus_lost[dtype]
 
     @cached_property
     def lost(self) -> RowIndex:
@@ -85,9 +101,9 @@ def sent(kept: Kept, base_NH: Tensor, delta_NBH: Tensor | None, dtype: torch.dty
         delta_NBH: the strains' differences; None where there are none.
         dtype: of the result.
     """
-    lost_NBH = -(base_NH * kept.base_N1).to(dtype).unsqueeze(1)
-    delta = lost_NBH.new_zeros(()) if delta_NBH is None else delta_NBH.to(dtype)
-    return torch.where(kept.strains_NB.unsqueeze(-1), delta, lost_NBH)
+    delta = None if delta_NBH is None else delta_NBH.to(dtype)
+    out: Tensor = _LostInstead.apply(delta, kept.of_base(base_NH).to(dtype), kept)
+    return out
 
 
 def lost_edges(edges: ResidentRelation, slots: Slots, dtype: torch.dtype, kernel: str) -> Tensor:
@@ -113,7 +129,25 @@ def received(kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
         base_MH: what the base's nodes receive.
         sums_MBH: sums of ``sent`` over the in-edges.
     """
-    return torch.where(kept.strains_NB.unsqueeze(-1), sums_MBH, -base_MH.to(sums_MBH.dtype).unsqueeze(1))
+    out: Tensor = _LostInstead.apply(sums_MBH, base_MH.to(sums_MBH.dtype), kept)
+    return out
+
+
+class _LostInstead(torch.autograd.Function):
+    """Rows of strains, zeros where None, with −b in place of lost nodes'."""
+
+    @staticmethod
+    def forward(ctx: Any, rows_NBH: Tensor | None, base_NH: Tensor, kept: Kept) -> Tensor:
+        ctx.kept, ctx.has_rows = kept, rows_NBH is not None
+        rows = base_NH.new_zeros(()) if rows_NBH is None else rows_NBH
+        return torch.where(kept.strains_NB.unsqueeze(-1), rows, -base_NH.unsqueeze(1))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_NBH: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        kept, grad = ctx.kept, grad_NBH.contiguous()
+        base_NH = torch.bmm(kept.minus_lost(grad.dtype).unsqueeze(1), grad).squeeze(1)
+        return grad * kept.strains_NB.unsqueeze(-1) if ctx.has_rows else None, base_NH, None
 
 
 def replace_lost(kept: Kept, base_NH: Tensor, delta_NBH: Tensor) -> Tensor:
@@ -127,7 +161,7 @@ def replace_lost(kept: Kept, base_NH: Tensor, delta_NBH: Tensor) -> Tensor:
     Returns:
         [N, B, H] with −b in the rows of lost pairs, and zero in those that the base lacks too.
     """
-    out: Tensor = _ReplaceLost.apply(base_NH * kept.base_N1, delta_NBH, kept.absent)
+    out: Tensor = _ReplaceLost.apply(kept.of_base(base_NH), delta_NBH, kept.absent)
     return out
 
 

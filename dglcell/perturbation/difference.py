@@ -37,7 +37,7 @@ class Difference(NodeMask):
     GPU each aggregation waits for the device.
     """
 
-    def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
+    def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
         assert isinstance(states, DifferenceStates)
         base_MH = self.base_sums(relation, states)
         if states.delta is not None and states.index is None:
@@ -95,7 +95,7 @@ class Difference(NodeMask):
         """[D, H] by how much it differs, see ``deletions.sent``."""
         kept = self.kept[node_type]
         kept_D1 = kept.strains_NB.flatten()[sources.keys].unsqueeze(1)
-        base_DH = take_rows(states.base_NH * kept.base_N1, sources.nodes)
+        base_DH = take_rows(kept.of_base(states.base_NH), sources.nodes)
         return torch.where(kept_D1, states.at(sources).to(base_DH.dtype), -base_DH)
 
     def _receivers(self, relation: Relation, sources: RowIndex) -> RowIndex:

@@ -12,7 +12,7 @@ function of rows, loses digits only where ``δ`` is below 1e-12 of ``a``, and is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils import _pytree
 
 from dglcell.kernels.rows import add_rows
 
@@ -113,6 +114,20 @@ class PerturbedTensor:
         """The result of a rule, whose difference has the shape that ``pair`` gives."""
         assert self.delta is not None
         return PerturbedTensor(base, _flat(paired, self.rows).to(self.delta.dtype), self.rows)
+
+
+def _of_parts(parts: Iterable[Any], rows: Any) -> PerturbedTensor:
+    base, delta = parts
+    return PerturbedTensor(base, delta, rows)
+
+
+# ``torch.vmap`` goes into base and differences alike.
+_pytree.register_pytree_node(
+    PerturbedTensor,
+    lambda x: ([x.base, x.delta], x.rows),
+    _of_parts,
+    serialized_type_name="dglcell.PerturbedTensor",
+)
 
 
 # Base rows and the differences that belong to them. Where every base row has B differences, these are [n, B, ...]
@@ -314,14 +329,19 @@ class _CurveDifference(torch.autograd.Function):
     minus ``J(a)ᵀ`` of the sum of grad: one row per node, and right to rounding of either term.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, a: Tensor, delta: Tensor, rows: int | Tensor, curve: Curve, parameters: Any) -> Tensor:
-        ctx.save_for_backward(a, delta)
-        ctx.rows, ctx.curve, ctx.parameters = rows, curve, parameters
+    def forward(a: Tensor, delta: Tensor, rows: int | Tensor, curve: Curve, parameters: Any) -> Tensor:
         wide = _wide(a, delta)
         of_base = [_beside(x, rows) for x in curve.of_base(a.to(wide), *parameters)]
         out = curve.difference(_paired(delta.to(wide), rows), *of_base, *parameters)
         return _flat(out, rows).to(delta.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+        ctx.rows, ctx.curve, ctx.parameters = inputs[2:]
 
     @staticmethod
     @once_differentiable
@@ -395,9 +415,11 @@ def _elu_difference(d: Tensor, a: Tensor, alpha: float) -> Tensor:
 
 def _gelu_of_base(a: Tensor) -> tuple[Tensor, ...]:
     """a, g, g' = Φ + aφ, g'' / 2 = φ (2 − a²) / 2 and g''' / 6 = φ a (a² − 4) / 6 of GELU."""
-    density, square = torch.exp(-0.5 * a * a) * (0.5 * math.sqrt(2 / math.pi)), a * a
-    first = 0.5 * (1 + torch.erf(a * math.sqrt(0.5))) + a * density
-    return a, F.gelu(a), first, density * (1 - square / 2), density * a * (square - 4) / 6
+    square = a * a
+    density = torch.exp(-0.5 * square) * (0.5 * math.sqrt(2 / math.pi))
+    slope = a * density
+    first = torch.rsub(torch.erf(a * math.sqrt(0.5)), 0.5, alpha=-0.5) + slope
+    return a, F.gelu(a), first, density * torch.rsub(square, 1, alpha=0.5), slope * (square - 4) / 6
 
 
 def _gelu_difference(d: Tensor, a: Tensor, value: Tensor, first: Tensor, second: Tensor, third: Tensor) -> Tensor:
@@ -422,9 +444,9 @@ def _norm_of_base(a: Tensor, eps: float, centre: bool) -> tuple[Tensor, ...]:
 def _norm_difference(d: Tensor, c: Tensor, r: Tensor, eps: float, centre: bool) -> Tensor:
     """``e r' + c (r' − r)`` with e the change of c and r' = 1 / √(1 / r² + change), at most 1 / √ε."""
     e = d - d.mean(-1, keepdim=True) if centre else d
-    change = (e * (2 * c + e)).mean(-1, keepdim=True)
-    r_new = (1 / r.square() + change).clamp(min=eps).rsqrt()
-    return torch.addcmul(e * r_new, c, -change * (r * r_new).square() / (r + r_new))
+    change = (e * torch.add(e, c, alpha=2)).mean(-1, keepdim=True)
+    r_new = (r.square().reciprocal() + change).clamp(min=eps).rsqrt()
+    return torch.addcmul(e * r_new, c, change * (r * r_new).square() / (r + r_new), value=-1)
 
 
 def _norm_gradient(grad: Tensor, x: Tensor, eps: float, centre: bool) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,12 @@ class GenotypeBatch:
             genes [B, K] (0 where there is none) and present [B, K] bool; a gene that a strain names twice is present
             once.
         """
+        return self._padded
+
+    @cached_property
+    @torch.inference_mode(False)
+    def _padded(self) -> tuple[Tensor, Tensor]:
+        # Kept for passes with gradients too, which could not save a tensor of inference mode.
         slots = torch.arange(self.max_deletions, device=self.genes.device)
         counts = self.offsets.diff()
         present_BK = slots < counts.unsqueeze(1)

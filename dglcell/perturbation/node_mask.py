@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,7 +15,7 @@ from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.attention import Score, attend, attend_differences
 from dglcell.perturbation.deletions import Kept, lost_edges, received, sent
 from dglcell.perturbation.execution import BasePass
-from dglcell.perturbation.states import DifferenceStates, Execution, States
+from dglcell.perturbation.states import DifferenceStates, Execution, States, stacked
 
 FEWER = 2
 """How many times fewer the lost nodes of a strain must be than the columns of a state, for them to be listed."""
@@ -40,7 +42,7 @@ class NodeMask:
         execution: Execution | None = None,
         kept_pass: BasePass | None = None,
     ) -> None:
-        self.cell, self.kept, self.kernel = cell, kept, kernel
+        self.cell, self.kept, self.kernel = cell, dict(kept), kernel
         self.execution, self.kept_pass = execution or Execution(), kept_pass
         self._sent: dict[str, tuple[States, Tensor]] = {}
         self._degrees: dict[Relation, tuple[Tensor, Tensor]] = {}
@@ -53,10 +55,36 @@ class NodeMask:
     def start(self, x_NH: Tensor) -> DifferenceStates:
         return DifferenceStates(x_NH, None, None, self.num_strains, self.execution, self.kept_pass)
 
-    def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
+    def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
         assert isinstance(states, DifferenceStates)
         base_MH = self.base_sums(relation, states)
         return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
+
+    def aggregate_along(self, relations: Sequence[Relation], states: States, reduce: str) -> DifferenceStates:
+        """See ``PerturbedCell.aggregate_along``: one product for all relations that have the same kernel."""
+        assert isinstance(states, DifferenceStates)
+        by_kernel: dict[object, list[Relation]] = {}
+        for relation in relations:
+            preferred = self.cell[relation].preferred
+            # Dense matrices of all relations may not fit.
+            alone = relation if "dense" in (self.kernel, *preferred.values()) else None
+            by_kernel.setdefault((alone, *sorted(preferred.items())), []).append(relation)
+        parts: dict[Relation, DifferenceStates] = {}
+        for group in by_kernel.values():
+            united = self._aggregate_united(group, states, reduce)
+            if len(group) == len(relations):
+                return united
+            parts.update(zip(group, united.unbound(), strict=True))
+        return stacked([parts[relation] for relation in relations])
+
+    def _aggregate_united(self, relations: list[Relation], states: DifferenceStates, reduce: str) -> DifferenceStates:
+        """[R, M, …] received along relations by one product."""
+        united, number = self.cell.unite(relations), len(relations)
+        if united[2] not in self.kept:
+            self.kept[united[2]] = self.kept[relations[0][2]].times(number)
+        received = self.aggregate(united, states, reduce)
+        assert received.delta is not None
+        return states.with_difference(*(x.unflatten(0, (number, -1)) for x in (received.base_NH, received.delta)))
 
     def dense_differences(
         self, relation: Relation, states: DifferenceStates, base_MH: Tensor, reduce: str
@@ -95,7 +123,7 @@ class NodeMask:
         edges, source, slots = self.cell[relation], self.kept[relation[0]], self._few_lost(relation, states)
         if slots is not None:
             lost_MBK = lost_edges(edges, slots, states.delta_dtype, self.kernel)
-            rows_BKH = F.embedding(slots[0], states.base_NH * source.base_N1).to(states.delta_dtype)
+            rows_BKH = F.embedding(slots[0], source.of_base(states.base_NH)).to(states.delta_dtype)
             return torch.einsum("mbk,bkh->mbh", lost_MBK, -rows_BKH)
         sent_NBH = self._sent_differences(relation[0], states)
         return spmm(edges, sent_NBH.flatten(1), kernel=self.kernel).view(edges.num_dst, *sent_NBH.shape[1:])
@@ -106,7 +134,7 @@ class NodeMask:
         return masked_spmm(
             self.cell[relation],
             None if states.delta is None else states.dense(),
-            states.base_NH * source.base_N1,
+            source.of_base(states.base_NH),
             source.strains_NB,
             base_MH,
             destination.strains_NB,
@@ -118,8 +146,8 @@ class NodeMask:
         edges, source, destination = self.cell[relation], self.kept[relation[0]], self.kept[relation[2]]
 
         def product() -> Tensor:
-            sums_MH = spmm(edges, states.base_NH * source.base_N1, kernel=self.kernel)
-            return sums_MH * destination.base_N1
+            sums_MH = spmm(edges, source.of_base(states.base_NH), kernel=self.kernel)
+            return destination.of_base(sums_MH)
 
         return product() if self.kept_pass is None else self.kept_pass.once(product)
 

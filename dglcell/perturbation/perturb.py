@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -26,6 +27,9 @@ from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.states import Execution, States
 
 REDUCES = ("sum", "mean")
+
+UNSTACKED_DEVICES = ("cpu",)
+"""Where ``node_mask`` computes relations one by one: their rows stay in a CPU's cache. A GPU waits for launches."""
 
 
 class PerturbedCell:
@@ -74,6 +78,15 @@ class PerturbedCell:
                 do="choose one of these in `aggregate(relation, states, reduce)`",
             )
         return self.engine.aggregate(relation, states, reduce)
+
+    def aggregate_along(self, relations: Sequence[Relation], states: States, reduce: str) -> States:
+        """``aggregate`` along R relations between the same node types at once, of states that ``stacks``.
+
+        Returns:
+            States of which base and differences begin with a dimension of R.
+        """
+        assert isinstance(self.engine, NodeMask)
+        return self.engine.aggregate_along(relations, states, reduce)
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
         """Attention of every destination node to its surviving in-edges, in every strain.
@@ -171,10 +184,15 @@ def perturb(
         if strategy == "edge_subgraph":
             return PerturbedCell(EdgeSubgraph(cell, columns, changed), kept)
         return PerturbedCell(EdgeMask(cell, columns, changed), kept)
-    base = keep_masks(cell, genotypes.of_shared())
-    slots = {GENE: genotypes.padded()}
-    kept = {t: Kept(base[t], mask, slots.get(t)) for t, mask in keep.items()}
+    whole, slots = not genotypes.shared, {GENE: genotypes.padded()}
+    if whole:
+        base = {t: torch.ones_like(mask[:, :1]) for t, mask in keep.items()}
+    else:
+        base = keep_masks(cell, genotypes.of_shared())
+    kept = {t: Kept(base[t], mask, slots.get(t), whole=whole) for t, mask in keep.items()}
     execution = execution or Execution(dense_share=autotuned.dense_share)
+    if strategy == "node_mask" and genotypes.genes.device.type not in UNSTACKED_DEVICES:
+        execution = replace(execution, stack=True)
     engine: Callable[..., NodeMask] = Difference if strategy == "difference" else NodeMask
     return PerturbedCell(engine(cell, kept, kernel, execution, kept_pass), kept)
 

@@ -44,12 +44,14 @@ class Execution:
         recompute: keep only the inputs of each block for the backward pass.
         compile: let ``torch.compile`` make one loop of the operations on rows.
         dense_share: listed pairs, as a share of all, from which all are computed.
+        stack: compute relations together where their layers have the same structure, so that launches are few.
     """
 
     dtype: torch.dtype | None = None
     recompute: bool = True
     compile: bool = False
     dense_share: float = DENSE_SHARE
+    stack: bool = False
 
     @property
     def activation_bytes(self) -> int:
@@ -75,6 +77,11 @@ class Pooled(NamedTuple):
 
 class States(ABC):
     """States of the N nodes of one type in B strains, H wide: a base, and by how much each strain differs from it."""
+
+    @property
+    def stacks(self) -> bool:
+        """Whether relations are computed together."""
+        return False
 
     @property
     @abstractmethod
@@ -177,8 +184,8 @@ class DifferenceStates(States):
     """A base, and differences from it: of all pairs, of listed ones, or none at all.
 
     Args:
-        base_NH: [N, H].
-        delta: [N, B, H], or [K, H] of the pairs of ``index``, or None where no strain differs.
+        base_NH: [N, H]; of R relations that are computed together [R, N, H].
+        delta: [N, B, H], or [K, H] of the pairs of ``index``, or None where no strain differs; or [R, N, B, H].
         index: the listed pairs; None where ``delta`` has all.
         num_strains: B.
         execution: how rows are computed.
@@ -204,6 +211,10 @@ class DifferenceStates(States):
         return self._base_NH
 
     @property
+    def stacks(self) -> bool:
+        return self.execution.stack
+
+    @property
     def delta_dtype(self) -> torch.dtype:
         """Of differences."""
         return self.execution.dtype or self.base_NH.dtype
@@ -211,6 +222,11 @@ class DifferenceStates(States):
     def with_difference(self, base_NH: Tensor, delta: Tensor | None, index: RowIndex | None = None) -> DifferenceStates:
         """Other states of the same strains."""
         return DifferenceStates(base_NH, delta, index, self.num_strains, self.execution, self.kept_pass)
+
+    def unbound(self) -> list[DifferenceStates]:
+        """Those of each of R relations that were computed together."""
+        deltas = [None] * len(self.base_NH) if self.delta is None else self.delta.unbind()
+        return [self.with_difference(*one) for one in zip(self.base_NH.unbind(), deltas, strict=True)]
 
     def dense(self) -> Tensor:
         """[N, B, H] differences of all pairs."""
@@ -263,7 +279,7 @@ class DifferenceStates(States):
 
     def _sum_dense(self, addends: Sequence[Addend], states: Sequence[DifferenceStates]) -> tuple[Tensor, Tensor]:
         body = _Body(addends, states, self.execution.compile)
-        deltas = [None if state.delta is None else state.dense().flatten(0, 1) for state in states]
+        deltas = [None if state.delta is None else state.dense().flatten(-3, -2) for state in states]
         B = self.num_strains
         nodes = max(1, rows_in_block(self.base_NH.device) // B)
         blocks = _blocks([s.base_NH for s in states], nodes, deltas, nodes * B)
@@ -338,6 +354,12 @@ class DifferenceStates(States):
             pooled_BH = pooled_BH + torch.einsum("nb,nbh->bh", share_NB, self.delta.to(share_NB.dtype))
         has_any_B1 = kept.strains_NB.any(0).unsqueeze(1)
         return Pooled(base_1H, torch.where(has_any_B1, pooled_BH, -base_1H))
+
+
+def stacked(states: Sequence[DifferenceStates]) -> DifferenceStates:
+    """Dense states of the same nodes along R relations, as [R, …]."""
+    bases, deltas = [x.base_NH for x in states], [x.dense() for x in states]
+    return states[0].with_difference(torch.stack(bases), torch.stack(deltas))
 
 
 def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -417,6 +439,14 @@ def _blocks(
     bases: Sequence[Tensor], base_sizes: int | list[int], deltas: Sequence[Tensor | None], delta_sizes: int | list[int]
 ) -> Iterator[tuple[tuple[Tensor, ...], list[Tensor | None]]]:
     """Blocks of the bases, and those of the differences that belong to them."""
-    parts = [None if delta is None else delta.split(delta_sizes) for delta in deltas]
-    for i, block in enumerate(zip(*(base.split(base_sizes) for base in bases), strict=True)):
+    parts = [None if delta is None else _split(delta, delta_sizes) for delta in deltas]
+    for i, block in enumerate(zip(*(_split(base, base_sizes) for base in bases), strict=True)):
         yield block, [None if part is None else part[i] for part in parts]
+
+
+def _split(rows: Tensor, sizes: int | list[int]) -> tuple[Tensor, ...]:
+    """Blocks of rows; all rows as they are where they are one block, as the gradient of a part is a copy."""
+    if isinstance(sizes, int) and rows.shape[-2] <= sizes:
+        return (rows,)
+    blocks: tuple[Tensor, ...] = rows.split(sizes, -2)
+    return blocks

@@ -26,6 +26,7 @@ from dglcell.nn import dango
 from dglcell.nn.dango import MetaEmbedding, NetworkEncoder, Reconstruction, ReleasedSAGNN
 from dglcell.nn.heads import AttentionPooling, Combination, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import RelationConv
+from dglcell.perturbation.perturb import PerturbedCell
 
 # What time is read from: the host's clock, or the progress of a GPU's queue.
 
@@ -279,6 +280,11 @@ def points(task: nn.Module) -> Iterator[tuple[Any, str, Name]]:
             conv: Any = module.conv
             yield conv, "receive", f"aggregation/{conv.relation[1]}"
     yield from FUNCTIONS
+    yield (
+        PerturbedCell,
+        "aggregate_along",
+        lambda _, relations, *__: f"aggregation/{' + '.join(r[1] for r in relations)}",
+    )
     yield dango, "spmm", lambda edges, *_, **__: f"aggregation/{edges.relation[1]}"
 
 

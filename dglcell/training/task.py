@@ -34,29 +34,28 @@ FIELDS = 12
 
 
 def pair_sums(predicted_BT: Tensor, measured_BT: Tensor) -> Tensor:
-    """[T, 12] sums over the strains of a batch, in float64 and on its device, which is not waited for.
+    """[..., T, 12] sums over the strains of a batch, in float64 and on its device, which is not waited for.
 
     They are the number of measured strains, the means of predictions and measurements, the sums of squared deviations
     from them, the sum of the deviations' products, the sums of squared and of absolute errors, and the least and
     greatest prediction and measurement.
 
     Args:
-        predicted_BT: predictions.
-        measured_BT: measurements; NaN where missing, those strains are left out.
+        predicted_BT: [..., B, T] predictions.
+        measured_BT: [..., B, T] measurements; NaN where missing, those strains are left out.
     """
     missing = measured_BT.isnan()
-    p, t = (values.double().masked_fill(missing, 0.0) for values in (predicted_BT, measured_BT))
-    number = (~missing).sum(0).double()
-    mean_p, mean_t = (values.sum(0) / number.clamp(min=1) for values in (p, t))
-    dp, dt = ((values - mean).masked_fill(missing, 0.0) for values, mean in ((p, mean_p), (t, mean_t)))
-    error = p - t
-    sums = [number, mean_p, mean_t, dp.square().sum(0), dt.square().sum(0), (dp * dt).sum(0)]
-    sums += [error.square().sum(0), error.abs().sum(0)]
-    infinite = torch.full_like(p[:1], torch.inf) if len(p) else p.new_full((1, p.shape[1]), torch.inf)
-    for values in (p, t):
-        sums.append(torch.cat([values.masked_fill(missing, torch.inf), infinite]).amin(0))
-        sums.append(torch.cat([values.masked_fill(missing, -torch.inf), -infinite]).amax(0))
-    return torch.stack(sums, -1)
+    # Predictions and measurements at once, as every operator is a launch on a GPU.
+    both = torch.stack([predicted_BT.double(), measured_BT.double()])
+    values, number = both.masked_fill(missing, 0.0), (~missing).sum(-2).double()
+    means = values.sum(-2) / number.clamp(min=1)
+    deviations, error = (values - means.unsqueeze(-2)).masked_fill(missing, 0.0), values[0] - values[1]
+    sums = [number, *means, *deviations.square().sum(-2), (deviations[0] * deviations[1]).sum(-2)]
+    sums += [error.square().sum(-2), error.abs().sum(-2)]
+    infinite = both.new_full((*both.shape[:-2], 1, both.shape[-1]), torch.inf)
+    low = torch.cat([both.masked_fill(missing, torch.inf), infinite], -2).amin(-2)
+    high = torch.cat([both.masked_fill(missing, -torch.inf), -infinite], -2).amax(-2)
+    return torch.stack([*sums, low[0], high[0], low[1], high[1]], -1)
 
 
 def add_sums(one: Tensor, other: Tensor) -> Tensor:
@@ -351,8 +350,8 @@ class StrainTask(pl.LightningModule):
 
     def _pair_sums(self, outputs_BT: Tensor, labels_BT: Tensor, target_BT: Tensor) -> Tensor:
         """[2, T, 12] sums in original and in normalised units."""
-        original = pair_sums(self.normaliser.restore(outputs_BT), labels_BT)
-        return torch.stack([original, pair_sums(self.normaliser.expect(outputs_BT), target_BT)])
+        predicted = torch.stack([self.normaliser.restore(outputs_BT), self.normaliser.expect(outputs_BT)])
+        return pair_sums(predicted, torch.stack([labels_BT, target_BT]))
 
     def on_train_epoch_start(self) -> None:
         """Start the clock."""

@@ -55,11 +55,11 @@ def counted(number: int, *, half: bool = False, scale: float = 0.01, layers: int
 
 @pytest.mark.slow
 def test_launches_of_a_step_of_three_layers() -> None:
-    counts = counted(4, layers=3)
-    # For each of nine relations in three layers, and for all else: pooling, heads, loss, metrics, clipping, optimiser.
-    assert counts.all_launches <= 180 * 27 + 500
+    # The nine relations of a layer are computed together.
+    assert counted(4, layers=3).all_launches <= 1020
+    assert counted(4, layers=3, half=True).all_launches <= 1100
     # Layer 1 multiplies what strains have in common, and has one narrow product for the edges of lost genes.
-    assert len(counts.products) == 9 * ((2 + 1) + 2 * 4)
+    assert len(counted(4, layers=3).products) == (2 + 1) + 2 * 4
 
 
 def test_bytes_and_launches_of_a_row() -> None:
@@ -67,7 +67,7 @@ def test_bytes_and_launches_of_a_row() -> None:
     assert many.launches == few.launches
     rows = CONFIG.hidden * 4 * 9 * (100 * 132 - 50 * 66)
     # How often plain torch reads or writes a strain's row of a relation, forward and backward.
-    assert (many.all_bytes - few.all_bytes) / rows <= 140
+    assert (many.all_bytes - few.all_bytes) / rows <= 130
     half = counted(50, half=True)
     wide = [[product for product in counts.products if product.columns > CONFIG.hidden] for counts in (few, half)]
     assert sum(p.gathered_bytes for p in wide[0]) == 2 * sum(p.gathered_bytes for p in wide[1]) > 0

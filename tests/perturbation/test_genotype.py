@@ -32,6 +32,17 @@ def test_padding_keeps_every_gene_in_order(strains: list[list[int]]) -> None:
     ]
 
 
+def test_a_batch_seen_in_inference_mode_can_be_learned_from() -> None:
+    with torch.inference_mode():
+        batch = GenotypeBatch.from_lists([[1], []])
+        batch.padded()
+    weight = torch.ones(3, 2, requires_grad=True)
+    genes_BK, present_BK = batch.padded()
+    torch.nn.functional.embedding(genes_BK, weight)[present_BK].sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [[0, 0], [1, 1], [0, 0]]
+
+
 @given(strains=STRAINS, shared=st.lists(st.integers(0, 20), max_size=3, unique=True))
 def test_the_strain_of_shared_deletions_deletes_nothing_else(strains: list[list[int]], shared: list[int]) -> None:
     batch = dataclasses.replace(GenotypeBatch.from_lists(strains), shared=tuple(shared))

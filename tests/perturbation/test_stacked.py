@@ -1,0 +1,176 @@
+"""Relations that are computed together give what they give one by one, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dglcell.graph.cell import CellConfig, build_cell
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import gene_relation
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.nn.convolutions import GINConv
+from dglcell.nn.hetero_layer import RelationConv, StackedConvs
+from dglcell.perturbation import execution, perturb, states
+from dglcell.perturbation.autotuned import Autotuned
+from dglcell.perturbation.differences import PerturbedTensor
+from dglcell.perturbation.genotype import GenotypeBatch
+
+STRAINS = GenotypeBatch.from_lists([[], [3], [10, 40, 90], [3, 5]])
+CONFIG: dict[str, Any] = {"hidden": 8, "layers": 2, "local_heads": 2, "dropout": 0.0, "strategy": "node_mask"}
+COMBINATIONS = ("sum", "mean", "cross_attention", "pairwise_interaction")
+PAIRS = gene_relation("shares_complex")
+
+
+@pytest.fixture(scope="module")
+def resident() -> ResidentCell:
+    """The E. coli core cell: three relations among genes, and metabolism, of which relations stay alone."""
+    derived = ["shares_complex", "metabolic_neighbour", "isoenzyme"]
+    return ResidentCell.of(build_cell(CellConfig(model="textbook", derived=derived)))
+
+
+class Route:
+    """Lets a CPU compute relations together, as a GPU does, or one by one; and notes what was computed together."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._patch = patch
+        self.together: list[int] = []
+        forward = StackedConvs.forward
+
+        def noted(stacked: StackedConvs, x: Tensor, received: Tensor) -> Tensor:
+            self.together.append(len(stacked.convs))
+            return forward(stacked, x, received)
+
+        patch.setattr(StackedConvs, "forward", noted)
+
+    def stack(self, yes: bool) -> None:
+        """Choose."""
+        self.together.clear()
+        self._patch.setattr(perturb, "UNSTACKED_DEVICES", () if yes else ("cpu",))
+
+
+@pytest.fixture
+def route(monkeypatch: pytest.MonkeyPatch) -> Route:
+    return Route(monkeypatch)
+
+
+def model_of(resident: ResidentCell, **options: Any) -> HeteroCell:
+    """In float64, with weights of which none is zero."""
+    torch.manual_seed(0)
+    model = HeteroCell(resident, HeteroCellConfig(**{**CONFIG, **options})).double().train()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
+
+
+def results(model: HeteroCell) -> list[Tensor]:
+    """Predictions, and the gradient of every parameter."""
+    prediction = model(STRAINS)
+    assert prediction.embedding is not None
+    model.zero_grad()
+    prediction.phenotypes.sin().sum().backward()
+    gradients = [torch.zeros(()) if p.grad is None else p.grad for p in model.parameters()]
+    return [prediction.phenotypes.detach(), prediction.embedding.detach(), *gradients]
+
+
+def check(model: HeteroCell, route: Route, relations: int = 3, tolerance: float = 1e-10) -> None:
+    """Both routes give the same, and so many relations were computed together along one of them only."""
+    route.stack(True)
+    together = results(model)
+    assert max(route.together) == relations
+    route.stack(False)
+    alone = results(model)
+    assert not route.together
+    for mine, other in zip(together, alone, strict=True):
+        torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("conv", ["gin", "sage", "gatv2"])
+@pytest.mark.parametrize("cross_relation", COMBINATIONS)
+def test_stacked_relations_give_the_same(resident: ResidentCell, route: Route, conv: str, cross_relation: str) -> None:
+    check(model_of(resident, conv=conv, cross_relation=cross_relation), route)
+
+
+@pytest.mark.parametrize(
+    "options", [{"norm": "rms", "activation": "silu"}, {"gin_layers": 0}, {"recompute": "true"}], ids=str
+)
+def test_whatever_the_layer_is_made_of(resident: ResidentCell, route: Route, options: dict[str, Any]) -> None:
+    check(model_of(resident, pool=["gene", "reaction"], **options), route)
+
+
+def test_in_blocks_of_nodes(resident: ResidentCell, route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(states.ROWS_IN_BLOCK, "cpu", 100)
+    check(model_of(resident, recompute="true"), route)
+
+
+@pytest.mark.parametrize("conv", ["gin", "sage"])
+def test_relations_with_kernels_and_weights_of_their_own(route: Route, conv: str) -> None:
+    cell = build_cell(CellConfig(model="textbook", derived=["shares_complex", "metabolic_neighbour", "isoenzyme"]))
+    resident = ResidentCell.of(cell)
+    resident[PAIRS].weight = torch.rand(resident[PAIRS].num_edges, dtype=torch.float64)
+    model = model_of(resident, conv=conv)
+    check(model, route)
+    for kernels in ({1: "csr"}, {1: "dense"}):
+        resident[PAIRS].preferred = kernels
+        check(model, route)
+
+
+def test_differences_in_half_precision(resident: ResidentCell, route: Route) -> None:
+    model = model_of(resident).float()
+    model.choose(Autotuned("node_mask").for_layers(compiled=False, half=True))
+    check(model, route, tolerance=2e-2)
+
+
+@pytest.mark.parametrize("cross_relation", COMBINATIONS)
+def test_predictions_and_weights_of_relations(resident: ResidentCell, route: Route, cross_relation: str) -> None:
+    model, found = model_of(resident, cross_relation=cross_relation), []
+    for stack in (True, False):
+        route.stack(stack)
+        model.eval()
+        with torch.inference_mode():
+            rows = [weights.weights for weights in model.relation_weights()]
+            found.append([model(STRAINS).phenotypes, model(STRAINS).phenotypes, *rows])
+    for mine, other in zip(*found, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-10, atol=1e-10)
+
+
+def stacked_convs(dropout: float) -> StackedConvs:
+    """Three convolutions with the same weights."""
+    relations = [gene_relation(name) for name in "abc"]
+    torch.manual_seed(0)
+    gins = [GINConv(r, 8, hidden=8, layers=2, activation="gelu", dropout=dropout) for r in relations]
+    convs = [RelationConv(gin, 8, "layer", "gelu", dropout) for gin in gins]
+    for conv in convs[1:]:
+        conv.load_state_dict(convs[0].state_dict())
+    return StackedConvs(relations, convs)
+
+
+def test_every_relation_drops_on_its_own_and_all_strains_alike() -> None:
+    x, received = torch.randn(50, 8), torch.randn(1, 50, 8).expand(3, -1, -1)
+    delta = torch.randn(1, 200, 8).expand(3, -1, -1)
+    out = stacked_convs(0.5)(PerturbedTensor(x, None, 4), PerturbedTensor(received, delta, 4))
+    dropped = out.base == 0
+    assert dropped.float().mean() == pytest.approx(0.5, abs=0.1)
+    assert torch.equal((out.delta == 0).unflatten(1, (50, 4)), dropped.unsqueeze(2).expand(-1, -1, 4, -1))
+    assert all((dropped[i] != dropped[i - 1]).any() for i in range(3))
+
+
+def test_layers_of_one_structure_are_compiled_once() -> None:
+    torch.compiler.reset()
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    run = torch.compile(execution._run, backend=backend, fullgraph=True)
+    bases, deltas = [torch.randn(5, 8), torch.randn(3, 5, 8)], [torch.randn(20, 8), torch.randn(3, 20, 8)]
+    for _ in range(2):
+        convs = stacked_convs(0.0)
+        torch.testing.assert_close(run(convs.total, 4, bases, deltas), execution._run(convs.total, 4, bases, deltas))
+    assert len(graphs) == 1
