@@ -31,7 +31,7 @@ test-slow: $(INSTALLED)  ## the tests that take minutes
 test-random: $(INSTALLED)  ## the tests of properties, with examples that nobody has tried yet
 	DGLCELL_EXAMPLES=random $(BIN)/python -m pytest -m hypothesis $(PYTEST_OPTIONS)
 
-test-slurm: $(INSTALLED)  ## on a SLURM of two nodes that the tests start here; needs slurm-wlm and munge
+test-slurm: $(INSTALLED)  ## on a SLURM of two nodes that the tests start here; needs slurm-wlm and munge (see CONTRIBUTING.md)
 	$(BIN)/python -m pytest -m slurm tests/slurm
 
 test-gpu: $(INSTALLED)  ## those for a GPU; without one, along a GPU's paths on the CPU where that is possible

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.cluster import LoopbackCluster
-from tests.tiny import BARE, Tiny, process_environment
+from tests.slurm.conftest import login_node
+from tests.tiny import BARE, Tiny
 
 pytestmark = pytest.mark.slurm
 
@@ -21,14 +22,7 @@ SMALL = ("slurm={memory: 2G, cpus_per_task: 1, time: 10:00}",)
 
 @pytest.fixture
 def environment(cluster: LoopbackCluster, tmp_path: Path) -> dict[str, str]:
-    """A login node's environment, with `dglcell` on the path."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    script = programs / "dglcell"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m dglcell "$@"\n')
-    script.chmod(0o755)
-    variables = process_environment(**cluster.environment)
-    return {**variables, "PATH": f"{programs}:{variables['PATH']}"}
+    return login_node(cluster, tmp_path)
 
 
 def call(environment: dict[str, str], cwd: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
