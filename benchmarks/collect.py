@@ -2,7 +2,7 @@
 
 Runs that differ in their seed alone are summed up as mean and standard deviation. Of the experiments of an ablation,
 ``…/whole`` and others beside it, the file also has how far each is from ``…/whole`` with the same seed and split; with
-``--whole NAME`` how far all are from the experiment of that name.
+``--whole NAME`` how far all are from the experiment of that name; there may be one for each split.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,13 @@ def summary(run: Path) -> dict[str, Any]:
     }
 
 
-def spread(runs: list[dict[str, Any]], whole: str | None = None) -> list[dict[str, Any]]:
+def spread(runs: list[dict[str, Any]], wholes: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Test scores of every experiment over its seeds: mean and sample standard deviation, null for a single seed.
 
     Args:
         runs: as ``summary`` gives them.
-        whole: the experiment that others are compared with; the one beside them that is called ``whole`` where None.
+        wholes: the experiments that others with the same split are compared with; the one beside them that is called
+            ``whole`` where there are none.
     """
     by_key = {(run["experiment"], run["seed"], run["split"]["sha256"]): _test(run) for run in runs}
     found = []
@@ -60,10 +62,11 @@ def spread(runs: list[dict[str, Any]], whole: str | None = None) -> list[dict[st
         mine = [run for run in runs if run["experiment"] == experiment]
         seeds = [run["seed"] for run in mine]
         row = {"experiment": experiment, "seeds": seeds, "test": _mean_and_sd([_test(run) for run in mine])}
-        compared = whole or f"{experiment.rpartition('/')[0]}/{WHOLE}"
-        wholes = [by_key.get((compared, run["seed"], run["split"]["sha256"])) for run in mine]
-        if experiment != compared and all(scores is not None for scores in wholes):
-            row["test_minus_whole"] = _mean_and_sd([_minus(_test(a), b) for a, b in zip(mine, wholes, strict=True)])
+        compared = wholes or [f"{experiment.rpartition('/')[0]}/{WHOLE}"]
+        draws = [(run["seed"], run["split"]["sha256"]) for run in mine]
+        theirs = [next((by_key[name, *draw] for name in compared if (name, *draw) in by_key), None) for draw in draws]
+        if experiment not in compared and all(scores is not None for scores in theirs):
+            row["test_minus_whole"] = _mean_and_sd([_minus(_test(a), b) for a, b in zip(mine, theirs, strict=True)])
         found.append(row)
     return found
 
@@ -92,7 +95,8 @@ def main() -> None:
     """Collect."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--what", help="a sentence on the experiments")
-    parser.add_argument("--whole", metavar="NAME", help="the experiment that all others are compared with")
+    help_ = "the experiment that all others with the same split are compared with"
+    parser.add_argument("--whole", metavar="NAME", action="append", default=[], help=help_)
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("runs", type=Path, metavar="RUN", nargs="+")
     options = parser.parse_args()

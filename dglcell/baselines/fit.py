@@ -99,7 +99,7 @@ NULL_MODELS = {
         lambda problem: (QueryPairMean(count).fit(problem.train, problem.y_train) for count in PSEUDO_COUNTS)
     ),
     "multiplicative": Family(
-        lambda problem: (Multiplicative(alpha).fit(problem.train, problem.y_train) for alpha in (0.1, 1.0, 10.0)),
+        lambda problem: (Multiplicative(alpha).fit(problem.train, problem.y_train) for alpha in (0.01, 0.1, 1.0, 10.0)),
         lambda problem: not_fitness_like(problem.y_train),
     ),
     "smallest subset": Family(lambda problem: iter([SmallestSubset().fit(problem.train, problem.y_train)]), _no_subset),

@@ -94,6 +94,14 @@ def test_the_whole_may_have_a_name(collect: ModuleType, monkeypatch: pytest.Monk
     assert found == [None, {"mean": -0.1, "sd": None}, {"mean": -0.2, "sd": None}]
 
 
+def test_every_split_may_have_a_whole(collect: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = (("a/x", 0, 0.5), ("a/x_genes", 0, 0.4), ("a/y", 1, 0.9), ("a/y_genes", 1, 0.6))
+    runs = [write_run(tmp_path, name, seed, value) for name, seed, value in made]
+    content = collected(collect, monkeypatch, tmp_path / "out.json", runs, "--whole", "a/x", "--whole", "a/y")
+    found = [row.get("test_minus_whole", {}).get("set_operator", {}).get("pearson") for row in content["summary"]]
+    assert found == [None, {"mean": -0.1, "sd": None}, None, {"mean": -0.3, "sd": None}]
+
+
 def test_other_strains_are_not_compared(collect: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runs = [write_run(tmp_path, "a/x/whole", 0, 0.2), write_run(tmp_path, "a/x/no-graph", 1, 0.5)]
     content = collected(collect, monkeypatch, tmp_path / "out.json", runs)
