@@ -368,9 +368,10 @@ def _change_kind(merged: DictConfig, layer: DictConfig, section: str, where: str
     kind = _kind({section: {"name": layer[section].name}}, section, where)
     known = {field.name for field in dataclasses.fields(kind)} - {"name"}
     merged[section] = {key: value for key, value in before.items() if key in known}
-    dropped = [str(key) for key in before if key not in known and key != "name"]
+    dropped = [f"`{section}.{key}`" for key in map(str, before) if key not in known and key != "name"]
     if dropped:
-        log.info("%s: %s `%s` has no %s, left out", where, section, layer[section].name, listing(dropped, len(dropped)))
+        are, name = "is" if len(dropped) == 1 else "are", layer[section].name
+        log.info("%s: %s %s left out, which `%s` does not have", where, listing(dropped, len(dropped)), are, name)
 
 
 def _spell_out(layer: DictConfig, section: str) -> None:

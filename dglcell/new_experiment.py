@@ -160,8 +160,9 @@ def _about_unknown(table: StrainTable, cell: CellGraph, unknown: Sequence[str]) 
     lacking = np.isin(table.genes, [table.names.index(name) for name in unknown])
     strains = np.unique(np.repeat(np.arange(len(table)), np.diff(table.offsets))[lacking])
     named = [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
+    genes = "gene" if len(unknown) == 1 else "genes"
     return [
-        f"unknown     {len(unknown):,} genes, in {len(strains) / len(table):.1%} of the strains:",
+        f"unknown     {len(unknown):,} {genes}, in {len(strains) / len(table):.1%} of the strains:",
         *named,
         *([f"  and {len(unknown) - SHOWN:,} more"] if len(unknown) > SHOWN else []),
         "Training refuses these strains. Mend their names, or set `data.unknown_genes: drop` to leave them out.",

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 # The run directory: what is in it.
 
 
-CHECKPOINTS = ("best_loss", "best_pearson", "best_average_precision", "last")
+CHECKPOINTS: dict[str, tuple[str | None, str]] = {
+    "best_loss": ("validation/loss", "min"),
+    "best_pearson": ("validation/pearson", "max"),
+    "best_average_precision": ("validation/average_precision", "max"),
+    "last": (None, "min"),
+}
+"""Name → the figure that decides whether an epoch is the best so far, and which of its values are good."""
 
 PROBE_BYTES = 1 << 16
 """What must fit on the disk for a run to begin."""
@@ -209,10 +215,12 @@ class EpochLog:
     Args:
         path: of the file.
         epochs: of the whole training, for the line.
+        checkpoint: that is reported; the line of the best epoch so far, in its sense, ends with ``*``.
     """
 
-    def __init__(self, path: Path, epochs: int) -> None:
+    def __init__(self, path: Path, epochs: int, checkpoint: str = "best_loss") -> None:
         self.path, self.epochs = path, epochs
+        self.figure, self.mode = CHECKPOINTS[checkpoint]
 
     def rewind(self, epoch: int) -> None:
         """Forget the epochs from ``epoch`` on: a resumed run writes them again. Of the others each is kept once."""
@@ -273,23 +281,24 @@ class EpochLog:
         if any(row["epoch"] >= epoch for row in rows):
             self.rewind(epoch)
             rows = self.read()
-        best = min((r["validation/loss"] for r in rows if r.get("validation/loss") is not None), default=math.inf)
+        sign = 1 if self.mode == "max" else -1
+        earlier = [sign * r[self.figure] for r in rows if self.figure is not None and r.get(self.figure) is not None]
+        is_best = sign * metrics.get(self.figure or "", math.nan) > max(earlier, default=-math.inf)
         row = {"epoch": epoch, "step": step, **{k: v if math.isfinite(v) else None for k, v in metrics.items()}}
         refuse_if_taken_over(self.path)
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-        loss = metrics.get("validation/loss", math.nan)
         validation = ""
         if "validation/loss" in metrics:
             metric = f"r {metrics.get('validation/pearson', math.nan):.4f}"
             if "validation/average_precision" in metrics:
                 metric = f"AP {metrics['validation/average_precision']:.4f}"
-            validation = f"validation loss {loss:.4f}  {metric}  "
+            validation = f"validation loss {metrics['validation/loss']:.4f}  {metric}  "
         seconds = [r["seconds"] for r in [*rows, row] if r.get("seconds") is not None]
         left = timedelta(seconds=round(sum(seconds) / len(seconds) * (self.epochs - epoch - 1)))
         return (
             f"epoch {epoch + 1:>4}/{self.epochs}  train loss {metrics['train/loss']:.4f}  {validation}"
-            f"{metrics['seconds']:.1f} s{f', {left} left' if left else ''}{'  *' if loss < best else ''}"
+            f"{metrics['seconds']:.1f} s{f', {left} left' if left else ''}{'  *' if is_best else ''}"
         )
 
 

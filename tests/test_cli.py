@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 import shutil
 import signal
 import subprocess
@@ -126,6 +127,15 @@ def test_incomplete_commands_show_how_they_are_used(arguments: list[str], capsys
         main(arguments)
     assert stop.value.code == 2
     assert capsys.readouterr().err.startswith("usage: dglcell")
+
+
+def test_threads_that_wait_for_each_other_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert main(["config", "list"]) == 0
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert main(["config", "list"]) == 0
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
 
 
 def test_config_show_prints_a_configuration_that_reads_back(

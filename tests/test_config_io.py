@@ -205,7 +205,7 @@ def test_another_kind_keeps_the_keys_that_it_has_and_says_which_it_lacks(
         found = load_config(path, ["model.name=set_operator"]).model
     assert (found.name, found.hidden, found.conv) == ("set_operator", 24, "sage")
     (said,) = caplog.messages
-    assert said == f"{path}: model `set_operator` has no pool, strategy, left out"
+    assert said == f"{path}: `model.pool`, `model.strategy` are left out, which `set_operator` does not have"
 
 
 def test_a_cluster_s_settings_hold_where_an_experiment_says_nothing(

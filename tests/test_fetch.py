@@ -9,6 +9,7 @@ import pty
 import re
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -214,15 +215,30 @@ def test_what_shall_be_fetched_is_said_once(experiment: str, capsys: pytest.Capt
 
 def test_progress_is_shown_on_a_terminal(experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        monkeypatch.setenv("TERM", "xterm")
-        assert main(["data", "fetch", "metabolism/yeast-GEM_9.0.2.mat", "--raw", str(tmp_path)]) == 0
-        monkeypatch.undo()
-        shown = os.read(ours, 100_000).decode()
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(_all_that_is_shown, ours)
+        with os.fdopen(theirs, "w") as terminal:
+            monkeypatch.setattr(sys, "stderr", terminal)
+            monkeypatch.setenv("TERM", "xterm")
+            assert main(["data", "fetch", "metabolism/yeast-GEM_9.0.2.mat", "--raw", str(tmp_path)]) == 0
+            monkeypatch.undo()
+        shown = read.result()
     os.close(ours)
     assert "yeast-GEM_9.0.2.mat" in shown
     assert "400/400 bytes" in shown
+
+
+def _all_that_is_shown(terminal: int) -> str:
+    """What is written to the other side until that is closed; a single read may end earlier."""
+    shown = b""
+    while True:
+        try:
+            part = os.read(terminal, 1 << 16)
+        except OSError:  # the other side is closed
+            part = b""
+        if not part:
+            return shown.decode()
+        shown += part
 
 
 def test_a_bug_is_no_failed_download() -> None:

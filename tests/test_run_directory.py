@@ -77,6 +77,15 @@ def test_classes_are_said_by_their_average_precision(log: EpochLog) -> None:
     assert line == "epoch    1/10  train loss 1.0000  validation loss 0.5000  AP 0.1250  1.2 s, 0:00:11 left  *"
 
 
+def test_the_star_marks_the_epoch_whose_checkpoint_is_reported(log: EpochLog) -> None:
+    by_pearson, last = EpochLog(log.path, 10, "best_pearson"), EpochLog(log.path, 10, "last")
+    assert by_pearson.write(0, 4, FIGURES).endswith("*")
+    assert by_pearson.write(1, 8, {**FIGURES, "validation/loss": 0.4}).endswith("left")
+    assert by_pearson.write(2, 12, {**FIGURES, "validation/pearson": math.nan}).endswith("left")
+    assert by_pearson.write(3, 16, {**FIGURES, "validation/loss": 0.9, "validation/pearson": 0.3}).endswith("*")
+    assert last.write(4, 20, {**FIGURES, "validation/loss": 0.1}).endswith("left")
+
+
 def test_what_is_not_finite_becomes_null(log: EpochLog) -> None:
     log.write(0, 1, {**FIGURES, "validation/pearson": math.nan, "validation/loss": math.inf})
     row = json.loads(log.path.read_text())

@@ -54,6 +54,9 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     quiet, verbose = (getattr(options, name, False) for name in ("quiet", "verbose"))
     logging.getLogger("dglcell").setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     keep_freed_memory()
+    # torch's OpenMP reads it when it is loaded. Threads that wait for each other sleep then, and leave the cores of a
+    # busy machine to those that they wait for.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         options.run(options)
         sys.stdout.flush()

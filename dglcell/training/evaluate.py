@@ -164,6 +164,7 @@ def null_results(prepared: Prepared) -> NullResults:
     for t, (phenotype, kind, problem) in enumerate(of_phenotypes):
         labels = {name: dataset.labels[numbers, t].numpy() for name, numbers in prepared.parts.items()}
         found.left_out[phenotype] = left_out_null_models(problem)
+        log.info("fitting null models of %s to %s strains", phenotype, f"{len(problem.train):,}")
         for name, model in fit_null_models(problem).items():
             log.info("null model of %s: %s", phenotype, model)
             predicted = {part: model.predict(strains[part]) for part in prepared.evaluated}

@@ -32,7 +32,7 @@ from dglcell.models.encoder import PerturbedModel
 from dglcell.models.set_operator import SetOperator
 from dglcell.optimizers import count_steps, parameter_groups
 from dglcell.perturbation.autotuned import Autotuned
-from dglcell.run_directory import EpochLog, RunDirectory
+from dglcell.run_directory import CHECKPOINTS, EpochLog, RunDirectory
 from dglcell.training.autotune import (
     autotuned_for,
     lightning_precision,
@@ -137,17 +137,17 @@ def make_callbacks(
             do="set `trainer.checkpoint: best_pearson` or `best_loss`",
         )
 
-    def keep(name: str, monitor: str | None, mode: str) -> ModelCheckpoint:
+    def keep(name: str) -> ModelCheckpoint:
+        monitor, mode = CHECKPOINTS[name]
         return ModelCheckpoint(
             directory.checkpoints, name, monitor=monitor, mode=mode, enable_version_counter=False, save_top_k=1
         )
 
-    callbacks: list[Callback] = [keep("last", None, "min")]
+    callbacks: list[Callback] = [keep("last")]
     if not config.split.trains_on_all:
-        best = [keep("best_loss", "validation/loss", "min"), keep("best_pearson", "validation/pearson", "max")]
-        callbacks = [*best, *callbacks]
+        callbacks = [keep("best_loss"), keep("best_pearson"), *callbacks]
         if CLASSIFICATION in kinds:
-            callbacks.append(keep("best_average_precision", "validation/average_precision", "max"))
+            callbacks.append(keep("best_average_precision"))
     if config.trainer.patience is not None:
         callbacks.append(EarlyStopping("validation/loss", patience=config.trainer.patience))
     if shows_bar(config):
@@ -228,7 +228,7 @@ def make_task(
         scheduler=config.scheduler,
         epochs=settings.epochs,
         steps=count_steps(batches, settings.epochs, settings.accumulate_grad_batches),
-        record=EpochLog(directory.metrics, settings.epochs),
+        record=EpochLog(directory.metrics, settings.epochs, settings.checkpoint),
         pictures=EpochPictures(
             directory,
             f"{config.experiment.name}, seed {config.seed}",

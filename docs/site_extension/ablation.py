@@ -10,7 +10,7 @@ from typing import Any
 from site_extension.markdown import code, table
 
 FOLDER = "benchmarks/results"
-FILES = ("collins2007-ablation", "collins2007-heads", "yeast-gem")
+FILES = ("collins2007-ablation", "collins2007-heads", "yeast-gem", "yeast-gem-splits")
 PARTS = {
     "whole": "whole",
     "no-graph": "without any network",
@@ -24,6 +24,11 @@ PARTS = {
     "no-metabolism": "without live metabolism",
     "without_metabolism": "relations between genes alone",
     "random": "with live metabolism",
+    "deletions": "with live metabolism",
+    "gene_disjoint": "with live metabolism",
+    "random_genes": "relations between genes alone",
+    "deletions_genes": "relations between genes alone",
+    "gene_disjoint_genes": "relations between genes alone",
 }
 """Last part of an experiment's name → what it is called."""
 
