@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,15 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dglcell.baselines.strains import Strains
 from dglcell.config_io import experiment_file, keyword_overrides, load_config
 from dglcell.data.config import VALIDATION
 from dglcell.data.split import Split
-from dglcell.data.table import CLASSIFICATION, REGRESSION, StrainTable, frame_genotypes, list_genotypes
+from dglcell.data.table import StrainTable, frame_genotypes, list_genotypes
 from dglcell.devices import check_device
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.metrics import ResultRow, classification_metrics, regression_metrics
+from dglcell.metrics import ResultRow, row_of
 from dglcell.predict import (
     GenotypeTable,
     gene_indices,
@@ -30,7 +32,7 @@ from dglcell.predict import (
 from dglcell.report.run_files import read_run
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
-from dglcell.training.prepare import open_store, store_of_run
+from dglcell.training.prepare import open_store, prepare_run, store_of_run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -294,14 +296,11 @@ def _measured_rows(
     predictor: Predictor, strains: StrainTable, measured: Mapping[str, str], part: str = ""
 ) -> list[ResultRow]:
     """Metrics of the mean prediction; a row for each phenotype of the model that ``measured`` gives a column for."""
-    predicted, rows = predictor.predict(strains), []
-    for name, column in measured.items():
-        labels, values = strains.phenotypes[column], predicted[predicted_column(name)].to_numpy()
-        metrics, kind = regression_metrics(values, labels), REGRESSION
-        if np.isin(labels[~np.isnan(labels)], (0, 1)).all():
-            metrics, kind = metrics | classification_metrics(values, labels), CLASSIFICATION
-        rows.append(ResultRow(predictor.members[0].config.model.name, part, name, metrics, kind=kind))
-    return rows
+    predicted, name = predictor.predict(strains), predictor.members[0].config.model.name
+    return [
+        row_of(name, phenotype, part, predicted[predicted_column(phenotype)].to_numpy(), strains.phenotypes[column])
+        for phenotype, column in measured.items()
+    ]
 
 
 def evaluate_on(
@@ -327,12 +326,13 @@ def evaluate_on(
             with the same name.
 
     Returns:
-        A row for each phenotype of the model. For several seeds, the mean prediction is evaluated.
+        A row for each phenotype and model. For several seeds, the mean prediction is evaluated. The null models are
+        fitted on the training part of the first seed, if it fitted any.
 
     Raises:
         CheckpointError: the run, a checkpoint or its store is missing.
         ConfigError: there is no such experiment.
-        DataError: a phenotype is not there, or no strain is left.
+        DataError: a phenotype is not there, or no measured strain is left.
     """
     return _frame(rows_on(run if isinstance(run, Predictor) else load(run), experiment, overrides, phenotypes))
 
@@ -368,8 +368,30 @@ def rows_on(
     if not kept:
         raise DataError(f"no strain of '{config.experiment.name}' is left to evaluate the model on")
     columns = {name: table.phenotypes[name][kept] for name in set(measured.values())}
+    empty = sorted(name for name, values in columns.items() if np.isnan(values).all())
+    if empty:
+        raise DataError(
+            f"no strain of '{config.experiment.name}' that is left has a measured {' or '.join(empty)}",
+            do="evaluate on another experiment or phenotype, or choose other strains with keys of `data.source`",
+        )
     strains = StrainTable.from_names([genotypes[number] for number in kept], phenotypes=columns)
-    return _measured_rows(predictor, strains, measured, config.experiment.name)
+    rows = _measured_rows(predictor, strains, measured, config.experiment.name)
+    return rows + _null_rows(predictor, strains, measured, config.experiment.name)
+
+
+def _null_rows(predictor: Predictor, strains: StrainTable, measured: Mapping[str, str], part: str) -> list[ResultRow]:
+    """Metrics of null models that are fitted on the training part of the first member; none if its run had none."""
+    from dglcell.training.evaluate import null_rows_on
+
+    config = dataclasses.replace(predictor.members[0].config, plot=False)
+    if not config.null_models:
+        return []
+    prepared = prepare_run(config, RunDirectory(predictor.directories[0]), "dglcell evaluate", continued=True)
+    vocabulary = prepared.cell.genes
+    genes = np.array([vocabulary.index(name) for names in strains.genotypes for name in names])
+    offsets = np.concatenate([[0], np.cumsum([len(names) for names in strains.genotypes])])
+    labels = {name: strains.phenotypes[column] for name, column in measured.items()}
+    return null_rows_on(prepared, Strains(genes, offsets, len(vocabulary)), labels, part)
 
 
 def _trained_strains(predictor: Predictor) -> set[frozenset[str]]:

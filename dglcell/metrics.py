@@ -248,6 +248,31 @@ def rows_of(
     return rows
 
 
+def row_of(
+    model: str,
+    phenotype: str,
+    part: str,
+    predicted: NDArray[np.floating],
+    measured: NDArray[np.floating],
+    *,
+    is_null: bool = False,
+) -> ResultRow:
+    """Metrics of a model on strains outside its split. Labels 0 and 1 are classes, which no threshold tells apart here.
+
+    Args:
+        model: name shown.
+        phenotype: that the model predicts.
+        part: name shown.
+        predicted: [S] predictions.
+        measured: [S] labels.
+        is_null: whether it is a null model.
+    """
+    metrics, kind = regression_metrics(predicted, measured), REGRESSION
+    if np.isin(measured[~np.isnan(measured)], (0, 1)).all():
+        metrics, kind = metrics | classification_metrics(predicted, measured), CLASSIFICATION
+    return ResultRow(model, part, phenotype, metrics, is_null, kind)
+
+
 # The table that compares models.
 
 

@@ -181,9 +181,28 @@ def test_on_another_experiment_strains_of_the_training_are_left_out(
     assert "fitness=growth" in said
     assert main(["evaluate", "runs/quickstart/seed-0", "--phenotype", "a=b"]) == 2
     assert "--phenotype is given without --on" in capsys.readouterr().err
+    assert main(["evaluate", "runs/quickstart/seed-0", "seed=1"]) == 2
+    assert "keys are given without --on\n  got:      seed=1" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main([*command, "--phenotype", "fitness"])
     assert "'fitness' is not MODEL_PHENOTYPE=MEASURED_PHENOTYPE" in capsys.readouterr().err
+
+
+def test_null_models_of_the_run_are_evaluated_on_another_experiment(folder: Path) -> None:
+    dglcell.train("quickstart", "experiment.name=nulls", epochs=1)
+    found = dglcell.evaluate_on("runs/nulls/seed-0", "quickstart").set_index("model")
+    assert {"training mean", "additive ridge", "kernel ridge"} < set(found.index)
+    assert found.n.nunique() == 1
+    assert found.mse.notna().all()
+
+
+def test_an_experiment_without_a_measured_strain_is_refused(folder: Path) -> None:
+    (folder / "other.csv").write_text("a,b,c,d,fitness,growth\nb0008,b0114,b0115,b0116,1.0,\n")
+    source = ("data.store=null", "data.source.name=csv", "data.source.csv.path=other.csv")
+    columns = ("data.source.csv.genes=[a,b,c,d]", "data.source.csv.phenotypes={fitness: fitness, growth: growth}")
+    refused = r"no strain of 'quickstart' that is left has a measured growth\n.*choose other strains"
+    with pytest.raises(DataError, match=refused):
+        dglcell.evaluate_on("runs/quickstart/seed-0", "quickstart", *source, *columns, phenotypes={"fitness": "growth"})
 
 
 def test_runs_that_cannot_be_loaded_are_refused(folder: Path, tmp_path: Path) -> None:

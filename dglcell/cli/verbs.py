@@ -231,11 +231,11 @@ def tune(options: argparse.Namespace) -> None:
 EVALUATE_HELP = "evaluate a trained model and the null models on its split"
 
 EVALUATE_EPILOG = """\
-With --on, only the model is evaluated, on the strains of another experiment. Strains of the training are left out. This
-tests a model on a screen that it has not seen:
+With --on, they are evaluated on the strains of another experiment, of which you can set keys. Strains of the training
+are left out. This tests a model on a screen that it has not seen:
 
   dglcell evaluate runs/quickstart/seed-0
-  dglcell evaluate runs/101-collins2007/random/seed-0 --on conf/104-kuzmin2020-pilot/random.yaml \\
+  dglcell evaluate runs/101-collins2007/random/seed-0 --on conf/102-costanzo2016/random.yaml \\
       --phenotype s_score=digenic_interaction
 """
 
@@ -250,6 +250,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
         metavar="A=B",
         help="with --on: compare phenotype A of the model with B of these strains (default: same names)",
     )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="with --on: keys of that experiment")
     add_raw(parser)
 
 
@@ -260,6 +261,10 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.on is None:
         if options.phenotype:
             raise ConfigError("--phenotype is given without --on", do="name the experiment with --on FILE")
+        if options.overrides:
+            raise ConfigError(
+                "keys are given without --on", got=" ".join(options.overrides), do="name the experiment with --on FILE"
+            )
         from dglcell.training.evaluate import evaluate_run
 
         rows = evaluate_run(options.run_directory, options.checkpoint)
@@ -269,7 +274,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
         predictor = load_run(options.run_directory, checkpoint=options.checkpoint)
         raw = [f"paths.raw={options.raw}"] if options.raw else []
-        rows = rows_on(predictor, options.on, raw, dict(options.phenotype or ()))
+        rows = rows_on(predictor, options.on, [*options.overrides, *raw], dict(options.phenotype or ()))
     print(format_results_table(rows, color=sys.stdout.isatty()))
 
 

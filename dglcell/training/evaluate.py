@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.baselines.fit import NULL_MODELS, fit_null_models, left_out_null_models
+from dglcell.baselines.strains import Strains
 from dglcell.config import Config
 from dglcell.data.dataset import EpochBatches, StrainDataset
 from dglcell.data.transform import Normaliser
@@ -28,6 +29,7 @@ from dglcell.metrics import (
     ResultRow,
     json_safe,
     left_out_lines,
+    row_of,
     rows_of,
 )
 from dglcell.models.model import Prediction, StrainModel
@@ -170,6 +172,29 @@ def null_results(prepared: Prepared) -> NullResults:
             predicted = {part: model.predict(strains[part]) for part in prepared.evaluated}
             found.rows.extend(rows_of(name, phenotype, kind, predicted, labels, is_null=True))
     return found
+
+
+def null_rows_on(
+    prepared: Prepared, strains: Strains, measured: Mapping[str, NDArray[np.floating]], part: str
+) -> list[ResultRow]:
+    """Metrics of the null models on strains outside the data set; none where they cannot be fitted.
+
+    Args:
+        prepared: what they are fitted on.
+        strains: to predict; genes are those of the cell graph.
+        measured: phenotype of the data set → [S] labels.
+        part: name shown.
+    """
+    if not prepared.evaluated or prepared.streamed is not None:
+        return []
+    rows = []
+    for phenotype, problem in zip(prepared.dataset.phenotypes, null_problems(prepared, strains.genes), strict=True):
+        if phenotype in measured:
+            log.info("fitting null models of %s to %s strains", phenotype, f"{len(problem.train):,}")
+            for name, model in fit_null_models(problem).items():
+                values = model.predict(strains)
+                rows.append(row_of(name, phenotype, part, values, measured[phenotype], is_null=True))
+    return rows
 
 
 def _column(table: Mapping[str, NDArray[np.float32]], t: int) -> dict[str, NDArray[np.float32]]:

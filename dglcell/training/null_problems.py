@@ -7,6 +7,7 @@ import logging
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dglcell.baselines.fit import NULL_MODELS, Problem, best_of
 from dglcell.baselines.kernel_ridge import KernelRidge
@@ -21,6 +22,8 @@ log = logging.getLogger("dglcell")
 
 KERNEL_RIDGE = "kernel ridge"
 
+NO_GENES = np.zeros(0, np.int64)
+
 
 def strains_by_part(prepared: Prepared) -> dict[str, Strains]:
     """Part → its strains."""
@@ -29,10 +32,15 @@ def strains_by_part(prepared: Prepared) -> dict[str, Strains]:
     return {name: everything.take(numbers.numpy()) for name, numbers in prepared.parts.items()}
 
 
-def null_problems(prepared: Prepared) -> list[Problem]:
-    """A problem for every phenotype; all strains are in memory."""
+def null_problems(prepared: Prepared, other_genes: NDArray[np.integer] = NO_GENES) -> list[Problem]:
+    """A problem for every phenotype; all strains are in memory.
+
+    Args:
+        prepared: what null models are fitted on.
+        other_genes: of strains outside the data set that they are to predict.
+    """
     dataset, strains = prepared.dataset, strains_by_part(prepared)
-    genes = np.flatnonzero(np.bincount(dataset.genes.numpy()))
+    genes = np.union1d(dataset.genes.numpy(), other_genes)
     similarity = functools.cache(lambda: gene_similarity(prepared.cell, genes))
     return [
         Problem(

@@ -22,6 +22,7 @@ GROUPS = {
     "106-ecoli-core": "E. coli core: from pairs to triples",
     "107-ijo1366": "iJO1366: from pairs to triples of *E. coli*",
     "108-imm904": "iMM904: from pairs to triples of yeast",
+    "109-several-screens": "Several screens: pairs of a screen left out",
     "005-kuzmin2018-tmi": "Original experiments on Kuzmin 2018",
     "006-kuzmin-tmi": "Original experiments on Kuzmin 2018 and 2020",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.evaluate import (
     evaluate_null_models,
     null_results,
+    null_rows_on,
     predict_and_embed,
     predict_strains,
     report,
@@ -28,6 +30,7 @@ from dglcell.training.evaluate import (
     write_embedding,
     write_predictions,
 )
+from dglcell.training.null_problems import strains_by_part
 from dglcell.training.prepare import Prepared, prepare_run
 from tests.tiny import Tiny
 
@@ -80,6 +83,19 @@ def test_null_models_see_the_training_part_and_nothing_else(prepared: Prepared) 
     chosen = min(candidates, key=lambda metrics: metrics["validation"]["mse"])
     assert rows["additive ridge", "test"].metrics == pytest.approx(chosen["test"])
     assert {model for model, _ in rows} == {*NULL_MODELS, MEAN_OF_TWO} - {"low-rank profiles"}
+
+
+def test_null_models_of_other_strains_are_those_of_the_split(prepared: Prepared) -> None:
+    strains, labels = strains_by_part(prepared)["test"], prepared.dataset.labels[prepared.parts["test"], 0].numpy()
+    found = {row.model: row for row in null_rows_on(prepared, strains, {"fitness": labels}, "elsewhere")}
+    expected = {row.model: row for row in null_results(prepared).rows if row.part == "test"}
+    assert found.keys() == expected.keys()
+    assert all(row.part == "elsewhere" and row.is_null for row in found.values())
+    for name, row in found.items():
+        assert row.metrics == pytest.approx(expected[name].metrics, nan_ok=True)
+    assert null_rows_on(prepared, strains, {"growth": labels}, "elsewhere") == []
+    everything = dataclasses.replace(prepared, parts=dict.fromkeys(prepared.parts, torch.zeros(0, dtype=torch.int64)))
+    assert null_rows_on(everything, strains, {"fitness": labels}, "elsewhere") == []
 
 
 def test_null_models_alone_are_those_beside_a_run(tiny_run: RunDirectory, tiny: Tiny, tmp_path: Path) -> None:
