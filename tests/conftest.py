@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 # Tests are small: more threads would only wait for each other. Set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell that starts the tests in its background makes them ignore SIGINT, and what is ignored here is ignored by every
+# process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long drawing an example takes says how busy the machine is. `make test` tries the same examples each time, so that
 # a change is judged by itself; `make test-random` tries others.
