@@ -48,16 +48,23 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
         return {name: math.nan for name in METRICS[:-1]} | {"n": len(t)}
     error = p - t
     mse = float(np.mean(error**2))
-    spread = float(np.sum((t - t.mean()) ** 2))
     return {
         "mse": mse,
         "rmse": math.sqrt(mse),
         "mae": float(np.mean(np.abs(error))),
         "pearson": pearson(p, t),
         "spearman": pearson(rankdata(p), rankdata(t)),
-        "r2": math.nan if is_constant(t) else 1.0 - float(np.sum(error**2)) / spread,
+        "r2": _r2(error, t),
         "n": len(t),
     }
+
+
+def _r2(error: NDArray[np.float64], target: NDArray[np.float64]) -> float:
+    if is_constant(target):
+        return math.nan
+    # Scaling first keeps the sums of squares of very small or very large values in range.
+    scale = np.ptp(target)
+    return 1.0 - float(np.sum((error / scale) ** 2) / np.sum(((target - target.mean()) / scale) ** 2))
 
 
 def measured_pairs(prediction: ArrayLike, target: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

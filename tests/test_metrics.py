@@ -126,6 +126,18 @@ def test_pearson_of_tiny_and_huge_values() -> None:
     assert pearson(x * 1e-300, x * 1e300) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e170])
+@pytest.mark.filterwarnings("ignore:overflow encountered in square")  # the squared error itself is out of range
+def test_r2_of_tiny_and_huge_labels(scale: float) -> None:
+    target, prediction = np.array([1.0, 2.0, 4.0, 5.0]), np.array([1.0, 3.0, 3.0, 5.0])
+    assert regression_metrics(prediction * scale, target * scale)["r2"] == pytest.approx(0.8)
+
+
+def test_r2_of_labels_that_hardly_differ() -> None:
+    target, prediction = np.array([1.0, 2.0, 4.0, 5.0]), np.array([1.0, 3.0, 3.0, 5.0])
+    assert regression_metrics(1e3 + prediction * 1e-6, 1e3 + target * 1e-6)["r2"] == pytest.approx(0.8, abs=1e-6)
+
+
 # Metrics of classes against their definitions.
 
 
