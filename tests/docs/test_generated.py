@@ -136,7 +136,7 @@ def test_the_list_of_experiments_has_results_time_and_data() -> None:
     ]
     first, second, third = sorted(line for line in page.splitlines() if line.startswith("| ["))
     assert first.endswith("| stratified |  |  | 24.9, one epoch | 1,488 | more than 63.0 MB |")
-    assert second.endswith("| random | 0.996 | 0.992, kernel ridge |  |  | nothing |")
+    assert second.endswith("| random | 0.994 | 0.992, kernel ridge | 4.9 | 2,241 | nothing |")
     assert third.endswith("| random | 0.611 ± 0.011 | 0.611 ± 0.010, kernel ridge | 0.4 | 1,149 | 21.6 MB |")
 
 
