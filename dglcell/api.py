@@ -23,6 +23,7 @@ from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.metrics import ResultRow, row_of
 from dglcell.predict import (
+    GenotypeColumns,
     GenotypeTable,
     gene_indices,
     predict_members,
@@ -83,6 +84,12 @@ class Predictor:
         return dict(zip(self.phenotypes, self.members[0].units, strict=True))
 
     @property
+    def gene_columns(self) -> tuple[str, ...]:
+        """Columns of genes in the table that the model was trained on; empty if it was no such table."""
+        source = self.members[0].config.data.source
+        return tuple(source.csv.genes) if source.name == "csv" else ()
+
+    @property
     def results(self) -> pd.DataFrame:
         """The tables of results that the runs wrote: a row for each seed, model, part and phenotype.
 
@@ -113,7 +120,8 @@ class Predictor:
 
         Args:
             strains: lists of deleted genes; or a DataFrame with columns ``gene_1, gene_2, …`` or one column ``genes``,
-                separated by ``;``, whose other columns are kept; or ``Strains``.
+                separated by ``;``, or the gene columns of the table of the training; its other columns are kept; or
+                ``Strains``.
             unknown: ``refuse`` genes that the cell graph lacks, or leave the predictions of their strains ``empty``.
             batch_size: strains per forward pass.
 
@@ -128,7 +136,7 @@ class Predictor:
         """
         if unknown not in UNKNOWN:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
-        frame, genotypes = _read_strains(strains)
+        frame, genotypes = _read_strains(strains, self.gene_columns)
         lacking = [[name for name in genes if name not in self.cell.genes] for genes in genotypes]
         left_out = [unknown == "empty" and bool(names) for names in lacking]
         table = GenotypeTable([], [], self._indices(genotypes, left_out))
@@ -151,13 +159,20 @@ class Predictor:
         return indices
 
 
-def _read_strains(strains: Genotypes | pd.DataFrame | StrainTable) -> tuple[pd.DataFrame, list[list[str]]]:
+def _gene_columns(frame: pd.DataFrame, trained_on: Sequence[str]) -> list[str]:
+    header = [str(name) for name in frame.columns]
+    return [header[i] for i in GenotypeColumns(trained_on=trained_on).find(header, "the DataFrame")]
+
+
+def _read_strains(
+    strains: Genotypes | pd.DataFrame | StrainTable, trained_on: Sequence[str]
+) -> tuple[pd.DataFrame, list[list[str]]]:
     """Strains as a DataFrame with gene columns, and their deleted genes."""
     import pandas as pd
 
     given: Any = strains
     if isinstance(given, pd.DataFrame):
-        return given, frame_genotypes(given)
+        return given, frame_genotypes(given, _gene_columns(given, trained_on))
     genotypes = given.genotypes if isinstance(given, StrainTable) else list_genotypes(given)
     width = max(map(len, genotypes), default=1)
     cells = [genes + [""] * (width - len(genes)) for genes in genotypes]
@@ -199,6 +214,8 @@ def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = No
     members = [load_trained(RunDirectory(path), checkpoint) for path in directories]
     first = members[0]
     for path, member in zip(directories, members, strict=True):
+        if not RunDirectory(path).results.is_file():
+            log.warning("the run '%s' is not finished", path)
         member.model.to(device)
         if (member.cell.sha256, member.phenotypes) != (first.cell.sha256, first.phenotypes):
             raise CheckpointError(
@@ -211,8 +228,13 @@ def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = No
 
 def runs_in(path: Path) -> list[Path]:
     """The run directory itself, or those of its seeds where it is an experiment's folder."""
-    seeds = [] if RunDirectory(path).config.exists() else path.glob("seed-*/config.yaml")
-    found = sorted((file.parent for file in seeds), key=lambda run: (len(run.name), run.name))
+    folders = [] if RunDirectory(path).config.exists() else path.glob("seed-*")
+    found = []
+    for run in sorted(folders, key=lambda run: (len(run.name), run.name)):
+        if RunDirectory(run).config.exists():
+            found.append(run)
+        else:
+            log.warning("'%s' is left out: it has no config.yaml", run)
     return found or [path]
 
 
@@ -244,7 +266,7 @@ def train(experiment: str | Path, *overrides: str, **keys: Any) -> Predictor:
     return load(run(config, f"dglcell.train({str(experiment)!r})").directory.path)
 
 
-def evaluate(run: str | Path | Predictor, strains: StrainTable | None = None) -> pd.DataFrame:
+def evaluate(run: str | Path | Predictor, strains: StrainTable | pd.DataFrame | None = None) -> pd.DataFrame:
     """Evaluate a trained model on its own split with the null models, or on strains that you have measured.
 
     >>> import dglcell
@@ -254,8 +276,9 @@ def evaluate(run: str | Path | Predictor, strains: StrainTable | None = None) ->
 
     Args:
         run: a run directory, an experiment's folder, or what `load` and `train` return.
-        strains: with measured phenotypes in original units; the validation and test part of the run where None. A run
-            whose strains all trained (`split.kind: none`) has neither, and the table has no row.
+        strains: with measured phenotypes in original units, in a DataFrame in columns that are named like the
+            phenotypes of the model; the validation and test part of the run where None. A run whose strains all
+            trained (`split.kind: none`) has neither, and the table has no row.
 
     Returns:
         A row for each model, part and phenotype, with metrics in original units. Several seeds are
@@ -275,6 +298,10 @@ def evaluate(run: str | Path | Predictor, strains: StrainTable | None = None) ->
             [(member.config.seed, row) for member, path in found for row in evaluate_run(path, str(member.path))]
         )
     predictor = run if isinstance(run, Predictor) else load(run)
+    if not isinstance(strains, StrainTable):
+        columns = [name for name in predictor.phenotypes if name in strains.columns]
+        genes = _gene_columns(strains, predictor.gene_columns)
+        strains = StrainTable.from_dataframe(strains, genes=genes, phenotypes=columns)
     measured = {name: name for name in predictor.phenotypes if name in strains.phenotypes}
     if not measured:
         raise DataError(

@@ -260,6 +260,8 @@ def read_yaml(path: Path) -> DictConfig:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise ConfigError(f"'{path}' not found", expected="a YAML file", do="check the path") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"'{path}' cannot be read as YAML", got=error) from error
     return parse_yaml(text, where=f"'{path}'")
@@ -371,7 +373,9 @@ def _change_kind(merged: DictConfig, layer: DictConfig, section: str, where: str
     dropped = [f"`{section}.{key}`" for key in map(str, before) if key not in known and key != "name"]
     if dropped:
         are, name = "is" if len(dropped) == 1 else "are", layer[section].name
-        log.info("%s: %s %s left out, which `%s` does not have", where, listing(dropped, len(dropped)), are, name)
+        # Of a packaged file a user cannot change it.
+        level = logging.DEBUG if where.startswith(str(PACKAGED)) else logging.INFO
+        log.log(level, "%s: %s %s left out, which `%s` does not have", where, listing(dropped, len(dropped)), are, name)
 
 
 def _spell_out(layer: DictConfig, section: str) -> None:

@@ -17,7 +17,7 @@ from dglcell.kernels.spmm import KERNELS, dgl_runs_on, kernels_on, runs_on, spmm
 from dglcell.perturbation import DGL_STRATEGIES
 from dglcell.perturbation.proof import ATTENTION, MUST_PROVE, Proofs
 
-EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "umap": "umap-learn"}
+EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "umap": "umap-learn", "tune": "optuna"}
 """Extra → the package in it."""
 
 OTHERS = {"cpu": "GPUs", "cuda": "CPUs"}

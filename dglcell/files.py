@@ -81,7 +81,8 @@ def find_raw(path: str, raw: str | None = None) -> Path:
         f"raw file '{path}' not found",
         got="looked at " + ", ".join(str(c) for c in candidates),
         expected="an existing file",
-        do=f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it"
+        do="check the path, which counts from the working folder, or "
+        f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it"
         + (
             f"; if it is a published file, `dglcell data fetch {path}` downloads it"
             if path.startswith(PUBLISHED)

@@ -55,6 +55,8 @@ class Wanted:
     split: str = "random"
     genes: Sequence[str] = field(default_factory=list)
     phenotypes: Sequence[str] = field(default_factory=list)
+    aliases: str | None = None
+    raw: str | None = None
 
 
 def write_experiment(wanted: Wanted) -> str:
@@ -70,12 +72,13 @@ def write_experiment(wanted: Wanted) -> str:
     """
     if wanted.file.exists():
         raise ConfigError(f"'{wanted.file}' exists already", do="choose another name, or remove it")
-    content = _content(wanted)
+    content, notes = _content(wanted)
     about = f"Strains of {wanted.table.name if wanted.table else wanted.screen} on the cell graph of {wanted.cell}."
     with atomic_file(wanted.file) as partial:
         text = HEAD.format(about=about, file=wanted.file) + yaml.safe_dump(content, sort_keys=False)
         partial.write_text(text, encoding="utf-8")
-        return _check(load_config(partial))
+        raw = [f"paths.raw={wanted.raw}"] if wanted.raw else []
+        return "\n".join([_check(load_config(partial, raw)), *notes])
 
 
 def ask(file: Path, read: Callable[[str], str]) -> Wanted:
@@ -92,8 +95,8 @@ def ask(file: Path, read: Callable[[str], str]) -> Wanted:
     return Wanted(file, Path(table) if is_table else None, None if is_table else table, cell, split)
 
 
-def _content(wanted: Wanted) -> dict[str, object]:
-    """The keys of the file."""
+def _content(wanted: Wanted) -> tuple[dict[str, object], list[str]]:
+    """The keys of the file, and what was decided about the columns of the table."""
     extends = ["base.yaml"]
     content: dict[str, object] = {"experiment": {"name": wanted.file.stem}}
     if (PACKAGED / "cells" / f"{wanted.cell}.yaml").is_file():
@@ -101,40 +104,59 @@ def _content(wanted: Wanted) -> dict[str, object]:
     else:
         content["cell"] = {"model": wanted.cell, "derived": DERIVED}
     source: dict[str, object] = {"name": wanted.screen}
+    notes: list[str] = []
     if wanted.table is not None:
-        rows = read_rows(find_raw(str(wanted.table)))
+        rows = read_rows(find_raw(str(wanted.table), wanted.raw))
         genes = list(wanted.genes) or [name for name in rows.frame.columns if GENE_COLUMN.fullmatch(name)]
-        columns = list(wanted.phenotypes) or _numbers(rows, genes)
-        _refuse_none(rows, genes, columns)
+        columns = list(wanted.phenotypes)
+        if not columns:
+            columns, notes = _numbers(rows, genes)
+        _refuse_none(rows, genes, columns, notes)
         phenotypes = {name: name for name in columns}
-        source = {"name": "csv", "csv": {"path": str(wanted.table), "genes": genes, "phenotypes": phenotypes}}
+        keys: dict[str, object] = {"path": str(wanted.table), "genes": genes, "phenotypes": phenotypes}
+        if wanted.aliases is not None:
+            keys["aliases"] = wanted.aliases
+        source = {"name": "csv", "csv": keys}
     content |= {"data": {"source": source}, "split": {"kind": wanted.split}}
     if wanted.split == NONE:
         content["trainer"] = {"checkpoint": "last"}  # no validation part says which is best
-    return {"extends": extends, **content}
+    return {"extends": extends, **content}, notes
 
 
-def _refuse_none(rows: Rows, genes: Sequence[str], phenotypes: Sequence[str]) -> None:
+def _refuse_none(rows: Rows, genes: Sequence[str], phenotypes: Sequence[str], notes: Sequence[str]) -> None:
     for what, found, option in (("genes", genes, "--genes"), ("phenotypes", phenotypes, "--phenotypes")):
         if not found:
             raise DataError(
                 f"'{rows.file}': which columns are {what}?",
-                got="columns " + listing(rows.frame.columns, 30),
+                got="; ".join(["columns " + listing(rows.frame.columns, 30), *notes]),
                 expected="gene_1, gene_2, … or genes" if what == "genes" else "a column of numbers",
                 do=f"name them: `{option} COLUMN …`",
             )
 
 
-def _numbers(rows: Rows, genes: Sequence[str]) -> list[str]:
-    """Columns beside the genes that hold numbers, or nothing in some rows."""
+def _numbers(rows: Rows, genes: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Columns beside the genes that hold numbers, or nothing in some rows; and what to say about them.
+
+    A column of numbers with a few other words is most likely a phenotype, so that leaving it out is said.
+    """
     import pandas as pd
 
-    found = []
+    found, notes = [], []
     for name in rows.frame.columns:
-        values = pd.to_numeric(rows.frame[name].replace(["", "NA", "NaN"], np.nan), errors="coerce")
-        if name not in genes and values.notna().sum() == (~rows.frame[name].isin(["", "NA", "NaN"])).sum() > 0:
+        text = rows.frame[name]
+        filled = ~text.isin(["", "NA", "NaN"]).to_numpy()
+        wrong = filled & pd.to_numeric(text, errors="coerce").isna().to_numpy()
+        if name in genes or 2 * wrong.sum() >= filled.sum():
+            continue
+        if not wrong.any():
             found.append(name)
-    return found
+            continue
+        row = int(np.flatnonzero(wrong)[0])
+        are = "1 cell is no number" if wrong.sum() == 1 else f"{wrong.sum():,} cells are no numbers"
+        notes.append(f"left out    column '{name}': {are}, line {rows.lines[row]} has {text.iloc[row]!r}")
+    if len(found) > 1:
+        notes.append("phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`")
+    return found, notes
 
 
 def _check(config: Config) -> str:
@@ -155,7 +177,7 @@ def _about_unknown(table: StrainTable, cell: CellGraph, unknown: Sequence[str]) 
             "the cell graph has none of the genes that are deleted",
             got=listing(unknown),
             expected="names like " + listing(cell.genes.names, 5),
-            do="choose another cell, or give a table of other names as `data.source.csv.aliases`",
+            do="choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",
         )
     lacking = np.isin(table.genes, [table.names.index(name) for name in unknown])
     strains = np.unique(np.repeat(np.arange(len(table)), np.diff(table.offsets))[lacking])

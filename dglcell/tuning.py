@@ -223,7 +223,7 @@ class Search:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["trial", "validation", *self.space])
             for trial in finished:
-                writer.writerow([trial.number, f"{trial.value:.6g}", *(trial.params[key] for key in self.space)])
+                writer.writerow([trial.number + 1, f"{trial.value:.6g}", *(trial.params[key] for key in self.space)])
         best = finished[0].params
         given = [*self.overrides, *(override(key, best[key]) for key in self.space)]
         content: Any = OmegaConf.to_container(OmegaConf.from_dotlist(given))

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import doctest
 import math
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -319,3 +320,37 @@ def test_packages_that_are_missing_are_named(
     monkeypatch.setattr(sys, "path_importer_cache", {})
     with pytest.raises(MissingDependencyError, match=rf"needs the package '{package}'\n.*{install}"):
         getattr(small, method)()
+
+
+def test_the_table_of_a_training_is_read_by_its_columns_and_never_overwritten(
+    folder: Path, predictor: dglcell.Predictor, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    genes = predictor.cell.genes.names[:40]
+    frame = pd.DataFrame({"KO": genes, "fitness": np.linspace(0.1, 1.0, len(genes))})
+    path = tmp_path / "own.csv"
+    frame.to_csv(path, index=False)
+    source = ["data.store=null", "data.source.name=csv", f"data.source.csv.path={path}", "data.source.csv.genes=[KO]"]
+    source += ["data.source.csv.phenotypes={fitness: fitness}", "split.subset=null", f"paths.data={tmp_path}"]
+    run = dglcell.train("quickstart", "experiment.name=own", *source, epochs=1, null_models=False)
+    assert run.predict(frame).columns.tolist() == ["KO", "fitness", "predicted_fitness", "unknown"]
+    assert dglcell.evaluate(run, frame).n.tolist() == [len(genes)]
+    before = path.read_bytes()
+    assert main(["predict", "runs/own/seed-0", str(path), "-o", str(path)]) == 2
+    (tmp_path / "strains.csv").write_bytes(before)
+    assert main(["predict", "runs/own/seed-0", str(tmp_path / "strains.csv"), "-o", str(path)]) == 2
+    assert f"predictions would overwrite '{path}'" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_seeds_that_are_left_out_or_not_finished_are_said(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs = tmp_path / "copied"
+    shutil.copytree(folder / "runs" / "quickstart", runs)
+    (runs / "seed-0" / "config.yaml").unlink()
+    (runs / "seed-1" / "results.json").unlink()
+    dglcell.load(runs)
+    assert [record.message for record in caplog.records] == [
+        f"'{runs / 'seed-0'}' is left out: it has no config.yaml",
+        f"the run '{runs / 'seed-1'}' is not finished",
+    ]

@@ -466,3 +466,10 @@ def test_quiet_commands_say_warnings_only(tmp_path: Path, capsys: pytest.Capture
         assert main(["config", "list", *([option] if option else [])]) == 0
         assert logging.getLogger("dglcell").level == level
     assert "quickstart" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["-q", "--verbose"])
+def test_an_option_before_the_verb_is_told_where_it_belongs(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([option, "doctor"])
+    assert f"unrecognized arguments: {option}; give it after the verb" in capsys.readouterr().err

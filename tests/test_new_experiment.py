@@ -93,3 +93,33 @@ def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["config", "validate", "mine.yaml"]) == 0
     assert main(["init", "other"]) == 2
     assert "`--table FILE` or `--screen NAME`" in capsys.readouterr().err
+
+
+def test_a_column_with_a_few_words_is_left_out_and_this_is_said(table: Path) -> None:
+    table.write_text("gene_1,growth,plate,note\nb0008,0.9,1,x\nb0727,n/a,2,y\nb0728,0.8,2,z\n")
+    said = write_experiment(wanted(table)).splitlines()
+    assert said[0] == "strains     3, phenotypes plate"
+    assert said[-1] == "left out    column 'growth': 1 cell is no number, line 3 has 'n/a'"
+
+
+def test_several_columns_of_numbers_are_said_to_be_all(table: Path) -> None:
+    table.write_text("gene_1,growth,plate\nb0008,0.9,1\nb0727,0.7,2\n")
+    assert write_experiment(wanted(table)).splitlines()[-1] == (
+        "phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`"
+    )
+
+
+def test_other_names_of_genes(table: Path) -> None:
+    table.write_text("gene_1,growth\ntalB,0.9\nb0727,0.7\n")
+    Path("names.tsv").write_text("systematic\tcommon\nb0008\ttalB\n")
+    said = write_experiment(wanted(table, aliases="names.tsv"))
+    assert "2 are deleted, 100.0% of them are in the cell graph" in said
+    assert load_config(Path("mine.yaml")).data.source.csv.aliases == "names.tsv"
+
+
+def test_the_name_of_an_experiment_may_have_a_point_and_a_space(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "my exp.v2", "--table", "strains.csv", "--cell", "textbook"]) == 0
+    assert Path("my exp.v2.yaml").is_file()
+    assert "`dglcell train 'my exp.v2.yaml'`" in capsys.readouterr().out

@@ -312,7 +312,7 @@ def test_without_an_output_predictions_are_printed(
     assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv")]) == 0
     captured = capsys.readouterr()
     assert list(csv.DictReader(captured.out.splitlines())) == kept
-    assert captured.err == "1 predictions\n"
+    assert captured.err == "1 prediction\n"
     assert main(["predict", str(tiny_run.path), "--all-pairs"]) == 2
     assert "where shall the predictions go?" in capsys.readouterr().err
 

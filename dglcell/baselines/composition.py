@@ -18,8 +18,11 @@ MOST_NEGATIVE = 0.01
 def not_fitness_like(y: NDArray[np.floating]) -> str | None:
     """Why labels cannot be those of a fitness; None if hardly any is negative and their median is positive."""
     measured = y[~np.isnan(y)]
-    if (measured < 0).mean() > MOST_NEGATIVE or np.median(measured) <= 0:
-        return "is for fitness-like phenotypes, whose labels are not negative and mostly positive"
+    if (negative := (measured < 0).mean()) > MOST_NEGATIVE:
+        share = f"{negative:.1%} of the labels are negative (at most {MOST_NEGATIVE:.0%})"
+        return f"is for fitness-like phenotypes, and {share}"
+    if np.median(measured) <= 0:
+        return "is for fitness-like phenotypes, and the median of the labels is not positive"
     return None
 
 

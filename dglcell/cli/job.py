@@ -82,9 +82,11 @@ def experiments(path: Path) -> list[Path]:
     Raises:
         ConfigError: the folder has none.
     """
-    if not path.is_dir():
-        from dglcell.config_io import experiment_file
+    from dglcell.config_io import PACKAGED, experiment_file
 
+    packaged = PACKAGED / str(path).removeprefix("conf").lstrip("/")
+    path = packaged if not path.exists() and packaged.is_dir() else path
+    if not path.is_dir():
         return [experiment_file(path)]
     found = [file for file in sorted(path.rglob("*.yaml")) if file.resolve().parent.name[0].isdigit()]
     if not found:

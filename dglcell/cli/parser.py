@@ -43,11 +43,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and leave with 2."""
-        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: (--[\w-]+)", message)
+        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: (--?[\w-]+)", message)
         if wrong:
             known = re.findall(r"[\w-]+", wrong[2]) if wrong[2] else [*self._option_string_actions]
             close = difflib.get_close_matches(wrong[1] or wrong[3], known, n=1)
-            message += f"; did you mean '{close[0]}'?" if close else ""
+            after_verb = wrong[3] in ("-q", "-v", "--quiet", "--verbose")
+            hint = "; give it after the verb" if after_verb else f"; did you mean '{close[0]}'?" if close else ""
+            message += hint
+        message = message.removesuffix(", key=value")
         super().error(printable(message))
 
 
@@ -133,6 +136,8 @@ def _add_init(group: Group) -> None:
     parser.add_argument("--split", default="random", metavar="KIND", help="kind of split (default: random)")
     parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
     parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
+    parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")
+    add_raw(parser)
 
 
 def _add_train(group: Group) -> None:

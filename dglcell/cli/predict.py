@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,6 +103,7 @@ def predict(options: argparse.Namespace) -> None:
     if ranks.size > 1 and options.output is None:
         raise ConfigError("several processes cannot print one table", got=ranks.name, do="pass --output FILE")
     from dglcell.api import load, runs_in
+    from dglcell.data.sources import source_files
     from dglcell.devices import check_device, idle_threads, threads
     from dglcell.parquet import check_output
     from dglcell.run_directory import RunDirectory
@@ -115,6 +116,8 @@ def predict(options: argparse.Namespace) -> None:
     check_device(options.device)
     with threads(options.threads or max(1, idle_threads() // ranks.here)):
         members = load(runs, checkpoint=options.checkpoint, device=device_of_rank(options.device, ranks)).members
+        for config in (member.config for member in members):
+            refuse_overwriting(options.output, source_files(config.data.source, config.paths.raw))
         if options.designs:
             _predict_design(options, members, runs[0], ranks)
         else:
@@ -158,8 +161,17 @@ def keep_inputs(options: argparse.Namespace, run: RunDirectory) -> None:
     if output is None or not output.exists():
         return
     given = [path for path in (options.genotypes, options.genes, options.checkpoint) if path is not None]
-    for path in [*map(Path, given), *run.files()]:
-        if path.exists() and output.samefile(path):
+    refuse_overwriting(output, [*map(Path, given), *run.files()])
+
+
+def refuse_overwriting(output: Path | None, kept: Iterable[Path]) -> None:
+    """Refuse an output that is one of the files to be kept.
+
+    Raises:
+        ConfigError: it is.
+    """
+    for path in kept:
+        if output is not None and output.exists() and path.exists() and output.samefile(path):
             raise ConfigError(
                 f"predictions would overwrite '{path}'",
                 got=f"--output {output}",
@@ -196,7 +208,9 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
     empty = sum(not strain for strain in table.strains)
     left_out = f"; {empty:,} are empty, because the model lacks a gene" if empty else ""
     where = f" written to {options.output}" if options.output else ""
-    print(f"{len(table.rows):,} predictions{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
+    where = f", means of {len(members)} runs,{where}" if len(members) > 1 else where
+    number = "1 prediction" if len(table.rows) == 1 else f"{len(table.rows):,} predictions"
+    print(f"{number}{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
 
 
 def _aliases(options: argparse.Namespace, trained: Trained) -> AliasTable:

@@ -6,8 +6,10 @@ Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at onc
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
 
 from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive
@@ -169,15 +171,15 @@ def init(options: argparse.Namespace) -> None:
     """``dglcell init``."""
     from dglcell.new_experiment import Wanted, ask, write_experiment
 
-    file = options.file.with_suffix(".yaml")
+    file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
     if options.table is None and options.screen is None:
         if not sys.stdin.isatty():
             raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
-        wanted = ask(file, input)
+        wanted = replace(ask(file, input), raw=options.raw)
     else:
-        names = "table", "screen", "cell", "split", "genes", "phenotypes"
+        names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw"
         wanted = Wanted(file, *(getattr(options, name) for name in names))
-    print(f"{write_experiment(wanted)}\n\n{file} is written. Train with `dglcell train {file}`.")
+    print(f"{write_experiment(wanted)}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
 
 
 def train(options: argparse.Namespace) -> None:

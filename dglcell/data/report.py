@@ -314,7 +314,7 @@ def format_sources(sources: Iterable[SourceInfo]) -> str:
         for source in sources
     ]
     states = {row[-1].partition(",")[0] for row in rows}
-    header = ("data set", "organism", "what it holds", "strains", "licence", "raw files")
+    header = ("data set", "organism", "what it holds", "rows", "licence", "raw files")
     table = _table(header, rows, left=(0, 1, 2, 4, 5), width=TEXT_WIDTH, wrapped=(2, 3))
     notes = [textwrap.fill(text, TEXT_WIDTH) for state, text in STATES.items() if state in states]
     cited = [f"{source.name}: {source.citation}" for source in sources if source.citation]

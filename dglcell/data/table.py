@@ -47,6 +47,7 @@ def gene_columns(header: Sequence[str], where: str) -> list[int]:
             f"{where}: {'two kinds of' if numbered else 'no'} gene columns",
             got=", ".join(header),
             expected="either `gene_1, gene_2, …` or one column `genes` separated by `;`",
+            do="name them with `--columns` on the command line, or rename them",
         )
     if len(single) > 1:
         raise GenotypeError(f"{where}: {len(single)} columns are called `genes`", expected="one")
@@ -84,7 +85,12 @@ def list_genotypes(strains: Iterable[Sequence[str]]) -> list[list[str]]:
     genotypes = list(strains)
     for strain in genotypes:
         if isinstance(strain, str):
-            raise GenotypeError("a strain is a list of genes", got=repr(strain), expected=f"e.g. [{strain!r}]")
+            raise GenotypeError(
+                "a strain is a list of genes",
+                got=repr(strain),
+                expected=f"e.g. [{strain!r}]",
+                do="give a list of lists, or a DataFrame such as `pandas.read_csv(FILE)`",
+            )
     return [[str(gene) for gene in strain] for strain in genotypes]
 
 

@@ -94,7 +94,8 @@ class Vocabulary:
 
     def suggestion(self, name: str) -> str:
         """Close names, as the end of a message; empty where nothing is close."""
-        close = difflib.get_close_matches(name, self.names, n=3)
+        same = [known for known in self.names if known.lower() == name.lower()]
+        close = same or difflib.get_close_matches(name, self.names, n=3)
         return f" (close: {', '.join(close)})" if close else ""
 
     def indices(self, names: Sequence[str]) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from dglcell.config_io import read_yaml
-from dglcell.errors import CheckpointError, ConfigError, DataError, DglcellError
+from dglcell.errors import CheckpointError, ConfigError, DataError, DglcellError, listing
 from dglcell.files import atomic_file
 from dglcell.metrics import COLUMNS, ResultRow
 from dglcell.outside import (
@@ -297,7 +297,12 @@ def read_run_config(directory: RunDirectory) -> DictConfig:
         CheckpointError: there is none, or it is damaged.
     """
     if not directory.config.is_file():
-        raise CheckpointError(f"'{directory.path}' is not a run directory", expected="a directory with config.yaml")
+        seeds = sorted(path.parent.name for path in directory.path.glob("seed-*/config.yaml"))
+        raise CheckpointError(
+            f"'{directory.path}' is not a run directory",
+            expected="a directory with config.yaml",
+            do=f"give one of its runs: {listing(seeds)}" if seeds else "give the folder that `dglcell train` printed",
+        )
     remedy = "put it back; a checkpoint of the run holds it too"
     try:
         content = read_yaml(directory.config)

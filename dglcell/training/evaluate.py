@@ -166,7 +166,7 @@ def null_results(prepared: Prepared) -> NullResults:
     for t, (phenotype, kind, problem) in enumerate(of_phenotypes):
         labels = {name: dataset.labels[numbers, t].numpy() for name, numbers in prepared.parts.items()}
         found.left_out[phenotype] = left_out_null_models(problem)
-        log.info("fitting null models of %s to %s strains", phenotype, f"{len(problem.train):,}")
+        log.info("fitting null models of %s to %s strains", phenotype, f"{np.isfinite(problem.y_train).sum():,}")
         for name, model in fit_null_models(problem).items():
             log.info("null model of %s: %s", phenotype, model)
             predicted = {part: model.predict(strains[part]) for part in prepared.evaluated}
@@ -190,7 +190,7 @@ def null_rows_on(
     rows = []
     for phenotype, problem in zip(prepared.dataset.phenotypes, null_problems(prepared, strains.genes), strict=True):
         if phenotype in measured:
-            log.info("fitting null models of %s to %s strains", phenotype, f"{len(problem.train):,}")
+            log.info("fitting null models of %s to %s strains", phenotype, f"{np.isfinite(problem.y_train).sum():,}")
             for name, model in fit_null_models(problem).items():
                 values = model.predict(strains)
                 rows.append(row_of(name, phenotype, part, values, measured[phenotype], is_null=True))

@@ -182,8 +182,13 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
     # A store may take hours to build: what else is wrong is found before.
     cell = cell or build_cell(config.cell, config.paths.raw)
     store = open_store(config, command)
-    if split is None and not config.data.store:
-        refuse_stale(store, config)
+    if not config.data.store:
+        try:
+            refuse_stale(store, config)
+        except DataError as error:
+            if split is None:
+                raise
+            log.warning("%s; this run keeps the strains that it began with", str(error).partition("\n")[0])
     if config.data.streaming is not None:
         return _prepare_streamed(config, store, cell, split)
     table = store.read()

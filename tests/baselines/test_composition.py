@@ -61,8 +61,9 @@ def test_subsets_of_more_than_three_genes_are_not_looked_up() -> None:
 
 
 def test_scores_and_rare_classes_are_no_fitness() -> None:
-    said = "is for fitness-like phenotypes, whose labels are not negative and mostly positive"
-    assert not_fitness_like(np.array([0.1, -0.2, 0.3])) == said
-    assert not_fitness_like(np.array([0.0, 0.0, np.nan, 1.0])) == said
+    said = "is for fitness-like phenotypes, and "
+    negative = said + "33.3% of the labels are negative (at most 1%)"
+    assert not_fitness_like(np.array([0.1, -0.2, 0.3])) == negative
+    assert not_fitness_like(np.array([0.0, 0.0, np.nan, 1.0])) == said + "the median of the labels is not positive"
     assert not_fitness_like(np.array([1.0, 0.4, np.nan, 0.0])) is None
     assert not_fitness_like(np.append(np.ones(200), -0.01)) is None

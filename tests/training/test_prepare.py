@@ -68,7 +68,9 @@ def test_a_part_that_loses_all_its_strains_is_named(tiny: Tiny, tmp_path: Path) 
         prepare(config, command="tests")
 
 
-def test_a_table_that_was_edited_after_its_store_was_built_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_table_that_was_edited_after_its_store_was_built_is_refused(
+    tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     table = tmp_path / "strains.csv"
     rows = [f"b{number},{i}.5" for i, number in enumerate(("0008", "0114", "0115", "0116", "0118", "0351"))]
     table.write_text("\n".join(["gene,fitness", *rows, ""]))
@@ -81,7 +83,8 @@ def test_a_table_that_was_edited_after_its_store_was_built_is_refused(tiny: Tiny
     message = r"strains.csv' has changed since the store .*\n  got: +sha256 .*\n.*\n  do: +build it anew"
     with pytest.raises(DataError, match=message):
         prepare(config, command="tests")
-    # A run that was started on the store goes on with it.
+    # A run that was started on the store goes on with it, and says so.
     assert len(prepare(config, command="tests", cell=first.cell, split=first.split).dataset) == len(rows)
+    assert "this run keeps the strains that it began with" in caplog.text
     build(config, "tests", overwrite=True)
     assert prepare(config, command="tests").dataset.labels.min() == 0.75

@@ -134,7 +134,7 @@ def _text(path: Path) -> str:
             f"'{path.name}' cannot be read to its end",
             got=str(error),
             expected="a text table in UTF-8, plain or gzipped",
-            do="copy or download the file again",
+            do="copy or download the file again; save a spreadsheet as CSV in UTF-8",
         ) from error
 
 
