@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
@@ -32,6 +33,9 @@ DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
 
 SITE = "DGLCELL_SITE"
 """Variable with the path of a cluster's own settings: account, partition, modules, container."""
+
+TABLES = (".csv", ".tsv", ".gz", ".parquet", ".xlsx")
+"""Endings of files that people give in place of an experiment."""
 
 PACKAGED = next(
     folder for above in (Path(__file__).parent, Path(__file__).parents[1]) if (folder := above / "conf").is_dir()
@@ -92,6 +96,12 @@ def experiment_file(name: str | Path) -> Path:
         ConfigError: there is none; close names are suggested.
     """
     path = Path(name)
+    if path.is_file() and path.suffix in TABLES:
+        raise ConfigError(
+            f"'{name}' is a table, and no experiment",
+            expected="a YAML file, or the name of one of this package's experiments",
+            do=f"write its experiment with `dglcell init NAME --table {shlex.quote(str(name))}`",
+        )
     if path.is_file():
         return path
     there = {
@@ -175,6 +185,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         raise ConfigError(
             f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
             got=str(error).splitlines()[0],
+            expected="a list, such as [one, two]" if "not a ListConfig" in str(error) else None,
         ) from error
     except (RecursionError, OverflowError) as error:
         # What one text may hold is checked as it is read; interpolations may still lead from one to the next.
@@ -417,7 +428,7 @@ def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix:
     for key, value in content.items():
         full = f"{prefix}{key}"
         if key not in hints:
-            close = difflib.get_close_matches(str(key), hints, n=1)
+            close = _of_sections(str(key), hints) or difflib.get_close_matches(str(key), hints, n=1)
             suggestion = f"did you mean `{prefix}{close[0]}`?" if close else None
             raise ConfigError(
                 f"{where}: unknown key `{full}`",
@@ -427,11 +438,22 @@ def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix:
         _check_below(value, hints[key], full, where)
 
 
+def _of_sections(key: str, hints: Mapping[str, Any]) -> list[str]:
+    """The key with the section that has it, where only one has."""
+    kinds = [(name, kind) for name, kind in hints.items() if dataclasses.is_dataclass(kind)]
+    found = [f"{name}.{key}" for name, kind in kinds if key in {field.name for field in dataclasses.fields(kind)}]
+    return found if len(found) == 1 else []
+
+
 def _check_below(value: object, hint: Any, full: str, where: str) -> None:
     """Check the keys inside a section, an optional section, a list of sections, or a mapping of names to sections."""
     lists = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is list]
     if lists and isinstance(value, dict):
         raise ConfigError(f"{where}: `{full}` takes a list", got=value)
+    if get_origin(hint) is list and isinstance(value, str | int | float):
+        raise ConfigError(
+            f"{where}: `{full}` takes a list", got=shown(full, value), expected=f"e.g. [{shown(full, value)}]"
+        )
     if lists and isinstance(value, list):
         (kind,) = get_args(lists[0])
         for number, item in enumerate(value):

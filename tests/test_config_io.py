@@ -218,7 +218,7 @@ def test_a_cluster_s_settings_hold_where_an_experiment_says_nothing(
     write(tmp_path, "site.yaml", "seed: 3\nslurm: {account: lab}\n")
     assert "which DGLCELL_SITE names, has other sections than `slurm`\n  got:      seed, slurm" in refusal(minimal)
     monkeypatch.setenv("DGLCELL_SITE", str(tmp_path / "no.yaml"))
-    assert "no.yaml' cannot be read as YAML" in refusal(minimal)
+    assert "no.yaml' not found" in refusal(minimal)
 
 
 def test_circles_are_refused(tmp_path: Path) -> None:
@@ -324,3 +324,23 @@ def test_no_message_quotes_a_secret(minimal: Path, override: str, message: str) 
     assert HIDDEN in str(error.value)
     assert "s3cret" not in str(error.value)
     assert "s3cret" not in hide_override(override)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("epochs=2", "unknown key `epochs`(.|\n)*did you mean `trainer.epochs`"),
+        ("data.phenotypes=growth", "`data.phenotypes`(.|\n)*expected: a list"),
+        ("data.source.csv.genes=KO", r"`data.source.csv.genes` takes a list(.|\n)*expected: e.g. \[KO\]"),
+    ],
+)
+def test_a_natural_way_to_set_a_key_is_told_the_right_one(override: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_config(Path("conf/quickstart.yaml"), [override])
+
+
+def test_a_table_in_place_of_an_experiment_is_told_what_to_do(tmp_path: Path) -> None:
+    table = tmp_path / "strains.csv"
+    table.write_text("gene_1,growth\n")
+    with pytest.raises(ConfigError, match=f"is a table(.|\n)*dglcell init NAME --table {table}"):
+        experiment_file(table)
