@@ -253,7 +253,11 @@ class Lease:
                 return again
             if slot != self.lock:
                 os.replace(slot, self.lock)
-                how = "shall stop" if holder is not None and not holder.has_ended() else "has ended or is not heard of"
+                how = (
+                    "shall stop"
+                    if holder is not None and not holder.has_ended()
+                    else "has ended or gave no sign for too long"
+                )
                 log.info("'%s' is taken over from %s, which %s", self.guarded, holder, how)
             return None
         finally:

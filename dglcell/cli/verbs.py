@@ -69,7 +69,9 @@ operations of one more step; open it in https://ui.perfetto.dev or chrome://trac
 
 COMPARE_HELP = "show two profiles side by side"
 
-COMPARE_EPILOG = "Profiles of different modes, devices, numbers of processes or batch sizes are refused."
+COMPARE_EPILOG = """\
+Profiles of different modes, devices, numbers of processes or batch sizes are refused. To compare the results of runs,
+use `dglcell report RUN RUN`."""
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:

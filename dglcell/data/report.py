@@ -247,7 +247,7 @@ def describe_split(split: Split, table: StrainTable) -> str:
             _table(("part", "strains", "share", *columns, *overlaps), rows),
             "known genes: strains whose genes all occur in training; known pair: strains whose query pair does",
             textwrap.fill(f"{split.kind}: {KINDS[split.kind]}", TEXT_WIDTH),
-            f"sha256 {split.sha256}",
+            f"split sha256 {split.sha256}",
         )
     )
 

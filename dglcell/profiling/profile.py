@@ -95,7 +95,11 @@ def read_profile(path: Path) -> Profile:
     """
     file = path / PROFILE if path.is_dir() else path
     if not file.is_file():
-        raise DataError(f"no profile at '{path}'", expected=f"a {PROFILE} or its folder", do="run `dglcell profile`")
+        raise DataError(
+            f"no profile at '{path}'",
+            expected=f"a {PROFILE} or its folder",
+            do="run `dglcell profile`; `dglcell report RUN RUN` compares runs",
+        )
     try:
         content = parse_json(file.read_text(encoding="utf-8"))
         profile = Profile(**{field.name: content[field.name] for field in dataclasses.fields(Profile)})

@@ -100,7 +100,7 @@ class StopSignals:
     ) -> None:
         self._ends_at_once = False
         if isinstance(error, StoppedError) and error.requeued is None:
-            log.info("told to stop where nothing had to be saved")
+            log.info("stopped at a point where nothing had to be saved")
             error.requeued = self.ask(error.signal)
         for number, handler in self._before.items():
             signal.signal(number, handler)

@@ -55,7 +55,7 @@ def test_a_signal_while_the_program_is_still_imported_is_not_lost(
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said
     assert asked.read_text() == "7\n"
-    assert "told to stop where nothing had to be saved\njob 7 is queued again\nqueued again\n" in said
+    assert "stopped at a point where nothing had to be saved\njob 7 is queued again\nqueued again\n" in said
     assert "Traceback" not in said
     assert not (tmp_path / "runs").exists()
 
@@ -67,7 +67,7 @@ def test_without_slurm_it_ends_the_program(tiny: Tiny, tmp_path: Path, number: s
     process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + number
-    assert said == "told to stop where nothing had to be saved\nstopped; the same command goes on from here\n"
+    assert said == "stopped at a point where nothing had to be saved\nstopped; the same command goes on from here\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGUSR1, marks=pytest.mark.slow)])
@@ -78,7 +78,7 @@ def test_a_signal_while_data_is_built_tears_nothing(tiny: Tiny, tmp_path: Path, 
     process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + number, said
-    assert "told to stop where nothing had to be saved\nstopped; the same command goes on from here" in said
+    assert "stopped at a point where nothing had to be saved\nstopped; the same command goes on from here" in said
     assert "Traceback" not in said
     assert not store.parent.exists()
     tiny.train(tmp_path / "runs", f"data.store={store}", "trainer.epochs=1")

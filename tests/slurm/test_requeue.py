@@ -62,7 +62,7 @@ def test_a_job_that_is_told_to_stop_while_it_starts_is_queued_again(
     cluster.signal(job, "USR1")
     assert cluster.wait(job, "COMPLETED", "FAILED", "CANCELLED") == "COMPLETED", log(tmp_path)
     assert cluster.show(job)["Restarts"] == "1"
-    assert "told to stop where nothing had to be saved" in log(tmp_path)
+    assert "stopped at a point where nothing had to be saved" in log(tmp_path)
     assert f"job {job} is queued again" in log(tmp_path)
     rows = (tmp_path / "runs/tiny/seed-0/metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["epoch"] for row in rows] == [0, 1]
