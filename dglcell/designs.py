@@ -336,7 +336,7 @@ class Parts:
     def _check(self) -> Iterator[int]:
         """Rows of each part, in order; all of them are checked."""
         pa, pq = import_pyarrow()
-        begun, paths = 0, sorted(self.folder.glob("part-*.parquet"))
+        begun, paths = 0, in_order(self.folder.glob("part-*.parquet"))
         for number, path in enumerate(paths):
             try:
                 with pq.ParquetFile(path) as file:
@@ -357,6 +357,11 @@ class Parts:
 
     def _path(self, number: int) -> Path:
         return self.folder / f"part-{number:05d}.parquet"
+
+
+def in_order(parts: Iterable[Path]) -> list[Path]:
+    """Files of parts by their numbers, of which the hundred-thousandth has a digit more."""
+    return sorted(parts, key=lambda path: (len(path.name), path.name))
 
 
 def row_groups(paths: Iterable[Path]) -> Iterator[Any]:

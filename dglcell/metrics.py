@@ -53,7 +53,7 @@ def regression_metrics(prediction: ArrayLike, target: ArrayLike) -> dict[str, fl
         "rmse": math.sqrt(mse),
         "mae": float(np.mean(np.abs(error))),
         "pearson": pearson(p, t),
-        "spearman": pearson(rankdata(p), rankdata(t)),
+        "spearman": math.nan if is_constant(p) or is_constant(t) else pearson(rankdata(p), rankdata(t)),
         "r2": _r2(error, t),
         "n": len(t),
     }

@@ -301,9 +301,9 @@ def prediction_columns(phenotypes: Sequence[str], predicted_RST: NDArray[np.floa
     """
     columns: dict[str, NDArray[Any]] = {}
     for t, name in enumerate(phenotypes):
-        columns[predicted_column(name)] = predicted_RST[:, :, t].mean(0)
+        columns[predicted_column(name)] = predicted_RST[:, :, t].mean(0, dtype=np.float64).astype(np.float32)
         if len(predicted_RST) > 1:
-            columns[spread_column(name)] = predicted_RST[:, :, t].std(0, ddof=1)
+            columns[spread_column(name)] = predicted_RST[:, :, t].std(0, ddof=1, dtype=np.float64).astype(np.float32)
     return columns
 
 

@@ -354,3 +354,9 @@ def test_seeds_that_are_left_out_or_not_finished_are_said(
         f"'{runs / 'seed-0'}' is left out: it has no config.yaml",
         f"the run '{runs / 'seed-1'}' is not finished",
     ]
+
+
+def test_an_infinite_label_is_refused() -> None:
+    frame = pd.DataFrame({"gene_1": ["b0008", "b0114"], "fitness": [1.0, np.inf]})
+    with pytest.raises(DataError, match="strain 1: fitness is infinite"):
+        dglcell.Strains.from_dataframe(frame, phenotypes=["fitness"])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.designs import Design, read_genes
+from dglcell.designs import Design, in_order, read_genes
 from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import Vocabulary
 
@@ -151,3 +151,8 @@ def test_unusable_lists_are_refused(tmp_path: Path, text: bytes, message: str) -
 def test_a_list_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(GenotypeError, match=r"nowhere' not found\n  expected: a text file, one gene name a line"):
         read_genes(tmp_path / "nowhere", NAMES)
+
+
+def test_the_hundred_thousandth_part_comes_last() -> None:
+    names = [f"part-{number:05d}.parquet" for number in (0, 9, 10_001, 99_999, 100_000, 137_260)]
+    assert [path.name for path in in_order(map(Path, reversed(names)))] == names

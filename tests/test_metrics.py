@@ -133,6 +133,12 @@ def test_r2_of_tiny_and_huge_labels(scale: float) -> None:
     assert regression_metrics(prediction * scale, target * scale)["r2"] == pytest.approx(0.8)
 
 
+def test_neither_correlation_is_defined_for_a_constant_with_rounding_errors() -> None:
+    metrics = regression_metrics([0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2, 0.3], [1, 2, 3, 4, 5])
+    assert math.isnan(metrics["pearson"])
+    assert math.isnan(metrics["spearman"])
+
+
 def test_r2_of_labels_that_hardly_differ() -> None:
     target, prediction = np.array([1.0, 2.0, 4.0, 5.0]), np.array([1.0, 3.0, 3.0, 5.0])
     assert regression_metrics(1e3 + prediction * 1e-6, 1e3 + target * 1e-6)["r2"] == pytest.approx(0.8, abs=1e-6)

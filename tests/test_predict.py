@@ -18,7 +18,7 @@ from dglcell.devices import idle_threads, threads
 from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import AliasTable
 from dglcell.parquet import import_pyarrow
-from dglcell.predict import GenotypeColumns, read_genotypes
+from dglcell.predict import GenotypeColumns, prediction_columns, read_genotypes
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 
@@ -323,3 +323,16 @@ def test_threads_are_as_many_as_are_idle() -> None:
     with threads(1):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("scale", [1e-24, 1.0, 1e20, 2e38])
+def test_means_and_spreads_keep_the_range_of_the_predictions(scale: float) -> None:
+    three = np.array([1.0, 1.5, 0.5], dtype=np.float32).reshape(3, 1, 1) * np.float32(scale)
+    columns = prediction_columns(["p"], three)
+    assert columns["predicted_p"] == pytest.approx([scale], rel=1e-6)
+    assert columns["sd_p"] == pytest.approx([scale / 2], rel=1e-6)
+
+
+def test_runs_that_agree_have_no_spread() -> None:
+    same = np.repeat(np.random.default_rng(0).normal(size=(1, 1000, 1)).astype(np.float32), 3, axis=0)
+    assert (prediction_columns(["p"], same)["sd_p"] == 0).all()

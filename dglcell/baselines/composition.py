@@ -27,8 +27,9 @@ def not_fitness_like(y: NDArray[np.floating]) -> str | None:
 
 
 def wild_type(strains: Strains, labels: NDArray[np.float64]) -> float:
-    """The label of the wild type where it is measured, else the median of the strains with the fewest deletions."""
-    return float(np.median(labels[strains.num_deletions == strains.num_deletions.min()]) or np.median(labels))
+    """The median label of the strains with the fewest deletions, or of all where that is not positive."""
+    fewest = float(np.median(labels[strains.num_deletions == strains.num_deletions.min()]))
+    return fewest if fewest > 0 else float(np.median(labels))
 
 
 # Null model: every deletion scales the phenotype by a factor of its own.
@@ -61,7 +62,9 @@ class Multiplicative:
         single = np.flatnonzero(strains.num_deletions == 1)
         genes = strains.genes[strains.offsets[single]]
         count = np.bincount(genes, minlength=size)
-        self.effects = np.where(count, np.bincount(genes, relative[single], minlength=size) / np.maximum(count, 1), 1.0)
+        measured = np.bincount(genes, relative[single], minlength=size) / np.maximum(count, 1)
+        # Noise may take a label below zero.
+        self.effects = np.where(count, np.maximum(measured, 0.0), 1.0)
         estimated = (count == 0) & (np.bincount(strains.genes, minlength=size) > 0)
         if estimated.any():
             self._estimate(strains, relative, estimated)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.composition import Multiplicative, SmallestSubset, not_fitness_like
+from dglcell.baselines.composition import LARGEST_SUBSET, Multiplicative, SmallestSubset, not_fitness_like
 from dglcell.baselines.kernel_ridge import fit_kernel_ridge, why_not
 from dglcell.baselines.low_rank import LowRankProfiles
 from dglcell.baselines.similarity import GeneSimilarity
@@ -50,6 +50,15 @@ class Problem:
     similarity: Callable[[], GeneSimilarity]
     most_deletions: int
 
+    def labelled(self) -> Problem:
+        """Without training strains that have no label.
+
+        Raises:
+            DataError: none has one.
+        """
+        train, y_train = labelled(self.train, self.y_train)
+        return replace(self, train=train, y_train=y_train)
+
     def error(self, model: NullModel) -> float:
         """Mean squared error on the validation part; NaN where nothing is measured there."""
         measured = ~np.isnan(self.y_validation)
@@ -85,9 +94,10 @@ def _kernel_ridges(problem: Problem) -> Iterator[NullModel]:
 
 def _no_subset(problem: Problem) -> str | None:
     fewest = problem.train.num_deletions[problem.train.num_deletions > 0]
-    if len(fewest) and fewest.min() < problem.most_deletions:
+    if len(fewest) and fewest.min() < problem.most_deletions and fewest.min() <= LARGEST_SUBSET:
         return not_fitness_like(problem.y_train)
-    return f"needs measured subsets, and no training strain has fewer than {problem.most_deletions} deletions"
+    fewer = min(problem.most_deletions, LARGEST_SUBSET + 1)
+    return f"needs measured subsets, and no training strain has fewer than {fewer} deletions"
 
 
 NULL_MODELS = {
@@ -131,6 +141,7 @@ class MeanOfTwo:
 
 def left_out_null_models(problem: Problem) -> dict[str, str]:
     """The null models that do not apply to a split: name → reason."""
+    problem = problem.labelled()
     reasons = {name: family.why_not(problem) for name, family in NULL_MODELS.items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
@@ -147,15 +158,16 @@ def fit_null_models(problem: Problem) -> dict[str, NullModel]:
     Raises:
         DataError: no training strain has a label.
     """
-    labelled(problem.train, problem.y_train)
+    problem = problem.labelled()
     skip = left_out_null_models(problem)
     errors, models = {}, {}
     for name, family in NULL_MODELS.items():
         if name not in skip:
             log.debug("fitting null model '%s'", name)
             errors[name], models[name] = best_of(family, problem)
-    if not np.isnan(list(errors.values())).any():
-        first, second = sorted(errors, key=errors.__getitem__)[:2]
+    measured = {name: error for name, error in errors.items() if not np.isnan(error)}
+    if len(measured) > 1:
+        first, second = sorted(measured, key=measured.__getitem__)[:2]
         models[MEAN_OF_TWO] = MeanOfTwo((first, second), (models[first], models[second]))
     return models
 

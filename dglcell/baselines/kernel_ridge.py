@@ -207,7 +207,8 @@ def _gene_kernel(
     """[G, G] K: similarity in networks and of profiles, what is a gene's own, and how far its pairs spread."""
     kernel = similarity.matrix.copy()
     if profiles:
-        profile = train.matrix(residual)
+        # Cosines do not depend on the units, but squares of them may leave the range of float32.
+        profile = train.matrix(residual / (np.abs(residual).max(initial=0) or 1))
         whole = np.zeros(kernel.shape, np.float32)
         whole[train.rows] = profile
         whole[:, train.rows] += profile.T

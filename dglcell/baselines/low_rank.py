@@ -66,10 +66,10 @@ class LowRankProfiles:
         Raises:
             DataError: a strain has not exactly two deletions.
         """
+        strains, labels = labelled(strains, y)
         reason = self.why_not(strains)
         if reason:
             raise DataError(f"low-rank profiles: {reason}")
-        strains, labels = labelled(strains, y)
         residual = labels - self.additive.fit(strains, labels).predict(strains)
         low, high = strains.first_two(np.arange(len(strains)))
         keys, inverse = np.unique(low * strains.num_genes + high, return_inverse=True)

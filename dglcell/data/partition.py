@@ -271,6 +271,9 @@ def _strata(
         columns.append(measured)
         stratum = np.unique(2 * stratum + measured, return_inverse=True)[1]
     _, example, stratum = np.unique(stratum, return_index=True, return_inverse=True)
+    # In the order of the shuffle: else strata without a phenotype would be dealt before all that have it.
+    order = np.argsort(example)
+    example, stratum = example[order], np.argsort(order)[stratum]
     return np.array([column[example] for column in columns if column.any()]), stratum
 
 

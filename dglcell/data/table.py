@@ -248,18 +248,23 @@ class StrainTable:
 
         Raises:
             GenotypeError: the cell lacks a gene.
-            DataError: a phenotype has more or fewer numbers than there are strains.
+            DataError: a phenotype has more or fewer numbers than there are strains, or an infinite one.
         """
         genotypes = list_genotypes(strains)
         if cell is not None:
             for number, genes in enumerate(genotypes):
                 check_known(genes, cell.genes, f"strain {number}")
         names = Vocabulary.of(chain.from_iterable(genotypes))
+        labels = {name: np.asarray(values, dtype=np.float32) for name, values in (phenotypes or {}).items()}
+        for name, values in labels.items():
+            if np.isinf(values).any():
+                number = int(np.flatnonzero(np.isinf(values))[0])
+                raise DataError(f"strain {number}: {name} is infinite", expected="a number, or NaN if not measured")
         return cls(
             names.names,
             names.indices(list(chain.from_iterable(genotypes))).astype(np.int32),
             np.cumsum([0, *map(len, genotypes)], dtype=np.int64),
-            {name: np.asarray(values, dtype=np.float32) for name, values in (phenotypes or {}).items()},
+            labels,
             Provenance(source="python"),
             dict(units or {}),
         )

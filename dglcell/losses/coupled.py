@@ -266,7 +266,7 @@ class CoupledLoss(Loss):
         assert isinstance(config, BufferedConfig)
         share = self.share(epoch)
         labelled = batch.present.any(1).sum()
-        count = None if share is None else (labelled.double() * (share / (1 - share))).floor()
+        count = None if share is None else (labelled.double() * (share / (1 - share)) + 1e-9).floor()
         few, many = batch + buffer.newest(count, like=batch), batch + buffer.newest(None, like=batch)
         buffer.add(batch)
         return Compared(few, many, buffer.seen >= config.enough, 1.0 if share is None else 1 - share / 2)

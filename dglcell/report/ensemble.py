@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,9 +55,14 @@ class Joined:
 
     @property
     def factor(self) -> float:
-        """Standard deviations within which ``ONE_SD`` of the measured strains are; NaN without any."""
+        """Standard deviations within which ``ONE_SD`` of the measured strains are; NaN where no number of them is."""
         error, sd = self.errors
-        return float(np.quantile(error / np.maximum(sd, np.finfo(float).tiny), ONE_SD)) if len(error) else float("nan")
+        if not len(error):
+            return math.nan
+        with np.errstate(divide="ignore", invalid="ignore"):
+            needed = np.where(error == 0, 0.0, error / sd)
+        factor = float(np.quantile(needed, ONE_SD, method="higher"))
+        return factor if math.isfinite(factor) else math.nan
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ def null_rows_on(
     if not prepared.evaluated or prepared.streamed is not None:
         return []
     rows = []
-    for phenotype, problem in zip(prepared.dataset.phenotypes, null_problems(prepared, strains.genes), strict=True):
+    for phenotype, problem in zip(prepared.dataset.phenotypes, null_problems(prepared, strains), strict=True):
         if phenotype in measured:
             log.info("fitting null models of %s to %s strains", phenotype, f"{np.isfinite(problem.y_train).sum():,}")
             for name, model in fit_null_models(problem).items():

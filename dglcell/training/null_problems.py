@@ -7,7 +7,6 @@ import logging
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from dglcell.baselines.fit import NULL_MODELS, Problem, best_of
 from dglcell.baselines.kernel_ridge import KernelRidge
@@ -22,8 +21,6 @@ log = logging.getLogger("dglcell")
 
 KERNEL_RIDGE = "kernel ridge"
 
-NO_GENES = np.zeros(0, np.int64)
-
 
 def strains_by_part(prepared: Prepared) -> dict[str, Strains]:
     """Part → its strains."""
@@ -32,15 +29,18 @@ def strains_by_part(prepared: Prepared) -> dict[str, Strains]:
     return {name: everything.take(numbers.numpy()) for name, numbers in prepared.parts.items()}
 
 
-def null_problems(prepared: Prepared, other_genes: NDArray[np.integer] = NO_GENES) -> list[Problem]:
+def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Problem]:
     """A problem for every phenotype; all strains are in memory.
 
     Args:
         prepared: what null models are fitted on.
-        other_genes: of strains outside the data set that they are to predict.
+        other: strains outside the data set that they are to predict.
     """
     dataset, strains = prepared.dataset, strains_by_part(prepared)
-    genes = np.union1d(dataset.genes.numpy(), other_genes)
+    genes, most = dataset.genes.numpy(), int(dataset.offsets.diff().max())
+    if other is not None:
+        most = max(most, int(other.num_deletions.max(initial=0)))
+    genes = np.unique(genes) if other is None else np.union1d(genes, other.genes)
     similarity = functools.cache(lambda: gene_similarity(prepared.cell, genes))
     return [
         Problem(
@@ -50,7 +50,7 @@ def null_problems(prepared: Prepared, other_genes: NDArray[np.integer] = NO_GENE
             dataset.labels[prepared.parts["validation"], t].numpy(),
             num_genes=len(genes),
             similarity=similarity,
-            most_deletions=int(dataset.offsets.diff().max()),
+            most_deletions=most,
         )
         for t in range(len(dataset.phenotypes))
     ]
@@ -70,7 +70,7 @@ def fit_pair_effects(effects: PairEffects, prepared: Prepared, normaliser: Norma
         raise ConfigError("`model.kernel_ridge` needs all training strains in memory", do="set `data.streaming: null`")
     for t, problem in enumerate(null_problems(prepared)):
         family = NULL_MODELS[KERNEL_RIDGE]
-        reason = family.why_not(problem)
+        reason = family.why_not(problem.labelled())
         if reason:
             raise ConfigError(
                 f"`model.kernel_ridge` does not apply to {prepared.dataset.phenotypes[t]}",

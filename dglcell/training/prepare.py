@@ -146,8 +146,8 @@ def refuse_stale(store: Store, config: Config) -> None:
                 f"'{path}' has changed since the store '{store.path}' was built from it",
                 got=f"sha256 {now[:12]}",
                 expected=f"sha256 {built_from[:12]}" if built_from else "the file that the store was built from",
-                do="build it anew with `dglcell data build FILE --overwrite`, after which earlier runs cannot be evaluated "
-                "any more; or give the new file another name",
+                do="build it anew with `dglcell data build FILE --overwrite`, after which earlier runs cannot be "
+                "evaluated any more; or give the new file another name",
             )
 
 

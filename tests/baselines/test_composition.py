@@ -67,3 +67,15 @@ def test_scores_and_rare_classes_are_no_fitness() -> None:
     assert not_fitness_like(np.array([0.0, 0.0, np.nan, 1.0])) == said + "the median of the labels is not positive"
     assert not_fitness_like(np.array([1.0, 0.4, np.nan, 0.0])) is None
     assert not_fitness_like(np.append(np.ones(200), -0.01)) is None
+
+
+def test_a_single_deletion_that_noise_takes_below_zero_scales_by_zero() -> None:
+    strains = strains_of([[0], [1], [2], *[[0, 1]] * 300], 4)
+    model = Multiplicative().fit(strains, np.array([-0.01, 0.5, 0.9, *[0.5] * 300]))
+    assert model.predict(strains_of([[0, 2], [1, 2]], 4)) == pytest.approx([0.0, 0.9])
+
+
+def test_a_wild_type_that_is_not_positive_is_not_believed() -> None:
+    pairs = [[a, b] for a in range(20) for b in range(a)]
+    model = Multiplicative().fit(strains_of([*pairs, [0]], 20), np.array([*[0.8] * 190, -0.004]))
+    assert model.predict(strains_of([[5, 6], [7, 8]], 20)) == pytest.approx([0.8, 0.8], rel=0.01)

@@ -97,3 +97,25 @@ def test_the_two_that_are_best_on_the_validation_part_are_averaged() -> None:
     nothing = problem_of(train, y[:300], validation, np.full(60, np.nan))
     assert MEAN_OF_TWO not in fit_null_models(nothing)
     assert isinstance(fit_null_models(nothing)["low-rank profiles"], LowRankProfiles)
+
+
+def test_only_labelled_strains_say_what_applies() -> None:
+    rng = np.random.default_rng(0)
+    pairs = [[a, b] for a in range(8) for b in range(a)]
+    train = strains_of([*pairs, [0], [1]], 8)
+    epsilon = np.array([*rng.normal(size=len(pairs)), np.nan, np.nan])
+    problem = problem_of(train, epsilon, strains_of(pairs[:5], 8), epsilon[:5])
+    assert "low-rank profiles" not in left_out_null_models(problem)
+    assert "low-rank profiles" in fit_null_models(problem)
+    fitness = np.array([*np.linspace(0.1, 1, len(pairs)), np.nan, np.nan])
+    problem = problem_of(train, fitness, strains_of(pairs[:5], 8), fitness[:5])
+    assert left_out_null_models(problem)["smallest subset"].startswith("needs measured subsets")
+
+
+def test_subsets_of_four_genes_are_none() -> None:
+    fours = [[a, b, c, 6] for a in range(6) for b in range(a) for c in range(b)]
+    labels = np.linspace(0.2, 1, len(fours))
+    problem = problem_of(strains_of(fours, 8), labels, strains_of([[0, 1, 2, 3, 4]], 8), np.array([0.5]))
+    assert left_out_null_models(problem)["smallest subset"] == (
+        "needs measured subsets, and no training strain has fewer than 4 deletions"
+    )

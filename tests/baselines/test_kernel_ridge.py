@@ -127,3 +127,12 @@ def test_pairs_without_labels_leave_the_effects_of_genes() -> None:
     strains = strains_of([[0], [1], [2], [0, 1]], 3)
     (model,) = fit_kernel_ridge(strains, np.array([1.0, 0.0, 0.5, np.nan]), unlike(3), 1.0, (1e-4,))
     np.testing.assert_allclose(model.predict(strains), [1.0, 0.0, 0.5, 0.5], atol=0.05)
+
+
+@pytest.mark.parametrize("scale", [1e-24, 1e20])
+def test_profiles_do_not_depend_on_the_units(scale: float) -> None:
+    pairs, y = low_rank_pairs(0, genes=12)
+    strains = pairs_of(pairs, 12)
+    (one,) = fit_kernel_ridge(strains, y, unlike(12), 1.0, (0.1,))
+    (other,) = fit_kernel_ridge(strains, y * scale, unlike(12), 1.0, (0.1,))
+    assert other.predict(strains) / scale == pytest.approx(one.predict(strains), rel=1e-3, abs=1e-3)

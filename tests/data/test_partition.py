@@ -274,6 +274,16 @@ def test_rare_strata_together_have_the_shares_too() -> None:
     np.testing.assert_allclose(np.bincount(parts), (80, 10, 10), atol=3)
 
 
+def test_many_phenotypes_that_are_missing_at_random_keep_the_shares() -> None:
+    rng, table = np.random.default_rng(0), random_table(3000, 300, (2, 2))
+    missing = {f"p{k}": np.where(rng.random(3000) < 0.5, np.nan, 1.0).astype(np.float32) for k in range(11)}
+    parts = stratified_parts(replace(table, phenotypes=missing, units={}), STRATIFIED_BINS, 0)
+    np.testing.assert_allclose(np.bincount(parts) / 3000, STRATIFIED_FRACTIONS, atol=0.01)
+    for values in missing.values():
+        found = np.bincount(parts[~np.isnan(values)])
+        np.testing.assert_allclose(found / found.sum(), STRATIFIED_FRACTIONS, atol=0.01)
+
+
 def test_a_phenotype_of_few_strains_reaches_every_part() -> None:
     table = random_table(3000, 300, (2, 4))
     rare = np.full(3000, np.nan, np.float32)

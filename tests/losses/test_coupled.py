@@ -148,7 +148,7 @@ class Expected:
         x, e = prediction.phenotypes, prediction.embedding
         labelled = [i for i in range(len(target)) if not target[i].isnan().all()]
         share = buffer_share(epoch, self.epochs, None, None)
-        number = int(len(labelled) * (share / (1 - share))) if self.adaptive else self.size
+        number = int(len(labelled) * (share / (1 - share)) + 1e-9) if self.adaptive else self.size
         few = self.kept[-number:] if number else []
         mixed_x, mixed_y = (torch.cat([z, *(row[k][None] for row in few)]) for k, z in enumerate((x, target)))
         all_e, all_y = (torch.cat([z, *(row[k][None] for row in self.kept)]) for k, z in ((2, e), (1, target)))

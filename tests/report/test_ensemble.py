@@ -68,6 +68,12 @@ def test_shares_within_the_spread_by_hand() -> None:
     assert np.isnan([nothing.within(1), nothing.factor]).all()
 
 
+def test_no_factor_makes_up_for_runs_that_agree_and_are_wrong() -> None:
+    measured, mean = np.arange(4.0), np.arange(4.0) + 1
+    assert np.isnan(Joined(measured, mean, np.array([0.0, 0.0, 1.0, 1.0])).factor)
+    assert Joined(measured, measured, np.zeros(4)).factor == 0
+
+
 def test_the_factor_of_the_validation_part_calibrates_a_spread_that_is_too_small() -> None:
     rng, parts = np.random.default_rng(0), {}
     for part in ("validation", "test"):
