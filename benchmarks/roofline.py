@@ -1,8 +1,8 @@
 """Expected times of a training step on a GPU, by arithmetic: ``python -m benchmarks.roofline OUT``.
 
 Operators, bytes and products are counted (``benchmarks.counting``), kernels of compiled layers by torch's own compiler,
-which compiles them for this machine. They are divided by the ceilings of one H200. Nothing is timed, no GPU is needed,
-and nothing that comes out is a measurement.
+which fuses them as for a GPU (``benchmarks.gpu_fusion``). They are divided by the ceilings of one H200. Nothing is
+timed, no GPU is needed, and nothing that comes out is a measurement.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch._functorch import config as functorch_config
-from torch._inductor import config as inductor_config
-from torch._inductor.graph import GraphLowering
 
+from benchmarks import gpu_fusion
 from benchmarks.cells import generated_cell
 from benchmarks.counting import Counts, OperatorCounter, Product, batch_on_meta, count_step, counting, task_on_meta
 from benchmarks.workload import Setting, random_genotypes
@@ -73,7 +71,7 @@ NODES = 512
 
 
 def compiled_update(convs: StackedConvs, strains: int, dtype: torch.dtype, *, both: bool) -> Cost:
-    """Forward and backward of the update of a layer's relations together, compiled for this machine.
+    """Forward and backward of the update of a layer's relations together, compiled for a GPU.
 
     Args:
         convs: of the layer.
@@ -82,11 +80,10 @@ def compiled_update(convs: StackedConvs, strains: int, dtype: torch.dtype, *, bo
         both: whether the nodes' own states differ; not in the first layer.
     """
     torch.compiler.reset()
-    execution._compiled_run.cache_clear()
     arguments = _arguments(convs, strains, dtype, "cpu", both=both)
-    with _kernels() as seen:
-        _update(execution._compiled_run(), convs, strains, arguments)
-    return Cost(sum(n for n, _ in seen), sum(size for _, size in seen) / _numbers(convs, strains))
+    seen: list[gpu_fusion.Fused] = []
+    _update(gpu_fusion.compiled(execution._run, seen), convs, strains, arguments)
+    return Cost(sum(fused.launches for fused in seen), sum(fused.bytes for fused in seen) / _numbers(convs, strains))
 
 
 def plain_update(convs: StackedConvs, strains: int, dtype: torch.dtype, *, both: bool) -> Cost:
@@ -128,25 +125,6 @@ def _arguments(
 def _update(run: Any, convs: StackedConvs, strains: int, arguments: tuple[Rows, Rows, Rows]) -> None:
     bases, deltas, gradients = arguments
     torch.autograd.backward(run(convs.total, strains, bases, deltas), gradients)
-
-
-@contextmanager
-def _kernels() -> Iterator[list[tuple[int, int]]]:
-    """Kernels and their bytes of every graph that is compiled within."""
-    seen: list[tuple[int, int]] = []
-    codegen = GraphLowering.codegen
-
-    def noted(graph: Any) -> Any:
-        code = codegen(graph)
-        seen.append((len(graph.scheduler.nodes), graph.count_bytes()[0]))
-        return code
-
-    GraphLowering.codegen = noted  # type: ignore[method-assign, assignment]
-    try:
-        with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
-            yield seen
-    finally:
-        GraphLowering.codegen = codegen  # type: ignore[method-assign]
 
 
 # Designs: what a step launches and moves, and how long that takes at the ceilings.

@@ -336,7 +336,7 @@ class _CurveDifference(torch.autograd.Function):
         wide = _wide(a, delta)
         of_base = [_beside(x, rows) for x in curve.of_base(a.to(wide), *parameters)]
         out = curve.difference(_paired(delta.to(wide), rows), *of_base, *parameters)
-        return _flat(out, rows).to(delta.dtype)
+        return _flat(out.to(delta.dtype), rows)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
@@ -352,15 +352,20 @@ class _CurveDifference(torch.autograd.Function):
         grad_d = gradient(grad, _beside(base, rows) + _paired(delta, rows), *ctx.parameters)
         of_base = gradient(_summed(grad, len(a), rows), base, *ctx.parameters)
         grad_a = _summed(grad_d, len(a), rows) - of_base
-        return grad_a.to(a.dtype), _flat(grad_d, rows).to(delta.dtype), None, None, None
+        return grad_a.to(a.dtype), _flat(grad_d.to(delta.dtype), rows), None, None, None
 
 
-def _curve_difference(x: PerturbedTensor, curve: Curve, *parameters: Any) -> Tensor | None:
-    """Of a perturbed tensor, in the type of its differences; None where it has none."""
-    if x.delta is None:
-        return None
-    out: Tensor = _CurveDifference.apply(x.base, x.delta, x.rows, curve, parameters)
+# Within ``torch.vmap``, torch's compiler would differentiate the forward pass instead of calling ``backward``, and the
+# step would move half as many bytes again. So it does not look into this function, whose arguments have to be simple.
+@torch.compiler.allow_in_graph
+def _apply(a: Tensor, delta: Tensor, rows: int | Tensor, curve: str, *parameters: Any) -> Tensor:
+    out: Tensor = _CurveDifference.apply(a, delta, rows, CURVES[curve], parameters)
     return out
+
+
+def _curve_difference(x: PerturbedTensor, curve: str, *parameters: Any) -> Tensor | None:
+    """Of a perturbed tensor, in the type of its differences; None where it has none."""
+    return None if x.delta is None else _apply(x.base, x.delta, x.rows, curve, *parameters)
 
 
 def _wide(a: Tensor, delta: Tensor) -> torch.dtype:
@@ -368,7 +373,7 @@ def _wide(a: Tensor, delta: Tensor) -> torch.dtype:
     return torch.promote_types(torch.promote_types(a.dtype, delta.dtype), torch.float32)
 
 
-def _pointwise(curve: Curve, function: Callable[..., Tensor], *defaults: float) -> Rule:
+def _pointwise(curve: str, function: Callable[..., Tensor], *defaults: float) -> Rule:
     """The rule of a function of single numbers that may have parameters."""
 
     def rule(x: PerturbedTensor, *args: Any, inplace: bool = False, **kwargs: Any) -> PerturbedTensor:
@@ -432,7 +437,7 @@ def _gelu_difference(d: Tensor, a: Tensor, value: Tensor, first: Tensor, second:
 def _gelu(x: PerturbedTensor, approximate: str = "none") -> PerturbedTensor:
     if approximate != "none":
         return _by_float64(F.gelu, x, approximate=approximate)
-    return PerturbedTensor(F.gelu(x.base), _curve_difference(x, GELU), x.rows)
+    return PerturbedTensor(F.gelu(x.base), _curve_difference(x, "gelu"), x.rows)
 
 
 def _norm_of_base(a: Tensor, eps: float, centre: bool) -> tuple[Tensor, ...]:
@@ -460,7 +465,7 @@ def _norm_gradient(grad: Tensor, x: Tensor, eps: float, centre: bool) -> Tensor:
 
 
 def _norm_rule(x: PerturbedTensor, base: Tensor, weight: Tensor | None, eps: float, centre: bool) -> PerturbedTensor:
-    delta = _curve_difference(x, NORM, eps, centre)
+    delta = _curve_difference(x, "norm", eps, centre)
     return PerturbedTensor(base, delta if weight is None else _scaled(delta, weight), x.rows)
 
 
@@ -484,16 +489,18 @@ def _rms_norm(
 
 
 _aten = torch.ops.aten
-GELU = Curve(_gelu_of_base, _gelu_difference, _aten.gelu_backward)
-RELU = Curve(_alone, _relu_difference, lambda grad, x: _aten.threshold_backward(grad, x, 0))
-LEAKY_RELU = Curve(
-    _alone, _leaky_relu_difference, lambda grad, x, slope: _aten.leaky_relu_backward(grad, x, slope, False)
-)
-TANH = Curve(_alone, _tanh_difference, lambda grad, x: _aten.tanh_backward(grad, x.tanh()))
-SIGMOID = Curve(_alone, _sigmoid_difference, lambda grad, x: _aten.sigmoid_backward(grad, x.sigmoid()))
-SILU = Curve(_alone, _silu_difference, _aten.silu_backward)
-ELU = Curve(_alone, _elu_difference, lambda grad, x, alpha: _aten.elu_backward(grad, alpha, 1, 1, False, x))
-NORM = Curve(_norm_of_base, _norm_difference, _norm_gradient)
+CURVES = {
+    "gelu": Curve(_gelu_of_base, _gelu_difference, _aten.gelu_backward),
+    "relu": Curve(_alone, _relu_difference, lambda grad, x: _aten.threshold_backward(grad, x, 0)),
+    "leaky_relu": Curve(
+        _alone, _leaky_relu_difference, lambda grad, x, slope: _aten.leaky_relu_backward(grad, x, slope, False)
+    ),
+    "tanh": Curve(_alone, _tanh_difference, lambda grad, x: _aten.tanh_backward(grad, x.tanh())),
+    "sigmoid": Curve(_alone, _sigmoid_difference, lambda grad, x: _aten.sigmoid_backward(grad, x.sigmoid())),
+    "silu": Curve(_alone, _silu_difference, _aten.silu_backward),
+    "elu": Curve(_alone, _elu_difference, lambda grad, x, alpha: _aten.elu_backward(grad, alpha, 1, 1, False, x)),
+    "norm": Curve(_norm_of_base, _norm_difference, _norm_gradient),
+}
 
 
 # Softmax.
@@ -579,12 +586,12 @@ RULES: dict[str, Rule] = {
     "linear": _linear,
     "einsum": _einsum,
     "dropout": _dropout,
-    "relu": _pointwise(RELU, F.relu),
-    "leaky_relu": _pointwise(LEAKY_RELU, F.leaky_relu, 0.01),
-    "tanh": _pointwise(TANH, torch.tanh),
-    "sigmoid": _pointwise(SIGMOID, torch.sigmoid),
-    "silu": _pointwise(SILU, F.silu),
-    "elu": _pointwise(ELU, F.elu, 1.0),
+    "relu": _pointwise("relu", F.relu),
+    "leaky_relu": _pointwise("leaky_relu", F.leaky_relu, 0.01),
+    "tanh": _pointwise("tanh", torch.tanh),
+    "sigmoid": _pointwise("sigmoid", torch.sigmoid),
+    "silu": _pointwise("silu", F.silu),
+    "elu": _pointwise("elu", F.elu, 1.0),
     "gelu": _gelu,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, cast
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.convolutions import GINConv
 from dglcell.nn.hetero_layer import RelationConv, StackedConvs
-from dglcell.perturbation import execution, perturb, states
+from dglcell.perturbation import differences, execution, perturb, states
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.differences import PerturbedTensor
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -174,3 +175,32 @@ def test_layers_of_one_structure_are_compiled_once() -> None:
         convs = stacked_convs(0.0)
         torch.testing.assert_close(run(convs.total, 4, bases, deltas), execution._run(convs.total, 4, bases, deltas))
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_gradients_of_compiled_layers_are_those_of_the_rules(together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what the compiler makes of the forward pass, which moves more bytes."""
+    torch.compiler.reset()
+    called: list[str] = []
+    for name, curve in differences.CURVES.items():
+
+        def noted(*arguments: Any, _name: str = name, _gradient: Any = curve.gradient) -> Tensor:
+            called.append(_name)
+            return cast(Tensor, _gradient(*arguments))
+
+        monkeypatch.setitem(differences.CURVES, name, dataclasses.replace(curve, gradient=noted))
+    convs = stacked_convs(0.0)
+    function = convs.total if together else convs.convs[0]
+    shape = (3,) if together else ()
+    leaves = [torch.randn(*size, 8) for size in ((5,), (*shape, 5), (20,), (*shape, 20))]
+
+    def gradients(run: Any) -> list[Tensor]:
+        x, received, *deltas = (leaf.clone().requires_grad_() for leaf in leaves)
+        out = run(function, 4, [x, received], deltas)
+        return list(torch.autograd.grad([part.square().sum() for part in out], [x, received, *deltas]))
+
+    expected = gradients(execution._run)
+    called.clear()
+    found = gradients(torch.compile(execution._run, backend="aot_eager", fullgraph=True))
+    assert {"gelu", "norm"} <= set(called)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
