@@ -102,9 +102,9 @@ class PerturbedTensor:
 
     def spread(self, x: Tensor) -> Tensor:
         """[k, ...] base rows beside the differences that belong to them."""
-        if isinstance(self.rows, int):
-            return _flat(x.unsqueeze(1).expand(-1, self.rows, *x.shape[1:]), self.rows)
-        return take_rows(x, self.rows)
+        if isinstance(self.rows, Tensor):
+            return take_rows(x, self.rows)
+        return _flat(x.unsqueeze(1).expand(-1, self.rows, *x.shape[1:]), self.rows)
 
     def pair(self, x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
         """Base rows and differences in shapes that broadcast, so that what depends on the base is computed once."""
@@ -131,28 +131,29 @@ _pytree.register_pytree_node(
 
 
 # Base rows and the differences that belong to them. Where every base row has B differences, these are [n, B, ...]
-# beside [n, 1, ...] of the base, which is not copied; listed differences are [k, ...] beside a copy for each.
+# beside [n, 1, ...] of the base, which is not copied; listed differences are [k, ...] beside a copy for each. B is a
+# symbol and no ``int`` where the compiler has seen several, so that it is the tensors that are asked for.
 
 
 def _beside(x: Tensor, rows: int | Tensor) -> Tensor:
     """Rows of the base, or what was computed from them, beside ``_paired`` differences."""
-    return x.unsqueeze(1) if isinstance(rows, int) else take_rows(x, rows)
+    return take_rows(x, rows) if isinstance(rows, Tensor) else x.unsqueeze(1)
 
 
 def _paired(delta: Tensor, rows: int | Tensor) -> Tensor:
     """[k, ...] differences in a shape that broadcasts with ``_beside``."""
-    return delta.unflatten(0, (-1, rows)) if isinstance(rows, int) else delta
+    return delta if isinstance(rows, Tensor) else delta.unflatten(0, (-1, rows))
 
 
 def _flat(paired: Tensor, rows: int | Tensor) -> Tensor:
     """The inverse of ``_paired``."""
-    return paired.flatten(0, 1) if isinstance(rows, int) else paired
+    return paired if isinstance(rows, Tensor) else paired.flatten(0, 1)
 
 
 def _summed(paired: Tensor, number: int, rows: int | Tensor) -> Tensor:
     """For each of ``number`` base rows the sum over its differences, in order, in single precision or better."""
     dtype = torch.promote_types(paired.dtype, torch.float32)
-    if isinstance(rows, int):
+    if not isinstance(rows, Tensor):
         return paired.sum(1, dtype=dtype)
     out = paired.new_zeros(number, *paired.shape[1:], dtype=dtype)
     width = paired.shape[1:].numel()
@@ -219,7 +220,7 @@ def _difference(x: PerturbedTensor, like: PerturbedTensor) -> Tensor:
     if x.delta is not None:
         return x.delta
     known = like.delta
-    number = len(x.base) * x.rows if isinstance(x.rows, int) else len(x.rows)
+    number = len(x.rows) if isinstance(x.rows, Tensor) else len(x.base) * x.rows
     return x.base.new_zeros(number, *x.base.shape[1:], dtype=x.base.dtype if known is None else known.dtype)
 
 

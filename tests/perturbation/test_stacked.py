@@ -192,15 +192,17 @@ def test_gradients_of_compiled_layers_are_those_of_the_rules(together: bool, mon
     convs = stacked_convs(0.0)
     function = convs.total if together else convs.convs[0]
     shape = (3,) if together else ()
-    leaves = [torch.randn(*size, 8) for size in ((5,), (*shape, 5), (20,), (*shape, 20))]
 
-    def gradients(run: Any) -> list[Tensor]:
+    def gradients(run: Any, leaves: list[Tensor], strains: int) -> list[Tensor]:
         x, received, *deltas = (leaf.clone().requires_grad_() for leaf in leaves)
-        out = run(function, 4, [x, received], deltas)
+        out = run(function, strains, [x, received], deltas)
         return list(torch.autograd.grad([part.square().sum() for part in out], [x, received, *deltas]))
 
-    expected = gradients(execution._run)
-    called.clear()
-    found = gradients(torch.compile(execution._run, backend="aot_eager", fullgraph=True))
-    assert {"gelu", "norm"} <= set(called)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    compiled = torch.compile(execution._run, backend="aot_eager", fullgraph=True)
+    for nodes, strains in ((5, 4), (5, 3), (7, 2)):  # from the second on, sizes are symbols
+        sizes = ((nodes,), (*shape, nodes), (nodes * strains,), (*shape, nodes * strains))
+        leaves = [torch.randn(*size, 8) for size in sizes]
+        expected = gradients(execution._run, leaves, strains)
+        called.clear()
+        torch.testing.assert_close(gradients(compiled, leaves, strains), expected, rtol=1e-5, atol=1e-5)
+        assert {"gelu", "norm"} <= set(called)
