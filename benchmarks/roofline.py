@@ -70,27 +70,28 @@ class Cost:
 NODES = 512
 
 
-def compiled_update(convs: StackedConvs, strains: int, dtype: torch.dtype, *, both: bool) -> Cost:
-    """Forward and backward of the update of a layer's relations together, compiled for a GPU.
+def compiled_update(convs: StackedConvs, strains: int, dtype: torch.dtype, *, both: bool, training: bool) -> Cost:
+    """The update of a layer's relations together, compiled for a GPU.
 
     Args:
         convs: of the layer.
         strains: B.
         dtype: of differences.
         both: whether the nodes' own states differ; not in the first layer.
+        training: forward and backward; otherwise forward alone.
     """
     torch.compiler.reset()
     arguments = _arguments(convs, strains, dtype, "cpu", both=both)
     seen: list[gpu_fusion.Fused] = []
-    _update(gpu_fusion.compiled(execution._run, seen), convs, strains, arguments)
+    _update(gpu_fusion.compiled(execution._run, seen), convs, strains, arguments, training)
     return Cost(sum(fused.launches for fused in seen), sum(fused.bytes for fused in seen) / _numbers(convs, strains))
 
 
-def plain_update(convs: StackedConvs, strains: int, dtype: torch.dtype, *, both: bool) -> Cost:
+def plain_update(convs: StackedConvs, strains: int, dtype: torch.dtype, *, both: bool, training: bool) -> Cost:
     """The same in plain torch."""
     arguments = _arguments(convs, strains, dtype, "meta", both=both)
     with OperatorCounter() as counter:
-        _update(execution._run, convs, strains, arguments)
+        _update(execution._run, convs, strains, arguments, training)
     return Cost(counter.counts.all_launches, counter.counts.all_bytes / _numbers(convs, strains))
 
 
@@ -122,9 +123,12 @@ def _arguments(
     return [rows(NODES), rows(R, NODES)], deltas, [rows(NODES).detach(), rows(K, kind=dtype).detach()]
 
 
-def _update(run: Any, convs: StackedConvs, strains: int, arguments: tuple[Rows, Rows, Rows]) -> None:
+def _update(run: Any, convs: StackedConvs, strains: int, arguments: tuple[Rows, Rows, Rows], training: bool) -> None:
     bases, deltas, gradients = arguments
-    torch.autograd.backward(run(convs.total, strains, bases, deltas), gradients)
+    with torch.set_grad_enabled(training):
+        rows = run(convs.total, strains, bases, deltas)
+    if training:
+        torch.autograd.backward(rows, gradients)
 
 
 # Designs: what a step launches and moves, and how long that takes at the ceilings.
@@ -172,7 +176,7 @@ def designs(cell: CellGraph, config: HeteroCellConfig, strains: int) -> list[Des
     with _unshared():
         before = counted(half=False)
     wide, half = counted(half=False), counted(half=True)
-    saved = compiled_saving(cell, config, strains)
+    saved = compiled_saving(cell, config, strains, training=True)
     compiled = half.all_launches - saved.launches, round(half.all_bytes - saved.bytes)
     edges = [len(cell.edges(relation).src) for relation in cell.relations]
     dense, flops = as_dense(half.products, edges, len(cell.genes), most=2)
@@ -215,8 +219,8 @@ def as_dense(products: Sequence[Product], edges: Sequence[int], genes: int, *, m
     return round(share * gathered), 2.0 * padded**2 * columns * most
 
 
-def compiled_saving(cell: CellGraph, config: HeteroCellConfig, strains: int) -> Cost:
-    """Launches and bytes of a step that compiled layers do without, with differences in bfloat16."""
+def compiled_saving(cell: CellGraph, config: HeteroCellConfig, strains: int, *, training: bool) -> Cost:
+    """Launches and bytes that compiled layers do without, in a step or forward, with differences in bfloat16."""
     model = task_on_meta(cell, config, True).model
     launches, size = 0, 0.0
     numbers = len(cell.genes) * strains * config.hidden
@@ -224,8 +228,9 @@ def compiled_saving(cell: CellGraph, config: HeteroCellConfig, strains: int) -> 
     for both in (False, True):
         layer = layers[0].to("meta")
         number = len(layers[1:] if both else layers[:1])
-        plain = plain_update(_stacked(layer), strains, torch.bfloat16, both=both)
-        made = compiled_update(_stacked(layer.to_empty(device="cpu")), strains, torch.bfloat16, both=both)
+        how: dict[str, Any] = {"dtype": torch.bfloat16, "both": both, "training": training}
+        plain = plain_update(_stacked(layer), strains, **how)
+        made = compiled_update(_stacked(layer.to_empty(device="cpu")), strains, **how)
         launches += number * (plain.launches - made.launches)
         size += number * (plain.bytes - made.bytes) * numbers * len(layer.convs)
     return Cost(launches, size)
@@ -256,12 +261,14 @@ class Prediction:
 
 
 def prediction(cell: CellGraph, config: HeteroCellConfig, batch: int, device: Device) -> Prediction:
-    """Of strains of three deletions, with differences in bfloat16, in plain torch."""
+    """Of strains of three deletions, with differences in bfloat16, by compiled layers."""
     genotypes = random_genotypes(len(cell.genes), batch, 3, 0)
     task, strains = task_on_meta(cell, config, True), batch_on_meta(genotypes)
     with counting(task.model.cell) as counter, torch.no_grad():
         task.model(strains.genotypes)
-    sizes = _sizes(counter.counts)
+    launches, gathered, other = _sizes(counter.counts)
+    saved = compiled_saving(cell, config, batch, training=False)
+    sizes = launches - saved.launches, gathered, round(other - saved.bytes)
     return Prediction(batch, *sizes, batch / Design("", *sizes).seconds(device)["step"])
 
 

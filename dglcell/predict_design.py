@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,15 +22,57 @@ from dglcell.designs import Design, Parts, footer, row_groups, write_tables
 from dglcell.errors import ConfigError, DataError
 from dglcell.files import atomic_file, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.models.encoder import PerturbedModel
 from dglcell.parquet import import_pyarrow, make_table, named
+from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.predict import predicted_column, prediction_columns, spread_column
 from dglcell.run_directory import RunDirectory
 from dglcell.shares import Ranks, Shares
+from dglcell.training.autotune import autotuned_for
 from dglcell.training.checkpoint import Trained
 from dglcell.training.evaluate import predict_batches
 from dglcell.training.null_problems import null_problems
 from dglcell.training.prepare import prepare_run
+
+# How models compute.
+
+
+def resolve_autotuned(members: Sequence[Trained], design: Design, batch_size: int, precision: str) -> None:
+    """What ``auto`` of strategies and kernels takes for a design, which on a GPU is measured or looked up.
+
+    Args:
+        members: one or several models, on the device where they are to predict.
+        design: which strains.
+        batch_size: strains per forward pass.
+        precision: one of ``PRECISIONS``.
+
+    Raises:
+        ConfigError: half precision is asked for, and a model has no differences of strains.
+    """
+    half = precision == "bf16"
+    for model in (member.model for member in members):
+        if isinstance(model, PerturbedModel):
+            device = next(model.parameters()).device
+            found = Autotuned.default(device.type)
+            if device.type not in UNTUNED_DEVICES:
+                batch = _batch(next(design.blocks(batch_size, 0)), ()).to(device)
+                found = autotuned_for(model, batch, torch.bfloat16 if half else None).autotuned
+            model.choose(found.for_layers(compiled=model.config.compile != "false", half=half))
+        elif half:
+            raise ConfigError(
+                "bfloat16 is for differences between the states of strains, and this model has none",
+                got=f"--precision {precision} and a model `{model.config.name}`",
+                do="leave --precision out",
+            )
+
+
+PRECISIONS = ("32-true", "bf16")
+"""Of predictions: the weights', or differences of strains in bfloat16; see ``trainer.precision``."""
+
+UNTUNED_DEVICES = ("cpu",)
+"""Where the defaults of ``auto`` are as fast for predictions as what a measurement finds."""
+
 
 # Which strains come first.
 
@@ -282,7 +324,10 @@ def _chosen(ranking: Ranking | None, members: Sequence[Trained]) -> Callable[[It
 def describe_design(members: Sequence[Trained], design: Design, ranking: Ranking | None = None) -> dict[str, Any]:
     """What predictions of a design depend on, as plain containers; part of every file that is written."""
     first = members[0]
-    about: Mapping[str, Any] = {} if ranking is None else ranking.describe()
+    about = {} if ranking is None else dict(ranking.describe())
+    autotuned = getattr(first.model, "autotuned", None)
+    if autotuned is not None and autotuned.differences is not None:
+        about["differences"] = autotuned.differences
     return {
         "checkpoint_sha256": [sha256_file(member.path) for member in members],
         "cell_sha256": first.cell.sha256,

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,8 +27,10 @@ from dglcell.data.split import Split
 from dglcell.data.store import Store
 from dglcell.designs import Design, Parts
 from dglcell.errors import ConfigError, DataError
+from dglcell.perturbation.autotuned import Autotuned
 from dglcell.predict_design import RANKINGS, Ranking, predict_design
 from dglcell.run_directory import RunDirectory
+from dglcell.training.autotune import Autotuning
 from dglcell.training.checkpoint import Trained, load_trained
 from tests.tiny import Tiny
 
@@ -98,6 +101,62 @@ def test_a_design_is_predicted_as_a_table_would_be(
     assert (about["genes"], about["deletions"], about["stop"]) == (9, size, len(strains))
     assert [len(sha256) for sha256 in about["checkpoint_sha256"]] == [64]
     assert not list(tmp_path.glob("*.parts"))
+
+
+class TestPrecision:
+    """``--precision``, and what ``auto`` takes."""
+
+    def predict(self, run: RunDirectory, out: Path, *more: str) -> int:
+        return main(["predict", str(run.path), "--all-pairs", "--limit", "60", "-o", str(out), *more])
+
+    def test_differences_in_bfloat16_predict_nearly_the_same(self, tiny_run: RunDirectory, tmp_path: Path) -> None:
+        assert self.predict(tiny_run, tmp_path / "single.parquet", "--precision", "32-true") == 0
+        assert self.predict(tiny_run, tmp_path / "half.parquet", "--precision", "bf16") == 0
+        single, half = (
+            pq.read_table(tmp_path / f"{name}.parquet")["predicted_fitness"].to_numpy() for name in ("single", "half")
+        )
+        assert 0 < np.abs(half - single).max() < 0.02 * np.ptp(single)
+
+    def test_a_design_is_continued_in_its_own_precision(
+        self, tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "out.parquet"
+        assert self.predict(tiny_run, out) == 0
+        assert self.predict(tiny_run, out, "--precision", "bf16") == 2
+        assert f"'{out}' exists already" in capsys.readouterr().err
+
+    def test_a_model_without_differences_has_one_precision(
+        self, set_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.predict(set_run, tmp_path / "out.csv", "--precision", "bf16") == 2
+        assert (
+            "bfloat16 is for differences between the states of strains, and this model has none\n"
+            "  got:      --precision bf16 and a model `set_operator`\n  do:       leave --precision out"
+        ) in capsys.readouterr().err
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("compiled", ["auto", "false"])
+    def test_a_gpu_takes_what_a_measurement_finds(
+        self, compiled: str, tiny_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        trained = load_trained(tiny_run)
+        monkeypatch.setattr(design_module, "UNTUNED_DEVICES", ())
+        monkeypatch.setattr(trained.model, "config", dataclasses.replace(trained.config.model, compile=compiled))
+        asked: list[int] = []
+
+        def measured(model: Any, batch: Any, differences: torch.dtype | None) -> Autotuning:
+            asked.append(batch.num_strains)
+            assert differences == torch.bfloat16
+            return Autotuning(Autotuned("node_mask", dense_share=0.5), {})
+
+        monkeypatch.setattr(design_module, "autotuned_for", measured)
+        design_module.resolve_autotuned([trained], Design.of(range(12), 2), 20, "bf16")
+        found = trained.model.autotuned
+        assert asked == [20]
+        assert (found.strategy, found.differences, found.compile) == ("node_mask", "bfloat16", compiled == "auto")
+
+    def test_the_command_line_knows_every_precision(self) -> None:
+        assert design_module.PRECISIONS == cli_predict.PRECISIONS
 
 
 def test_without_a_list_all_genes_of_the_model_are_meant(set_run: RunDirectory, tmp_path: Path) -> None:
@@ -389,10 +448,10 @@ class TestRefusals:
         (["x.csv", "--all-pairs"], "what shall be predicted?\n  got:      x.csv and --all-pairs\n"),
         (["--all-pairs", "--all-triples"], "got:      --all-pairs and --all-triples\n"),
         (["--all-pairs", "--rank", "lowest"], "how many strains of the ranking are wanted?\n  expected: --top N"),
-        (["x.csv", "--top", "3"], "not chosen by options\n  got:      --top\n"),
+        (["x.csv", "--top", "3"], "this is a table\n  got:      --top\n"),
         (
             ["x.csv", "--limit", "3", "--genes", "g"],
-            "strains of a table are not chosen by options\n  got:      --genes, --limit\n  do:       leave them out",
+            "some options are of designs, and this is a table\n  got:      --genes, --limit\n  do:       leave",
         ),
         (
             ["x.csv", "-o", "out.txt"],

@@ -22,6 +22,9 @@ FINISHED = "its share is finished; the process that finishes last writes the out
 RANKINGS = ("lowest", "highest", "largest", "certain", "uncertain", "unexpected")
 """Keys of ``dglcell.predict_design.RANKINGS``, whose module takes long to import."""
 
+PRECISIONS = ("32-true", "bf16")
+"""``dglcell.predict_design.PRECISIONS``."""
+
 HELP = "predict phenotypes of a table of genotypes, or of all pairs or triples of genes"
 EPILOG = """\
 a table:
@@ -87,6 +90,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=positive, metavar="N", help="threads of the processor (default: idle ones)")
     parser.add_argument("--batch-size", type=positive, default=256, metavar="N", help="strains per forward pass (256)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, help="of a design: 32-true, or bf16 for differences of strains (32-true)"
+    )
 
 
 def predict(options: argparse.Namespace) -> None:
@@ -142,10 +148,10 @@ def check(options: argparse.Namespace) -> None:
         raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
     if options.top is None and (options.rank or options.phenotype):
         raise ConfigError("how many strains of the ranking are wanted?", expected="--top N")
-    stray = [name for name in ("genes", "start", "limit", "top") if getattr(options, name) is not None]
+    stray = [name for name in ("genes", "start", "limit", "top", "precision") if getattr(options, name) is not None]
     if stray and not options.designs:
         raise ConfigError(
-            "strains of a table are not chosen by options",
+            "some options are of designs, and this is a table",
             got=", ".join(f"--{name}" for name in stray),
             do="leave them out, or ask for --all-pairs or --all-triples",
         )
@@ -235,12 +241,13 @@ def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run
     from functools import partial
 
     from dglcell.designs import Design, read_genes
-    from dglcell.predict_design import Ranking, predict_design, predict_design_together
+    from dglcell.predict_design import Ranking, predict_design, predict_design_together, resolve_autotuned
 
     known = members[0].cell.genes
     genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
     design = Design.of(genes, options.designs[0], options.start or 0, options.limit)
     written, how = f"{len(design):,} predictions", {"batch_size": options.batch_size}
+    resolve_autotuned(members, design, options.batch_size, options.precision or PRECISIONS[0])
     if options.top is not None:
         how["ranking"] = Ranking.of(options.rank or "lowest", options.top, options.phenotype, members, run)
         written = f"the first {min(options.top, len(design)):,} of {written}"

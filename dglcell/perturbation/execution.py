@@ -24,6 +24,9 @@ RowFunction = Callable[[int | Tensor, Sequence[Tensor], Sequence[Tensor | None]]
 COMPILED_ROWS = 1 << 13
 """Rows of the smallest block that is compiled: half of a block on a CPU."""
 
+UNCOMPILED_EVALUATION = ("cpu",)
+"""Where layers are compiled for training only. A CPU gains little there: 0 to 20 % of all predictions of triples."""
+
 VARIANTS = 64
 """Compiled forms of one function: by device, precision, which arguments differ, and structure of the layer."""
 
@@ -40,10 +43,11 @@ def row_function(function: Callable[..., Tensor], compiled: bool) -> RowFunction
         rows: int | Tensor, bases: Sequence[Tensor], deltas: Sequence[Tensor | None]
     ) -> tuple[Tensor, Tensor | None]:
         # Rows that are listed differ in number from batch to batch, and are few: they would be compiled in vain. So
-        # would the last block of a batch and the last batch of an epoch be; and what is not trained on is soon over.
-        whole = isinstance(rows, int) and rows * len(bases[0]) >= COMPILED_ROWS and torch.is_grad_enabled()
-        works = compiled and whole and compiler_works(bases[0].device.type)
-        return (_compiled_run() if works else _run)(function, rows, bases, deltas)
+        # would the last block of a batch and the last batch of an epoch be.
+        whole = isinstance(rows, int) and rows * len(bases[0]) >= COMPILED_ROWS
+        device = bases[0].device.type
+        worth = compiled and whole and (torch.is_grad_enabled() or device not in UNCOMPILED_EVALUATION)
+        return (_compiled_run() if worth and compiler_works(device) else _run)(function, rows, bases, deltas)
 
     return apply
 

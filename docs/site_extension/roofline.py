@@ -61,7 +61,7 @@ def triple_table(roofline: dict[str, Any], predictions: dict[str, Any]) -> str:
     ]
     for gpus, hours in expected["expected_hours"].items():
         rate = int(gpus) * expected["strains_per_second"]
-        where = f"{gpus} {roofline['device']['name']}, **expected**, not measured"
+        where = f"{gpus} {roofline['device']['name']} with `--precision bf16`, **expected**, not measured"
         body.append((code("hetero_cell"), where, f"{rate:,.0f}", f"{hours:,.1f}"))
     title = (
         f"Hours for {triples / 1e6:,.0f} million triples over a cell graph of yeast size, two layers, H = 64, by "

@@ -260,10 +260,17 @@ def test_a_compiled_function_of_rows_gives_the_same(known: bool) -> None:
     agree(found[1], found[0])
 
 
-@pytest.mark.parametrize(("rows", "training"), [(3, True), (2, True), (3, False)])
-def test_only_whole_blocks_of_training_are_compiled(rows: int, training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("rows", "training", "device"),
+    [(3, True, "cpu"), (2, True, "cpu"), (3, False, "cpu"), (3, False, "gpu"), (2, False, "gpu")],
+)
+def test_only_whole_blocks_are_compiled_and_on_a_cpu_only_those_of_training(
+    rows: int, training: bool, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every other size would be compiled anew, for little."""
     called = []
+    if device == "gpu":
+        monkeypatch.setattr(compiled, "UNCOMPILED_EVALUATION", ())
 
     def run(*arguments: Any) -> tuple[Tensor, Tensor | None]:
         called.append(arguments)
@@ -275,4 +282,4 @@ def test_only_whole_blocks_of_training_are_compiled(rows: int, training: bool, m
     values = Values(torch.randn(9, 4).double(), torch.randn(9, rows, 4).double())
     with torch.set_grad_enabled(training):
         start(values, rows, Execution(compile=True)).map(nn.GELU())
-    assert bool(called) == (rows * 9 >= 27 and training)
+    assert bool(called) == (rows * 9 >= 27 and (training or device == "gpu"))
