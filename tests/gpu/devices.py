@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from dglcell.kernels import pair_error, pooled_shares, rows, spmm
 from dglcell.kernels.spmm import dgl_runs_on
-from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, attention, perturb, states
+from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES, attention, execution, perturb, states
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -31,8 +31,8 @@ def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
     """Let a CPU take a GPU's route.
 
     Compiled loops are off in every module that has them: each asks its own ``COMPILED_DEVICES``, also where that name
-    was imported from another. Blocks are as large as on a GPU, relations are computed together, and ``auto`` takes the
-    kernel that it takes there.
+    was imported from another. Blocks are as large as on a GPU, relations are computed together, layers may be
+    compiled in evaluation, too, and ``auto`` takes the kernel that it takes there.
     Nothing else in the package asks for the device's type but the choice of a strategy, which these tests name.
     """
     for module in (pair_error, pooled_shares, rows):
@@ -40,6 +40,7 @@ def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
     for sizes in (attention.BLOCK_BYTES, states.ROWS_IN_BLOCK):
         patch.setitem(sizes, "cpu", sizes["cuda"])
     patch.setattr(perturb, "UNSTACKED_DEVICES", ())
+    patch.setattr(execution, "UNCOMPILED_EVALUATION", ())
     patch.setattr(spmm, "choose_kernel", lambda relation, device_type, columns: "csr")
 
 
