@@ -385,7 +385,7 @@ def _change_kind(merged: DictConfig, layer: DictConfig, section: str, where: str
     if dropped:
         are, name = "is" if len(dropped) == 1 else "are", layer[section].name
         # Of a packaged file a user cannot change it.
-        level = logging.DEBUG if where.startswith(str(PACKAGED)) else logging.INFO
+        level = logging.DEBUG if Path(where).resolve().is_relative_to(PACKAGED.resolve()) else logging.INFO
         log.log(level, "%s: %s %s left out, which `%s` does not have", where, listing(dropped, len(dropped)), are, name)
 
 

@@ -194,7 +194,9 @@ def _best(values: list[float], metric: str) -> set[int]:
 def _cell(group: Group, key: tuple[str, str, str]) -> str:
     mean, sd = group.mean(key), group.sd(key)
     text = format_value(key[2], mean)
-    return text if group.is_null or key[2] in UNRANKED or not math.isfinite(sd) else f"{text} ± {sd:#.2g}"
+    if group.is_null or key[2] in UNRANKED or not math.isfinite(sd):
+        return text
+    return f"{text} ± {sd:#.2g}".removesuffix(".")
 
 
 # The page that compares runs.

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.baselines.fit import NULL_MODELS, fit_null_models, left_out_null_models
+from dglcell.baselines.fit import NULL_MODELS, fit_null_models, in_words, left_out_null_models
 from dglcell.baselines.strains import Strains
 from dglcell.config import Config
 from dglcell.data.dataset import EpochBatches, StrainDataset
@@ -168,7 +168,7 @@ def null_results(prepared: Prepared) -> NullResults:
         found.left_out[phenotype] = left_out_null_models(problem)
         log.info("fitting null models of %s to %s strains", phenotype, f"{np.isfinite(problem.y_train).sum():,}")
         for name, model in fit_null_models(problem).items():
-            log.info("null model of %s: %s", phenotype, model)
+            log.info("null model of %s: %s", phenotype, in_words(name, model))
             predicted = {part: model.predict(strains[part]) for part in prepared.evaluated}
             found.rows.extend(rows_of(name, phenotype, kind, predicted, labels, is_null=True))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -65,8 +66,14 @@ def test_predictions_are_in_the_order_asked_for_whatever_the_batch(trained: Trai
     np.testing.assert_allclose(predict(100), predict(7), rtol=1e-4, atol=1e-5)
 
 
-def test_null_models_see_the_training_part_and_nothing_else(prepared: Prepared) -> None:
-    rows = {(row.model, row.part): row for row in null_results(prepared).rows}
+def test_null_models_see_the_training_part_and_nothing_else(
+    prepared: Prepared, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "dglcell"):
+        rows = {(row.model, row.part): row for row in null_results(prepared).rows}
+    said = "\n".join(caplog.messages)
+    assert re.search(r"null model of fitness: query-pair mean \(pseudo count [\d.]+, mean [\d.]+\)", said)
+    assert re.search(rf"null model of fitness: {MEAN_OF_TWO} \([a-z -]+ and [a-z -]+\)", said)
     assert all(row.is_null for row in rows.values())
     dataset, parts = prepared.dataset, prepared.parts
     mean = float(dataset.labels[parts["train"]].double().mean())
