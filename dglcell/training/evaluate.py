@@ -23,7 +23,7 @@ from dglcell.data.dataset import EpochBatches, StrainDataset
 from dglcell.data.transform import Normaliser
 from dglcell.devices import device_here
 from dglcell.errors import ConfigError
-from dglcell.files import atomic_file, write_json
+from dglcell.files import atomic_file, shortest, write_json
 from dglcell.kernels.spmm import check_kernel
 from dglcell.metrics import (
     ResultRow,
@@ -216,13 +216,8 @@ def write_predictions(path: Path, prepared: Prepared, strains: Tensor, predicted
             deleted = iter(names[batch.genotypes.genes.numpy()].tolist())
             genes = [";".join(itertools.islice(deleted, count)) for count in counts.tolist()]
             pairs = zip(batch.labels.T, predicted_BT.T, strict=True)
-            columns = [_texts(column) for pair in pairs for column in pair]
+            columns = [shortest(column.numpy()) for pair in pairs for column in pair]
             writer.writerows(zip(genes, *columns, strict=True))
-
-
-def _texts(values: Tensor) -> list[str]:
-    """Numbers as they are written, nothing where there is none."""
-    return ["" if value != value else f"{value:.6g}" for value in values.tolist()]
 
 
 # What a finished run leaves: table, predictions, embeddings, weights of relations, and the report on them.

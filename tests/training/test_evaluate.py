@@ -137,11 +137,11 @@ def test_written_predictions_name_genes_and_leave_missing_labels_empty(prepared:
     labels = prepared.dataset.labels.clone()
     prepared.dataset.labels[strains[1]] = torch.nan
     try:
-        write_predictions(tmp_path / "x.csv", prepared, strains, np.array([[1.5], [2.0], [-0.25]], np.float32))
+        write_predictions(tmp_path / "x.csv", prepared, strains, np.array([[30012.346], [2.0], [-0.1]], np.float32))
     finally:
         prepared.dataset.labels.copy_(labels)
     rows = list(csv.DictReader((tmp_path / "x.csv").open()))
-    assert [row["predicted_fitness"] for row in rows] == ["1.5", "2", "-0.25"]
+    assert [row["predicted_fitness"] for row in rows] == ["30012.346", "2", "-0.1"]
     assert rows[1]["measured_fitness"] == ""
     assert float(rows[0]["measured_fitness"]) == pytest.approx(float(labels[strains[0], 0]), rel=1e-5)
     offsets, names = prepared.dataset.offsets, prepared.cell.genes.names
