@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dglcell.data.dataset import StrainDataset
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
 from dglcell.designs import row_groups, write_tables
-from dglcell.errors import GenotypeError
+from dglcell.errors import GenotypeError, did_you_mean
 from dglcell.files import CONTROL, DAMAGE, atomic_file, canonical_hash, open_text, sha256_file, shortest
 from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary
 from dglcell.parquet import import_pyarrow, make_table, open_writer
@@ -75,7 +75,8 @@ class GenotypeColumns:
             names = [name for name in self.trained_on if name in stripped]
         for name in names:
             if name not in stripped:
-                raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do="see `--columns`")
+                do = did_you_mean(name, stripped, "see `--columns`")
+                raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do=do)
         return [stripped.index(name) for name in names] or gene_columns(header, where)
 
 

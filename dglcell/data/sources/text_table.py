@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import DataError, listing
+from dglcell.errors import DataError, did_you_mean, listing
 from dglcell.files import CONTROL, DAMAGE, MOST_COLUMNS
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
@@ -63,6 +63,7 @@ class Rows:
             raise DataError(
                 f"'{self.file}': no column '{name}', which `{key}` asks for",
                 expected="one of " + listing(self.frame.columns, 30),
+                do=did_you_mean(name, self.frame.columns),
             )
         return self.frame[name]
 

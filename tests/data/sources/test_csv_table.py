@@ -172,6 +172,7 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, row: str, message: s
         ("gene_a,gene_b,score\nA,B,1,2\n", "'t.csv', line 2: not as many cells"),
         ("gene_a,other,score\nA,B,1\n", r"no column 'gene_b', which `genes` asks for\n.*gene_a, other, score"),
         ("gene_a,gene_b,s\nA,B,1\n", r"no column 'score', which `phenotypes` asks for\n.*gene_a, gene_b, s"),
+        ("gene_a,gene_b,Scores\nA,B,1\n", r"which `phenotypes` asks for\n.*Scores\n  do: +did you mean Scores\?"),
         ("gene_a,gene_b,score\nA,B,NA\n", "no row has a phenotype"),
     ],
 )
@@ -219,9 +220,9 @@ def test_a_filter_without_rows_is_refused(tmp_path: Path) -> None:
         ({"phenotypes": {}}, "needs `data.source.csv.phenotypes`"),
         ({"genes": ["a", "a"]}, "names a column twice"),
         ({"sds": {"fitness": "sd"}}, r"`data.source.csv.sds` names phenotypes that .* does not\n.*fitness"),
-        ({"missing": "ignore"}, r"`data.source.csv.missing` has an unknown value\n.*'ignore'\n.*'refuse' or 'drop'"),
-        ({"replicates": "median"}, "`data.source.csv.replicates` has an unknown value"),
-        ({"separator": "|"}, "`data.source.csv.separator` has an unknown value"),
+        ({"missing": "ignore"}, r"`data.source.csv.missing` is unknown\n.*ignore\n.*refuse, drop"),
+        ({"replicates": "median"}, "`data.source.csv.replicates` is unknown"),
+        ({"separator": "|"}, "`data.source.csv.separator` is unknown"),
     ],
 )
 def test_a_bad_configuration_is_refused(options: dict[str, Any], message: str) -> None:
