@@ -111,6 +111,11 @@ def did_you_mean(name: object, known: Iterable[str], otherwise: str | None = Non
     return f"did you mean {' or '.join(spelled[one] for one in close)}?" if close else otherwise
 
 
+def count(number: int, thing: str) -> str:
+    """E.g. ``1 job``, ``2,000 jobs``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def import_optional(name: str, purpose: str, do: str) -> Any:
     """A module of a package that not every installation has.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import load
-from dglcell.errors import ConfigError, DglcellError
+from dglcell.errors import ConfigError, DglcellError, count
 
 if TYPE_CHECKING:
     from dglcell import scheduler
@@ -321,8 +321,3 @@ def logs(options: argparse.Namespace) -> None:
     for path in files if options.all else files[-1:]:
         print(f"==> {path} <==")
         print(*path.read_text(encoding="utf-8", errors="replace").splitlines()[-options.lines :], sep="\n")
-
-
-def count(number: int, thing: str) -> str:
-    """E.g. ``2 jobs``."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"

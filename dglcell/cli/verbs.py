@@ -179,7 +179,7 @@ def init(options: argparse.Namespace) -> None:
             raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
         wanted = replace(ask(file, input), raw=options.raw)
     else:
-        names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw"
+        names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw", "na_values"
         wanted = Wanted(file, *(getattr(options, name) for name in names))
     print(f"{write_experiment(wanted)}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
 

@@ -53,6 +53,7 @@ class ConflictConfig:
 MISSING_POLICIES = ("refuse", "drop")
 REPLICATE_POLICIES = ("mean", "refuse")
 SEPARATORS = ("auto", ",", "\t", ";")
+DECIMALS = (".", ",")
 
 
 @dataclass
@@ -76,7 +77,8 @@ class CsvConfig:
         replicates: what to do with rows of the same genes: ``mean`` (with their standard deviation), or
             ``refuse``.
         conflicts: what to do with rows of the same genes that contradict each other.
-        na_values: cells that mean "not measured".
+        na_values: cells that mean "not measured"; empty cells, NA, N/A and NaN always do.
+        decimal: a point or a comma, the mark in numbers such as 0,85.
     """
 
     path: str = ""
@@ -93,6 +95,7 @@ class CsvConfig:
     replicates: str = "mean"
     conflicts: ConflictConfig = field(default_factory=ConflictConfig)
     na_values: list[str] = field(default_factory=lambda: ["", "NA", "NaN", "nan"])
+    decimal: str = "."
 
     def validate(self, where: str = "data.source.csv") -> None:
         """Check the keys against each other.
@@ -122,6 +125,7 @@ class CsvConfig:
                     expected=listing(self.phenotypes),
                 )
         check_choice(f"{where}.missing", self.missing, MISSING_POLICIES)
+        check_choice(f"{where}.decimal", self.decimal, DECIMALS)
         check_choice(f"{where}.replicates", self.replicates, REPLICATE_POLICIES)
         if self.separator not in SEPARATORS:
             raise ConfigError(
