@@ -116,6 +116,11 @@ def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def and_more(number: int, thing: str) -> str:
+    """E.g. `` (and 2 more rows)``, behind the first of them; nothing where it is the only one."""
+    return f" (and {count(number, f'more {thing}')})" if number else ""
+
+
 def import_optional(name: str, purpose: str, do: str) -> Any:
     """A module of a package that not every installation has.
 

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from dglcell.config import Config
 from dglcell.config_io import PACKAGED, load_config, read_yaml
-from dglcell.errors import ConfigError, DataError, DglcellError, OwnerError, import_optional
+from dglcell.errors import ConfigError, DataError, DglcellError, OwnerError, count, import_optional
 from dglcell.files import atomic_file, canonical_hash
 from dglcell.metrics import HEADLINE
 from dglcell.training.run import train
@@ -235,7 +235,7 @@ class Search:
         # What the experiment is expected to reach holds for its own values.
         content.setdefault("experiment", {}).update(name=f"{self.base.experiment.name}-tuned", expected=None)
         text = OmegaConf.to_yaml(OmegaConf.create({"extends": self._extended(), **content}))
-        about = f"# The best of {len(finished)} trials: {finished[0].value:.4f} on the validation part.\n"
+        about = f"# The best of {count(len(finished), 'trial')}: {finished[0].value:.4f} on the validation part.\n"
         with atomic_file(self.folder / BEST) as partial:
             partial.write_text(about + text, encoding="utf-8")
 

@@ -20,6 +20,7 @@ from dglcell.data.sources import SourceInfo
 from dglcell.data.split import Split
 from dglcell.data.store import Store, StoreListing
 from dglcell.data.table import StrainTable
+from dglcell.errors import count
 
 # What a strain table holds: labels, numbers of deletions and genes, counted.
 
@@ -161,7 +162,7 @@ def describe_store(store: Store) -> str:
         ("replicates", ", ".join(meta.replicates)),
         (
             "size",
-            f"{_size(store.file_size)} in {len(meta.blocks):,} blocks, {_bytes_a_strain(store)} a strain",
+            f"{_size(store.file_size)} in {count(len(meta.blocks), 'block')}, {_bytes_a_strain(store)} a strain",
         ),
         ("source", source.source + (f": {source.description}" if source.description else "")),
         ("citation", source.citation),
@@ -199,7 +200,7 @@ def format_table_stats(stats: TableStats) -> str:
     )
     deletions = ", ".join(f"{strains:,} with {number}" for number, strains in stats.by_deletions.items())
     replicates = ", ".join(
-        f"{label.name}: {label.replicated:,} strains with 2 to {label.most_replicates} measurements"
+        f"{label.name}: {count(label.replicated, 'strain')} with 2 to {label.most_replicates} measurements"
         for label in stats.labels
         if label.replicated
     )

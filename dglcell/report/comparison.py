@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dglcell import __version__
-from dglcell.errors import DataError
+from dglcell.errors import DataError, count
 from dglcell.metrics import COLUMNS, LOWER_IS_BETTER, UNRANKED
 from dglcell.plots.comparison import SCORES, Score, comparison_panels
 from dglcell.plots.style import Table, render
@@ -232,7 +232,7 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
     content = {
         "version": __version__,
         "title": "Comparison of " + ", ".join(dict.fromkeys(run.name for run in runs)),
-        "subtitle": f"{len(runs)} runs of {len({run.name for run in runs})} experiments",
+        "subtitle": f"{count(len(runs), 'run')} of {count(len({run.name for run in runs}), 'experiment')}",
         "warnings": warnings_of(runs),
         "tables": comparison_tables(groups),
         "table_note": NOTE,

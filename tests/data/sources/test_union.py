@@ -94,7 +94,7 @@ def test_contradictions_between_parts(folder: Path) -> None:
 
 
 def test_strains_of_both_parts_are_refused_on_request(folder: Path) -> None:
-    with pytest.raises(DataError, match=rf"'union': a strain has several rows\n.*{C}, {B}, {A} \(and 0 more rows\)"):
+    with pytest.raises(DataError, match=rf"'union': a strain has several rows\n.*{C}, {B}, {A}\n"):
         load_source(union(replicates="refuse"), str(folder))
 
 
