@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dglcell.config_values import LONGEST_NAME, check_seed, check_values, check_workers
+from dglcell.config_values import LONGEST_NAME, check_choice, check_seed, check_values, check_workers
 from dglcell.data.config import (
     NORMALISATIONS,
     STREAMED_NORMALISATIONS,
@@ -74,12 +74,8 @@ class DataConfig:
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
-        if self.unknown_genes not in UNKNOWN_POLICIES:
-            raise ConfigError(
-                "`data.unknown_genes` is unknown", got=self.unknown_genes, expected=" or ".join(UNKNOWN_POLICIES)
-            )
-        if self.normalise not in NORMALISATIONS:
-            raise ConfigError("`data.normalise` is unknown", got=self.normalise, expected=" or ".join(NORMALISATIONS))
+        check_choice("data.unknown_genes", self.unknown_genes, UNKNOWN_POLICIES)
+        check_choice("data.normalise", self.normalise, NORMALISATIONS)
         if isinstance(self.batch_size, str) and self.batch_size != AUTO:
             raise ConfigError("`data.batch_size` is no number", got=self.batch_size, expected="1 or more, or auto")
         for key in ("batch_size", "eval_batch_size"):
@@ -121,13 +117,8 @@ def check_precision(name: str) -> None:
     Raises:
         ConfigError: naming those there are.
     """
-    if name not in PRECISIONS and name not in OLD_PRECISIONS:
-        raise ConfigError(
-            "`trainer.precision` is unknown",
-            got=name,
-            expected=", ".join(PRECISIONS),
-            do="set `trainer.precision: auto`",
-        )
+    if name not in OLD_PRECISIONS:
+        check_choice("trainer.precision", name, PRECISIONS, "set `trainer.precision: auto`")
 
 
 @dataclass
@@ -158,12 +149,9 @@ class TrainerConfig:
             if number is not None and number < 1:
                 raise ConfigError(f"`trainer.{key}` is too small", got=number, expected="1 or more")
         check_workers(self.threads, "trainer.threads")
-        if self.checkpoint not in CHECKPOINTS:
-            raise ConfigError("`trainer.checkpoint` is unknown", got=self.checkpoint, expected=", ".join(CHECKPOINTS))
-        for key, known in (("accelerator", ACCELERATORS), ("strategy", STRATEGIES)):
-            if getattr(self, key) not in known:
-                expected = ", ".join(known)
-                raise ConfigError(f"`trainer.{key}` is unknown", got=getattr(self, key), expected=expected)
+        check_choice("trainer.checkpoint", self.checkpoint, CHECKPOINTS)
+        check_choice("trainer.accelerator", self.accelerator, ACCELERATORS)
+        check_choice("trainer.strategy", self.strategy, STRATEGIES)
         check_precision(self.precision)
         if self.gradient_clip_val is not None and self.gradient_clip_val <= 0:
             raise ConfigError(
@@ -190,8 +178,7 @@ class TrackingConfig:
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
-        if self.wandb not in WANDB_MODES:
-            raise ConfigError("`tracking.wandb` is unknown", got=self.wandb, expected=", ".join(WANDB_MODES))
+        check_choice("tracking.wandb", self.wandb, WANDB_MODES)
         if self.wandb == "disabled":
             return
         for key in ("project", "entity", "group"):

@@ -24,7 +24,7 @@ from dglcell.config import KINDS, Config
 from dglcell.config_original import explain
 from dglcell.config_values import HIDDEN, check_one_line, shown
 from dglcell.custom import FORM, find_class, installed_names
-from dglcell.errors import ConfigError, listing
+from dglcell.errors import ConfigError, did_you_mean, listing
 
 log = logging.getLogger("dglcell")
 
@@ -113,11 +113,10 @@ def experiment_file(name: str | Path) -> Path:
     key = key.removeprefix("conf/")
     if key in there:
         return there[key]
-    close = difflib.get_close_matches(key, there, n=3)
     raise ConfigError(
         f"experiment '{name}' not found",
         expected="a YAML file, or the name of one of this package's experiments",
-        do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell config list`",
+        do=did_you_mean(key, there, "see `dglcell config list`"),
     )
 
 
@@ -159,10 +158,8 @@ def keyword_overrides(path: Path, overrides: Sequence[str], keys: Mapping[str, A
                 do=f'give it as `**{{"{full[0]}": …}}`, or as the override "{full[0]}=…"',
             )
         if not full:
-            close = difflib.get_close_matches(key, {*top, *(name for fields in known.values() for name in fields)})
-            raise ConfigError(
-                f"no section has a key `{key}`", do=f"did you mean {' or '.join(close)}?" if close else None
-            )
+            names = {*top, *itertools.chain.from_iterable(known.values())}
+            raise ConfigError(f"no section has a key `{key}`", do=did_you_mean(key, names))
         found.append(f"{full[0]}={values[key]}")
     return found
 
@@ -385,7 +382,7 @@ def _change_kind(merged: DictConfig, layer: DictConfig, section: str, where: str
     if dropped:
         are, name = "is" if len(dropped) == 1 else "are", layer[section].name
         # Of a packaged file a user cannot change it.
-        level = logging.DEBUG if where.startswith(str(PACKAGED)) else logging.INFO
+        level = logging.DEBUG if Path(where).resolve().is_relative_to(PACKAGED.resolve()) else logging.INFO
         log.log(level, "%s: %s %s left out, which `%s` does not have", where, listing(dropped, len(dropped)), are, name)
 
 
@@ -412,8 +409,9 @@ def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
         return KINDS[section][name]
     own = find_class(section, name) if isinstance(name, str) else None
     if own is None:
-        known = ", ".join((*KINDS[section], *installed_names(section), f"or {FORM}"))
-        raise ConfigError(f"{where}: `{section}.name` is unknown", got=name, expected=known)
+        known = [*KINDS[section], *installed_names(section)]
+        expected, do = ", ".join([*known, f"or {FORM}"]), did_you_mean(name, known)
+        raise ConfigError(f"{where}: `{section}.name` is unknown", got=name, expected=expected, do=do)
     kind: type = own.Config
     return kind
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, did_you_mean
 
 LARGEST_INTEGER = 2**31 - 1
 LARGEST_SEED = 2**32 - 1
@@ -69,6 +69,24 @@ def check_values(value: Any, key: str = "") -> None:
         check_one_line(value, key)
     elif isinstance(value, (int, float)) and not key.endswith("seed"):
         _check_number(value, key)
+
+
+def check_choice(key: str, value: object, known: Iterable[object], otherwise: str | None = None) -> None:
+    """Refuse a value that is none of a closed list.
+
+    Args:
+        key: dotted.
+        value: of the key.
+        known: what it may be; None for null.
+        otherwise: what to do where no known value is close.
+
+    Raises:
+        ConfigError: naming the key, and close values.
+    """
+    if value not in (known := list(known)):
+        names = ["null" if one is None else str(one) for one in known]
+        do = did_you_mean(value, names, otherwise)
+        raise ConfigError(f"`{key}` is unknown", got=value, expected=", ".join(names), do=do)
 
 
 def check_one_line(text: str, key: str) -> None:

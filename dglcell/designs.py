@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import DataError, GenotypeError, listing
-from dglcell.files import CONTROL, atomic_directory, atomic_file, canonical_hash, parse_json, write_json
+from dglcell.files import CONTROL, atomic_directory, atomic_file, canonical_hash, parse_json, shortest, write_json
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.parquet import import_pyarrow, open_writer
 
@@ -392,9 +392,11 @@ def _write_csv(path: Path, tables: Iterator[Any]) -> None:
         for number, table in enumerate(tables):
             if not number:
                 writer.writerow(table.column_names)
-            columns = [column.to_pylist() for column in table.columns]
-            for row in zip(*columns, strict=True):
-                writer.writerow([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row])
+            columns = [
+                shortest(column.to_numpy()) if str(column.type) == "float" else column.to_pylist()
+                for column in table.columns
+            ]
+            writer.writerows(zip(*columns, strict=True))
 
 
 def footer(path: Path) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dglcell.errors import MissingDependencyError
+from dglcell.errors import MissingDependencyError, count
 from dglcell.files import RAW_VARIABLE, raw_folder
 from dglcell.graph.resident import ResidentRelation, import_dgl
 from dglcell.kernels.spmm import KERNELS, dgl_runs_on, kernels_on, runs_on, spmm
@@ -50,7 +50,7 @@ def examine() -> list[Finding]:
     return [
         Finding("python", platform.python_version(), (3, 11) <= sys.version_info < (3, 14), "use Python 3.11 to 3.13"),
         *_packages(),
-        Finding("CPU", f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"),
+        Finding("CPU", f"{count(os.cpu_count() or 1, 'core')}, torch uses {count(torch.get_num_threads(), 'thread')}"),
         _gpu(),
         *[_kernel(name, device) for device in _devices() for name in KERNELS],
         *[finding for device in _devices() if device in MUST_PROVE for finding in _proofs(device)],

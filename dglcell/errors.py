@@ -6,6 +6,7 @@ line prints these without a traceback and exits with their status; any other exc
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Iterable
 from typing import Any
@@ -101,6 +102,23 @@ def listing(items: Iterable[object], limit: int = 10) -> str:
     shown = [str(item) for item in items]
     more = len(shown) - limit
     return ", ".join(shown[:limit]) + (f" … and {more:,} more" if more > 0 else "")
+
+
+def did_you_mean(name: object, known: Iterable[str], otherwise: str | None = None) -> str | None:
+    """What to do about a name that is not among those known: the closest of them, or else ``otherwise``."""
+    spelled = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(str(name).lower(), spelled, n=3)
+    return f"did you mean {' or '.join(spelled[one] for one in close)}?" if close else otherwise
+
+
+def count(number: int, thing: str) -> str:
+    """E.g. ``1 job``, ``2,000 jobs``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def and_more(number: int, thing: str) -> str:
+    """E.g. `` (and 2 more rows)``, behind the first of them; nothing where it is the only one."""
+    return f" (and {count(number, f'more {thing}')})" if number else ""
 
 
 def import_optional(name: str, purpose: str, do: str) -> Any:

@@ -17,10 +17,14 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from dglcell.errors import DataError
 from dglcell.owner import Lease, abandoned, held, partial_of, refuse_if_taken_over
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 RAW_VARIABLE = "DGLCELL_RAW"
 
@@ -256,6 +260,11 @@ def write_json(target: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically."""
     with atomic_file(target) as partial:
         partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def shortest(values: NDArray[np.float32]) -> list[str]:
+    """Numbers as the shortest texts that give them back; an empty one where there is none."""
+    return ["" if text == "nan" else text.removesuffix(".0") for text in values.astype(str).tolist()]
 
 
 def canonical_hash(value: Any) -> str:

@@ -440,7 +440,7 @@ def format_metric(metric: str, value: float) -> str:
     if metric == "n":
         return f"{int(value):,}"
     # Adding zero turns a rounded −0.000 into 0.000.
-    return f"{value:#.4g}" if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
+    return f"{value:#.4g}".removesuffix(".") if metric in LOWER_IS_BETTER else f"{round(value, 3) + 0.0:.3f}"
 
 
 def _cell(row: ResultRow, metric: str, is_best: bool) -> str:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from dglcell.config import Config
 from dglcell.config_io import PACKAGED, load_config
 from dglcell.data.config import NONE
 from dglcell.data.sources import load_source
+from dglcell.data.sources.config import DECIMALS
+from dglcell.data.sources.csv_table import read_numbers
 from dglcell.data.sources.text_table import Rows, read_rows
 from dglcell.data.table import StrainTable
-from dglcell.errors import ConfigError, DataError, listing
+from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.files import atomic_file, find_raw
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -46,6 +50,7 @@ class Wanted:
         split: a kind of `split.kind`.
         genes: columns of the table; found by their names where empty.
         phenotypes: columns of the table; all other columns of numbers where empty.
+        na_values: cells that mean "not measured", beside empty ones, NA, N/A and NaN.
     """
 
     file: Path
@@ -57,6 +62,7 @@ class Wanted:
     phenotypes: Sequence[str] = field(default_factory=list)
     aliases: str | None = None
     raw: str | None = None
+    na_values: Sequence[str] = field(default_factory=list)
 
 
 def write_experiment(wanted: Wanted) -> str:
@@ -108,12 +114,10 @@ def _content(wanted: Wanted) -> tuple[dict[str, object], list[str]]:
     if wanted.table is not None:
         rows = read_rows(find_raw(str(wanted.table), wanted.raw))
         genes = list(wanted.genes) or [name for name in rows.frame.columns if GENE_COLUMN.fullmatch(name)]
-        columns = list(wanted.phenotypes)
-        if not columns:
-            columns, notes = _numbers(rows, genes)
+        columns, keys, notes = _numbers(rows, genes, wanted)
         _refuse_none(rows, genes, columns, notes)
         phenotypes = {name: name for name in columns}
-        keys: dict[str, object] = {"path": str(wanted.table), "genes": genes, "phenotypes": phenotypes}
+        keys = {"path": str(wanted.table), "genes": genes, "phenotypes": phenotypes, **keys}
         if wanted.aliases is not None:
             keys["aliases"] = wanted.aliases
         source = {"name": "csv", "csv": keys}
@@ -128,35 +132,51 @@ def _refuse_none(rows: Rows, genes: Sequence[str], phenotypes: Sequence[str], no
         if not found:
             raise DataError(
                 f"'{rows.file}': which columns are {what}?",
-                got="; ".join(["columns " + listing(rows.frame.columns, 30), *notes]),
+                got="; ".join(
+                    ["columns " + listing(rows.frame.columns, 30), *(" ".join(note.split()) for note in notes)]
+                ),
                 expected="gene_1, gene_2, … or genes" if what == "genes" else "a column of numbers",
                 do=f"name them: `{option} COLUMN …`",
             )
 
 
-def _numbers(rows: Rows, genes: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Columns beside the genes that hold numbers, or nothing in some rows; and what to say about them.
-
-    A column of numbers with a few other words is most likely a phenotype, so that leaving it out is said.
-    """
-    import pandas as pd
-
-    found, notes = [], []
-    for name in rows.frame.columns:
-        text = rows.frame[name]
-        filled = ~text.isin(["", "NA", "NaN"]).to_numpy()
-        wrong = filled & pd.to_numeric(text, errors="coerce").isna().to_numpy()
-        if name in genes or 2 * wrong.sum() >= filled.sum():
-            continue
-        if not wrong.any():
+def _numbers(rows: Rows, genes: Sequence[str], wanted: Wanted) -> tuple[list[str], dict[str, object], list[str]]:
+    """The columns of phenotypes: those asked for, or all of numbers; how they are read; and what to say about them."""
+    others = [name for name in rows.frame.columns if name not in genes and name in (wanted.phenotypes or [name])]
+    read = {mark: [read_numbers(rows.frame[name], mark, wanted.na_values) for name in others] for mark in DECIMALS}
+    # The mark by which most cells are numbers; a point, where it makes no difference.
+    decimal = max(DECIMALS, key=lambda mark: sum(int((~np.isnan(values)).sum()) for values, _ in read[mark]))
+    keys: dict[str, object] = {"na_values": list(wanted.na_values)} if wanted.na_values else {}
+    found, notes, lacking = list(wanted.phenotypes), [], np.ones(len(rows), dtype=bool)
+    for name, (values, missing) in zip(others, read[decimal], strict=True):
+        wrong = ~missing & np.isnan(values)
+        if not wanted.phenotypes and 2 * wrong.sum() < (~missing).sum():
+            if wrong.any():
+                notes.append(_left_out(rows, name, wrong))
+                continue
             found.append(name)
-            continue
-        row = int(np.flatnonzero(wrong)[0])
-        are = "1 cell is no number" if wrong.sum() == 1 else f"{wrong.sum():,} cells are no numbers"
-        notes.append(f"left out    column '{name}': {are}, line {rows.lines[row]} has {text.iloc[row]!r}")
-    if len(found) > 1:
+        if name in found:
+            lacking &= missing
+    if decimal != ".":
+        keys["decimal"] = decimal
+        notes.append('numbers have decimal commas: `decimal: ","`')
+    if found and lacking.any():
+        keys["missing"] = "drop"
+        notes.append(f"left out    {count(int(lacking.sum()), 'row')} without a phenotype: `missing: drop`")
+    if len(found) > 1 and not wanted.phenotypes:
         notes.append("phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`")
-    return found, notes
+    return found, keys, notes
+
+
+def _left_out(rows: Rows, name: str, wrong: NDArray[np.bool_]) -> str:
+    """A column of numbers with a few other words is most likely a phenotype, so that leaving it out is said."""
+    cells = rows.frame[name][wrong]
+    are = "1 cell is no number" if len(cells) == 1 else f"{len(cells):,} cells are no numbers"
+    words = shlex.join(list(dict.fromkeys(cells))[:SHOWN])
+    return (
+        f"left out    column '{name}': {are}, line {rows.lines[wrong][0]} has {cells.iloc[0]!r}; "
+        f"`--na-values {words}` reads such cells as not measured"
+    )
 
 
 def _check(config: Config) -> str:
@@ -182,9 +202,8 @@ def _about_unknown(table: StrainTable, cell: CellGraph, unknown: Sequence[str]) 
     lacking = np.isin(table.genes, [table.names.index(name) for name in unknown])
     strains = np.unique(np.repeat(np.arange(len(table)), np.diff(table.offsets))[lacking])
     named = [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
-    genes = "gene" if len(unknown) == 1 else "genes"
     return [
-        f"unknown     {len(unknown):,} {genes}, in {len(strains) / len(table):.1%} of the strains:",
+        f"unknown     {count(len(unknown), 'gene')}, in {len(strains) / len(table):.1%} of the strains:",
         *named,
         *([f"  and {len(unknown) - SHOWN:,} more"] if len(unknown) > SHOWN else []),
         "Training refuses these strains. Mend their names, or set `data.unknown_genes: drop` to leave them out.",

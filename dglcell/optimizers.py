@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import TYPE_CHECKING, Any
 
-from dglcell.errors import ConfigError
+from dglcell.config_values import check_choice
+from dglcell.errors import ConfigError, did_you_mean
 
 # Torch is imported where optimisers are made, so that configurations are read without it.
 if TYPE_CHECKING:
@@ -101,10 +102,8 @@ class SchedulerConfig:
         Raises:
             ConfigError: naming the key.
         """
-        if self.name not in SCHEDULES:
-            raise ConfigError("`scheduler.name` is unknown", got=self.name, expected=", ".join(SCHEDULES))
-        if self.interval not in INTERVALS:
-            raise ConfigError("`scheduler.interval` is unknown", got=self.interval, expected=", ".join(INTERVALS))
+        check_choice("scheduler.name", self.name, SCHEDULES)
+        check_choice("scheduler.interval", self.interval, INTERVALS)
         if self.first_cycle is not None and self.first_cycle <= self.warmup:
             raise ConfigError(
                 "`scheduler.first_cycle` must be longer than `scheduler.warmup`",
@@ -178,7 +177,8 @@ def make_optimizer(
     kind = getattr(torch.optim, config.name, None)
     if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
         known = [n for n in dir(torch.optim) if n[0].isupper() and n not in ("Optimizer", "LBFGS", "SparseAdam")]
-        raise ConfigError("`optimizer.name` is not in torch.optim", got=config.name, expected=", ".join(known))
+        do = did_you_mean(config.name, known)
+        raise ConfigError("`optimizer.name` is not in torch.optim", got=config.name, expected=", ".join(known), do=do)
     try:
         groups: list[Any] = list(parameters)
         weights = itertools.chain.from_iterable(g["params"] if isinstance(g, dict) else [g] for g in groups)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,8 @@ from numpy.typing import NDArray
 from dglcell.data.dataset import StrainDataset
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
 from dglcell.designs import row_groups, write_tables
-from dglcell.errors import GenotypeError
-from dglcell.files import CONTROL, DAMAGE, atomic_file, canonical_hash, open_text, sha256_file
+from dglcell.errors import GenotypeError, did_you_mean
+from dglcell.files import CONTROL, DAMAGE, atomic_file, canonical_hash, open_text, sha256_file, shortest
 from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary
 from dglcell.parquet import import_pyarrow, make_table, open_writer
 from dglcell.shares import Ranks, Shares
@@ -76,7 +75,8 @@ class GenotypeColumns:
             names = [name for name in self.trained_on if name in stripped]
         for name in names:
             if name not in stripped:
-                raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do="see `--columns`")
+                do = did_you_mean(name, stripped, "see `--columns`")
+                raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do=do)
         return [stripped.index(name) for name in names] or gene_columns(header, where)
 
 
@@ -332,8 +332,8 @@ def write_table(path: Path | None, table: GenotypeTable, predicted: Mapping[str,
 def _write_csv(file: TextIO, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([*table.header, *predicted])
-    for row, *values in zip(table.rows, *(column.tolist() for column in predicted.values()), strict=True):
-        writer.writerow(row + ["" if math.isnan(value) else f"{value:.6g}" for value in values])
+    for row, *values in zip(table.rows, *map(shortest, predicted.values()), strict=True):
+        writer.writerow(row + values)
 
 
 def _write_parquet(path: Path, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:

@@ -19,7 +19,7 @@ from dglcell.baselines.fit import NULL_MODELS, best_of
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strains import Strains
 from dglcell.designs import Design, Parts, footer, row_groups, write_tables
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import ConfigError, DataError, did_you_mean
 from dglcell.files import atomic_file, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.models.encoder import PerturbedModel
@@ -142,7 +142,7 @@ class Ranking:
                 "strains are ranked by one phenotype",
                 got=phenotype or f"a model of {len(known)}",
                 expected=" or ".join(known),
-                do="name one with `--phenotype`",
+                do=did_you_mean(phenotype or "", known, "name one with `--phenotype`"),
             )
         requires = RANKINGS[by].requires
         if requires == SEEDS and len(members) == 1:

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from dglcell.config import Config
 from dglcell.config_io import PACKAGED, load_config, read_yaml
-from dglcell.errors import ConfigError, DataError, DglcellError, OwnerError, import_optional
+from dglcell.errors import ConfigError, DataError, DglcellError, OwnerError, count, import_optional
 from dglcell.files import atomic_file, canonical_hash
 from dglcell.metrics import HEADLINE
 from dglcell.training.run import train
@@ -164,15 +164,18 @@ class Search:
             # Processes that search together, and a search that goes on, draw different numbers.
             study.sampler = optuna.samplers.TPESampler(seed=self.base.seed + trial.number)
             values = {key: _suggest(trial, key, choices) for key, choices in self.space.items()}
+            number = _number(study, values)
             try:
-                score = self._train(values, command)
+                score = self._train(number, values, command)
             except DglcellError as error:
                 failures += 1
                 study.tell(trial, state=failed)
                 is_hopeless = not done and not isinstance(error, OwnerError)  # else another process has these values
                 if is_hopeless or failures > trials:
                     raise
-                log.warning("a trial failed and is left out: %s: %s", _shown(values), str(error).splitlines()[0])
+                log.warning(
+                    "trial-%d failed and is left out: %s: %s", number, _shown(values), str(error).splitlines()[0]
+                )
                 continue
             except BaseException:
                 # A signal: the same values come first when the command is given again, and go on where they stopped.
@@ -180,7 +183,8 @@ class Search:
                 study.enqueue_trial(values)
                 raise
             study.tell(trial, score)
-            report(f"trial {done + 1} of {trials}: {score:.4f} (best {study.best_value:.4f})  {_shown(values)}")
+            best = f"best {study.best_value:.4f}; {done + 1} of {trials} done"
+            report(f"trial-{number}: {score:.4f} ({best})  {_shown(values)}")
             self._write(study)
         return self.folder / BEST
 
@@ -204,9 +208,9 @@ class Search:
         study.set_user_attr("sha256", of_this)
         return study
 
-    def _train(self, values: Mapping[str, Any], command: str) -> float:
+    def _train(self, number: int, values: Mapping[str, Any], command: str) -> float:
         """Mean over phenotypes of the metric by which models are compared, on the validation part; higher is better."""
-        name = f"experiment.name={self.name}/trial-{canonical_hash(dict(values))[:8]}"
+        name = f"experiment.name={self.name}/trial-{number}"
         given = [override(key, value) for key, value in values.items()]
         config = load_config(self.experiment, [*self.overrides, *given, *BARE, name])
         rows = train(config, command).rows
@@ -223,14 +227,15 @@ class Search:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["trial", "validation", *self.space])
             for trial in finished:
-                writer.writerow([trial.number + 1, f"{trial.value:.6g}", *(trial.params[key] for key in self.space)])
+                number = _number(study, trial.params)
+                writer.writerow([number, f"{trial.value:.6g}", *(trial.params[key] for key in self.space)])
         best = finished[0].params
         given = [*self.overrides, *(override(key, best[key]) for key in self.space)]
         content: Any = OmegaConf.to_container(OmegaConf.from_dotlist(given))
         # What the experiment is expected to reach holds for its own values.
         content.setdefault("experiment", {}).update(name=f"{self.base.experiment.name}-tuned", expected=None)
         text = OmegaConf.to_yaml(OmegaConf.create({"extends": self._extended(), **content}))
-        about = f"# The best of {len(finished)} trials: {finished[0].value:.4f} on the validation part.\n"
+        about = f"# The best of {count(len(finished), 'trial')}: {finished[0].value:.4f} on the validation part.\n"
         with atomic_file(self.folder / BEST) as partial:
             partial.write_text(about + text, encoding="utf-8")
 
@@ -245,6 +250,11 @@ class Search:
 def override(key: str, value: Any) -> str:
     """``key=value`` as on the command line."""
     return f"{key}={json.dumps(value)}"
+
+
+def _number(study: optuna.Study, values: Mapping[str, Any]) -> int:
+    """Of the first trial with these values, from 1. Later ones are the same training, and go on in its folder."""
+    return 1 + min(trial.number for trial in study.get_trials(deepcopy=False) if trial.params == values)
 
 
 def _finished(study: optuna.Study) -> list[Any]:

@@ -57,13 +57,16 @@ def minimal(tmp_path: Path) -> Path:
         ("model.norm=batch", "norm 'batch' takes statistics over nodes or strains"),
         ("model.activation=sine", "unknown activation"),
         ("model.strategy=magic", "`model.strategy` is unknown"),
-        ("data.normalise=rank", "`data.normalise` is unknown\n  got:      rank\n  expected: standard or minmax or rob"),
+        ("data.normalise=rank", "`data.normalise` is unknown\n  got:      rank\n  expected: standard, minmax, rob"),
         (
             "data.normalise=logistic",
             "`data.normalise: logistic` goes with losses of logits, and with no other\n  got:      `loss",
         ),
         ("trainer.checkpoint=best_auroc", "`trainer.checkpoint` is unknown"),
         ("split.kind=chance", "`split.kind` is unknown"),
+        ("split.kind=Gene_disjont", "did you mean gene_disjoint"),
+        ("model.conv=sgae", "did you mean sage?"),
+        ("loss.name=hubr", "MODULE:CLASS of your own\n  do:       did you mean huber?"),
         ("split.fractions=[0.5,0.5]", "`split.fractions` do not divide the strains"),
         ("split.subset.size=1", "`split.subset.size` is too small"),
         (

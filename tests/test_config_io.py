@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from dglcell.config import KINDS
 from dglcell.config_io import (
+    PACKAGED,
     experiment_file,
     hide_override,
     load_config,
@@ -206,6 +207,16 @@ def test_another_kind_keeps_the_keys_that_it_has_and_says_which_it_lacks(
     assert (found.name, found.hidden, found.conv) == ("set_operator", 24, "sage")
     (said,) = caplog.messages
     assert said == f"{path}: `model.pool`, `model.strategy` are left out, which `set_operator` does not have"
+
+
+def test_nothing_is_said_of_what_a_packaged_experiment_leaves_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(PACKAGED.parent)
+    with caplog.at_level("INFO", "dglcell"):
+        load_config("conf/101-collins2007/set_operator_random.yaml")
+        load_config(PACKAGED / "101-collins2007" / "set_operator_random.yaml")
+    assert not caplog.messages
 
 
 def test_a_cluster_s_settings_hold_where_an_experiment_says_nothing(

@@ -8,6 +8,7 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.config_io import load_config
+from dglcell.data.sources import load_source
 from dglcell.errors import ConfigError, DataError
 from dglcell.new_experiment import Wanted, ask, write_experiment
 
@@ -96,10 +97,33 @@ def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_column_with_a_few_words_is_left_out_and_this_is_said(table: Path) -> None:
-    table.write_text("gene_1,growth,plate,note\nb0008,0.9,1,x\nb0727,n/a,2,y\nb0728,0.8,2,z\n")
+    table.write_text("gene_1,growth,plate,note\nb0008,0.9,1,x\nb0727,high,2,y\nb0728,0.8,2,z\n")
     said = write_experiment(wanted(table)).splitlines()
     assert said[0] == "strains     3, phenotypes plate"
-    assert said[-1] == "left out    column 'growth': 1 cell is no number, line 3 has 'n/a'"
+    assert said[-1] == (
+        "left out    column 'growth': 1 cell is no number, line 3 has 'high'; "
+        "`--na-values high` reads such cells as not measured"
+    )
+
+
+def test_words_for_what_is_not_measured(table: Path) -> None:
+    table.write_text("gene_1,growth\nb0008,0.9\nb0727,-\nb0728,N/A\nb2464,not done\nb0114,0.2\nb0115,0.3\nb0116,\n")
+    with pytest.raises(DataError, match=r"line 3 has '-'; `--na-values - 'not done'` reads such cells"):
+        write_experiment(wanted(table))
+    said = write_experiment(wanted(table, na_values=["-", "not done"])).splitlines()
+    assert said[0] == "strains     3, phenotypes growth"
+    assert said[-1] == "left out    4 rows without a phenotype: `missing: drop`"
+    assert load_config(Path("mine.yaml")).data.source.csv.na_values == ["-", "not done"]
+
+
+@pytest.mark.parametrize("phenotypes", [[], ["growth"]])
+def test_decimal_commas(table: Path, phenotypes: list[str]) -> None:
+    table.write_text("gene_1;growth\nb0008;0,9\nb0727;ND\nb0728;0,8\nb2464;1\n")
+    said = write_experiment(wanted(table, na_values=["ND"], phenotypes=phenotypes))
+    assert 'numbers have decimal commas: `decimal: ","`' in said
+    config = load_config(Path("mine.yaml"))
+    assert config.data.source.csv.decimal == ","
+    assert load_source(config.data.source).phenotypes["growth"].tolist() == pytest.approx([0.9, 0.8, 1.0])
 
 
 def test_several_columns_of_numbers_are_said_to_be_all(table: Path) -> None:

@@ -18,7 +18,7 @@ from dglcell.devices import idle_threads, threads
 from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import AliasTable
 from dglcell.parquet import import_pyarrow
-from dglcell.predict import GenotypeColumns, prediction_columns, read_genotypes
+from dglcell.predict import GenotypeColumns, GenotypeTable, prediction_columns, read_genotypes, write_table
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
 
@@ -331,6 +331,13 @@ def test_means_and_spreads_keep_the_range_of_the_predictions(scale: float) -> No
     columns = prediction_columns(["p"], three)
     assert columns["predicted_p"] == pytest.approx([scale], rel=1e-6)
     assert columns["sd_p"] == pytest.approx([scale / 2], rel=1e-6)
+
+
+def test_every_figure_of_a_prediction_is_written(tmp_path: Path) -> None:
+    values = np.array([1e6 + 0.0625, 0.1, 1 / 3, -1e-7, np.nan], np.float32)
+    write_table(tmp_path / "out.csv", GenotypeTable(["genes"], [["A"]] * 5, [[0]] * 5), {"predicted_p": values})
+    rows = list(csv.DictReader((tmp_path / "out.csv").open(newline="")))
+    assert [row["predicted_p"] for row in rows] == ["1.00000006e+06", "0.1", "0.33333334", "-1e-07", ""]
 
 
 def test_runs_that_agree_have_no_spread() -> None:

@@ -146,6 +146,11 @@ def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path
         script.chmod(0o644)
 
 
+def test_a_script_goes_into_a_folder_that_is_not_there(file: Path, tmp_path: Path) -> None:
+    assert main(["job", "render", str(file), "--output", f"{tmp_path}/new/folder/"]) == 0
+    assert [path.name for path in (tmp_path / "new" / "folder").rglob("*.sh")] == ["one.sh"]
+
+
 def test_a_container_gets_its_folders(file: Path) -> None:
     config = load_config(file, ["slurm={container: /images/my cell.sif, binds: [/scratch]}"])
     (run,) = commands(render(config, file))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,23 +50,34 @@ def test_the_best_trial_becomes_an_experiment(
     assert main([*command, "--trials", "3"]) == 0
     folder = tmp_path / "runs" / "tiny-tuning"
     printed = capsys.readouterr().out
-    assert "trial 3 of 3: " in printed
+    assert re.search(r"^trial-3: [\d.-]+ \(best [\d.-]+; 3 of 3 done\)  optimizer.lr=", printed, re.MULTILINE)
     assert f"Train with `dglcell train {folder / 'best.yaml'}`." in printed
     rows = table(folder)
     found = [float(row["validation"]) for row in rows]
     assert found == sorted(found, reverse=True)
-    results = [json.loads(path.read_text())["rows"] for path in folder.glob("trial-*/seed-0/results.json")]
+    paths = [folder / f"trial-{row['trial']}" / "seed-0" / "results.json" for row in rows]
+    results = [json.loads(path.read_text())["rows"] for path in paths]
     scores = [row["metrics"]["pearson"] for run in results for row in run if row["part"] == "validation"]
-    assert float(rows[0]["validation"]) == pytest.approx(max(scores), rel=1e-5)
+    assert found == pytest.approx(scores, rel=1e-5)
     best = load_config(folder / "best.yaml")
     assert (best.experiment.name, best.experiment.expected) == ("tiny-tuned", None)
     assert f"{best.optimizer.lr:.6g}" == f"{float(rows[0]['optimizer.lr']):.6g}"
     assert (best.model.hidden, best.trainer.epochs) == (int(rows[0]["model.hidden"]), 1)
     # Trials that are finished count; more of them are other ones.
     assert main([*command, "--trials", "3"]) == 0
-    assert "trial " not in capsys.readouterr().out.split("trials ")[0]
+    assert "trial-" not in capsys.readouterr().out
     assert main([*command, "--trials", "4"]) == 0
     assert len({row["optimizer.lr"] for row in table(folder)}) == 4
+
+
+def test_trials_of_the_same_values_have_one_number(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    space.write_text("model.hidden: [4, 8]\n")
+    search(tiny, space, tmp_path / "runs").run(4, "tests")
+    folder = tmp_path / "runs" / "tiny-tuning"
+    numbers = [f"trial-{row['trial']}" for row in table(folder)]
+    assert len(numbers) == 4
+    assert set(numbers) == {path.name for path in folder.glob("trial-*")}
+    assert len(set(numbers)) <= 2
 
 
 def test_a_trial_that_a_signal_stopped_is_continued(
@@ -98,7 +110,7 @@ def test_a_trial_that_fails_is_left_out_unless_nothing_works(
     with monkeypatch.context() as patch:
         patch.setattr(tuning, "train", sometimes)
         search(tiny, space, tmp_path / "runs").run(2, "tests")
-    assert "a trial failed and is left out: optimizer.lr=" in caplog.text
+    assert "trial-2 failed and is left out: optimizer.lr=" in caplog.text
     assert "these values do not go together" in caplog.text
     assert len(table(tmp_path / "runs" / "tiny-tuning")) == 2
 

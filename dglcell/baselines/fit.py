@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +137,13 @@ class MeanOfTwo:
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """[S] predictions in the units of the labels."""
         return (self.models[0].predict(strains) + self.models[1].predict(strains)) / 2
+
+
+def in_words(name: str, model: Any) -> str:
+    """A null model, and what was chosen and learned of it, for a line of text."""
+    shown = {part.name.replace("_", " "): getattr(model, part.name) for part in fields(model) if part.repr}
+    said = [" and ".join(of) if isinstance(of, tuple) else f"{key} {of:.4g}" for key, of in shown.items()]
+    return f"{name} ({', '.join(said)})"
 
 
 def left_out_null_models(problem: Problem) -> dict[str, str]:

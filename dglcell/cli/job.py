@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import load
-from dglcell.errors import ConfigError, DglcellError
+from dglcell.errors import ConfigError, DglcellError, count
 
 if TYPE_CHECKING:
     from dglcell import scheduler
@@ -72,7 +72,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Where scripts are written."""
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="PATH", help="write it here; into a folder as FOLDER/EXPERIMENT.sh"
+        "--output", "-o", metavar="PATH", help="write it here; into a folder (FOLDER/) as FOLDER/EXPERIMENT.sh"
     )
 
 
@@ -124,13 +124,14 @@ def render(options: argparse.Namespace) -> None:
     """
     from dglcell.files import atomic_file
 
-    files, output = experiments(options.config), options.output
-    if output is None:
+    files = experiments(options.config)
+    if options.output is None:
         if len(files) > 1:
             raise ConfigError(f"'{options.config}' has {len(files)} experiments", do="give a folder with `--output`")
         print(make_job(options, files[0]).script, end="")
         return
-    into_folder = options.config.is_dir() or output.is_dir()
+    output = Path(options.output)
+    into_folder = options.config.is_dir() or output.is_dir() or options.output.endswith("/")
     for file in files:
         job = make_job(options, file)
         path = output / f"{job.config.experiment.name}.sh" if into_folder else output
@@ -320,8 +321,3 @@ def logs(options: argparse.Namespace) -> None:
     for path in files if options.all else files[-1:]:
         print(f"==> {path} <==")
         print(*path.read_text(encoding="utf-8", errors="replace").splitlines()[-options.lines :], sep="\n")
-
-
-def count(number: int, thing: str) -> str:
-    """E.g. ``2 jobs``."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"

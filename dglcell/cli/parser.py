@@ -137,6 +137,9 @@ def _add_init(group: Group) -> None:
     parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
     parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
     parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")
+    parser.add_argument(
+        "--na-values", nargs="+", default=[], metavar="WORD", help='cells that mean "not measured", such as ND'
+    )
     add_raw(parser)
 
 

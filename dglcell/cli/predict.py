@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import natural, positive
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, count
 
 if TYPE_CHECKING:
     from dglcell.graph.vocabulary import AliasTable
@@ -215,8 +215,7 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
     left_out = f"; {empty:,} are empty, because the model lacks a gene" if empty else ""
     where = f" written to {options.output}" if options.output else ""
     where = f", means of {len(members)} runs,{where}" if len(members) > 1 else where
-    number = "1 prediction" if len(table.rows) == 1 else f"{len(table.rows):,} predictions"
-    print(f"{number}{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
+    print(f"{count(len(table.rows), 'prediction')}{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
 
 
 def _aliases(options: argparse.Namespace, trained: Trained) -> AliasTable:
@@ -246,7 +245,7 @@ def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run
     known = members[0].cell.genes
     genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
     design = Design.of(genes, options.designs[0], options.start or 0, options.limit)
-    written, how = f"{len(design):,} predictions", {"batch_size": options.batch_size}
+    written, how = count(len(design), "prediction"), {"batch_size": options.batch_size}
     resolve_autotuned(members, design, options.batch_size, options.precision or PRECISIONS[0])
     if options.top is not None:
         how["ranking"] = Ranking.of(options.rank or "lowest", options.top, options.phenotype, members, run)

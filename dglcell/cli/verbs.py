@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, count
 from dglcell.training.signals import StopSignals, is_rank_zero
 
 # ``dglcell graph list`` and ``dglcell graph fetch``: the catalogue of networks, and its files.
@@ -156,7 +156,7 @@ def sync(options: argparse.Namespace) -> None:
     if not options.dry_run:
         upload(plan.files)
     verb = "would be uploaded" if options.dry_run else "uploaded"
-    print(f"{len(plan.files)} files {verb}, {plan.uploaded} were before")
+    print(f"{count(len(plan.files), 'file')} {verb}, {plan.uploaded} before")
 
 
 # ``dglcell init``: a first experiment of one's own.
@@ -179,7 +179,7 @@ def init(options: argparse.Namespace) -> None:
             raise ConfigError("which strains?", expected="`--table FILE` or `--screen NAME`")
         wanted = replace(ask(file, input), raw=options.raw)
     else:
-        names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw"
+        names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw", "na_values"
         wanted = Wanted(file, *(getattr(options, name) for name in names))
     print(f"{write_experiment(wanted)}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
 
@@ -345,7 +345,7 @@ def data_verify(options: argparse.Namespace) -> None:
     from dglcell.data.store import verify_store
 
     store, hashed = verify_store(options.store)
-    print(f"{options.store}: {len(store):,} strains, all blocks and hashes are right ({store.sha256[:12]})")
+    print(f"{options.store}: {count(len(store), 'strain')}, all blocks and hashes are right ({store.sha256[:12]})")
     if not hashed:
         print("No hash of the whole file was recorded when it was built: bytes that hold no strain were not checked.")
 

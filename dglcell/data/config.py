@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from dglcell.config_values import check_seed, check_workers
+from dglcell.config_values import check_choice, check_seed, check_workers
 from dglcell.errors import ConfigError
 
 PARTS = ("train", "validation", "test")
@@ -102,7 +102,7 @@ class SplitConfig:
 
     def validate(self, key: str = "split") -> None:
         """Raises ConfigError if a value is unknown or out of range, or two contradict each other."""
-        check_choice(f"{key}.kind", self.kind, tuple(KINDS))
+        check_choice(f"{key}.kind", self.kind, KINDS)
         check_choice(f"{key}.genes_rule", self.genes_rule, GENES_RULES)
         check_choice(f"{key}.unlisted", self.unlisted, UNLISTED)
         check_seed(self.seed, f"{key}.seed")
@@ -163,12 +163,6 @@ class SplitConfig:
                 got=f"kind {self.kind}, path {self.path}",
                 do=f"give both, or another kind and `{key}.path: null`",
             )
-
-
-def check_choice(key: str, value: str, known: tuple[str, ...]) -> None:
-    """Raises ConfigError if ``value`` is none of ``known``."""
-    if value not in known:
-        raise ConfigError(f"`{key}` is unknown", got=value, expected=" or ".join(known))
 
 
 NORMALISATIONS = ("standard", "minmax", "robust", "none", "logistic")

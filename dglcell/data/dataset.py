@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION, StrainTable
-from dglcell.errors import DataError
+from dglcell.errors import DataError, did_you_mean
 from dglcell.graph.vocabulary import NameReport, Vocabulary, enforce_name_policy
 from dglcell.perturbation.genotype import GenotypeBatch, strains_of
 
@@ -196,7 +196,7 @@ def choose_phenotypes(there: Sequence[str], phenotypes: list[str] | None) -> lis
             f"the store has no phenotype '{lacking[0]}'",
             got=", ".join(chosen),
             expected="among " + ", ".join(there),
-            do="set `data.phenotypes`",
+            do=did_you_mean(lacking[0], there, "set `data.phenotypes`"),
         )
     return chosen
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,12 @@ from dglcell.data.sources import SourceInfo
 from dglcell.data.split import Split
 from dglcell.data.store import Store, StoreListing
 from dglcell.data.table import StrainTable
+from dglcell.errors import count
 
 # What a strain table holds: labels, numbers of deletions and genes, counted.
 
 
-HISTOGRAM_BINS = 24
+HISTOGRAM_BINS = 16
 FREQUENT_GENES = 5
 
 
@@ -141,7 +143,7 @@ def _present(values: NDArray[np.float32] | None) -> int:
 
 BARS = "▁▂▃▄▅▆▇█"
 LABEL_WIDTH = 13
-TEXT_WIDTH = 100
+TEXT_WIDTH, LIST_WIDTH = 80, 100
 
 
 def describe_store(store: Store) -> str:
@@ -160,7 +162,7 @@ def describe_store(store: Store) -> str:
         ("replicates", ", ".join(meta.replicates)),
         (
             "size",
-            f"{_size(store.file_size)} in {len(meta.blocks):,} blocks, {_bytes_a_strain(store)} a strain",
+            f"{_size(store.file_size)} in {count(len(meta.blocks), 'block')}, {_bytes_a_strain(store)} a strain",
         ),
         ("source", source.source + (f": {source.description}" if source.description else "")),
         ("citation", source.citation),
@@ -183,23 +185,22 @@ def format_stats(store: Store) -> str:
 
 def format_table_stats(stats: TableStats) -> str:
     """Labels, numbers of deletions and genes of a strain table."""
-    quantile_names = ("min", "25 %", "median", "75 %", "max")
+    names = [label.name + (f" [{label.unit}]" if label.unit else "") for label in stats.labels]
+    counts = [(f"{label.measured:,}", f"{label.missing:,}") for label in stats.labels]
+    moments = [(_number(label.mean), _number(label.sd), _bars(label.histogram)) for label in stats.labels]
+    quantiles = [map(_number, label.quantiles) for label in stats.labels]
+    # Two tables, because one would be wider than a terminal.
     labels = _table(
-        ("phenotype", "measured", "missing", "mean", "SD", *quantile_names, "1 % … 99 %"),
-        [
-            (
-                label.name + (f" [{label.unit}]" if label.unit else ""),
-                f"{label.measured:,}",
-                f"{label.missing:,}",
-                *(_number(value) for value in (label.mean, label.sd, *label.quantiles)),
-                _bars(label.histogram),
-            )
-            for label in stats.labels
-        ],
+        ("phenotype", "measured", "missing", "mean", "SD", "1 % … 99 %"),
+        [(name, *count, *moment) for name, count, moment in zip(names, counts, moments, strict=True)],
+    )
+    spread = _table(
+        ("phenotype", "min", "25 %", "median", "75 %", "max"),
+        [(name, *values) for name, values in zip(names, quantiles, strict=True)],
     )
     deletions = ", ".join(f"{strains:,} with {number}" for number, strains in stats.by_deletions.items())
     replicates = ", ".join(
-        f"{label.name}: {label.replicated:,} strains with 2 to {label.most_replicates} measurements"
+        f"{label.name}: {count(label.replicated, 'strain')} with 2 to {label.most_replicates} measurements"
         for label in stats.labels
         if label.replicated
     )
@@ -210,7 +211,14 @@ def format_table_stats(stats: TableStats) -> str:
         ("genes", f"{stats.genes:,} of {stats.names:,} names are deleted in some strain"),
         ("most often", ", ".join(f"{name} ({strains:,})" for name, strains in stats.frequent_genes)),
     ]
-    return labels + "\n\n" + _entries(extra)
+    return "\n\n".join([labels, spread, _entries(extra)])
+
+
+OVERLAPS = (
+    "del.: strains by their number of deletions; new: genes that no training strain deletes; known: strains whose "
+    "genes all occur in training; pair: strains whose query pair does"
+)
+"""What the columns of a split's table mean."""
 
 
 def describe_split(split: Split, table: StrainTable) -> str:
@@ -238,18 +246,28 @@ def describe_split(split: Split, table: StrainTable) -> str:
             overlap[2:] = [_share(seen[chosen & among]) for seen, among in known]
         share = f"{chosen.sum() / len(table):.1%}"
         rows.append((name, f"{chosen.sum():,}", share, *(f"{found.get(n, 0):,}" for n in numbers), *overlap))
-    columns = [f"{n} deletion" + ("" if n == 1 else "s") for n in numbers]
-    overlaps = ("genes", "not in training", "known genes", "known pair")
-    title = ", ".join(f"{key} {value}" for key, value in {"seed": split.seed, **split.parameters}.items())
+    columns = [f"{n} del." for n in numbers]
+    title = ", ".join(_settings({"seed": split.seed, **split.parameters}))
     return "\n".join(
         (
-            f"{split.kind} split ({title})",
-            _table(("part", "strains", "share", *columns, *overlaps), rows),
-            "known genes: strains whose genes all occur in training; known pair: strains whose query pair does",
+            textwrap.fill(f"{split.kind} split ({title})", TEXT_WIDTH),
+            _table(("part", "strains", "share", *columns, "genes", "new", "known", "pair"), rows),
+            textwrap.fill(OVERLAPS, TEXT_WIDTH),
             textwrap.fill(f"{split.kind}: {KINDS[split.kind]}", TEXT_WIDTH),
             f"split sha256 {split.sha256}",
         )
     )
+
+
+def _settings(parameters: Mapping[str, Any]) -> list[str]:
+    """Parameters in words, those of a section too; without those that are not set."""
+    said = []
+    for key, value in parameters.items():
+        if isinstance(value, Mapping):
+            said += [f"{key} {below}" for below in _settings(value)]
+        elif value is not None:
+            said.append(f"{key} {value}")
+    return said
 
 
 def _known_in_training(split: Split, table: StrainTable) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
@@ -315,10 +333,10 @@ def format_sources(sources: Iterable[SourceInfo]) -> str:
     ]
     states = {row[-1].partition(",")[0] for row in rows}
     header = ("data set", "organism", "what it holds", "rows", "licence", "raw files")
-    table = _table(header, rows, left=(0, 1, 2, 4, 5), width=TEXT_WIDTH, wrapped=(2, 3))
-    notes = [textwrap.fill(text, TEXT_WIDTH) for state, text in STATES.items() if state in states]
+    table = _table(header, rows, left=(0, 1, 2, 4, 5), width=LIST_WIDTH, wrapped=(2, 3))
+    notes = [textwrap.fill(text, LIST_WIDTH) for state, text in STATES.items() if state in states]
     cited = [f"{source.name}: {source.citation}" for source in sources if source.citation]
-    references = [textwrap.fill(text, TEXT_WIDTH, subsequent_indent="  ") for text in cited]
+    references = [textwrap.fill(text, LIST_WIDTH, subsequent_indent="  ") for text in cited]
     return "\n".join([table, "", *notes, "", "publications", *references])
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dglcell.errors import DataError, GenotypeError, listing
+from dglcell.errors import DataError, GenotypeError, did_you_mean, listing
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -102,7 +102,8 @@ def check_columns(header: Sequence[str], names: Sequence[str]) -> None:
     """
     lacking = [name for name in names if name not in header]
     if lacking:
-        raise DataError(f"the DataFrame has no column '{lacking[0]}'", expected=f"among {listing(header)}")
+        do = did_you_mean(lacking[0], header)
+        raise DataError(f"the DataFrame has no column '{lacking[0]}'", expected=f"among {listing(header)}", do=do)
 
 
 def check_known(genes: Sequence[str], vocabulary: Vocabulary, where: str = "") -> None:

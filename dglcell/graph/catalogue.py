@@ -6,7 +6,6 @@ The catalogue itself is ``catalogue.yaml``.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,8 @@ from typing import Any
 
 import yaml
 
-from dglcell.errors import ConfigError
+from dglcell.config_values import check_choice
+from dglcell.errors import ConfigError, did_you_mean
 from dglcell.graph.network_table import SEPARATORS
 from dglcell.graph.raw_file import RawFile
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES, GeneSet, read_gff, read_sgd_features
@@ -81,9 +81,7 @@ class NetworkConfig:
         if self.separator not in SEPARATORS:
             autotuned = ", ".join(repr(mark) for mark in SEPARATORS)
             raise ConfigError(f"`{key}.separator` is unknown", got=repr(self.separator), expected=autotuned)
-        if self.unknown is not None and self.unknown not in UNKNOWN_POLICIES:
-            expected = " or ".join(UNKNOWN_POLICIES)
-            raise ConfigError(f"`{key}.unknown` is not a policy", got=self.unknown, expected=expected)
+        check_choice(f"{key}.unknown", self.unknown, (None, *UNKNOWN_POLICIES))
         if self.sha256 is not None and not SHA256.fullmatch(self.sha256):
             raise ConfigError(f"`{key}.sha256` is no hash", got=self.sha256, expected="64 digits and letters a to f")
         self._validate_layout(key)
@@ -95,8 +93,8 @@ class NetworkConfig:
             )
 
     def _validate_layout(self, key: str) -> None:
-        if self.layout and self.layout not in LAYOUTS:
-            raise ConfigError(f"`{key}.layout` is unknown", got=self.layout, expected=", ".join(LAYOUTS))
+        if self.layout:
+            check_choice(f"{key}.layout", self.layout, LAYOUTS)
         if self.layout in ("", PAIRS):
             return
         for name in ("weight", "channels", "relation_column", *(("where", "header") if self.layout == MATRIX else ())):
@@ -239,12 +237,11 @@ def network_source(name: str, key: str) -> NetworkSource:
         ConfigError: the catalogue has no such network.
     """
     if name not in NETWORKS:
-        close = difflib.get_close_matches(name, NETWORKS, n=3, cutoff=0.4)
         raise ConfigError(
             f"`{key}` names no network of the catalogue",
             got=name,
             expected="one of " + ", ".join(NETWORKS),
-            do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell graph list`",
+            do=did_you_mean(name, NETWORKS, "see `dglcell graph list`"),
         )
     return NETWORKS[name]
 

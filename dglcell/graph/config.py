@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dglcell.config_values import check_choice
 from dglcell.errors import ConfigError
 from dglcell.graph.catalogue import NamedTable, NetworkConfig, named_table
 from dglcell.graph.derived import CURRENCY_DEGREE, DERIVED
@@ -46,9 +47,7 @@ class CellConfig:
             raise ConfigError(f"`{key}` is empty", expected=f"`{key}.model`, `{key}.networks`, or both")
         if self.genes == MODEL and not self.model:
             raise ConfigError(f"`{key}.genes: model` needs `{key}.model`", do="name a model or a gene list")
-        if self.unknown not in UNKNOWN_POLICIES:
-            expected = " or ".join(UNKNOWN_POLICIES)
-            raise ConfigError(f"`{key}.unknown` is not a policy", got=self.unknown, expected=expected)
+        check_choice(f"{key}.unknown", self.unknown, UNKNOWN_POLICIES)
         self._validate_derived(key)
         if self.similarity is not None:
             self.similarity.validate(f"{key}.similarity")

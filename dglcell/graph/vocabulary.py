@@ -14,7 +14,8 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import ConfigError, GraphError, listing, shorten
+from dglcell.config_values import check_choice
+from dglcell.errors import GraphError, listing, shorten
 from dglcell.files import CONTROL, DAMAGE, open_text
 
 # Lines of published text files.
@@ -168,8 +169,7 @@ def enforce_name_policy(report: NameReport, policy: str, *, where: str, key: str
         ConfigError: ``policy`` is neither.
         GraphError: names are unknown or ambiguous and the policy is ``refuse``.
     """
-    if policy not in UNKNOWN_POLICIES:
-        raise ConfigError(f"`{key}` is not a policy", got=policy, expected=" or ".join(UNKNOWN_POLICIES))
+    check_choice(key, policy, UNKNOWN_POLICIES)
     if policy == "drop" or not (report.unknown or report.ambiguous):
         return
     found = []

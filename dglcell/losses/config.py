@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dglcell.config_values import check_choice
 from dglcell.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -161,12 +162,7 @@ class CoupledConfig(WeightedConfig, ABC):
         for key in ("temperature", "temperature_final"):
             if not 0 < getattr(self, key) < math.inf:
                 raise ConfigError(f"`loss.{key}` must be positive", got=getattr(self, key))
-        if self.temperature_schedule not in TEMPERATURE_SCHEDULES:
-            raise ConfigError(
-                "`loss.temperature_schedule` is unknown",
-                got=self.temperature_schedule,
-                expected=", ".join(TEMPERATURE_SCHEDULES),
-            )
+        check_choice("loss.temperature_schedule", self.temperature_schedule, TEMPERATURE_SCHEDULES)
 
     def needs(self) -> frozenset[str]:
         return frozenset({"embedding"} if self.supcr > 0 else ())
@@ -293,8 +289,7 @@ class DangoLossConfig(LossConfig):
         Raises:
             ConfigError: naming the key.
         """
-        if self.schedule not in FINAL_ALPHA:
-            raise ConfigError("`loss.schedule` is unknown", got=self.schedule, expected=", ".join(FINAL_ALPHA))
+        check_choice("loss.schedule", self.schedule, FINAL_ALPHA)
         if self.transition_epoch < 0:
             raise ConfigError("`loss.transition_epoch` is negative", got=self.transition_epoch, expected="0 or more")
         if self.final_alpha is not None and not 0 <= self.final_alpha <= 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from dglcell.config_values import check_choice
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.kernels import KERNEL_NAMES
@@ -38,8 +39,7 @@ class ModelConfig:
         Raises:
             ConfigError: naming the key.
         """
-        if self.kernel not in ("auto", *KERNEL_NAMES):
-            raise ConfigError("`model.kernel` is unknown", got=self.kernel, expected=", ".join(("auto", *KERNEL_NAMES)))
+        check_choice("model.kernel", self.kernel, ("auto", *KERNEL_NAMES))
 
     def provides(self) -> frozenset[str]:
         """What its predictions hold beside phenotypes: ``embedding``, and the names of auxiliary scalars."""
@@ -132,7 +132,7 @@ class EncoderConfig(ModelConfig):
             ("link", (*LINKS, AUTO_LINK)),
             ("recompute", ("auto", "true", "false")),
         ):
-            self.check_choice(key, allowed)
+            check_choice(f"model.{key}", getattr(self, key), allowed)
         if self.conv == "gatv2":
             check_heads(self.hidden, self.conv_heads)
         self.combination_of_relations().check(self.hidden)
@@ -159,15 +159,6 @@ class EncoderConfig(ModelConfig):
             self.activation,
             self.dropout,
         )
-
-    def check_choice(self, key: str, allowed: tuple[str, ...]) -> None:
-        """Refuse an unknown value of a key.
-
-        Raises:
-            ConfigError: naming those there are.
-        """
-        if getattr(self, key) not in allowed:
-            raise ConfigError(f"`model.{key}` is unknown", got=getattr(self, key), expected=", ".join(allowed))
 
     def check_local_head(self) -> None:
         """Refuse keys of the local head that do not fit each other, where the model has one.
@@ -212,10 +203,10 @@ class HeteroCellConfig(EncoderConfig):
             ConfigError: naming the key.
         """
         super().validate()
-        self.check_choice("combination", (*COMBINATIONS, "none"))
-        self.check_choice("strategy", ("auto", *STRATEGIES))
+        check_choice("model.combination", self.combination, (*COMBINATIONS, "none"))
+        check_choice("model.strategy", self.strategy, ("auto", *STRATEGIES))
         self.compile = self.compile.lower()  # YAML's true is "True" here
-        self.check_choice("compile", ("auto", "true", "false"))
+        check_choice("model.compile", self.compile, ("auto", "true", "false"))
         if not self.pool or set(self.pool) - set(NODE_TYPES):
             raise ConfigError("`model.pool` names no node types", got=self.pool, expected=", ".join(NODE_TYPES))
         if not self.metabolism and self.pool != [GENE]:
@@ -279,8 +270,8 @@ class SetOperatorConfig(EncoderConfig):
             raise ConfigError(
                 "`model.kernel_ridge_rank` is too small", got=self.kernel_ridge_rank, expected="1 or more"
             )
-        self.check_choice("operator", OPERATORS)
-        self.check_choice("combination", COMBINATIONS)
+        check_choice("model.operator", self.operator, OPERATORS)
+        check_choice("model.combination", self.combination, COMBINATIONS)
         if self.operator != "cross_attention":
             self.check_local_head()
         if self.operator != "local":
@@ -348,8 +339,7 @@ class DangoConfig(ModelConfig):
             ("reconstruction_mean", MEANS),
             ("scorer", SCORERS),
         ):
-            if getattr(self, key) not in allowed:
-                raise ConfigError(f"`model.{key}` is unknown", got=getattr(self, key), expected=", ".join(allowed))
+            check_choice(f"model.{key}", getattr(self, key), allowed)
         check_activation(self.activation)
         if self.embedding_std <= 0:
             raise ConfigError("`model.embedding_std` must be positive", got=self.embedding_std)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dglcell.config_values import check_choice
 from dglcell.errors import ConfigError
 
 ACTIVATION_NAMES = ("relu", "gelu", "silu", "elu", "tanh", "identity")
@@ -55,8 +56,7 @@ def check_norm(name: str) -> None:
             expected=", ".join(NORM_NAMES),
             do="set `model.norm: layer`",
         )
-    if name not in NORM_NAMES:
-        raise ConfigError("unknown norm", got=name, expected=", ".join(NORM_NAMES), do="set `model.norm`")
+    check_choice("model.norm", name, NORM_NAMES)
 
 
 def check_heads(width: int, heads: int, key: str = "model.conv_heads") -> None:
@@ -111,8 +111,7 @@ class CrossRelation:
         Raises:
             ConfigError: naming the key.
         """
-        if self.how not in CROSS_RELATION:
-            raise ConfigError("`model.cross_relation` is unknown", got=self.how, expected=", ".join(CROSS_RELATION))
+        check_choice("model.cross_relation", self.how, CROSS_RELATION)
         if self.how == "cross_attention" and (self.heads < 1 or width % self.heads):
             raise ConfigError(
                 "`model.cross_relation_heads` does not divide `model.hidden`",

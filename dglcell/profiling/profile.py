@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import ConfigError, DataError, count
 from dglcell.files import DAMAGE, parse_json, write_json
 from dglcell.profiling.loop import MODES
 from dglcell.profiling.spans import COMPONENTS
@@ -124,11 +124,12 @@ UNEVEN = 2.0
 def format_profile(profile: Profile) -> str:
     """The conditions, the speed, and a table of exclusive times."""
     strategy = f" ({profile.strategy})" if profile.strategy else ""
+    steps, threads = count(len(profile.steps), "step"), count(profile.threads, "thread")
     conditions = [
-        f"{profile.experiment}: {MODES[profile.mode]}; {len(profile.steps)} steps after {profile.warm_up} to warm up",
+        f"{profile.experiment}: {MODES[profile.mode]}; {steps} after {profile.warm_up} to warm up",
         f"{profile.model}{strategy}, {profile.parameters:,} parameters; {sum(profile.edges.values()):,} edges in "
         f"{len(profile.edges)} relations",
-        f"{profile.device}; {_processes(profile)}; {profile.dtype}; {profile.threads} threads; clock: {profile.clock}",
+        f"{profile.device}; {_processes(profile)}; {profile.dtype}; {threads}; clock: {profile.clock}",
     ]
     header = f"{'exclusive time':<28} {'ms/step':>12} {'share':>8}"
     return "\n".join([*conditions, "", *_speed(profile), "", header, *_table([profile])])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dglcell import __version__
-from dglcell.errors import DataError
+from dglcell.errors import DataError, count
 from dglcell.metrics import COLUMNS, LOWER_IS_BETTER, UNRANKED
 from dglcell.plots.comparison import SCORES, Score, comparison_panels
 from dglcell.plots.style import Table, render
@@ -194,7 +194,9 @@ def _best(values: list[float], metric: str) -> set[int]:
 def _cell(group: Group, key: tuple[str, str, str]) -> str:
     mean, sd = group.mean(key), group.sd(key)
     text = format_value(key[2], mean)
-    return text if group.is_null or key[2] in UNRANKED or not math.isfinite(sd) else f"{text} ± {sd:#.2g}"
+    if group.is_null or key[2] in UNRANKED or not math.isfinite(sd):
+        return text
+    return f"{text} ± {sd:#.2g}".removesuffix(".")
 
 
 # The page that compares runs.
@@ -230,7 +232,7 @@ def write_comparison(paths: Sequence[Path], output: Path | None = None) -> Path:
     content = {
         "version": __version__,
         "title": "Comparison of " + ", ".join(dict.fromkeys(run.name for run in runs)),
-        "subtitle": f"{len(runs)} runs of {len({run.name for run in runs})} experiments",
+        "subtitle": f"{count(len(runs), 'run')} of {count(len({run.name for run in runs}), 'experiment')}",
         "warnings": warnings_of(runs),
         "tables": comparison_tables(groups),
         "table_note": NOTE,

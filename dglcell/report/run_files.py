@@ -15,7 +15,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from dglcell.config_io import read_yaml
-from dglcell.errors import CheckpointError, ConfigError, DataError, DglcellError, listing
+from dglcell.errors import CheckpointError, ConfigError, DataError, DglcellError, count, listing
 from dglcell.files import atomic_file
 from dglcell.metrics import COLUMNS, ResultRow
 from dglcell.outside import (
@@ -225,7 +225,7 @@ class RunFiles:
         about = self.environment
         return (
             f"{about['parameters']:,} parameters · {about['model']} · seed {self.seed} · "
-            f"{len(self.history)} epochs in {self.history.minutes:.1f} min on {about['devices'][0]}"
+            f"{count(len(self.history), 'epoch')} in {self.history.minutes:.1f} min on {about['devices'][0]}"
         )
 
     def report_data(self, *, keep_map: bool) -> ReportData:

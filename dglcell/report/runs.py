@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
 
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DataError, DglcellError
@@ -18,9 +15,10 @@ from dglcell.owner import current_holder
 from dglcell.report.run_files import RunFiles, read_run, read_run_config
 from dglcell.run_directory import EpochLog, RunDirectory
 
-HEADER = ("run", "state", "epochs", "best epoch", "phenotype", "metric", "validation", "test", "best null model")
-RIGHT = ("epochs", "best epoch", "validation", "test")
-TITLES = {"pearson": "Pearson", "average_precision": "AP"}
+HEADER = ("run", "state", "epoch", "best", "phenotype", "", "val.", "test", "best null model")
+RIGHT = ("epoch", "best", "val.", "test")
+TITLES = {"pearson": "r", "average_precision": "AP"}
+WIDTH = 80
 
 
 @dataclass(frozen=True)
@@ -68,24 +66,31 @@ def _read(directory: RunDirectory) -> RunRow:
         return RunRow(directory.path, "running" if current_holder(directory.owner) else "stopped", epochs, planned)
 
 
-def format_runs(runs: Sequence[RunRow], width: int | None = None) -> str:
-    """A table with a line for each run and phenotype.
+def format_runs(runs: Sequence[RunRow]) -> str:
+    """A table with a line for each run and phenotype, below the folder that the runs are in.
 
     Args:
         runs: at least one.
-        width: of the terminal; as wide as it takes where None.
     """
-    table = Table(box=None, pad_edge=False)
-    for title in HEADER:
-        table.add_column(title, justify="right" if title in RIGHT else "left", no_wrap=True)
+    lines: list[tuple[Path | None, tuple[str, ...]]] = [(None, HEADER)]
     for run in runs:
-        about = (str(run.path), run.state, f"{run.epochs}/{run.planned or '?'}")
-        lines = list(_results(run.files)) if run.files is not None else []
-        for number, line in enumerate(lines or [("", "", "", "", "", "")]):
-            table.add_row(*(about if number == 0 else ("", "", "")), *line)
-    buffer = io.StringIO()
-    Console(file=buffer, force_jupyter=False, width=width or 1000, markup=False, color_system=None).print(table)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+        about = (run.path.name, run.state, f"{run.epochs}/{run.planned or '?'}")
+        results = list(_results(run.files)) if run.files is not None else [("",) * 6]
+        lines += [(run.path.parent, (*(("",) * 3 if n else about), *line)) for n, line in enumerate(results)]
+    widths = [max(map(len, column)) for column in zip(*(cells for _, cells in lines), strict=True)]
+    text, before = [], None
+    for folder, cells in lines:
+        if folder != before:
+            text.append(str(folder))
+            before = folder
+        *found, null = (
+            cell.rjust(width) if title in RIGHT else cell.ljust(width)
+            for cell, width, title in zip(cells, widths, HEADER, strict=True)
+        )
+        line = "  ".join(found) + "  "
+        # The last cell takes another line where there is no room for it.
+        text.append(textwrap.fill(null, WIDTH, initial_indent=line, subsequent_indent=" " * len(line)) or line.rstrip())
+    return "\n".join(text)
 
 
 def _results(files: RunFiles) -> Iterable[tuple[str, ...]]:

@@ -20,7 +20,7 @@ from dglcell.config import AUTO, Config
 from dglcell.config_io import parse_config, to_yaml
 from dglcell.data.split import Split
 from dglcell.data.transform import Normaliser
-from dglcell.errors import CheckpointError, ConfigError, listing
+from dglcell.errors import CheckpointError, ConfigError, count, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
@@ -344,7 +344,7 @@ def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[i
     epoch = checkpoint.epoch + 1
     log.info("continuing from %s, written after epoch %d", path, epoch)
     if epoch >= config.trainer.epochs:
-        log.info("all %d epochs are done; evaluating", config.trainer.epochs)
+        log.info("training is finished after %s; evaluating", count(config.trainer.epochs, "epoch"))
         return epoch, True
     if stopped_early(checkpoint.content):
         log.info("training stopped early after epoch %d; evaluating", epoch)

@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.baselines.fit import NULL_MODELS, fit_null_models, left_out_null_models
+from dglcell.baselines.fit import NULL_MODELS, Problem, fit_null_models, in_words, left_out_null_models
 from dglcell.baselines.strains import Strains
 from dglcell.config import Config
 from dglcell.data.dataset import EpochBatches, StrainDataset
 from dglcell.data.transform import Normaliser
 from dglcell.devices import device_here
-from dglcell.errors import ConfigError
-from dglcell.files import atomic_file, write_json
+from dglcell.errors import ConfigError, count
+from dglcell.files import atomic_file, shortest, write_json
 from dglcell.kernels.spmm import check_kernel
 from dglcell.metrics import (
     ResultRow,
@@ -166,12 +166,16 @@ def null_results(prepared: Prepared) -> NullResults:
     for t, (phenotype, kind, problem) in enumerate(of_phenotypes):
         labels = {name: dataset.labels[numbers, t].numpy() for name, numbers in prepared.parts.items()}
         found.left_out[phenotype] = left_out_null_models(problem)
-        log.info("fitting null models of %s to %s strains", phenotype, f"{np.isfinite(problem.y_train).sum():,}")
+        _say_fitted(phenotype, problem)
         for name, model in fit_null_models(problem).items():
-            log.info("null model of %s: %s", phenotype, model)
+            log.info("null model of %s: %s", phenotype, in_words(name, model))
             predicted = {part: model.predict(strains[part]) for part in prepared.evaluated}
             found.rows.extend(rows_of(name, phenotype, kind, predicted, labels, is_null=True))
     return found
+
+
+def _say_fitted(phenotype: str, problem: Problem) -> None:
+    log.info("fitting null models of %s to %s", phenotype, count(int(np.isfinite(problem.y_train).sum()), "strain"))
 
 
 def null_rows_on(
@@ -190,7 +194,7 @@ def null_rows_on(
     rows = []
     for phenotype, problem in zip(prepared.dataset.phenotypes, null_problems(prepared, strains), strict=True):
         if phenotype in measured:
-            log.info("fitting null models of %s to %s strains", phenotype, f"{np.isfinite(problem.y_train).sum():,}")
+            _say_fitted(phenotype, problem)
             for name, model in fit_null_models(problem).items():
                 values = model.predict(strains)
                 rows.append(row_of(name, phenotype, part, values, measured[phenotype], is_null=True))
@@ -216,13 +220,8 @@ def write_predictions(path: Path, prepared: Prepared, strains: Tensor, predicted
             deleted = iter(names[batch.genotypes.genes.numpy()].tolist())
             genes = [";".join(itertools.islice(deleted, count)) for count in counts.tolist()]
             pairs = zip(batch.labels.T, predicted_BT.T, strict=True)
-            columns = [_texts(column) for pair in pairs for column in pair]
+            columns = [shortest(column.numpy()) for pair in pairs for column in pair]
             writer.writerows(zip(genes, *columns, strict=True))
-
-
-def _texts(values: Tensor) -> list[str]:
-    """Numbers as they are written, nothing where there is none."""
-    return ["" if value != value else f"{value:.6g}" for value in values.tolist()]
 
 
 # What a finished run leaves: table, predictions, embeddings, weights of relations, and the report on them.

@@ -23,7 +23,7 @@ from dglcell.config import Config, TrainerConfig
 from dglcell.data.datamodule import StrainDataModule, StreamedDataModule
 from dglcell.data.table import CLASSIFICATION
 from dglcell.devices import device_of
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, count
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.build import make_loss
@@ -308,9 +308,9 @@ def fit(
                 leave_group()
         if trainer.current_epoch < config.trainer.epochs:
             log.info(
-                "stopped after epoch %d: no better validation loss for %s epochs",
+                "stopped after epoch %d: no better validation loss for %s",
                 trainer.current_epoch,
-                config.trainer.patience,
+                count(config.trainer.patience or 0, "epoch"),
             )
 
 

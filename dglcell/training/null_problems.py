@@ -8,7 +8,7 @@ import logging
 import numpy as np
 import torch
 
-from dglcell.baselines.fit import NULL_MODELS, Problem, best_of
+from dglcell.baselines.fit import NULL_MODELS, Problem, best_of, in_words
 from dglcell.baselines.kernel_ridge import KernelRidge
 from dglcell.baselines.similarity import gene_similarity
 from dglcell.baselines.strains import Strains
@@ -79,7 +79,7 @@ def fit_pair_effects(effects: PairEffects, prepared: Prepared, normaliser: Norma
             )
         ridge = best_of(family, problem)[1]
         assert isinstance(ridge, KernelRidge)
-        log.info("part of the prediction of %s: %s", prepared.dataset.phenotypes[t], ridge)
+        log.info("part of the prediction of %s: %s", prepared.dataset.phenotypes[t], in_words(KERNEL_RIDGE, ridge))
         scale, shift = float(normaliser.scale[t]), float(normaliser.shift[t])
         mean = (ridge.mean - shift) / scale
         if normaliser.kind == "logistic":

@@ -19,7 +19,7 @@ from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.data.stream_split import Survey, make_streamed_split, survey
 from dglcell.data.transform import Normaliser
-from dglcell.errors import CheckpointError, ConfigError, DataError
+from dglcell.errors import CheckpointError, ConfigError, DataError, count
 from dglcell.files import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -225,9 +225,9 @@ def _prepare_streamed(config: Config, store: Store, cell: CellGraph, split: Spli
 def _say_dropped(dataset: StrainDataset) -> None:
     if dataset.names.rows_dropped:
         log.info(
-            "%s strains left out: %s genes are not in the cell graph",
-            f"{dataset.names.rows_dropped:,}",
-            len(dataset.names.unknown),
+            "%s left out: the cell graph lacks %s",
+            count(dataset.names.rows_dropped, "strain"),
+            count(len(dataset.names.unknown), "gene"),
         )
 
 

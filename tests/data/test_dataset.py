@@ -110,7 +110,7 @@ def test_strains_with_unknown_genes_are_refused_or_dropped() -> None:
     assert dataset.rows.tolist() == [0, 1, 3]
     assert dataset.names.unknown == ("X", "Y")
     assert dataset.names.rows_dropped == 2
-    with pytest.raises(ConfigError, match=r"`data.unknown_genes` is not a policy"):
+    with pytest.raises(ConfigError, match=r"`data.unknown_genes` is unknown"):
         StrainDataset.from_table(table, vocabulary, unknown="keep")
 
 

@@ -33,9 +33,9 @@ from tests.data.strain_tables import gene_lists, random_table, table_of, triples
     [
         (
             SplitConfig("startified"),
-            r"`split.kind` is unknown\n.*startified\n.*random or stratified or pair_disjoint or gene",
+            r"`split.kind` is unknown\n.*startified\n.*random, stratified, pair_disjoint, gene",
         ),
-        (SplitConfig(genes_rule="most"), r"`split.genes_rule` is unknown\n.*most\n.*any or all"),
+        (SplitConfig(genes_rule="most"), r"`split.genes_rule` is unknown\n.*most\n.*any, all"),
         (
             SplitConfig(fractions=[0.8, 0.2]),
             r"`split.fractions` do not divide the strains\n.*\[0.8, 0.2\]\n.*three",
@@ -66,10 +66,10 @@ from tests.data.strain_tables import gene_lists, random_table, table_of, triples
         (SplitConfig("deletions", folds=5, fold=0), r"a deletions split has no folds"),
         (SplitConfig("file"), r"`split.kind: file` and `split.path` go together\n.*kind file, path None\n"),
         (SplitConfig(path="x.json"), r"`split.kind: file` and `split.path` go together\n.*kind random, path x.json\n"),
-        (SplitConfig(unlisted="drop"), r"`split.unlisted` is unknown\n.*drop\n.*refuse or unused"),
+        (SplitConfig(unlisted="drop"), r"`split.unlisted` is unknown\n.*drop\n.*refuse, unused"),
         (
             SplitConfig(subset=SubsetConfig(take="first")),
-            r"`split.subset.take` is unknown\n.*first\n.*singles_first or prop",
+            r"`split.subset.take` is unknown\n.*first\n.*singles_first, prop",
         ),
         (SplitConfig(subset=SubsetConfig(size=2)), r"`split.subset.size` is too small\n.*2\n.*3 or more"),
     ],

@@ -145,7 +145,7 @@ NET = {"path": "n.csv", "columns": ["a", "b"]}
     [
         ({}, "`cell` is empty"),
         ({"networks": {"net": NET}, "genes": "model"}, "`cell.genes: model` needs `cell.model`"),
-        ({"model": "mini", "unknown": "skip"}, "`cell.unknown` is not a policy"),
+        ({"model": "mini", "unknown": "skip"}, "`cell.unknown` is unknown"),
         ({"model": "mini", "derived": ["neighbours"]}, "`cell.derived` names no relation"),
         ({"networks": {"net": NET}, "derived": ["isoenzyme"]}, "`cell.derived` needs `cell.model`"),
         ({"model": "mini", "currency_degree": 0}, "`cell.currency_degree` is too small"),

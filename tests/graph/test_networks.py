@@ -313,7 +313,7 @@ def test_values_that_cannot_name_a_relation(write: Write, value: str) -> None:
         ({"path": ""}, "`k.path` is not set"),
         ({"columns": ["a"]}, "`k.columns` must name two columns"),
         ({"separator": "|"}, "`k.separator` is unknown"),
-        ({"unknown": "ignore"}, "`k.unknown` is not a policy"),
+        ({"unknown": "ignore"}, "`k.unknown` is unknown"),
         ({"columns": ["0", "1"]}, "`k.header` must be set"),
         ({"min_weight": 1.0}, "`k.min_weight` needs weights"),
         ({"use_weights": True}, "`k.use_weights` needs weights"),

@@ -65,7 +65,7 @@ def test_the_policy_refuses_drops_or_is_unknown() -> None:
         enforce_name_policy(report, "refuse", where="table", key="key")
     enforce_name_policy(report, "drop", where="table", key="key")
     enforce_name_policy(NameReport(10), "refuse", where="table", key="key")
-    with pytest.raises(ConfigError, match=r"`key` is not a policy\n  got:      skip\n  expected: refuse or drop"):
+    with pytest.raises(ConfigError, match=r"`key` is unknown\n  got:      skip\n  expected: refuse, drop"):
         enforce_name_policy(report, "skip", where="table", key="key")
 
 

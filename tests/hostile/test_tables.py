@@ -36,7 +36,7 @@ TABLES: dict[str, tuple[str | bytes, str]] = {
     "a long row": (HEADER + ROW + "b0001,b0002,1,2\n", "line 3"),
     "an open quote": (HEADER + '"b0001,b0002,1\n', TABLE),
     "a quoted line end": (HEADER + '"b00\n01",b0002,1\n', TABLE),
-    "nan": (HEADER + "b0001,b0002,NAN\n", "line 2"),
+    "nan": (HEADER + "b0001,b0002,NAN\n", "no row has a phenotype"),
     "inf": (HEADER + ROW + "b0001,b0003,inf\n", "line 3"),
     "minus infinity": (HEADER + ROW + "b0001,b0003,-Infinity\n", "line 3"),
     "beyond float64": (HEADER + ROW + "b0001,b0003,1e999\n", "line 3"),

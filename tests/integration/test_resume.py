@@ -112,7 +112,7 @@ def test_early_stopping_stays_stopped(tiny: Tiny, tmp_path: Path, caplog: pytest
     losses = [row["validation/loss"] for row in first]
     assert losses[-1] >= losses[-2]
     assert all(later < earlier for earlier, later in itertools.pairwise(losses[:-1]))
-    assert f"stopped after epoch {len(first)}: no better validation loss for 1 epochs" in caplog.text
+    assert f"stopped after epoch {len(first)}: no better validation loss for 1 epoch" in caplog.text
     assert history(tiny.train(tmp_path, *options).directory) == first
     assert f"training stopped early after epoch {len(first)}; evaluating" in caplog.text
 

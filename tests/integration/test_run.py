@@ -93,7 +93,7 @@ def test_a_process_of_its_own_trains_builds_the_store_and_then_evaluates(tiny: T
     again = dglcell("train", tiny.file, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "continuing from runs/tiny/seed-0/checkpoints/last.ckpt, written after epoch 2" in again.stderr
-    assert "all 2 epochs are done; evaluating" in again.stderr
+    assert "training is finished after 2 epochs; evaluating" in again.stderr
     assert table in again.stdout
     assert (tmp_path / "runs/tiny/seed-0/metrics.jsonl").read_bytes() == record
 

@@ -74,9 +74,9 @@ def test_a_continued_run_is_one_run_and_is_uploaded_once(
     # 240 training strains in batches of 64: four steps an epoch, counted on where the run was continued.
     assert [row["_step"] for row in run.history] == [3, 7, 11]
     assert (run.preempting, run.exit_code) == (False, 0)
-    assert "2 files uploaded, 0 were before" in capsys.readouterr().out
+    assert "2 files uploaded, 0 before" in capsys.readouterr().out
     assert main(["sync", str(runs)]) == 0
-    assert "1 files uploaded, 2 were before" in capsys.readouterr().out
+    assert "1 file uploaded, 2 before" in capsys.readouterr().out
     assert len(run.history) == 3
     assert len(server.runs[run_id(second)].history) == 1
     assert not (runs.parent / "wandb").exists()
@@ -99,7 +99,7 @@ def test_a_dry_run_only_says_what_it_would_do(
     assert main(["sync", "--dry-run", str(runs)]) == 0
     said = capsys.readouterr().out
     assert said.count("seed-0: offline-run-") == 2
-    assert "3 files would be uploaded, 0 were before" in said
+    assert "3 files would be uploaded, 0 before" in said
     assert not server.runs
 
 

@@ -111,7 +111,7 @@ def test_the_table_says_what_was_measured(full: Profile) -> None:
     printed = format_profile(full)
     for text in (
         "tiny: whole training steps; 3 steps after 1 to warm up",
-        "1 process x 100 strains; 32-true; 1 threads; clock: host",
+        "1 process x 100 strains; 32-true; 1 thread; clock: host",
         "copied to the device    not applicable on a CPU",
         "host-device syncs       not applicable on a CPU",
         "samples/s",

@@ -12,7 +12,7 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.errors import DataError
-from dglcell.report.comparison import comparison_tables, differences, group_runs, warnings_of
+from dglcell.report.comparison import Group, comparison_tables, differences, group_runs, warnings_of
 from dglcell.report.page import UNDEFINED
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.run_directory import RunDirectory
@@ -62,6 +62,12 @@ def test_the_best_mean_of_each_block_is_marked(make_run: MakeRun) -> None:
     best = [line.labels[2] for line in table.rows if line.cells[column][1]]
     assert best == ["one", "one"]  # on test and on validation
     assert not any(line.cells[0][1] or line.cells[1][1] for line in table.rows)  # neither runs nor strains
+
+
+def test_numbers_end_in_no_point() -> None:
+    group = Group("one", "m", False, {"f": "regression"}, {("f", "test", m): [1000.0, 1038.0] for m in ("n", "mse")})
+    (table,) = comparison_tables([group])
+    assert table.rows[0].cells[table.columns.index("MSE") - table.texts] == ("1019 ± 27", False)
 
 
 def test_an_undefined_metric_of_one_run_makes_the_mean_undefined(make_run: MakeRun) -> None:

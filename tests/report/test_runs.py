@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from dglcell.cli import main
 from dglcell.errors import DataError
 from dglcell.report.runs import find_runs, format_runs
 from dglcell.run_directory import RunDirectory
+from dglcell.training.evaluate import rows_as_json
 
 
 @pytest.fixture
@@ -29,12 +31,24 @@ def test_states_and_scores(folder: Path) -> None:
     runs = find_runs(folder)
     states = [(run.state, run.epochs, run.planned) for run in runs]
     assert states == [("finished", 2, 2), ("stopped", 1, 2), ("damaged", 0, 0)]
-    header, first, second, third = format_runs(runs).splitlines()
-    assert header.split()[:3] == ["run", "state", "epochs"]
-    assert first.split()[1:3] == ["finished", "2/2"]
-    assert first.split()[4:6] == ["fitness", "Pearson"]
-    assert second.split()[1:] == ["stopped", "1/2"]
-    assert third.split()[1:] == ["damaged", "0/?"]
+    header, parent, first, second, third = format_runs(runs).splitlines()
+    assert header.split()[:3] == ["run", "state", "epoch"]
+    assert parent == str(folder / "tiny")
+    assert first.split()[:3] == ["seed-0", "finished", "2/2"]
+    assert first.split()[4:6] == ["fitness", "r"]
+    assert second.split() == ["seed-1", "stopped", "1/2"]
+    assert third.split() == ["seed-2", "damaged", "0/?"]
+
+
+def test_it_fits_a_terminal(tiny_run: RunDirectory) -> None:
+    (run,) = find_runs(tiny_run.path.parent)
+    assert run.files is not None
+    rows = [replace(row, phenotype="digenic_interaction") for row in run.files.rows]
+    rows = [replace(row, model="mean of the best two") if row.is_null else row for row in rows]
+    files = replace(run.files, results=run.files.results | {"rows": rows_as_json(rows)})
+    text = format_runs([replace(run, path=Path("runs/tiny/seed-0"), files=files)])
+    assert max(map(len, text.splitlines())) <= 80
+    assert " ".join(text.split()).endswith("the best two")
 
 
 def test_the_verb_prints_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

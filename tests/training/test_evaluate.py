@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -65,8 +66,14 @@ def test_predictions_are_in_the_order_asked_for_whatever_the_batch(trained: Trai
     np.testing.assert_allclose(predict(100), predict(7), rtol=1e-4, atol=1e-5)
 
 
-def test_null_models_see_the_training_part_and_nothing_else(prepared: Prepared) -> None:
-    rows = {(row.model, row.part): row for row in null_results(prepared).rows}
+def test_null_models_see_the_training_part_and_nothing_else(
+    prepared: Prepared, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "dglcell"):
+        rows = {(row.model, row.part): row for row in null_results(prepared).rows}
+    said = "\n".join(caplog.messages)
+    assert re.search(r"null model of fitness: query-pair mean \(pseudo count [\d.]+, mean [\d.]+\)", said)
+    assert re.search(rf"null model of fitness: {MEAN_OF_TWO} \([a-z -]+ and [a-z -]+\)", said)
     assert all(row.is_null for row in rows.values())
     dataset, parts = prepared.dataset, prepared.parts
     mean = float(dataset.labels[parts["train"]].double().mean())
@@ -130,11 +137,11 @@ def test_written_predictions_name_genes_and_leave_missing_labels_empty(prepared:
     labels = prepared.dataset.labels.clone()
     prepared.dataset.labels[strains[1]] = torch.nan
     try:
-        write_predictions(tmp_path / "x.csv", prepared, strains, np.array([[1.5], [2.0], [-0.25]], np.float32))
+        write_predictions(tmp_path / "x.csv", prepared, strains, np.array([[30012.346], [2.0], [-0.1]], np.float32))
     finally:
         prepared.dataset.labels.copy_(labels)
     rows = list(csv.DictReader((tmp_path / "x.csv").open()))
-    assert [row["predicted_fitness"] for row in rows] == ["1.5", "2", "-0.25"]
+    assert [row["predicted_fitness"] for row in rows] == ["30012.346", "2", "-0.1"]
     assert rows[1]["measured_fitness"] == ""
     assert float(rows[0]["measured_fitness"]) == pytest.approx(float(labels[strains[0], 0]), rel=1e-5)
     offsets, names = prepared.dataset.offsets, prepared.cell.genes.names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +15,7 @@ from dglcell.data.sources.screen_tables import is_here
 from dglcell.data.sources.source import Source, SourceOptions
 from dglcell.data.sources.union import UnionConfig
 from dglcell.data.table import StrainTable
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import ConfigError, DataError, did_you_mean
 from dglcell.files import find_raw, sha256_file
 from dglcell.graph.catalogue import MODELS
 from dglcell.graph.model_files import SHIPPED
@@ -100,11 +99,10 @@ class SourceConfig:
 
 
 def _unknown(name: str, known: Sequence[str]) -> ConfigError:
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
     return ConfigError(
         f"no data source is called '{name}'",
         expected=f"one of {', '.join(known)}, or {FORM}",
-        do=f"did you mean {' or '.join(close)}?" if close else "see `dglcell data list`",
+        do=did_you_mean(name, known, "see `dglcell data list`"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from dglcell.config_values import LARGEST_INTEGER, check_seed, check_workers
+from dglcell.config_values import LARGEST_INTEGER, check_choice, check_seed, check_workers
 from dglcell.errors import ConfigError, listing
 
 # Configuration of what happens to rows that do not agree.
@@ -40,10 +40,7 @@ class ConflictConfig:
         Raises:
             ConfigError: a value is out of range.
         """
-        if self.policy not in CONFLICT_POLICIES:
-            raise ConfigError(
-                f"`{key}.policy` has an unknown value", got=repr(self.policy), expected=" or ".join(CONFLICT_POLICIES)
-            )
+        check_choice(f"{key}.policy", self.policy, CONFLICT_POLICIES)
         if not 0 < self.p <= 1:
             raise ConfigError(f"`{key}.p` is no p-value", got=self.p, expected="above 0, at most 1")
         if self.difference is not None and self.difference <= 0:
@@ -56,6 +53,7 @@ class ConflictConfig:
 MISSING_POLICIES = ("refuse", "drop")
 REPLICATE_POLICIES = ("mean", "refuse")
 SEPARATORS = ("auto", ",", "\t", ";")
+DECIMALS = (".", ",")
 
 
 @dataclass
@@ -79,7 +77,8 @@ class CsvConfig:
         replicates: what to do with rows of the same genes: ``mean`` (with their standard deviation), or
             ``refuse``.
         conflicts: what to do with rows of the same genes that contradict each other.
-        na_values: cells that mean "not measured".
+        na_values: cells that mean "not measured"; empty cells, NA, N/A and NaN always do.
+        decimal: a point or a comma, the mark in numbers such as 0,85.
     """
 
     path: str = ""
@@ -96,6 +95,7 @@ class CsvConfig:
     replicates: str = "mean"
     conflicts: ConflictConfig = field(default_factory=ConflictConfig)
     na_values: list[str] = field(default_factory=lambda: ["", "NA", "NaN", "nan"])
+    decimal: str = "."
 
     def validate(self, where: str = "data.source.csv") -> None:
         """Check the keys against each other.
@@ -124,17 +124,13 @@ class CsvConfig:
                     got=listing(stray),
                     expected=listing(self.phenotypes),
                 )
-        for key, policy, policies in (
-            ("missing", self.missing, MISSING_POLICIES),
-            ("replicates", self.replicates, REPLICATE_POLICIES),
-            ("separator", self.separator, SEPARATORS),
-        ):
-            if policy not in policies:
-                raise ConfigError(
-                    f"`{where}.{key}` has an unknown value",
-                    got=repr(policy),
-                    expected=" or ".join(map(repr, policies)),
-                )
+        check_choice(f"{where}.missing", self.missing, MISSING_POLICIES)
+        check_choice(f"{where}.decimal", self.decimal, DECIMALS)
+        check_choice(f"{where}.replicates", self.replicates, REPLICATE_POLICIES)
+        if self.separator not in SEPARATORS:
+            raise ConfigError(
+                f"`{where}.separator` is unknown", got=repr(self.separator), expected=", ".join(map(repr, SEPARATORS))
+            )
 
 
 # Configuration of the in-silico screen; apart from it, so that reading a configuration needs no cobra.
@@ -182,10 +178,7 @@ class InSilicoConfig:
         Raises:
             ConfigError: a key is wrong.
         """
-        if self.design not in DESIGNS:
-            raise ConfigError(
-                "`data.source.insilico.design` is not a design", got=self.design, expected=" or ".join(DESIGNS)
-            )
+        check_choice("data.source.insilico.design", self.design, DESIGNS)
         for key, amount in (("pairs", self.pairs), ("triples", self.triples)):
             if amount not in ("all", "none") and not _is_amount(amount):
                 raise ConfigError(
@@ -312,10 +305,7 @@ class LaboratoryConfig:
             ("missing", MISSING_POLICIES),
             ("replicates", REPLICATE_POLICIES),
         ):
-            value = getattr(self, name)
-            if value not in allowed:
-                expected = " or ".join("null" if one is None else str(one) for one in allowed)
-                raise ConfigError(f"`{key}.{name}` has an unknown value", got=value, expected=expected)
+            check_choice(f"{key}.{name}", getattr(self, name), allowed)
         stray = [array for array in self.array_types if array not in ARRAY_TYPES]
         if stray:
             raise ConfigError(

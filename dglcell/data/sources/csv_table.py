@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.replicates import REFUSE, Measurements, merge_replicates
-from dglcell.data.sources.text_table import Rows, read_genotypes, read_rows, refuse_rows
+from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read_rows
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import DataError, listing
 from dglcell.files import find_raw, sha256_file
 from dglcell.graph.vocabulary import AliasTable, read_aliases
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Column = NDArray[np.float64]
+
+MISSING = ("", "na", "n/a", "nan")
+"""Cells that always mean "not measured", in small or capital letters."""
 
 
 def load_csv(config: CsvConfig, raw: str | None = None) -> StrainTable:
@@ -75,23 +82,25 @@ def measure_rows(
         aliases: other names of genes, and their file.
 
     Raises:
-        DataError: a row is unusable; the message names the line.
+        DataError: rows are unusable; the message names their lines, for each kind of mistake.
     """
     read = len(rows)
     for column, value in config.where.items():
         rows = rows.where(column, value)
     chosen = len(rows)
-    phenotypes = _numbers(rows, config.phenotypes, "phenotypes", config.na_values)
-    measured = _measured(rows, phenotypes, config)
+    mistakes = Mistakes(rows.file)
+    phenotypes, wrong = _numbers(rows, config.phenotypes, "phenotypes", config, mistakes)
+    measured = wrong | _measured(rows, phenotypes, wrong, config, mistakes)
     rows = rows.keep(measured)
     phenotypes = {name: values[measured] for name, values in phenotypes.items()}
-    p_values = _numbers(rows, config.p_values, "p_values", config.na_values)
-    sds = _numbers(rows, config.sds, "sds", config.na_values)
-    genotypes = read_genotypes(rows, config.genes, aliases[0], config.ignore_genes)
+    p_values, _ = _numbers(rows, config.p_values, "p_values", config, mistakes)
+    sds, _ = _numbers(rows, config.sds, "sds", config, mistakes)
+    genotypes = read_genotypes(rows, config.genes, aliases[0], config.ignore_genes, mistakes)
     if config.replicates == REFUSE:
         first = np.unique(genotypes.keys, return_index=True)[1]
         again = ~np.isin(np.arange(len(rows)), first)
-        refuse_rows(rows, again, "these genes were listed before", config.genes, do="set `replicates: mean`")
+        mistakes.add(rows, again, "these genes were listed before", config.genes, do="set `replicates: mean`")
+    mistakes.refuse()
     counts = {
         "rows": read,
         "rows_filtered_out": read - chosen,
@@ -111,20 +120,22 @@ def measure_rows(
     )
 
 
-def _measured(rows: Rows, phenotypes: Mapping[str, Column], config: CsvConfig) -> NDArray[np.bool_]:
-    """[rows] whether a row has at least one phenotype."""
+def _measured(
+    rows: Rows, phenotypes: Mapping[str, Column], wrong: NDArray[np.bool_], config: CsvConfig, mistakes: Mistakes
+) -> NDArray[np.bool_]:
+    """[rows] whether a row has at least one phenotype; it may lack one, or only ``wrong`` ones."""
     measured: NDArray[np.bool_] = np.any([~np.isnan(values) for values in phenotypes.values()], axis=0)
     columns = list(config.phenotypes.values())
-    if not measured.any():
+    if not (measured | wrong).any():
         raise DataError(
             f"'{rows.file}': no row has a phenotype",
             expected="numbers in " + listing(columns),
             do="check `phenotypes` and `na_values`",
         )
     if config.missing == "refuse":
-        refuse_rows(
+        mistakes.add(
             rows,
-            ~measured,
+            ~(measured | wrong),
             "no phenotype is measured",
             columns,
             expected="a number in " + listing(columns),
@@ -133,24 +144,48 @@ def _measured(rows: Rows, phenotypes: Mapping[str, Column], config: CsvConfig) -
     return measured
 
 
-def _numbers(rows: Rows, columns: Mapping[str, str], key: str, na_values: Sequence[str]) -> dict[str, Column]:
-    """Columns of finite numbers; NaN where a cell is one of ``na_values``."""
-    import pandas as pd
-
-    numbers = {}
+def _numbers(
+    rows: Rows, columns: Mapping[str, str], key: str, config: CsvConfig, mistakes: Mistakes
+) -> tuple[dict[str, Column], NDArray[np.bool_]]:
+    """Columns of finite numbers, NaN where there is none; and [rows] whether a cell is wrong."""
+    numbers, wrong = {}, np.zeros(len(rows), dtype=bool)
+    words = [repr(word) for word in dict.fromkeys(["", "NA", "N/A", "NaN", *config.na_values])]
     for name, column in columns.items():
-        cells = rows.column(column, key).str.strip()
-        missing = cells.isin(list(na_values)).to_numpy()
-        values = pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(dtype=np.float64)
+        cells = rows.column(column, key)
+        values, missing = read_numbers(cells, config.decimal, config.na_values)
         # A number beyond float32 would become infinite in the table.
         bad = ~missing & ~(np.abs(values) <= np.finfo(np.float32).max)
-        refuse_rows(
+        commas = config.decimal == "." and cells[bad].str.strip().str.fullmatch(r"[+-]?\d+,\d+").mean() > 0.5
+        mistakes.add(
             rows,
             bad,
             f"column '{column}' does not hold a finite number",
             [column],
-            expected=f"a number, or one of {listing(map(repr, na_values))}",
-            do='mend the cell, or add it to `na_values` if it means "not measured"',
+            expected=f"a number, or one of {listing(words)}",
+            do='set `decimal: ","`, or write numbers with decimal points'
+            if commas
+            else 'mend the cell, or add it to `na_values` if it means "not measured"',
         )
-        numbers[name] = values
-    return numbers
+        numbers[name], wrong = np.where(bad, np.nan, values), wrong | bad
+    return numbers, wrong
+
+
+def read_numbers(cells: pd.Series, decimal: str, na_values: Sequence[str]) -> tuple[Column, NDArray[np.bool_]]:
+    """The numbers of a column of text.
+
+    Args:
+        cells: of the column.
+        decimal: point or comma.
+        na_values: cells that mean "not measured", beside those of ``MISSING``.
+
+    Returns:
+        [rows] the numbers, NaN where a cell holds none, and whether it means "not measured".
+    """
+    import pandas as pd
+
+    cells = cells.str.strip()
+    missing = (cells.str.lower().isin(MISSING) | cells.isin(list(na_values))).to_numpy()
+    if decimal == ",":
+        # A point would be a mark of thousands.
+        cells = cells.mask(cells.str.contains(".", regex=False)).str.replace(",", ".", regex=False)
+    return pd.to_numeric(cells.mask(missing), errors="coerce").to_numpy(dtype=np.float64), missing

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.sources.text_table import Genotypes
 from dglcell.data.table import Provenance, StrainTable
-from dglcell.errors import DataError
+from dglcell.errors import DataError, and_more
 
 # Measurements: what a reader of laboratory tables produces, row by row, before replicates are merged.
 
@@ -203,7 +203,7 @@ def merge_replicates(rows: Measurements, conflicts: ConflictConfig, policy: str 
         again = int(np.flatnonzero(~np.isin(np.arange(len(keys)), first))[0])
         raise DataError(
             f"'{rows.provenance.source}': a strain has several rows",
-            got=f"{rows.genotypes.describe(again)} (and {len(keys) - len(first) - 1:,} more rows)",
+            got=rows.genotypes.describe(again) + and_more(len(keys) - len(first) - 1, "row"),
             do="set `replicates: mean`",
         )
     found = find_conflicts(rows, keys, first, conflicts)
@@ -212,7 +212,7 @@ def merge_replicates(rows: Measurements, conflicts: ConflictConfig, policy: str 
         strain = int(np.argmax(found.strains))
         raise DataError(
             f"'{rows.provenance.source}': rows of a strain contradict each other",
-            got=f"{rows.genotypes.describe(int(first[strain]))} (and {int(found.strains.sum()) - 1:,} more strains)",
+            got=rows.genotypes.describe(int(first[strain])) + and_more(int(found.strains.sum()) - 1, "strain"),
             expected="no significant rows of opposite sign"
             + ("" if conflicts.difference is None else f", no differences above {conflicts.difference}"),
             do="set `conflicts.policy` to mean or drop",

@@ -17,7 +17,7 @@ from dglcell.data.sources.screen_tables import FoundTable
 from dglcell.data.sources.sga_file import ARRAY, ARRAY_TYPE, KIND, QUERY, SgaRows, read_sga
 from dglcell.data.sources.text_table import Genotypes, deletes_twice, present_first
 from dglcell.data.table import Provenance
-from dglcell.errors import DataError, listing
+from dglcell.errors import DataError, and_more, listing
 from dglcell.files import sha256_file
 from dglcell.graph.vocabulary import AliasTable
 
@@ -234,7 +234,7 @@ def _measured(rows: Measurements, missing: str) -> Measurements:
     if missing == "refuse" and lacking:
         raise DataError(
             f"'{rows.provenance.source}': no phenotype is measured in a row",
-            got=f"{rows.genotypes.describe(int(np.argmin(measured)))} (and {lacking - 1:,} more rows)",
+            got=rows.genotypes.describe(int(np.argmin(measured))) + and_more(int(lacking) - 1, "row"),
             do="set `missing: drop` to leave such rows out",
         )
     return rows.keep(measured, rows_not_measured=lacking)

@@ -7,14 +7,14 @@ import gzip
 import io
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.errors import DataError, listing
+from dglcell.errors import DataError, did_you_mean, listing
 from dglcell.files import CONTROL, DAMAGE, MOST_COLUMNS
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 
 GZIP_MAGIC = b"\x1f\x8b"
+
+SHOWN_LINES = 5
+"""Numbers of lines that a message names."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Rows:
             raise DataError(
                 f"'{self.file}': no column '{name}', which `{key}` asks for",
                 expected="one of " + listing(self.frame.columns, 30),
+                do=did_you_mean(name, self.frame.columns),
             )
         return self.frame[name]
 
@@ -163,7 +167,7 @@ def _cells(file: str, line: str, number: int, separator: str) -> list[str]:
 
 
 def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], separator: str) -> None:
-    """Refuse the first line that has not as many cells as the header."""
+    """Refuse lines that have not as many cells as the header."""
     quoted = any('"' in line for line in lines)
     widths = np.array(
         [
@@ -174,40 +178,68 @@ def _check_widths(file: str, lines: Sequence[str], numbers: NDArray[np.int64], s
     bad = np.flatnonzero(widths != widths[0])
     if len(bad):
         raise DataError(
-            f"'{file}', line {numbers[bad[0]]}: not as many cells as in the header",
+            f"'{file}', {_name_lines(numbers[bad])}: not as many cells as in the header",
             got=int(widths[bad[0]]),
             expected=int(widths[0]),
             do="mend the row, or set `separator`; a last row like this means that the file is cut off",
         )
 
 
-def refuse_rows(
-    rows: Rows, bad: NDArray[np.bool_], what: str, columns: Sequence[str], *, do: str, expected: str | None = None
-) -> None:
-    """Raise an error that names the line and content of the first bad row, if there is one.
+@dataclass
+class Mistakes:
+    """What is wrong with rows of a table, gathered so that one message says it all.
 
-    Args:
-        rows: the table.
-        bad: [rows] which rows are wrong.
-        what: what is wrong with them.
-        columns: where the offending cells are.
-        do: what the user can do about it.
-        expected: what would have been accepted.
-
-    Raises:
-        DataError: a row is bad.
+    Attributes:
+        file: the table's name.
+        found: for each kind of mistake, its message, and what was got, expected and is to be done.
     """
-    if not bad.any():
-        return
-    first = int(np.flatnonzero(bad)[0])
-    more = int(bad.sum()) - 1
-    cells = "', '".join(rows.frame[column].iloc[first] for column in columns)
-    raise DataError(
-        f"'{rows.file}', line {rows.lines[first]}: {what}" + (f" (and {more:,} more rows)" if more else ""),
-        got=f"'{cells}'",
-        expected=expected,
-        do=do,
-    )
+
+    file: str
+    found: list[tuple[str, str, str | None, str]] = field(default_factory=list)
+
+    def add(
+        self,
+        rows: Rows,
+        bad: NDArray[np.bool_],
+        what: str,
+        columns: Sequence[str],
+        *,
+        do: str,
+        expected: str | None = None,
+    ) -> None:
+        """Note the lines of bad rows and the content of the first, if there is one.
+
+        Args:
+            rows: the table.
+            bad: [rows] which rows are wrong.
+            what: what is wrong with them.
+            columns: where the offending cells are.
+            do: what the user can do about it.
+            expected: what would have been accepted.
+        """
+        if bad.any():
+            cells = "', '".join(rows.frame[column].iloc[int(np.argmax(bad))] for column in columns)
+            self.found.append((f"{_name_lines(rows.lines[bad])}: {what}", f"'{cells}'", expected, do))
+
+    def refuse(self) -> None:
+        """Raise an error if there is any mistake.
+
+        Raises:
+            DataError: naming lines and content of each kind.
+        """
+        if len(self.found) == 1:
+            ((what, got, expected, do),) = self.found
+            raise DataError(f"'{self.file}', {what}", got=got, expected=expected, do=do)
+        if self.found:
+            kinds = [f"{what}, got {got}" for what, got, _, _ in self.found]
+            raise DataError(
+                "\n  ".join([f"'{self.file}': rows have {len(kinds)} kinds of mistakes", *kinds]),
+                do="\n            ".join(dict.fromkeys(do for _, _, _, do in self.found)),
+            )
+
+
+def _name_lines(lines: NDArray[np.int64]) -> str:
+    return f"line{'s' if len(lines) > 1 else ''} {listing(lines, SHOWN_LINES)}"
 
 
 # Genotypes of rows: deleted genes as a padded matrix, and how they are read from the cells of a table.
@@ -272,7 +304,9 @@ class Genotypes:
         return tuple(self.names[gene] for gene in used), genes.astype(np.int32), offsets
 
 
-def read_genotypes(rows: Rows, columns: Sequence[str], aliases: AliasTable, ignored: Sequence[str]) -> Genotypes:
+def read_genotypes(
+    rows: Rows, columns: Sequence[str], aliases: AliasTable, ignored: Sequence[str], mistakes: Mistakes
+) -> Genotypes:
     """Genotypes of a table.
 
     Args:
@@ -280,9 +314,10 @@ def read_genotypes(rows: Rows, columns: Sequence[str], aliases: AliasTable, igno
         columns: the columns of genes; a single one may hold several genes, separated by ``;``.
         aliases: other names of genes.
         ignored: systematic names of genes that do not count as deleted.
+        mistakes: gets the rows that delete nothing, or a gene twice.
 
     Raises:
-        DataError: a column is missing, a name is ambiguous, or a row deletes nothing or a gene twice.
+        DataError: a column is missing, or a name is ambiguous.
     """
     import pandas as pd
 
@@ -306,7 +341,7 @@ def read_genotypes(rows: Rows, columns: Sequence[str], aliases: AliasTable, igno
     codes = np.array([index.get(name, -1) for name in resolved], dtype=np.int32)
     genes = codes[written].reshape(len(cells), len(rows)).T
     genes = present_first(genes)
-    _check(rows, columns, genes)
+    _check(rows, columns, genes, mistakes)
     return Genotypes(names, genes)
 
 
@@ -324,9 +359,9 @@ def deletes_twice(genes: NDArray[np.int32]) -> NDArray[np.bool_]:
     return twice
 
 
-def _check(rows: Rows, columns: Sequence[str], genes: NDArray[np.int32]) -> None:
+def _check(rows: Rows, columns: Sequence[str], genes: NDArray[np.int32], mistakes: Mistakes) -> None:
     empty: NDArray[np.bool_] = np.all(genes < 0, axis=1)
-    refuse_rows(
+    mistakes.add(
         rows,
         empty,
         "the strain deletes no gene",
@@ -334,7 +369,7 @@ def _check(rows: Rows, columns: Sequence[str], genes: NDArray[np.int32]) -> None
         expected="at least one gene that counts",
         do="remove the row, or check `genes` and `ignore_genes`",
     )
-    refuse_rows(
+    mistakes.add(
         rows,
         deletes_twice(genes),
         "a gene is deleted twice",

@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.config_values import check_choice
 from dglcell.data.sources.config import ConflictConfig, CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_csv
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
@@ -99,10 +100,7 @@ class UnionConfig:
                 got=len(self.parts),
                 expected="2 or more, e.g. [{name: kuzmin2018}, {name: kuzmin2020}]",
             )
-        if self.replicates not in UNION_POLICIES:
-            raise ConfigError(
-                f"`{key}.replicates` has an unknown value", got=self.replicates, expected=" or ".join(UNION_POLICIES)
-            )
+        check_choice(f"{key}.replicates", self.replicates, UNION_POLICIES)
         self.conflicts.validate(f"{key}.conflicts")
         for number, part in enumerate(self.parts):
             part.validate(f"{key}.parts[{number}]")

@@ -149,7 +149,7 @@ BAD_ROWS = [
     ("A,D,inf\n", r"'t.csv', line 4: column 'score' does not hold a finite number\n.*'inf'"),
     ("A,D,1e300\n", r"'t.csv', line 4: column 'score' does not hold a finite number"),
     ("A,D,NaN\n", r"'t.csv', line 4: no phenotype is measured\n.*'NaN'(.|\n)*missing: drop"),
-    ("A,D,\nA,E,\n", r"'t.csv', line 4: no phenotype is measured \(and 1 more rows\)"),
+    ("A,D,\nA,E,\n", r"'t.csv', lines 4, 5: no phenotype is measured"),
     ("A,D\n", r"'t.csv', line 4: not as many cells as in the header\n.*2\n.*3\n.*the file is cut off"),
     ('A,"D,1"\n', r"'t.csv', line 4: not as many cells as in the header\n.*2\n.*3"),
     ("\n\nA,A,1\n", r"'t.csv', line 6: a gene is deleted twice"),
@@ -163,6 +163,37 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, row: str, message: s
         load_csv(config(write(tmp_path, PAIRS + row)))
 
 
+def test_all_kinds_of_mistakes_are_said_at_once(tmp_path: Path) -> None:
+    rows = "A,D,high\nB,B,1\nA,E,\n,,2\nA,F,low\nA,G,\nC,A,1\n"
+    with pytest.raises(DataError) as error:
+        load_csv(config(write(tmp_path, PAIRS + rows), replicates="refuse"))
+    what, *kinds = str(error.value).splitlines()
+    assert what == "'t.csv': rows have 5 kinds of mistakes"
+    assert kinds[:5] == [
+        "  lines 4, 8: column 'score' does not hold a finite number, got 'high'",
+        "  lines 6, 9: no phenotype is measured, got ''",
+        "  line 7: the strain deletes no gene, got '', ''",
+        "  line 5: a gene is deleted twice, got 'B', 'B'",
+        "  line 10: these genes were listed before, got 'C', 'A'",
+    ]
+    assert len(kinds) == 10
+    assert kinds[5].startswith("  do:       mend the cell")
+
+
+def test_words_for_what_is_not_measured(tmp_path: Path) -> None:
+    path = write(tmp_path, "gene_a,gene_b,score\nA,B,1\nA,C,N/A\nA,D,n/a\nA,E,NAN\nA,F,\nA,G,ND\n")
+    assert len(load_csv(config(path, missing="drop", na_values=["ND"]))) == 1
+
+
+def test_decimal_commas(tmp_path: Path) -> None:
+    path = write(tmp_path, 'gene_a,gene_b,score\nA,B,"0,5"\nA,C,-1\nA,D," -2,5"\n')
+    assert load_csv(config(path, decimal=",")).phenotypes["epsilon"].tolist() == [0.5, -1.0, -2.5]
+    with pytest.raises(DataError, match=r"lines 2, 4: column 'score'(.|\n)*do:       set `decimal: \",\"`"):
+        load_csv(config(path))
+    with pytest.raises(DataError, match=r"line 2: column 'score' does not hold a finite number\n.*1.234,5"):
+        load_csv(config(write(tmp_path, 'gene_a,gene_b,score\nA,B,"1.234,5"\n'), decimal=","))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -172,6 +203,7 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, row: str, message: s
         ("gene_a,gene_b,score\nA,B,1,2\n", "'t.csv', line 2: not as many cells"),
         ("gene_a,other,score\nA,B,1\n", r"no column 'gene_b', which `genes` asks for\n.*gene_a, other, score"),
         ("gene_a,gene_b,s\nA,B,1\n", r"no column 'score', which `phenotypes` asks for\n.*gene_a, gene_b, s"),
+        ("gene_a,gene_b,Scores\nA,B,1\n", r"which `phenotypes` asks for\n.*Scores\n  do: +did you mean Scores\?"),
         ("gene_a,gene_b,score\nA,B,NA\n", "no row has a phenotype"),
     ],
 )
@@ -219,9 +251,10 @@ def test_a_filter_without_rows_is_refused(tmp_path: Path) -> None:
         ({"phenotypes": {}}, "needs `data.source.csv.phenotypes`"),
         ({"genes": ["a", "a"]}, "names a column twice"),
         ({"sds": {"fitness": "sd"}}, r"`data.source.csv.sds` names phenotypes that .* does not\n.*fitness"),
-        ({"missing": "ignore"}, r"`data.source.csv.missing` has an unknown value\n.*'ignore'\n.*'refuse' or 'drop'"),
-        ({"replicates": "median"}, "`data.source.csv.replicates` has an unknown value"),
-        ({"separator": "|"}, "`data.source.csv.separator` has an unknown value"),
+        ({"missing": "ignore"}, r"`data.source.csv.missing` is unknown\n.*ignore\n.*refuse, drop"),
+        ({"replicates": "median"}, "`data.source.csv.replicates` is unknown"),
+        ({"decimal": ";"}, "`data.source.csv.decimal` is unknown"),
+        ({"separator": "|"}, "`data.source.csv.separator` is unknown"),
     ],
 )
 def test_a_bad_configuration_is_refused(options: dict[str, Any], message: str) -> None:

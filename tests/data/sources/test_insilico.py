@@ -26,7 +26,7 @@ from dglcell.errors import ConfigError, DataError, GraphError
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"design": "array"}, "`data.source.insilico.design` is not a design"),
+        ({"design": "array"}, "`data.source.insilico.design` is unknown"),
         ({"pairs": "some"}, r"`data.source.insilico.pairs` is not an amount\n.*some\n.*all, none or a positive number"),
         ({"triples": "0"}, "`data.source.insilico.triples` is not an amount"),
         ({"tolerance": 0.0}, "`data.source.insilico.tolerance` must be positive"),
