@@ -90,7 +90,7 @@ def experiment_file(name: str | Path) -> Path:
     """The file of an experiment.
 
     Args:
-        name: its path; or its name, without ``.yaml``, in the folder ``conf`` here or among those of this package.
+        name: its path; or its name, without ``.yaml``, here, in the folder ``conf`` or among those of this package.
 
     Raises:
         ConfigError: there is none; close names are suggested.
@@ -109,6 +109,7 @@ def experiment_file(name: str | Path) -> Path:
         for folder in (PACKAGED, Path("conf"))
         for file in folder.rglob("*.yaml")
     }
+    there |= {file.stem: file for file in Path().glob("*.yaml")}
     key = path.with_suffix("").as_posix() if path.suffix == ".yaml" else path.as_posix()
     key = key.removeprefix("conf/")
     if key in there:

@@ -191,6 +191,10 @@ def test_experiments_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "conf").mkdir()
     own = write(tmp_path / "conf", "quickstart.yaml", "seed: 5\n")
     assert experiment_file("quickstart").resolve() == own
+    here = write(tmp_path, "mine.yaml", "seed: 6\n")
+    assert experiment_file("mine").resolve() == here
+    with pytest.raises(ConfigError, match=r"'main' not found\n.*\n.*did you mean mine"):
+        experiment_file("main")
 
 
 def test_another_kind_keeps_the_keys_that_it_has_and_says_which_it_lacks(
