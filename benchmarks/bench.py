@@ -34,10 +34,10 @@ from benchmarks.workload import (
     settings,
 )
 from dglcell.cli import run
-from dglcell.cli.arguments import add_raw, load, positive, positive_float
+from dglcell.cli.arguments import add_raw, load, positive
 from dglcell.config import Config
 from dglcell.devices import check_device, measured_memory, release
-from dglcell.errors import MissingDependencyError
+from dglcell.errors import MissingDependencyError, shorten
 from dglcell.files import write_json
 from dglcell.graph.schema import GENE
 from dglcell.memory import is_out_of_memory, return_freed_memory
@@ -253,6 +253,21 @@ Geometric on B copies of the cell graph with a mask on every edge, which needs `
 
 A method that runs out of memory is a row that says so.
 """
+
+
+def positive_float(text: str) -> float:
+    """A number above 0.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number above 0")
+    return number
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

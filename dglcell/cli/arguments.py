@@ -60,21 +60,6 @@ def natural(text: str) -> int:
     return int(text)
 
 
-def positive_float(text: str) -> float:
-    """A number above 0.
-
-    Raises:
-        argparse.ArgumentTypeError: it is none.
-    """
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number above 0")
-    return number
-
-
 def phenotype_pair(text: str) -> tuple[str, str]:
     """``A=B``.
 

@@ -140,16 +140,6 @@ class Metabolism:
         """What the user called the model."""
         return str(self.provenance.get("name", ""))
 
-    @property
-    def genes_with_rule(self) -> NDArray[np.int64]:
-        """Sorted indices of the genes that occur in a rule."""
-        return np.unique(self.catalyses[0])
-
-    @property
-    def reactions_with_genes(self) -> NDArray[np.int64]:
-        """Sorted indices of the reaction nodes that have genes."""
-        return np.unique(self.catalyses[1])
-
     @classmethod
     def read(cls, name_or_path: str, raw: str | None = None, *, absorb: bool = False) -> Metabolism:
         """Read a model by name or path; see `dglcell.graph.model_files.read_model`.

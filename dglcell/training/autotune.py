@@ -124,7 +124,7 @@ class Autotuning:
 
 
 def autotuned_for(
-    model: PerturbedModel, genotypes: GenotypeBatch, differences: torch.dtype | None = None, *, file: Path | None = None
+    model: PerturbedModel, genotypes: GenotypeBatch, differences: torch.dtype | None = None
 ) -> Autotuning:
     """Find, or look up, what `auto` takes for a model and batches like this one.
 
@@ -132,13 +132,7 @@ def autotuned_for(
         model: on its device; its weights are not changed.
         genotypes: a typical batch, on the same device.
         differences: type in which a step computes them; the weights' where None.
-        file: autotuned.json of a run, to be taken as it is.
-
-    Raises:
-        CheckpointError: ``file`` is not there, or holds something else.
     """
-    if file is not None:
-        return read_autotuned(file)
     device = genotypes.genes.device
     if "auto" not in (model.config.strategy, model.config.kernel):
         return Autotuning(Autotuned.default(device.type), {"why": "strategy and kernel are given"})

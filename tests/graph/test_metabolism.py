@@ -120,7 +120,7 @@ def test_models_that_cobra_ships(name: str, genes: int, reactions: int, metaboli
         reactions,
         metabolites,
     )
-    assert len(metabolism.genes_with_rule) == genes
+    assert len(np.unique(metabolism.catalyses[0])) == genes
     assert metabolism.provenance["sha256"]
 
 
@@ -148,11 +148,11 @@ def test_yeast_gem(raw: Path) -> None:
     run forward, so absorption removes 25 nodes. Blocked reactions (7, of which 4 have rules) keep one node each.
     """
     metabolism = Metabolism.read("metabolism/yeast-GEM_9.0.2.mat", str(raw))
-    assert len(metabolism.genes) == len(metabolism.genes_with_rule) == 1161
+    assert len(metabolism.genes) == len(np.unique(metabolism.catalyses[0])) == 1161
     assert (len(metabolism.model_reactions), len(metabolism.metabolites)) == (4131, 2806)
-    assert (len(metabolism.reactions), len(metabolism.reactions_with_genes)) == (7122, 4881)
+    assert (len(metabolism.reactions), len(np.unique(metabolism.catalyses[1]))) == (7122, 4881)
     absorbed = Metabolism.read("metabolism/yeast-GEM_9.0.2.mat", str(raw), absorb=True)
-    assert (len(absorbed.reactions), len(absorbed.reactions_with_genes)) == (7122 - 25, 4881 - 25)
+    assert (len(absorbed.reactions), len(np.unique(absorbed.catalyses[1]))) == (7122 - 25, 4881 - 25)
     size = np.bincount(metabolism.model_reaction_of)
     assert (size != np.bincount(absorbed.model_reaction_of)).sum() == 16
 
