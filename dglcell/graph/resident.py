@@ -155,6 +155,7 @@ class ResidentRelation(nn.Module):
         self._pieces: dict[bool, SplitRows] = {}
         self._dense: dict[tuple[torch.dtype, bool], Tensor] = {}
         self._degrees: dict[bool, Tensor] = {}
+        self._on_host: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         self._by_pair: tuple[Tensor, Tensor] | None = None
         self._by_source: Tensor | None = None
         self._by_in_degree: tuple[Tensor, list[Rectangle]] | None = None
@@ -219,6 +220,29 @@ class ResidentRelation(nn.Module):
         if True not in self._degrees:
             self._degrees[True] = torch.bincount(self.src, minlength=self.num_src)
         return self._degrees[True]
+
+    def out_edges_on_host(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the out-edges of some source nodes lead, one node after the other; nothing waits for the device.
+
+        Args:
+            nodes: sources, also several times.
+        """
+        starts, ends = self._host_edges
+        counts = np.diff(starts)[nodes]
+        first = np.repeat(starts[nodes] - (np.cumsum(counts) - counts), counts)
+        found: NDArray[np.int64] = ends[first + np.arange(counts.sum())]
+        return found
+
+    def out_degree_on_host(self, nodes: NDArray[np.int64]) -> int:
+        """How many out-edges some source nodes have together; nothing waits for the device."""
+        return int(np.diff(self._host_edges[0])[nodes].sum())
+
+    @property
+    def _host_edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if self._on_host is None:
+            starts, ends, _ = self.index_tensors(transposed=True)
+            self._on_host = starts.cpu().numpy(), ends.cpu().numpy()
+        return self._on_host
 
     @property
     def in_starts(self) -> Tensor:
@@ -321,7 +345,7 @@ class ResidentRelation(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         # Buffers move or change dtype: what was derived from them is made anew when next asked for.
-        self._dgl, self._by_pair, self._by_source, self._by_in_degree = None, None, None, None
+        self._dgl, self._on_host, self._by_pair, self._by_source, self._by_in_degree = None, None, None, None, None
         for derived in (self._csr, self._index, self._compact, self._pieces, self._dense, self._degrees):
             derived.clear()
         return super()._apply(fn, recurse)

@@ -44,10 +44,15 @@ class Pairs:
     Attributes:
         nodes: [K] int64, ascending.
         strains: [K] int64, ascending for each node.
+        present: [K] bool, false for pairs behind the others that fill a list; None where there are none.
+        most_edges: of all present pairs' nodes together at most, so that the device need not be asked; only ``push``
+            in plain torch makes use of it.
     """
 
     nodes: Tensor
     strains: Tensor
+    present: Tensor | None = None
+    most_edges: int | None = None
 
 
 def pull(
@@ -247,16 +252,30 @@ def _balanced(degrees_K: Tensor) -> list[int]:
 def _expand(
     relation: ResidentRelation, pairs: Pairs, transposed: bool
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """All edges of the pairs' nodes, some at a time: pair, node at the other end, strain and weight of each."""
+    """All edges of the pairs' nodes, some at a time: pair, node at the other end, strain and weight of each.
+
+    Where ``most_edges`` is more than there are, the others have a weight of zero.
+    """
     starts, neighbours, weights = relation.index_tensors(transposed=transposed)
     counts = starts.diff()[pairs.nodes]
+    if pairs.present is not None:
+        counts = counts * pairs.present
     ends = counts.cumsum(0)
-    total = int(ends[-1]) if len(ends) else 0
+    total = pairs.most_edges
+    if total is None:
+        total = int(ends[-1]) if len(ends) else 0
     for first in range(0, total, EDGES_AT_ONCE):
         number = torch.arange(first, min(first + EDGES_AT_ONCE, total), device=ends.device)
         positions = torch.searchsorted(ends, number, right=True)
+        if pairs.most_edges is not None:
+            positions = positions.clamp(max=len(ends) - 1)
         edges = starts[pairs.nodes[positions]] + number - (ends - counts)[positions]
+        if pairs.most_edges is not None:
+            edges = edges.clamp(max=len(neighbours) - 1)
         weight_T1 = None if weights is None else weights[edges].unsqueeze(1)
+        if pairs.most_edges is not None:
+            there_T1 = (number < ends[-1]).unsqueeze(1)
+            weight_T1 = there_T1 if weight_T1 is None else weight_T1 * there_T1
         yield positions, neighbours[edges], pairs.strains[positions], weight_T1
 
 

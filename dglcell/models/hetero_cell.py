@@ -106,8 +106,7 @@ class HeteroCell(PerturbedModel):
         if genotypes.shared and kept_pass is not None and edges is None and self.shares_deletions:
             difference_BD, genes_NH = self._from_shared(genotypes, kept_pass)
         else:
-            difference_BD, states = self._encode(replace(genotypes, shared=()), kept_pass, edges)
-            genes_NH = states.base_NH
+            difference_BD, genes_NH = self._encode(replace(genotypes, shared=()), kept_pass, edges=edges)
         embedding = -difference_BD  # z_w − z_i
         parts: dict[str, Tensor] = {"global": self.global_head(embedding)}
         score, gates = parts["global"], None
@@ -128,8 +127,7 @@ class HeteroCell(PerturbedModel):
 
     @property
     def shares_deletions(self) -> bool:
-        strategy = self.config.strategy
-        return (self._autotuned().strategy if strategy == "auto" else strategy) == "difference"
+        return self.config.strategy in ("auto", "difference")
 
     def _autotuned(self) -> Autotuned:
         return self.autotuned or Autotuned.default(next(self.parameters()).device.type)
@@ -143,27 +141,41 @@ class HeteroCell(PerturbedModel):
         return kept > activation_limit(next(self.parameters()).device)
 
     def _encode(
-        self, genotypes: GenotypeBatch, kept_pass: BasePass | None, edges: EdgePerturbations | None = None
-    ) -> tuple[Tensor, States]:
-        """[B, D] by how much the pooled states of B strains differ from the base's, and the genes' states."""
+        self,
+        genotypes: GenotypeBatch,
+        kept_pass: BasePass | None,
+        strategy: str | None = None,
+        edges: EdgePerturbations | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """[B, D] by how much the pooled states of B strains differ from the base's, and [N, H] the base's genes.
+
+        Args:
+            genotypes: the strains.
+            kept_pass: what is known of the base.
+            strategy: the configured one where None.
+            edges: changed edges.
+        """
         config, autotuned = self.config, self._autotuned()
         execution = autotuned.execution(recompute=self._recomputes(genotypes.num_strains, autotuned))
         perturbed = perturb(
-            self.cell, genotypes, config.strategy, config.kernel, edges, autotuned, execution, kept_pass
+            self.cell, genotypes, strategy or config.strategy, config.kernel, edges, autotuned, execution, kept_pass
         )
         states = self.encoder(perturbed, kept_pass)
         pooled = [self._pool(t, states[t], perturbed.kept[t]) for t in config.pool]
-        return torch.cat([difference for _, difference in pooled], dim=-1), states[GENE]
+        return torch.cat([difference for _, difference in pooled], dim=-1), states[GENE].base_NH
 
     def _from_shared(self, genotypes: GenotypeBatch, kept_pass: BasePass) -> tuple[Tensor, Tensor]:
         """The same for strains with deletions in common, and [N, H] the wild type's genes.
 
-        First by how much the strain with only these deletions differs from the wild type, then by how much the others
-        differ from that strain: only rows in which a strain differs from *it* are computed.
+        First by how much the strain with only these deletions differs from the wild type, which batches that follow
+        each other have in common; then by how much the others differ from that strain: in the first round only rows in
+        which a strain differs from *it* are computed, and in later ones as long as these are few.
         """
-        first, states = self._encode(genotypes.of_shared(), kept_pass)
-        rest, _ = self._encode(genotypes, self._base_cache.replay(self, genotypes.shared))
-        return first + rest, states.base_NH
+        of_shared = self._base_cache.replay(self, genotypes.shared)
+        assert of_shared is not None
+        first, genes_NH = of_shared.once(lambda: self._encode(genotypes.of_shared(), kept_pass))
+        rest, _ = self._encode(genotypes, of_shared, "difference")
+        return first + rest, genes_NH
 
     def relation_weights(self) -> list[RelationWeights]:
         return self.encoder.relation_weights()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -47,6 +50,23 @@ def keep_genes(num_genes: int, genotypes: GenotypeBatch) -> Tensor:
     return keep[:num_genes]
 
 
+def lost_on_host(cell: ResidentCell, genes: NDArray[np.int64], shared: Sequence[int]) -> dict[str, NDArray[np.int64]]:
+    """Nodes that strains may have lost and the base has not, by node type: each as often as there are such strains.
+
+    A reaction that the base has lost, too, may be among them.
+
+    Args:
+        cell: on any device, which is not asked.
+        genes: the strains' deleted genes; negative ones are fillers.
+        shared: genes that the base lacks.
+    """
+    lost = {node_type: genes[:0] for node_type in cell.num_nodes}
+    lost[GENE] = genes[(genes >= 0) & ~np.isin(genes, shared)]
+    if CATALYSES in cell.relations:
+        lost[REACTION] = cell[CATALYSES].out_edges_on_host(lost[GENE])
+    return lost
+
+
 Slots = tuple[Tensor, Tensor]
 """[B, K] the nodes that each strain has lost, and [B, K] bool which of them there are."""
 
@@ -59,10 +79,20 @@ class Kept:
         strains_NB: [N, B] bool.
         slots: the same as a list, where K is known on the host; else None.
         whole: whether the base is known to keep all nodes.
+        on_host: see ``lost_on_host``; None where the host does not know them.
     """
 
-    def __init__(self, base_N1: Tensor, strains_NB: Tensor, slots: Slots | None = None, *, whole: bool = False) -> None:
+    def __init__(
+        self,
+        base_N1: Tensor,
+        strains_NB: Tensor,
+        slots: Slots | None = None,
+        *,
+        whole: bool = False,
+        on_host: NDArray[np.int64] | None = None,
+    ) -> None:
         self.base_N1, self.strains_NB, self.slots, self.whole = base_N1, strains_NB, slots, whole
+        self.on_host = on_host
         self._minus_lost: dict[torch.dtype, Tensor] = {}
 
     def of_base(self, x_NH: Tensor) -> Tensor:
@@ -82,7 +112,7 @@ class Kept:
     @cached_property
     def lost(self) -> RowIndex:
         """The pairs that the base keeps and the strain does not."""
-        return RowIndex(~self.strains_NB & self.base_N1)
+        return RowIndex(~self.strains_NB & self.base_N1, None if self.on_host is None else max(1, len(self.on_host)))
 
     @cached_property
     def absent(self) -> RowIndex:

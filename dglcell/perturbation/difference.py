@@ -29,7 +29,56 @@ ATTEND_SHARE = 0.25
 """In-edges of pairs that attend anew, as a share of E · B, from which attending everywhere is cheaper."""
 
 
-class Difference(NodeMask):
+class _Lists(NodeMask):
+    """What both ways to list pairs have in common."""
+
+    def _aggregate_listed(
+        self,
+        relation: Relation,
+        states: DifferenceStates,
+        base_MH: Tensor,
+        reduce: str,
+        sources: RowIndex,
+        targets: RowIndex,
+        most_edges: int | None = None,
+    ) -> DifferenceStates:
+        """Sums or means for listed targets.
+
+        Args:
+            relation: along whose edges.
+            states: of the sources, listed.
+            base_MH: sums of the base.
+            reduce: ``sum`` or ``mean``.
+            sources: the pairs that send something else than the base.
+            targets: the pairs that receive something else.
+            most_edges: out of all sources, where sizes are not read from the device.
+        """
+        sent_DH = self._listed_sent(relation[0], states, sources)
+        sums_KH = _ListedSums.apply(sent_DH, self.cell[relation], sources, targets, most_edges)
+        base_KH = take_rows(base_MH, targets.nodes)
+        if reduce == "mean":
+            base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
+            base_K1, strains_K1 = base_M1[targets.nodes], strains_MB.flatten()[targets.keys].unsqueeze(1)
+            loss_K1 = (base_K1 - strains_K1) / (base_K1 * strains_K1)
+            sums_KH = sums_KH / strains_K1 + base_KH * loss_K1
+            base_MH, base_KH = base_MH / base_M1, base_KH / base_K1
+        kept_K1 = self.kept[relation[2]].strains_NB.flatten()[targets.keys].unsqueeze(1)
+        delta_KH = torch.where(kept_K1, sums_KH, -base_KH).to(states.delta_dtype)
+        return states.with_difference(base_MH, delta_KH, targets)
+
+    def _listed_sent(self, node_type: str, states: DifferenceStates, sources: RowIndex) -> Tensor:
+        """[D, H] by how much it differs, see ``deletions.sent``."""
+        kept = self.kept[node_type]
+        kept_D1 = kept.strains_NB.flatten()[sources.keys].unsqueeze(1)
+        base_DH = take_rows(kept.of_base(states.base_NH), sources.nodes)
+        return torch.where(kept_D1, states.at(sources).to(base_DH.dtype), -base_DH)
+
+    def _reached(self, relation: Relation, sources: RowIndex) -> Tensor:
+        """[M, B] bool: which pairs an edge out of the sources leads to."""
+        return spmm(self.cell[relation], sources.mask_NB.float(), weighted=False, kernel=self.kernel) > 0.5
+
+
+class Difference(_Lists):
     """``NodeMask`` with lists of the pairs that differ, as long as they are few.
 
     Before the first round no pair differs; after it those next to a deletion do. Where more than a share of all pairs
@@ -46,18 +95,7 @@ class Difference(NodeMask):
         targets = self._receivers(relation, sources)
         if len(targets) > self.execution.dense_share * targets.mask_NB.numel():
             return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
-        sent_DH = self._listed_sent(relation[0], states, sources)
-        sums_KH = _ListedSums.apply(sent_DH, self.cell[relation], sources, targets)
-        base_KH = take_rows(base_MH, targets.nodes)
-        if reduce == "mean":
-            base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
-            base_K1, strains_K1 = base_M1[targets.nodes], strains_MB.flatten()[targets.keys].unsqueeze(1)
-            loss_K1 = (base_K1 - strains_K1) / (base_K1 * strains_K1)
-            sums_KH = sums_KH / strains_K1 + base_KH * loss_K1
-            base_MH, base_KH = base_MH / base_M1, base_KH / base_K1
-        kept_K1 = self.kept[relation[2]].strains_NB.flatten()[targets.keys].unsqueeze(1)
-        delta_KH = torch.where(kept_K1, sums_KH, -base_KH).to(states.delta_dtype)
-        return states.with_difference(base_MH, delta_KH, targets)
+        return self._aggregate_listed(relation, states, base_MH, reduce, sources, targets)
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
         """See ``PerturbedCell.attend``: a softmax changes as a whole, so that a touched pair attends anew."""
@@ -91,13 +129,6 @@ class Difference(NodeMask):
         lost = self.kept[node_type].lost
         return lost if states.index is None else union([states.index, lost])
 
-    def _listed_sent(self, node_type: str, states: DifferenceStates, sources: RowIndex) -> Tensor:
-        """[D, H] by how much it differs, see ``deletions.sent``."""
-        kept = self.kept[node_type]
-        kept_D1 = kept.strains_NB.flatten()[sources.keys].unsqueeze(1)
-        base_DH = take_rows(kept.of_base(states.base_NH), sources.nodes)
-        return torch.where(kept_D1, states.at(sources).to(base_DH.dtype), -base_DH)
-
     def _receivers(self, relation: Relation, sources: RowIndex) -> RowIndex:
         """The pairs that an edge out of the sources leads to, and the lost ones; none that the base lacks."""
         edges, kept = self.cell[relation], self.kept[relation[2]]
@@ -105,7 +136,7 @@ class Difference(NodeMask):
         if MARK_COST * edges.out_degrees[sources.nodes].sum() < edges.num_edges * sources.num_strains:
             mark(edges, Pairs(sources.nodes, sources.strains), reached_MB)
         else:
-            reached_MB |= spmm(edges, sources.mask_NB.float(), weighted=False, kernel=self.kernel) > 0.5
+            reached_MB |= self._reached(relation, sources)
         return RowIndex(reached_MB & kept.base_N1)
 
     def _sent_by(self, kept: Kept, states: DifferenceStates, delta_NBH: Tensor | None) -> Tensor:
@@ -117,14 +148,49 @@ class Difference(NodeMask):
         return replace_lost(kept, base_MH, sums_MBH)
 
 
+class BoundedDifference(_Lists):
+    """``Difference`` where nothing waits for a GPU: only the first round is listed, and without gradients.
+
+    How many pairs it changes is bounded on the host, by the degrees of the deleted genes. Behind the pairs that there
+    are, lists are filled with a pair that need not differ.
+    """
+
+    def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
+        assert isinstance(states, DifferenceStates)
+        if states.delta is not None:
+            return super().aggregate(relation, states, reduce)
+        source, destination = self.kept[relation[0]], self.kept[relation[2]]
+        assert source.on_host is not None
+        assert destination.on_host is not None
+        most_edges = self.cell[relation].out_degree_on_host(source.on_host)
+        most = max(1, most_edges + len(destination.on_host))
+        if most > self.execution.dense_share * destination.strains_NB.numel():
+            return super().aggregate(relation, states, reduce)
+        sources = source.lost
+        reached_MB = (self._reached(relation, sources) | destination.lost.mask_NB) & destination.base_N1
+        base_MH, targets = self.base_sums(relation, states), RowIndex(reached_MB, most)
+        return self._aggregate_listed(relation, states, base_MH, reduce, sources, targets, most_edges)
+
+
 class _ListedSums(torch.autograd.Function):
     """Sums of what listed sources send, for listed targets; in single precision at least."""
 
     @staticmethod
-    def forward(ctx: Any, sent_DH: Tensor, edges: ResidentRelation, sources: RowIndex, targets: RowIndex) -> Tensor:
+    def forward(
+        ctx: Any,
+        sent_DH: Tensor,
+        edges: ResidentRelation,
+        sources: RowIndex,
+        targets: RowIndex,
+        most_edges: int | None,
+    ) -> Tensor:
         ctx.edges, ctx.sources, ctx.targets, ctx.dtype = edges, sources, targets, sent_DH.dtype
         sent_DH = sent_DH.to(torch.promote_types(sent_DH.dtype, torch.float32)).contiguous()
         out_KH = sent_DH.new_zeros(len(targets), sent_DH.shape[1])
+        if most_edges is not None:
+            pairs = Pairs(sources.nodes, sources.strains, sources.present, most_edges)
+            push(edges, pairs, targets.table, sent_DH, out_KH, reverse=False)
+            return out_KH
         changed = edges.out_degrees[sources.nodes].sum()
         if PUSH_COST * changed < edges.in_degrees[targets.nodes].sum():
             push(edges, Pairs(sources.nodes, sources.strains), targets.table, sent_DH, out_KH, reverse=False)
@@ -134,9 +200,9 @@ class _ListedSums(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_KH: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, grad_KH: Tensor) -> tuple[Tensor, None, None, None, None]:
         sources, targets = ctx.sources, ctx.targets
         out_DH = grad_KH.new_zeros(len(sources), grad_KH.shape[1])
         pairs = Pairs(sources.nodes, sources.strains)
         pull(ctx.edges, pairs, targets.table, grad_KH.contiguous(), out_DH, reverse=True)
-        return out_DH.to(ctx.dtype), None, None, None
+        return out_DH.to(ctx.dtype), None, None, None, None

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from dglcell.perturbation.differences import PerturbedTensor
 
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 RowFunction = Callable[[int | Tensor, Sequence[Tensor], Sequence[Tensor | None]], tuple[Tensor, Tensor | None]]
 """Owners of the rows, bases and differences of the arguments → those of the result; see ``PerturbedTensor``."""
@@ -93,15 +96,16 @@ class BasePass:
     the later ones read it from its start.
     """
 
-    def __init__(self, tensors: list[Tensor]) -> None:
+    def __init__(self, tensors: list[Any]) -> None:
         self._tensors, self._next = tensors, 0
 
-    def once(self, make: Callable[[], Tensor]) -> Tensor:
-        """The next tensor, made where no pass has come this far."""
+    def once(self, make: Callable[[], T]) -> T:
+        """The next tensor, or the next few of them, made where no pass has come this far."""
         if self._next == len(self._tensors):
             self._tensors.append(make())
         self._next += 1
-        return self._tensors[self._next - 1]
+        found: T = self._tensors[self._next - 1]
+        return found
 
 
 class BaseCache:
@@ -115,7 +119,7 @@ class BaseCache:
 
     def forget(self) -> None:
         """Start anew."""
-        self._lists: dict[tuple[int, ...], list[Tensor]] = {}
+        self._lists: dict[tuple[int, ...], list[Any]] = {}
         self._weights: list[Tensor] = []
         self._marks: list[object] = []
 

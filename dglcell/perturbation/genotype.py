@@ -42,12 +42,15 @@ class GenotypeBatch:
             padded shapes need no synchronisation with the device.
         shared: genes that every strain deletes, where that is known on the host; a model may compute once what the
             strains have in common through them.
+        on_host: the same as ``genes`` on the host, where ``to`` took the batch from there to a GPU. Sizes that depend
+            on the genotypes are bounded by it, without waiting for the device.
     """
 
     genes: Tensor
     offsets: Tensor
     max_deletions: int
     shared: tuple[int, ...] = ()
+    on_host: Tensor | None = None
 
     @classmethod
     def from_lists(cls, strains: Sequence[Sequence[int]], num_genes: int | None = None) -> GenotypeBatch:
@@ -124,6 +127,7 @@ class GenotypeBatch:
             self.offsets.to(device, non_blocking=non_blocking),
             self.max_deletions,
             self.shared,
+            self.genes if self.genes.device.type == "cpu" else self.on_host,
         )
 
 

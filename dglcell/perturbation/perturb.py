@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
@@ -16,8 +18,8 @@ from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.perturbation import DGL_STRATEGIES, EDGE_STRATEGIES, STRATEGIES
 from dglcell.perturbation.attention import Score
 from dglcell.perturbation.autotuned import Autotuned
-from dglcell.perturbation.deletions import Kept, keep_masks
-from dglcell.perturbation.difference import Difference
+from dglcell.perturbation.deletions import Kept, keep_masks, lost_on_host
+from dglcell.perturbation.difference import BoundedDifference, Difference
 from dglcell.perturbation.edge_mask import EdgeMask
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.edge_subgraph import EdgeSubgraph
@@ -30,6 +32,11 @@ REDUCES = ("sum", "mean")
 
 UNSTACKED_DEVICES = ("cpu",)
 """Where ``node_mask`` computes relations one by one: their rows stay in a CPU's cache. A GPU waits for launches."""
+
+
+WAITING_DEVICES = ("cpu",)
+"""Where ``difference`` lists exactly the pairs that differ, as nothing waits for the device; elsewhere without gradients
+it lists as many as there can be, where the host knows the genes."""
 
 
 class PerturbedCell:
@@ -188,13 +195,26 @@ def perturb(
     if whole:
         base = {t: torch.ones_like(mask[:, :1]) for t, mask in keep.items()}
     else:
-        base = keep_masks(cell, genotypes.of_shared())
-    kept = {t: Kept(base[t], mask, slots.get(t), whole=whole) for t, mask in keep.items()}
+        base = _of_shared(cell, genotypes) if kept_pass is None else kept_pass.once(lambda: _of_shared(cell, genotypes))
+    on_host: dict[str, NDArray[np.int64]] = {}
+    if strategy == "difference" and genotypes.on_host is not None and _bounds_lists(genotypes):
+        on_host = lost_on_host(cell, genotypes.on_host.numpy(), genotypes.shared)
+    kept = {t: Kept(base[t], mask, slots.get(t), whole=whole, on_host=on_host.get(t)) for t, mask in keep.items()}
     execution = execution or Execution(dense_share=autotuned.dense_share)
-    if strategy == "node_mask" and genotypes.genes.device.type not in UNSTACKED_DEVICES:
-        execution = replace(execution, stack=True)
-    engine: Callable[..., NodeMask] = Difference if strategy == "difference" else NodeMask
+    engine: Callable[..., NodeMask] = NodeMask
+    if strategy == "difference":
+        engine = BoundedDifference if on_host else Difference
+    if engine is not Difference and genotypes.genes.device.type not in UNSTACKED_DEVICES:
+        execution = replace(execution, stack=True, stack_lists=engine is NodeMask)
     return PerturbedCell(engine(cell, kept, kernel, execution, kept_pass), kept)
+
+
+def _of_shared(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:
+    return keep_masks(cell, genotypes.of_shared())
+
+
+def _bounds_lists(genotypes: GenotypeBatch) -> bool:
+    return genotypes.genes.device.type not in WAITING_DEVICES and not torch.is_grad_enabled()
 
 
 def _check_edges(edges: EdgePerturbations, genotypes: GenotypeBatch, strategy: str) -> None:

@@ -45,6 +45,8 @@ class Execution:
         compile: let ``torch.compile`` make one loop of the operations on rows.
         dense_share: listed pairs, as a share of all, from which all are computed.
         stack: compute relations together where their layers have the same structure, so that launches are few.
+        stack_lists: also as long as no state differs from the base. Relations whose changes are listed are computed
+            one by one, as each has a list of its own.
     """
 
     dtype: torch.dtype | None = None
@@ -52,6 +54,7 @@ class Execution:
     compile: bool = False
     dense_share: float = DENSE_SHARE
     stack: bool = False
+    stack_lists: bool = True
 
     @property
     def activation_bytes(self) -> int:
@@ -201,7 +204,7 @@ class DifferenceStates(States):
         execution: Execution,
         kept_pass: BasePass | None = None,
     ) -> None:
-        if index is not None and len(index) == 0:
+        if index is not None and index.most is None and len(index) == 0:
             delta, index = None, None
         self._base_NH, self.delta, self.index, self.num_strains = base_NH, delta, index, num_strains
         self.execution, self.kept_pass = execution, kept_pass
@@ -212,7 +215,7 @@ class DifferenceStates(States):
 
     @property
     def stacks(self) -> bool:
-        return self.execution.stack
+        return self.execution.stack and (self.delta is not None or self.execution.stack_lists)
 
     @property
     def delta_dtype(self) -> torch.dtype:
@@ -235,6 +238,9 @@ class DifferenceStates(States):
             return self.base_NH.new_zeros(N, B, self.base_NH.shape[1], dtype=self.delta_dtype)
         if self.index is None:
             return self.delta
+        if self.index.most is not None:
+            rows = self.delta.index_select(0, self.index.table.clamp(min=0).flatten()).unflatten(0, (N, B))
+            return rows * self.index.mask_NB.unsqueeze(2)
         rows = self.delta.new_zeros(N * B, self.delta.shape[1]).index_copy(0, self.index.keys, self.delta)
         return rows.unflatten(0, (N, B))
 
@@ -297,6 +303,8 @@ class DifferenceStates(States):
         index = union(indices)
         body, bases = _Body([addend], states, self.execution.compile), [state.base_NH for state in states]
         deltas = [None if state.delta is None else state.at(index) for state in states]
+        if index.most is not None:
+            return self.with_difference(*self._call(body, index.nodes, bases, deltas), index)
         local, starts = index.nodes, index.starts[:-1]
         if not with_base:
             nodes = index.mask_NB.any(1).nonzero().squeeze(1)
@@ -346,12 +354,12 @@ class DifferenceStates(States):
         # Shares sum to one before and after, so that rows may be centred: small sums lose no digits.
         pooled_BH = change_NB.T @ (self.base_NH - base_1H)
         share_NB = p_N1 + change_NB
-        if self.delta is not None and self.index is not None:
+        if self.delta is not None and self.index is not None and self.index.most is None:
             share_K1 = take_rows(share_NB.flatten().unsqueeze(1), self.index.keys)
             weighted_KH = share_K1 * self.delta
             pooled_BH = pooled_BH.index_add(0, self.index.strains, weighted_KH.to(pooled_BH.dtype))
         elif self.delta is not None:
-            pooled_BH = pooled_BH + torch.einsum("nb,nbh->bh", share_NB, self.delta.to(share_NB.dtype))
+            pooled_BH = pooled_BH + torch.einsum("nb,nbh->bh", share_NB, self.dense().to(share_NB.dtype))
         has_any_B1 = kept.strains_NB.any(0).unsqueeze(1)
         return Pooled(base_1H, torch.where(has_any_B1, pooled_BH, -base_1H))
 

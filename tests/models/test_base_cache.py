@@ -8,15 +8,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from dglcell.models.config import CONVS, HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.config import CROSS_RELATION
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
+from tests.gpu.devices import as_on_a_gpu
 from tests.random_cells import RandomCell, random_cells
 
 
@@ -121,7 +123,7 @@ def test_it_is_given_up_when_weights_change(change: Callable[[HeteroCell], None]
 
 def kept_by(model: HeteroCell) -> dict[tuple[int, ...], list[int]]:
     """Where the tensors lie that are kept of each base."""
-    return {genes: [tensor.data_ptr() for tensor in kept] for genes, kept in model._base_cache._lists.items()}
+    return {genes: [x.data_ptr() for x in tree_leaves(kept)] for genes, kept in model._base_cache._lists.items()}
 
 
 @pytest.mark.parametrize("strategy", ["difference", "node_mask"])
@@ -163,6 +165,27 @@ def test_deletions_in_common_are_computed_first_and_change_no_prediction(
         torch.testing.assert_close(model(batch).phenotypes.detach(), expected[-1], rtol=1e-10, atol=1e-10)
     for x, y in zip(got, expected, strict=True):
         torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("conv", CONVS)
+@settings(max_examples=12, deadline=None, phases=[Phase.generate])
+@given(cell=random_cells(), data=st.data(), dense_share=st.sampled_from([0.0, 0.5, 8.0]), layers=st.integers(1, 3))
+def test_lists_that_the_host_bounds_give_the_same_predictions(
+    conv: str, cell: RandomCell, data: st.DataObject, dense_share: float, layers: int
+) -> None:
+    model = make_model(cell, conv=conv, conv_heads=2, layers=layers, strategy="auto")
+    model.choose(Autotuned("node_mask", dense_share))
+    genes = st.integers(0, cell.sizes["gene"] - 1)
+    with pytest.MonkeyPatch.context() as patch:
+        as_on_a_gpu(patch)
+        for _ in range(2):
+            shared = tuple(data.draw(st.lists(genes, min_size=1, max_size=2, unique=True)))
+            others = data.draw(st.lists(st.lists(genes, max_size=2), min_size=1, max_size=4))
+            batch = GenotypeBatch.from_lists([[*shared, *more] for more in others])
+            expected = predict(model, [batch])[0]
+            for _ in range(2):
+                got = predict(model, [dataclasses.replace(batch, shared=shared).to("cpu")])[0]
+                torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_what_strains_share_is_kept_until_others_share_something_else() -> None:
