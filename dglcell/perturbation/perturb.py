@@ -204,8 +204,8 @@ def perturb(
     engine: Callable[..., NodeMask] = NodeMask
     if strategy == "difference":
         engine = BoundedDifference if on_host else Difference
-    if engine is not Difference and genotypes.genes.device.type not in UNSTACKED_DEVICES:
-        execution = replace(execution, stack=True, stack_lists=engine is NodeMask)
+    if engine is NodeMask and genotypes.genes.device.type not in UNSTACKED_DEVICES:
+        execution = replace(execution, stack=True)
     return PerturbedCell(engine(cell, kept, kernel, execution, kept_pass), kept)
 
 

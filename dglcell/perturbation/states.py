@@ -45,8 +45,6 @@ class Execution:
         compile: let ``torch.compile`` make one loop of the operations on rows.
         dense_share: listed pairs, as a share of all, from which all are computed.
         stack: compute relations together where their layers have the same structure, so that launches are few.
-        stack_lists: also as long as no state differs from the base. Relations whose changes are listed are computed
-            one by one, as each has a list of its own.
     """
 
     dtype: torch.dtype | None = None
@@ -54,7 +52,6 @@ class Execution:
     compile: bool = False
     dense_share: float = DENSE_SHARE
     stack: bool = False
-    stack_lists: bool = True
 
     @property
     def activation_bytes(self) -> int:
@@ -215,7 +212,7 @@ class DifferenceStates(States):
 
     @property
     def stacks(self) -> bool:
-        return self.execution.stack and (self.delta is not None or self.execution.stack_lists)
+        return self.execution.stack
 
     @property
     def delta_dtype(self) -> torch.dtype:
