@@ -24,7 +24,7 @@ from dglcell.files import atomic_file, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.models.encoder import PerturbedModel
 from dglcell.parquet import import_pyarrow, make_table, named
-from dglcell.perturbation.autotuned import Autotuned
+from dglcell.perturbation.autotuned import Autotuned, wait_for
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.predict import predicted_column, prediction_columns, spread_column
 from dglcell.run_directory import RunDirectory
@@ -58,13 +58,38 @@ def resolve_autotuned(members: Sequence[Trained], design: Design, batch_size: in
             if device.type not in UNTUNED_DEVICES:
                 batch = _batch(next(design.blocks(batch_size, 0)), ()).to(device)
                 found = autotuned_for(model, batch, torch.bfloat16 if half else None).autotuned
-            model.choose(found.for_layers(compiled=model.config.compile != "false", half=half))
+            found = found.for_layers(compiled=model.config.compile != "false", half=half)
+            model.choose(replace(found, shares=True))
+            if device.type not in UNTUNED_DEVICES and not sharing_pays(model, design, batch_size):
+                model.choose(found)
         elif half:
             raise ConfigError(
                 "bfloat16 is for differences between the states of strains, and this model has none",
                 got=f"--precision {precision} and a model `{model.config.name}`",
                 do="leave --precision out",
             )
+
+
+@torch.inference_mode()
+def sharing_pays(model: PerturbedModel, design: Design, batch_size: int) -> bool:
+    """Whether the first strains take less time where the deletions that they have in common are computed once.
+
+    That is fewer rows and more launches, so that it depends on the cell graph and the device: it is measured.
+    """
+    genes_BK, shared = next(design.shared_blocks(batch_size, WORTH_SHARING))
+    if not shared or not model.shares_deletions:
+        return False
+    device = next(model.parameters()).device
+    seconds = []
+    for in_common in (shared, ()):
+        batch = _batch(genes_BK, in_common).to(device)
+        for _ in range(3):
+            wait_for(device)
+            began = time.perf_counter()
+            model(batch)
+            wait_for(device)
+        seconds.append(time.perf_counter() - began)
+    return seconds[0] < seconds[1]
 
 
 PRECISIONS = ("32-true", "bf16")

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,23 @@ class TestPrecision:
         found = trained.model.autotuned
         assert asked == [20]
         assert (found.strategy, found.differences, found.compile) == ("node_mask", "bfloat16", compiled == "auto")
+
+    @pytest.mark.parametrize(("together", "apart", "pays"), [(1.0, 2.0, True), (2.0, 1.0, False)])
+    def test_a_gpu_shares_deletions_where_that_is_faster(
+        self, together: float, apart: float, pays: bool, tiny_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        trained = load_trained(tiny_run)
+        monkeypatch.setattr(trained.model, "config", dataclasses.replace(trained.config.model, strategy="auto"))
+        clock = iter([0.0, 0.0, 0.0, together, 0.0, 0.0, 0.0, apart])
+        for name, value in {
+            "UNTUNED_DEVICES": (),
+            "WORTH_SHARING": 5,
+            "autotuned_for": lambda *_: Autotuning(Autotuned("node_mask"), {}),
+            "time": SimpleNamespace(perf_counter=lambda: next(clock)),
+        }.items():
+            monkeypatch.setattr(design_module, name, value)
+        design_module.resolve_autotuned([trained], Design.of(range(12), 2), 8, "32-true")
+        assert (trained.model.autotuned.shares, trained.model.shares_deletions) == (pays, pays)
 
     def test_the_command_line_knows_every_precision(self) -> None:
         assert design_module.PRECISIONS == cli_predict.PRECISIONS

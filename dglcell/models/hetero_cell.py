@@ -127,7 +127,10 @@ class HeteroCell(PerturbedModel):
 
     @property
     def shares_deletions(self) -> bool:
-        return self.config.strategy in ("auto", "difference")
+        if self.config.strategy == "auto":
+            autotuned = self._autotuned()
+            return autotuned.shares or autotuned.strategy == "difference"
+        return self.config.strategy == "difference"
 
     def _autotuned(self) -> Autotuned:
         return self.autotuned or Autotuned.default(next(self.parameters()).device.type)

@@ -39,6 +39,8 @@ class Autotuned:
         differences: name of the type that strains' differences are in; the base's where None.
         compile: whether ``torch.compile`` joins the operations of layers.
         attention: how GATv2 goes along edges, see ``ATTENTIONS``.
+        shares: whether predictions of strains with deletions in common compute these once, where ``strategy`` is not
+            ``difference``, which always does.
     """
 
     strategy: str
@@ -47,6 +49,7 @@ class Autotuned:
     differences: str | None = None
     compile: bool = False
     attention: str = ATTENTIONS[0]
+    shares: bool = False
 
     @classmethod
     def default(cls, device_type: str) -> Autotuned:
@@ -88,17 +91,19 @@ class Autotuned:
             differences = content.get("differences")
             if differences not in (None, "bfloat16", "float32"):
                 raise ValueError(f"differences of type {differences!r}")
-            strategy, compiled = content["strategy"], content.get("compile", False)
+            strategy, compiled, shares = content["strategy"], content.get("compile", False), content.get("shares", False)
             unknown = {kernel for by in kernels.values() for kernel in by.values()} - set(KERNELS)
-            if strategy not in STRATEGIES or unknown or not isinstance(compiled, bool):
-                raise ValueError(f"strategy {strategy!r}, kernels {sorted(unknown)}, compile {compiled!r}")
+            if strategy not in STRATEGIES or unknown or not isinstance(compiled, bool) or not isinstance(shares, bool):
+                raise ValueError(
+                    f"strategy {strategy!r}, kernels {sorted(unknown)}, compile {compiled!r}, shares {shares!r}"
+                )
             share = float(content["dense_share"])
             if not 0 <= share <= 1:
                 raise ValueError(f"a share of {share}")
             attention = content.get("attention", ATTENTIONS[0])
             if attention not in ATTENTIONS:
                 raise ValueError(f"attention by {attention!r}")
-            return cls(strategy, share, kernels, differences, compiled, attention)
+            return cls(strategy, share, kernels, differences, compiled, attention, shares)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"'{source}' does not hold choices of strategy and kernels",
@@ -137,10 +142,10 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
     def seconds(work: Callable[[], object]) -> float:
         best = float("inf")
         for _ in range(3):
-            _wait(device)
+            wait_for(device)
             started = time.perf_counter()
             work()
-            _wait(device)
+            wait_for(device)
             best = min(best, time.perf_counter() - started)
         return best
 
@@ -148,7 +153,8 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
     return Rates(2 * data.nbytes / copy, 2 * width**3 / seconds(lambda: square @ square))
 
 
-def _wait(device: torch.device) -> None:
+def wait_for(device: torch.device) -> None:
+    """Wait until a GPU has done all that it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

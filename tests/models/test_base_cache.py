@@ -174,7 +174,7 @@ def test_lists_that_the_host_bounds_give_the_same_predictions(
     conv: str, cell: RandomCell, data: st.DataObject, dense_share: float, layers: int
 ) -> None:
     model = make_model(cell, conv=conv, conv_heads=2, layers=layers, strategy="auto")
-    model.choose(Autotuned("node_mask", dense_share))
+    model.choose(Autotuned("node_mask", dense_share, shares=True))
     genes = st.integers(0, cell.sizes["gene"] - 1)
     with pytest.MonkeyPatch.context() as patch:
         as_on_a_gpu(patch)

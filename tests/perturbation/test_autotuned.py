@@ -27,7 +27,8 @@ def cell() -> ResidentCell:
 
 
 def test_choices_survive_a_round_trip() -> None:
-    autotuned = Autotuned("difference", 0.7, {"gene/physical/gene": {64: "dgl", 576: "tiled"}}, attention="triton")
+    kernels = {"gene/physical/gene": {64: "dgl", 576: "tiled"}}
+    autotuned = Autotuned("difference", 0.7, kernels, attention="triton", shares=True)
     assert Autotuned.from_dict(autotuned.to_dict(), "here") == autotuned
 
 
@@ -89,6 +90,12 @@ def test_what_is_no_choice_is_refused() -> None:
         CheckpointError, match=r"'x.json' does not hold choices of strategy and kernels\n  got:      Key"
     ):
         Autotuned.from_dict({"strategy": "difference"}, "x.json")
+
+
+def test_whether_deletions_are_shared_is_yes_or_no() -> None:
+    content = {**Autotuned("difference").to_dict(), "shares": "yes"}
+    with pytest.raises(CheckpointError, match="shares 'yes'"):
+        Autotuned.from_dict(content, "autotuned.json")
 
 
 def test_an_unknown_attention_is_refused() -> None:

@@ -35,6 +35,7 @@ from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
 from dglcell.nn.blocks import mlp
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
+from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.run_directory import EpochLog
 from dglcell.training.task import StrainTask
@@ -195,6 +196,7 @@ def test_predictions_of_strains_with_deletions_in_common_wait_for_nothing(
     resident: ResidentCell, config: dict[str, Any]
 ) -> None:
     model = HeteroCell(resident, HeteroCellConfig(**{**CONFIG, **config, "strategy": "auto"}), outputs=2).eval()
+    model.choose(Autotuned("node_mask", shares=True))
 
     def batch_of(*genes: int) -> GenotypeBatch:
         return replace(GenotypeBatch.from_lists([[3, 5, gene] for gene in genes]), shared=(3, 5)).to("cpu")
