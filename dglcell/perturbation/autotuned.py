@@ -91,7 +91,11 @@ class Autotuned:
             differences = content.get("differences")
             if differences not in (None, "bfloat16", "float32"):
                 raise ValueError(f"differences of type {differences!r}")
-            strategy, compiled, shares = content["strategy"], content.get("compile", False), content.get("shares", False)
+            strategy, compiled, shares = (
+                content["strategy"],
+                content.get("compile", False),
+                content.get("shares", False),
+            )
             unknown = {kernel for by in kernels.values() for kernel in by.values()} - set(KERNELS)
             if strategy not in STRATEGIES or unknown or not isinstance(compiled, bool) or not isinstance(shares, bool):
                 raise ValueError(

@@ -18,8 +18,9 @@ class RowIndex:
 
     Attributes:
         mask_NB: [N, B] bool, which pairs.
-        most: an upper bound of K, one at least, that the host knows, so that it need not ask the device. Lists are as long as that:
-            behind the K pairs they are filled with the first of all pairs, and what is computed there is never read.
+        most: an upper bound of K, one at least, that the host knows, so that it need not ask the device. Lists are as
+            long as that: behind the K pairs they are filled with the first of all pairs, and what is computed there is
+            never read.
     """
 
     mask_NB: Tensor
