@@ -35,8 +35,8 @@ UNSTACKED_DEVICES = ("cpu",)
 
 
 WAITING_DEVICES = ("cpu",)
-"""Where ``difference`` lists exactly the pairs that differ, as nothing waits for the device. Elsewhere it lists, without
-gradients and if the host knows the genes, as many as there can be."""
+"""Where ``difference`` lists exactly the pairs that differ, as nothing waits for the device. Elsewhere, without
+gradients and if the host knows the genes, it lists as many as there can be."""
 
 
 class PerturbedCell:
