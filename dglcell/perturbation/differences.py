@@ -280,12 +280,21 @@ def _product(times: Callable[[Tensor, Tensor], Tensor], x: PerturbedTensor, y: P
 
 
 def _addcmul(x: Any, y: Any, z: Any, *, value: float = 1) -> PerturbedTensor:
+    if _both_differ(x, y) and isinstance(z, Tensor):
+        delta = torch.addcmul(x.delta, y.delta, z.to(x.delta.dtype), value=value)
+        return PerturbedTensor(torch.addcmul(x.base, y.base, z, value=value), delta, x.rows)
     return _add(x, _multiply(_multiply(y, z), value) if value != 1 else _multiply(y, z))
+
+
+def _both_differ(*tensors: Any) -> bool:
+    return all(isinstance(x, PerturbedTensor) and x.delta is not None for x in tensors)
 
 
 def _linear(x: PerturbedTensor, weight: Tensor, bias: Tensor | None = None) -> PerturbedTensor:
     delta = None if x.delta is None else F.linear(x.delta, weight.to(x.delta.dtype))
-    return PerturbedTensor(F.linear(x.base, weight, bias), delta, x.rows)
+    # Within ``torch.vmap`` a bias that is given along would be multiplied by one first.
+    base = F.linear(x.base, weight)
+    return PerturbedTensor(base if bias is None else base + bias, delta, x.rows)
 
 
 def _einsum(equation: str, x: PerturbedTensor, *tensors: Tensor) -> PerturbedTensor:
@@ -422,16 +431,17 @@ def _elu_difference(d: Tensor, a: Tensor, alpha: float) -> Tensor:
 def _gelu_of_base(a: Tensor) -> tuple[Tensor, ...]:
     """a, g, g' = Φ + aφ, g'' / 2 = φ (2 − a²) / 2 and g''' / 6 = φ a (a² − 4) / 6 of GELU."""
     square = a * a
-    density = torch.exp(-0.5 * square) * (0.5 * math.sqrt(2 / math.pi))
+    density = torch.exp(torch.rsub(square, -0.5 * math.log(2 * math.pi), alpha=0.5))
     slope = a * density
-    first = torch.rsub(torch.erf(a * math.sqrt(0.5)), 0.5, alpha=-0.5) + slope
-    return a, F.gelu(a), first, density * torch.rsub(square, 1, alpha=0.5), slope * (square - 4) / 6
+    first = _aten.gelu_backward(a.new_ones(()).expand(a.shape), a)
+    second = torch.addcmul(density, density, square, value=-0.5)
+    return a, F.gelu(a), first, second, torch.addcmul(slope * (-2 / 3), slope, square, value=1 / 6)
 
 
 def _gelu_difference(d: Tensor, a: Tensor, value: Tensor, first: Tensor, second: Tensor, third: Tensor) -> Tensor:
     """A Taylor sum as far as it is closer than the subtraction of two values, and from there that subtraction."""
     near = d.abs() < (1e-4 if d.dtype == torch.float64 else 0.03)
-    series = (d * third).add_(second).mul_(d).add_(first).mul_(d)
+    series = torch.addcmul(first, d, torch.addcmul(second, d, third)).mul_(d)
     return torch.where(near, series, F.gelu(d + a).sub_(value))
 
 
@@ -442,16 +452,21 @@ def _gelu(x: PerturbedTensor, approximate: str = "none") -> PerturbedTensor:
 
 
 def _norm_of_base(a: Tensor, eps: float, centre: bool) -> tuple[Tensor, ...]:
-    """c = a − mean(a), or a itself, and r = 1 / √(mean(c²) + ε); the norm is c r."""
-    c = a - a.mean(-1, keepdim=True) if centre else a
-    return c, (c.square().mean(-1, keepdim=True) + eps).rsqrt()
+    """c = a − mean(a), or a itself, v = mean(c²) + ε and r = 1 / √v; the norm is c r."""
+    if centre:
+        square, mean = torch.var_mean(a, -1, correction=0, keepdim=True)
+        c = a - mean
+    else:
+        square, c = a.square().mean(-1, keepdim=True), a
+    v = square + eps
+    return c, v, v.rsqrt()
 
 
-def _norm_difference(d: Tensor, c: Tensor, r: Tensor, eps: float, centre: bool) -> Tensor:
-    """``e r' + c (r' − r)`` with e the change of c and r' = 1 / √(1 / r² + change), at most 1 / √ε."""
+def _norm_difference(d: Tensor, c: Tensor, v: Tensor, r: Tensor, eps: float, centre: bool) -> Tensor:
+    """``e r' + c (r' − r)`` with e the change of c and r' = 1 / √(v + change), at most 1 / √ε."""
     e = d - d.mean(-1, keepdim=True) if centre else d
     change = (e * torch.add(e, c, alpha=2)).mean(-1, keepdim=True)
-    r_new = (r.square().reciprocal() + change).clamp(min=eps).rsqrt()
+    r_new = (v + change).clamp(min=eps).rsqrt()
     return torch.addcmul(e * r_new, c, change * (r * r_new).square() / (r + r_new), value=-1)
 
 
