@@ -292,9 +292,7 @@ def _both_differ(*tensors: Any) -> bool:
 
 def _linear(x: PerturbedTensor, weight: Tensor, bias: Tensor | None = None) -> PerturbedTensor:
     delta = None if x.delta is None else F.linear(x.delta, weight.to(x.delta.dtype))
-    # Within ``torch.vmap`` a bias that is given along would be multiplied by one first.
-    base = F.linear(x.base, weight)
-    return PerturbedTensor(base if bias is None else base + bias, delta, x.rows)
+    return PerturbedTensor(F.linear(x.base, weight, bias), delta, x.rows)
 
 
 def _einsum(equation: str, x: PerturbedTensor, *tensors: Tensor) -> PerturbedTensor:
