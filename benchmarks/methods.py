@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -118,7 +118,14 @@ class Ours(Method):
 
 
 def build_ours(
-    workload: Workload, device: str, *, strategy: str, kernel: str, compiled: bool = False, half: bool = False
+    workload: Workload,
+    device: str,
+    *,
+    strategy: str,
+    kernel: str,
+    compiled: bool = False,
+    half: bool = False,
+    recompute: bool = False,
 ) -> Ours:
     """The model on ``device``; for ``auto`` after the calibration that a run makes before its first step.
 
@@ -128,6 +135,7 @@ def build_ours(
         strategy, kernel: of the model.
         compiled: let ``torch.compile`` join the operations of layers.
         half: differences in bfloat16.
+        recompute: layers are computed once more in the backward pass, however much memory there is.
 
     Raises:
         MissingDependencyError: DGL does not run on this device.
@@ -136,6 +144,8 @@ def build_ours(
     if kernel not in ("auto", "dgl") and not runs_on(kernel, device):
         raise UnsupportedError(f"kernel '{kernel}' is not for this device")
     check_kernel(kernel, device)
+    if recompute:
+        workload = replace(workload, config=replace(workload.config, recompute="true"))
     model = workload.weights(strategy, kernel).to(device)
     autotuned = Autotuned.default(device)
     if strategy == "auto":
@@ -253,7 +263,7 @@ def methods() -> dict[str, MethodSpec]:
     - ``dgl_edge_subgraph``: DGL, every strain's graph by itself.
     - ``edge_mask``, ``node_mask:KERNEL``, ``difference:KERNEL``, and ``auto`` where there is such a strategy.
     - ``node_mask_compiled`` and ``difference_compiled``, with ``torch.compile`` for layers, and the same with
-      ``_bfloat16``, with differences in half precision.
+      ``_bfloat16``, with differences in half precision, and with ``_recomputed``, which takes less memory.
     - ``dango``: another model, see `Dango`; with ``_dense`` as the project before computed it.
     """
     specs = [
@@ -271,9 +281,9 @@ def methods() -> dict[str, MethodSpec]:
             build = partial(build_ours, strategy=strategy, kernel=kernel)
             specs.append(MethodSpec(name, build, strategy=strategy, kernel=kernel))
     for strategy in ("node_mask", "difference"):
-        for half in (False, True):
-            build = partial(build_ours, strategy=strategy, kernel="auto", compiled=True, half=half)
-            name = f"{strategy}_compiled{'_bfloat16' if half else ''}"
+        for half, recompute in ((False, False), (True, False), (True, True)):
+            build = partial(build_ours, strategy=strategy, kernel="auto", compiled=True, half=half, recompute=recompute)
+            name = f"{strategy}_compiled{'_bfloat16' if half else ''}{'_recomputed' if recompute else ''}"
             # Half precision is not compared in float64: it is meant to differ.
             specs.append(MethodSpec(name, build, strategy, "auto", same_predictions=not half, compiled=True))
     specs.append(MethodSpec("dango", build_dango, same_predictions=False))
