@@ -28,18 +28,19 @@ def pages(root: Path) -> dict[str, str]:
 
 
 def turn_table(rows: list[dict[str, Any]]) -> str:
-    """Median seconds of a step and peak memory by method, and how many times as fast as the first one."""
-    methods = list(rows[0]["seconds_median"])
-    header = ("", "B", "H", "L", "deleted", *(code(m.removesuffix(":auto")) for m in methods))
+    """Median seconds of a step and peak memory of two methods, and how many times less the second one takes."""
     body = []
     for row in rows:
         seconds, peaks = row["seconds_median"], row["peak_bytes"]
-        cells = [
-            f"{seconds[m]:.2f} s ({seconds[methods[0]] / seconds[m]:.2f} ×), {peaks[m] / 1e6:,.0f} MB" for m in methods
-        ]
-        body.append((row["conv"].upper(), *(row[key] for key in ("batch", "hidden", "layers", "deletions")), *cells))
-    title = "Seconds per step, median of steps taken in turn, and peak memory"
-    return f"{title}; `{TURNS}`.\n\n{table(header, body, 'l' + 'r' * (4 + len(methods)))}"
+        peer, ours = seconds
+        setting = row["conv"].upper(), *(row[key] for key in ("batch", "hidden", "layers", "deletions"))
+        found = [f"{seconds[m]:.2f} s, {peaks[m] / 1e6:,.0f} MB" for m in (peer, ours)]
+        ratios = [f"{of[peer] / of[ours]:.1f} ×" for of in (seconds, peaks)]
+        body.append((*setting, code(ours), *found, *ratios))
+    peer = next(iter(rows[0]["seconds_median"]))
+    header = ("", "B", "H", "L", "deleted", "method", code(peer), "the method", "faster", "less memory")
+    title = "Seconds of a step, the median of steps taken in turn, and peak memory"
+    return f"{title}; `{TURNS}`.\n\n{table(header, body, 'lrrrrlrrrr')}"
 
 
 def product_table(results: dict[str, Any], path: Path) -> str:
