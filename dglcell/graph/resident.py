@@ -222,7 +222,7 @@ class ResidentRelation(nn.Module):
         return self._degrees[True]
 
     def out_edges_on_host(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where the out-edges of some source nodes lead, one node after the other; nothing waits for the device.
+        """Where the out-edges of some source nodes lead, one node after the other; the first call copies all edges.
 
         Args:
             nodes: sources, also several times.
@@ -234,7 +234,7 @@ class ResidentRelation(nn.Module):
         return found
 
     def out_degree_on_host(self, nodes: NDArray[np.int64]) -> int:
-        """How many out-edges some source nodes have together; nothing waits for the device."""
+        """How many out-edges some source nodes have together; the first call copies all edges to the host."""
         return int(np.diff(self._host_edges[0])[nodes].sum())
 
     @property

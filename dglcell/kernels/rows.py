@@ -260,18 +260,15 @@ def _expand(
     counts = starts.diff()[pairs.nodes]
     if pairs.present is not None:
         counts = counts * pairs.present
-    ends = counts.cumsum(0)
-    total = pairs.most_edges
+    ends, total = counts.cumsum(0), pairs.most_edges
     if total is None:
         total = int(ends[-1]) if len(ends) else 0
     for first in range(0, total, EDGES_AT_ONCE):
         number = torch.arange(first, min(first + EDGES_AT_ONCE, total), device=ends.device)
-        positions = torch.searchsorted(ends, number, right=True)
-        if pairs.most_edges is not None:
-            positions = positions.clamp(max=len(ends) - 1)
+        # Beyond the last edge is some edge, which has no weight.
+        positions = torch.searchsorted(ends, number, right=True).clamp(max=len(ends) - 1)
         edges = starts[pairs.nodes[positions]] + number - (ends - counts)[positions]
-        if pairs.most_edges is not None:
-            edges = edges.clamp(max=len(neighbours) - 1)
+        edges = edges.clamp(max=len(neighbours) - 1)
         weight_T1 = None if weights is None else weights[edges].unsqueeze(1)
         if pairs.most_edges is not None:
             there_T1 = (number < ends[-1]).unsqueeze(1)

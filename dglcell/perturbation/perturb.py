@@ -34,9 +34,9 @@ UNSTACKED_DEVICES = ("cpu",)
 """Where ``node_mask`` computes relations one by one: their rows stay in a CPU's cache. A GPU waits for launches."""
 
 
-WAITING_DEVICES = ("cpu",)
-"""Where ``difference`` lists exactly the pairs that differ, as nothing waits for the device. Elsewhere, without
-gradients and if the host knows the genes, it lists as many as there can be."""
+UNBOUNDED_DEVICES = ("cpu",)
+"""Where ``difference`` reads how many pairs differ. A GPU would be waited for: without gradients, and if the host knows
+the genes, lists have room there for as many pairs as can differ."""
 
 
 class PerturbedCell:
@@ -214,7 +214,7 @@ def _of_shared(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor
 
 
 def _bounds_lists(genotypes: GenotypeBatch) -> bool:
-    return genotypes.genes.device.type not in WAITING_DEVICES and not torch.is_grad_enabled()
+    return genotypes.genes.device.type not in UNBOUNDED_DEVICES and not torch.is_grad_enabled()
 
 
 def _check_edges(edges: EdgePerturbations, genotypes: GenotypeBatch, strategy: str) -> None:

@@ -40,7 +40,7 @@ def as_on_a_gpu(patch: pytest.MonkeyPatch) -> None:
     for sizes in (attention.BLOCK_BYTES, states.ROWS_IN_BLOCK):
         patch.setitem(sizes, "cpu", sizes["cuda"])
     patch.setattr(perturb, "UNSTACKED_DEVICES", ())
-    patch.setattr(perturb, "WAITING_DEVICES", ())
+    patch.setattr(perturb, "UNBOUNDED_DEVICES", ())
     patch.setattr(execution, "UNCOMPILED_EVALUATION", ())
     patch.setattr(spmm, "choose_kernel", lambda relation, device_type, columns: "csr")
 
