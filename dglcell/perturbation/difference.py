@@ -151,8 +151,8 @@ class Difference(_Lists):
 class BoundedDifference(_Lists):
     """``Difference`` where nothing waits for a GPU: only the first round is listed, and without gradients.
 
-    How many pairs it changes is bounded on the host, by the degrees of the deleted genes. Behind the pairs that there
-    are, lists are filled with a pair that need not differ.
+    How many pairs it changes is bounded on the host, by the degrees of the deleted genes. Lists are that long; what
+    stands behind the pairs that there are is never read.
     """
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:

