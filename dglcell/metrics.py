@@ -297,7 +297,10 @@ COLUMNS = {
 """Kind of labels → metric → title of its column."""
 
 HEADLINE = {REGRESSION: "pearson", CLASSIFICATION: "average_precision"}
-"""Kind of labels → the metric by which a model is called better than another."""
+"""Kind of labels → the metric that comes first where models are compared."""
+
+COMPARED = {REGRESSION: ("pearson", "spearman", "mae"), CLASSIFICATION: ("average_precision", "auroc")}
+"""Kind of labels → the metrics by which a null model may be better than a model; a sentence names the metric."""
 
 UNRANKED = frozenset({"n", "prevalence"})
 LOWER_IS_BETTER = frozenset({"mse", "rmse", "mae", "brier"})
@@ -329,22 +332,33 @@ def best_in_block(rows: Sequence[ResultRow], metric: str) -> set[int]:
 
 
 def beaten(rows: Sequence[ResultRow]) -> list[str]:
-    """A sentence for each model and phenotype whose test part a null model predicts better."""
-    sentences = []
+    """A sentence for each model and phenotype whose test part a null model predicts better by some measure."""
     test = [row for row in rows if row.part == "test"]
+    sentences = []
     for own in (row for row in test if not row.is_null):
-        metric = HEADLINE[own.kind]
         nulls = [row for row in test if row.is_null and row.phenotype == own.phenotype]
-        scores = {row.model: row.metrics.get(metric, math.nan) for row in nulls}
-        best = max((name for name in scores if math.isfinite(scores[name])), key=scores.__getitem__, default="")
-        reached = own.metrics.get(metric, math.nan)
-        if best and not reached >= scores[best]:
+        better: dict[str, list[str]] = {}
+        for metric in COMPARED[own.kind]:
+            name, values = _better_null(own, nulls, metric)
+            if name:
+                better.setdefault(name, []).append(f"{COLUMNS[own.kind][metric]} ({values})")
+        if better:
+            said = "; ".join(f"'{name}' by {', '.join(measures)}" for name, measures in better.items())
             sentences.append(
-                f"On the test part the null model '{best}' predicts {own.phenotype} better than {own.model} does: "
-                f"{COLUMNS[own.kind][metric]} {format_metric(metric, scores[best])} against "
-                f"{format_metric(metric, reached)}."
+                f"On the test part null models predict {own.phenotype} better than {own.model} does: {said}."
             )
     return sentences
+
+
+def _better_null(own: ResultRow, nulls: Sequence[ResultRow], metric: str) -> tuple[str, str]:
+    """The best null model by one measure, and both values; empty texts where the model is as good."""
+    sign = -1.0 if metric in LOWER_IS_BETTER else 1.0
+    scores = {row.model: sign * row.metrics.get(metric, math.nan) for row in nulls}
+    best = max((name for name in scores if math.isfinite(scores[name])), key=scores.__getitem__, default="")
+    reached = own.metrics.get(metric, math.nan)
+    if not best or sign * reached >= scores[best]:
+        return "", ""
+    return best, f"{format_metric(metric, sign * scores[best])} against {format_metric(metric, reached)}"
 
 
 def left_out_lines(left_out: Mapping[str, Mapping[str, str]]) -> list[str]:

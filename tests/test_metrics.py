@@ -11,7 +11,7 @@ import scipy.stats
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dglcell.data.table import CLASSIFICATION
+from dglcell.data.table import CLASSIFICATION, REGRESSION
 from dglcell.errors import DataError
 from dglcell.metrics import (
     BEST,
@@ -321,12 +321,13 @@ def test_a_sentence_says_which_null_model_is_better_on_the_test_part() -> None:
         row("kernel", "validation", 0.9, True),
     ]
     sentence = (
-        "On the test part the null model 'kernel' predicts fitness better than dglcell does: "
-        "Pearson 0.613 against 0.591."
+        "On the test part null models predict fitness better than dglcell does: 'kernel' by Pearson (0.613 against "
+        "0.591), Spearman (0.613 against 0.591), MAE (0.3869 against 0.4088)."
     )
     assert beaten(rows) == [sentence]
     assert format_results_table(rows).endswith(f"\n\n{sentence}")
-    assert beaten(rows[:4]) == [sentence.replace("kernel", "ridge").replace("0.613", "0.595")]
+    (other,) = beaten(rows[:4])
+    assert "'ridge' by Pearson (0.595 against 0.591)" in other
     assert beaten(rows[:3]) == []
     assert beaten([row("dglcell", "test", 0.5), row("ridge", "test", 0.5, True)]) == []
 
@@ -334,7 +335,17 @@ def test_a_sentence_says_which_null_model_is_better_on_the_test_part() -> None:
 def test_classes_are_compared_by_average_precision() -> None:
     null = ResultRow("mean", "test", "lethal", {"average_precision": 0.5}, True, CLASSIFICATION)
     (sentence,) = beaten([class_row("a", "test", 0.25), null])
-    assert sentence.endswith("better than a does: AP 0.500 against 0.250.")
+    assert sentence.endswith("better than a does: 'mean' by AP (0.500 against 0.250).")
+
+
+def test_each_measure_by_which_a_null_model_is_better_is_named() -> None:
+    def measured(model: str, pearson: float, spearman: float, mae: float) -> ResultRow:
+        metrics = {"pearson": pearson, "spearman": spearman, "mae": mae}
+        return ResultRow(model, "test", "fitness", metrics, model != "dglcell", REGRESSION)
+
+    rows = [measured("dglcell", 0.9, 0.5, 0.2), measured("ridge", 0.8, 0.6, 0.3), measured("bound", 0.7, 0.7, 0.1)]
+    (sentence,) = beaten(rows)
+    assert sentence.endswith("does: 'bound' by Spearman (0.700 against 0.500), MAE (0.1000 against 0.2000).")
 
 
 def test_what_is_left_out_is_said_once_for_each_reason() -> None:

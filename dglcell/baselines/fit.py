@@ -13,6 +13,16 @@ from numpy.typing import NDArray
 from dglcell.baselines.composition import LARGEST_SUBSET, Multiplicative, SmallestSubset, not_fitness_like
 from dglcell.baselines.kernel_ridge import fit_kernel_ridge, why_not
 from dglcell.baselines.low_rank import LowRankProfiles
+from dglcell.baselines.reactions import (
+    LostSetKernel,
+    ReactionRidge,
+    Reactions,
+    UntrainedBound,
+    fit_reaction_kernels,
+    why_no_bound,
+    why_no_kernel,
+    why_no_reactions,
+)
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, TrainingMean
 from dglcell.baselines.strains import Strains, labelled
@@ -24,6 +34,8 @@ PSEUDO_COUNTS = (0.5, 2.0, 8.0, 32.0)
 SHRINKAGES = (0.7, 1.0, 1.4, 2.0, 3.0)
 PROFILES = (0.0, 1.0)
 PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+OWN_SHARES = (0.1, 0.5)
+REACTION_PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
 
 MEAN_OF_TWO = "mean of the best two"
 
@@ -40,6 +52,7 @@ class Problem:
         num_genes: how many genes any strain deletes.
         similarity: gives that of these genes; called if it is needed.
         most_deletions: of any strain that is to be predicted.
+        reactions: tells which reactions a strain loses; None where the cell graph has none.
     """
 
     train: Strains
@@ -49,6 +62,7 @@ class Problem:
     num_genes: int
     similarity: Callable[[], GeneSimilarity]
     most_deletions: int
+    reactions: Reactions | None = None
 
     def labelled(self) -> Problem:
         """Without training strains that have no label.
@@ -92,6 +106,24 @@ def _kernel_ridges(problem: Problem) -> Iterator[NullModel]:
         yield from fit_kernel_ridge(problem.train, problem.y_train, problem.similarity(), profiles, PENALTIES)
 
 
+def _reaction_ridges(problem: Problem) -> Iterator[NullModel]:
+    assert problem.reactions is not None
+    for alpha in ALPHAS:
+        yield ReactionRidge(alpha, problem.reactions).fit(problem.train, problem.y_train)
+
+
+def _reaction_kernels(problem: Problem) -> Iterator[NullModel]:
+    assert problem.reactions is not None
+    for own in OWN_SHARES:
+        kernel = LostSetKernel(own, problem.reactions)
+        yield from fit_reaction_kernels(problem.train, problem.y_train, kernel, REACTION_PENALTIES)
+
+
+def _bounds(problem: Problem) -> Iterator[NullModel]:
+    assert problem.reactions is not None
+    yield UntrainedBound(problem.reactions).fit(problem.train, problem.y_train)
+
+
 def _no_subset(problem: Problem) -> str | None:
     fewest = problem.train.num_deletions[problem.train.num_deletions > 0]
     if len(fewest) and fewest.min() < problem.most_deletions and fewest.min() <= LARGEST_SUBSET:
@@ -116,6 +148,11 @@ NULL_MODELS = {
     "low-rank profiles": Family(
         lambda problem: (LowRankProfiles(value).fit(problem.train, problem.y_train) for value in SHRINKAGES),
         lambda problem: LowRankProfiles.why_not(problem.train),
+    ),
+    "untrained bound": Family(_bounds, lambda problem: why_no_bound(problem.train, problem.y_train, problem.reactions)),
+    "reaction ridge": Family(_reaction_ridges, lambda problem: why_no_reactions(problem.train, problem.reactions)),
+    "reaction kernel ridge": Family(
+        _reaction_kernels, lambda problem: why_no_kernel(problem.train, problem.reactions, len(OWN_SHARES))
     ),
     "kernel ridge": Family(_kernel_ridges, lambda problem: why_not(problem.train, problem.num_genes, len(PROFILES))),
 }
@@ -143,7 +180,7 @@ def in_words(name: str, model: Any) -> str:
     """A null model, and what was chosen and learned of it, for a line of text."""
     shown = {part.name.replace("_", " "): getattr(model, part.name) for part in fields(model) if part.repr}
     said = [" and ".join(of) if isinstance(of, tuple) else f"{key} {of:.4g}" for key, of in shown.items()]
-    return f"{name} ({', '.join(said)})"
+    return f"{name} ({', '.join(said)})" if said else name
 
 
 def left_out_null_models(problem: Problem) -> dict[str, str]:

@@ -172,9 +172,7 @@ def _add_evaluate(group: Group) -> None:
 def _add_baselines(group: Group) -> None:
     parser = _verb(group, "baselines", verbs.baselines, verbs.BASELINES_HELP, verbs.BASELINES_EPILOG)
     _add_configuration(parser)
-    parser.add_argument(
-        "--output", "-o", type=Path, metavar="FILE", help="file of results (default: RUNS/EXPERIMENT/baselines.json)"
-    )
+    verbs.add_baselines(parser)
 
 
 def _add_predict(group: Group) -> None:

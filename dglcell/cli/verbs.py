@@ -290,12 +290,35 @@ RUNS/EXPERIMENT/baselines.json. Kernel ridge also uses networks that you add to 
 
   dglcell baselines conf/101-collins2007/random.yaml
   dglcell baselines conf/101-collins2007/random.yaml 'cell.networks.complexes={source: cyc2008_complexes}'
+
+With --without-messages the command also trains the same model without a round of messages (`model.layers=0`), with the
+same seed and split, for eight times as many epochs, of which the validation part chooses the best. Its run is
+RUNS/EXPERIMENT-without-messages. From then on its scores stand among those of the null models, also in the results of a
+finished run of the experiment.
 """
+
+
+def add_baselines(parser: argparse.ArgumentParser) -> None:
+    """Where results go, and whether a control is trained."""
+    parser.add_argument(
+        "--output", "-o", type=Path, metavar="FILE", help="file of results (default: RUNS/EXPERIMENT/baselines.json)"
+    )
+    parser.add_argument("--without-messages", action="store_true", help="also train the same model without messages")
+    parser.add_argument(
+        "--epochs", type=positive, metavar="N", help="epochs of that model (default: 8 times those of the experiment)"
+    )
 
 
 def baselines(options: argparse.Namespace) -> None:
     """``dglcell baselines``."""
-    config = load(options)
+    if options.epochs and not options.without_messages:
+        raise ConfigError("--epochs is given without --without-messages", do="give both, or neither")
+    with StopSignals() as signals:
+        config = load(options)
+        if options.without_messages:
+            from dglcell.training.control import train_control
+
+            train_control(config, options.epochs, options.command, signals)
     from dglcell.metrics import format_results_table, left_out_lines
     from dglcell.training.evaluate import evaluate_null_models
 

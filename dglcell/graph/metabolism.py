@@ -172,6 +172,13 @@ class Metabolism:
         return _assemble(model, nodes, {"name": where, **(origin or {})})
 
 
+def model_reaction(node: str) -> str:
+    """The reaction of the model that a reaction node belongs to: ``PFK`` of ``PFK#2+``, ``O2t`` of ``O2t-``."""
+    name = node[:-1]
+    reaction, _, number = name.rpartition("#")
+    return reaction if reaction and number.isdecimal() else name
+
+
 @dataclass(frozen=True)
 class _Node:
     name: str

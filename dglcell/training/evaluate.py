@@ -36,6 +36,7 @@ from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plots.style import sample
+from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
 from dglcell.run_directory import EpochLog, RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
@@ -50,6 +51,12 @@ log = logging.getLogger("dglcell")
 
 WRITTEN_STRAINS = 2**16
 """How many are written together."""
+
+WITHOUT_MESSAGES = "without messages"
+"""The same model with no round of messages, as tables name it (``dglcell.training.control``)."""
+
+CONTROL = "-without-messages"
+"""What the name of its experiment ends in."""
 
 STREAMED = "needs all training strains in memory, and `data.streaming` keeps them out"
 
@@ -174,6 +181,23 @@ def null_results(prepared: Prepared) -> NullResults:
     return found
 
 
+def control_rows(run: Path, split_sha256: str) -> list[ResultRow]:
+    """Metrics of the same model without messages, where it was trained with this seed and on this split; else none.
+
+    Args:
+        run: run directory of the experiment; that of the control is looked for beside the experiment.
+        split_sha256: of the run.
+    """
+    path = run.parent.with_name(f"{run.parent.name}{CONTROL}") / run.name
+    if not RunDirectory(path).results.exists():
+        return []
+    control = read_run(path, parts=())
+    if control.environment["hashes"]["split"] != split_sha256:
+        log.info("%s was trained on another split, and is not compared with", path)
+        return []
+    return [dataclasses.replace(row, model=WITHOUT_MESSAGES, is_null=True) for row in control.rows if not row.is_null]
+
+
 def _say_fitted(phenotype: str, problem: Problem) -> None:
     log.info("fitting null models of %s to %s", phenotype, count(int(np.isfinite(problem.y_train).sum()), "strain"))
 
@@ -252,6 +276,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     """
     trained = load_trained(directory, config.trainer.checkpoint, prepared.cell)
     found = evaluate_parts(config, prepared, trained)
+    rows = found.rows + control_rows(directory.path, prepared.split.sha256)
     for part, predicted_ST in found.predictions.items():
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST)
     write_relation_weights(directory.relation_weights, trained.model.relation_weights())
@@ -261,13 +286,13 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
         "epoch": trained.epoch,
         "epochs": len(EpochLog(directory.metrics, config.trainer.epochs).read()),
         "units": dict(zip(trained.phenotypes, trained.units, strict=True)),
-        "rows": rows_as_json(found.rows),
+        "rows": rows_as_json(rows),
         "left_out": found.left_out,
     }
     write_json(directory.results, results)
     if config.plot:
         write_report(directory.path)
-    return found.rows
+    return rows
 
 
 def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
@@ -286,7 +311,7 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
     prepared = prepare_run(config, directory, "dglcell evaluate", continued=True)
     if trained.split_sha256 != prepared.split.sha256:
         raise refuse(trained.path, "was trained on another split, so that it may have seen what it is tested on")
-    return evaluate_parts(config, prepared, trained).rows
+    return evaluate_parts(config, prepared, trained).rows + control_rows(path, prepared.split.sha256)
 
 
 def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Evaluation:
@@ -336,6 +361,7 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
         )
     prepared = prepare(config, command=command)
     found = null_results(prepared)
+    found.rows.extend(control_rows(config.run_directory, prepared.split.sha256))
     about = {
         "command": command,
         "split": prepared.split.meta,

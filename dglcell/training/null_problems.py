@@ -10,10 +10,12 @@ import torch
 
 from dglcell.baselines.fit import NULL_MODELS, Problem, best_of, in_words
 from dglcell.baselines.kernel_ridge import KernelRidge
+from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.similarity import gene_similarity
 from dglcell.baselines.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
+from dglcell.graph.schema import CATALYSES
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.training.prepare import Prepared
 
@@ -41,6 +43,7 @@ def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Prob
     if other is not None:
         most = max(most, int(other.num_deletions.max(initial=0)))
     genes = np.unique(genes) if other is None else np.union1d(genes, other.genes)
+    reactions = Reactions(prepared.cell) if CATALYSES in prepared.cell.relations else None
     similarity = functools.cache(lambda: gene_similarity(prepared.cell, genes))
     return [
         Problem(
@@ -51,6 +54,7 @@ def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Prob
             num_genes=len(genes),
             similarity=similarity,
             most_deletions=most,
+            reactions=reactions,
         )
         for t in range(len(dataset.phenotypes))
     ]

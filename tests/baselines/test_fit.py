@@ -11,6 +11,10 @@ from dglcell.baselines.simple import AdditiveRidge, TrainingMean
 from dglcell.errors import DataError
 from tests.baselines.invented import low_rank_pairs, pairs_of, problem_of, strains_of
 
+NO_REACTIONS = dict.fromkeys(
+    ("untrained bound", "reaction ridge", "reaction kernel ridge"), "needs a cell graph with reactions"
+)
+
 
 def test_every_null_model_ignores_missing_labels() -> None:
     pairs, y = low_rank_pairs(5, genes=15)
@@ -20,7 +24,7 @@ def test_every_null_model_ignores_missing_labels() -> None:
     models = fit_null_models(problem_of(strains, y, strains, y))
     only = strains.take(np.flatnonzero(measured))
     alone = fit_null_models(problem_of(only, y[measured], only, y[measured]))
-    assert set(models) == set(alone) == {*NULL_MODELS, MEAN_OF_TWO} - {"smallest subset"}
+    assert set(models) == set(alone) == {*NULL_MODELS, MEAN_OF_TWO} - {"smallest subset", *NO_REACTIONS}
     for name, model in models.items():
         np.testing.assert_allclose(model.predict(strains), alone[name].predict(strains), atol=1e-6, err_msg=name)
 
@@ -48,6 +52,7 @@ def test_what_does_not_apply_is_left_out_with_a_reason() -> None:
         "multiplicative": fitness,
         "smallest subset": "needs measured subsets, and no training strain has fewer than 3 deletions",
         "low-rank profiles": "needs strains with exactly two deletions (found 3)",
+        **NO_REACTIONS,
     }
     assert list(fit_null_models(problem)) == [
         "training mean",
@@ -62,10 +67,12 @@ def test_what_does_not_apply_is_left_out_with_a_reason() -> None:
         "smallest subset": fitness.replace("33.3", "50.0"),
         "low-rank profiles": "needs strains with exactly two deletions (found 1)",
         "kernel ridge": "needs strains with two or more deletions (found 1 at most)",
+        **NO_REACTIONS,
     }
     assert left_out_null_models(problem_of(singles, scores[1:], triples, scores)).keys() == {
         "low-rank profiles",
         "kernel ridge",
+        *NO_REACTIONS,
     }
 
 

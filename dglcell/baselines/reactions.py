@@ -1,0 +1,292 @@
+"""Null models of the reactions that strains lose: what a strain's own graph says without messages or training on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from dglcell.baselines.composition import not_fitness_like
+from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.strains import Strains, labelled
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.metabolism import model_reaction
+from dglcell.graph.schema import CATALYSES, CONVERTS, METABOLITE, REACTION
+
+MOST_COMPARED = 2**24
+"""Pairs of strains that are compared at a time."""
+
+
+class Reactions:
+    """The reactions of a cell graph, and which of them a strain loses.
+
+    A reaction node is one enzyme complex in one direction. A reaction is lost when all its nodes are.
+
+    Args:
+        cell: a cell graph with reactions.
+    """
+
+    def __init__(self, cell: CellGraph) -> None:
+        catalyses, converts = cell.edges(CATALYSES), cell.edges(CONVERTS)
+        nodes = cell.num_nodes[REACTION]
+        names = [model_reaction(name) for name in cell.vocabularies[REACTION].names]
+        _, reaction_of = np.unique(names, return_inverse=True)
+        self.nodes_of = np.bincount(reaction_of)
+        self._needs = _incidence(catalyses.src, catalyses.dst, (len(cell.genes), nodes))
+        self._belongs = _incidence(np.arange(nodes), reaction_of, (nodes, len(self.nodes_of)))
+        shape = (len(self.nodes_of), cell.num_nodes[METABOLITE])
+        self._metabolites = _incidence(reaction_of[converts.src], converts.dst, shape)
+
+    def lost_nodes(self, strains: Strains) -> sparse.csr_array:
+        """[S, nodes] 1 where a strain loses a reaction node."""
+        lost = sparse.csr_array(strains.design.astype(np.float32)) @ self._needs
+        lost.data[:] = 1
+        return lost
+
+    def lost(self, strains: Strains) -> sparse.csr_array:
+        """[S, R] 1 where a strain loses a whole reaction."""
+        counts = sparse.csr_array(self.lost_nodes(strains) @ self._belongs)
+        counts.data = (counts.data == self.nodes_of[counts.indices]).astype(np.float32)
+        counts.eliminate_zeros()
+        return counts
+
+    def beside_genes(self, strains: Strains) -> Strains:
+        """The strains as sets of deleted genes and lost reactions; reactions are numbered after the genes."""
+        both = sparse.csr_array(sparse.hstack([strains.design, self.lost(strains)]))
+        both.sort_indices()
+        return Strains(both.indices.astype(np.int64), both.indptr.astype(np.int64), both.shape[1])
+
+    @cached_property
+    def neighbourhood(self) -> sparse.csr_array:
+        """[R, M] unit vectors: the metabolites of each reaction, rarer ones weighing more.
+
+        A metabolite of d reactions has the weight 1/√d, so that what takes part in everything (water, ATP) says little.
+        """
+        rarity = 1 / np.sqrt(np.maximum(self._metabolites.sum(axis=0), 1))
+        weighted = sparse.csr_array(self._metabolites @ sparse.diags_array(rarity))
+        length = np.sqrt(np.maximum(weighted.multiply(weighted).sum(axis=1), np.finfo(np.float32).tiny))
+        return sparse.csr_array(sparse.diags_array(1 / length) @ weighted).astype(np.float32)
+
+
+def _incidence(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:
+    """1 at every pair of a row and a column, however often it is given."""
+    matrix = sparse.csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
+    matrix.data[:] = 1
+    return matrix
+
+
+# Null model: the link `minimum` without a model. A strain grows at most as well as what loses a part of it.
+
+
+WILD_TYPE = 1.0
+
+
+@dataclass
+class UntrainedBound:
+    """y = the smallest label of the training strains that lose only reaction nodes which the strain loses, at most 1.
+
+    This is the bound that the link ``minimum`` puts on a model (``dglcell.nn.measured``), without the model. A strain
+    of which no part was measured has the wild type's value.
+    """
+
+    reactions: Reactions = field(repr=False)
+    sets: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32), init=False, repr=False)
+    columns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64), init=False, repr=False)
+    labels: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
+
+    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
+        """Learn from the labelled strains; missing labels (NaN) are ignored."""
+        strains, labels = labelled(strains, y)
+        below = np.flatnonzero(labels < WILD_TYPE)
+        lost = self.reactions.lost_nodes(strains.take(below))
+        self.columns = np.unique(lost.indices)
+        self.sets, which = np.unique(lost[:, self.columns].toarray(), axis=0, return_inverse=True)
+        self.labels = np.full(len(self.sets), np.inf)
+        np.minimum.at(self.labels, which.ravel(), labels[below])
+        return self
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels."""
+        lost, size = self.reactions.lost_nodes(strains)[:, self.columns], self.sets.sum(axis=1)
+        bound = np.full(len(strains), WILD_TYPE)
+        for rows in _blocks(len(strains), len(self.sets)):
+            is_part = lost[rows] @ self.sets.T == size
+            bound[rows] = np.where(is_part, self.labels, WILD_TYPE).min(axis=1, initial=WILD_TYPE)
+        return bound
+
+
+# Null model: lost reactions have effects beside those of the deleted genes.
+
+
+@dataclass
+class ReactionRidge:
+    """Additive ridge on deleted genes and lost reactions.
+
+    Attributes:
+        alpha: penalty; see ``AdditiveRidge``.
+    """
+
+    alpha: float
+    reactions: Reactions = field(repr=False)
+    ridge: AdditiveRidge = field(init=False, repr=False)
+
+    def fit(self, strains: Strains, y: NDArray[np.floating]) -> Self:
+        """Learn from the labelled strains; missing labels (NaN) are ignored."""
+        self.ridge = AdditiveRidge(self.alpha).fit(self.reactions.beside_genes(strains), y)
+        return self
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels."""
+        return self.ridge.predict(self.reactions.beside_genes(strains))
+
+
+# Null model: strains that lose the same reactions, or reactions with the same metabolites, have similar labels.
+
+
+LANDMARKS = 2000
+SMALLEST = 1e-6
+
+
+@dataclass(frozen=True)
+class LostSetKernel:
+    """How alike the lost reactions of two strains are: Tanimoto's ⟨a, b⟩ / (⟨a, a⟩ + ⟨b, b⟩ − ⟨a, b⟩).
+
+    In the inner product two reactions count by the metabolites that they share. Two strains that lose nothing are
+    alike.
+
+    Attributes:
+        own: share of a reaction's square length that it has in common with no other reaction.
+    """
+
+    own: float
+    reactions: Reactions = field(repr=False)
+
+    def features(self, strains: Strains) -> sparse.csr_array:
+        """[S, F] vectors whose inner products are taken."""
+        lost = self.reactions.lost(strains)
+        near = lost @ self.reactions.neighbourhood
+        return sparse.csr_array(sparse.hstack([np.sqrt(self.own) * lost, np.sqrt(1 - self.own) * near]))
+
+    @staticmethod
+    def between(a_SF: sparse.csr_array, b_MF: sparse.csr_array) -> NDArray[np.float64]:
+        """[S, M] the kernel of two sets of vectors."""
+        products = (a_SF @ b_MF.T).toarray().astype(np.float64)
+        lengths = [np.asarray(x.multiply(x).sum(axis=1), np.float64) for x in (a_SF, b_MF)]
+        union = lengths[0][:, None] + lengths[1] - products
+        return np.divide(products, union, out=np.ones_like(products), where=union > SMALLEST)
+
+
+@dataclass(frozen=True)
+class ReactionKernelRidge:
+    """Ridge regression with a kernel between sets of lost reactions.
+
+    With more than 2,000 different strains in training, the regression is confined to the span of 2,000 of them. They
+    are drawn at random, and always the same ones are drawn (Williams and Seeger 2001, *Using the Nyström method*).
+
+    Attributes:
+        own_share: see ``LostSetKernel``.
+        penalty: variance of the noise.
+        kernel: with this share.
+        landmarks: [M, F] vectors of the strains that span the regression.
+        coefficients: [M].
+        mean: of the training labels.
+    """
+
+    own_share: float
+    penalty: float
+    kernel: LostSetKernel = field(repr=False)
+    landmarks: sparse.csr_array = field(repr=False)
+    coefficients: NDArray[np.float64] = field(repr=False)
+    mean: float = field(repr=False)
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels."""
+        vectors = self.kernel.features(strains)
+        found = np.empty(len(strains))
+        for rows in _blocks(len(strains), len(self.coefficients)):
+            found[rows] = self.kernel.between(vectors[rows], self.landmarks) @ self.coefficients
+        return self.mean + found
+
+
+def fit_reaction_kernels(
+    strains: Strains, y: NDArray[np.floating], kernel: LostSetKernel, penalties: Sequence[float]
+) -> Iterator[ReactionKernelRidge]:
+    """One model for each penalty; missing labels (NaN) are ignored."""
+    strains, labels = labelled(strains, y)
+    vectors, mean = kernel.features(strains), float(labels.mean())
+    different = _different_rows(vectors)
+    chosen = np.sort(np.random.default_rng(0).permutation(different)[:LANDMARKS])
+    landmarks = vectors[chosen]
+    # With L the landmarks' kernel and C that of strains and landmarks, CᵀC + penalty · L is solved for every penalty.
+    inner = kernel.between(landmarks, landmarks)
+    square, right = SMALLEST * np.eye(len(chosen)), np.zeros(len(chosen))
+    for rows in _blocks(len(strains), len(chosen)):
+        crossed = kernel.between(vectors[rows], landmarks)
+        square += crossed.T @ crossed
+        right += crossed.T @ (labels[rows] - mean)
+    for penalty in penalties:
+        coefficients = linalg.solve(square + penalty * inner, right, assume_a="pos")
+        yield ReactionKernelRidge(kernel.own, penalty, kernel, landmarks, coefficients, mean)
+
+
+def _different_rows(vectors: sparse.csr_array) -> NDArray[np.int64]:
+    """The first of each set of rows that are equal, as far as a random projection to two numbers tells."""
+    axes = np.random.default_rng(0).normal(size=(vectors.shape[1], 2))
+    _, first = np.unique(np.round(vectors @ axes, 5), axis=0, return_index=True)
+    return np.sort(first)
+
+
+def _blocks(size: int, others: int) -> Iterator[slice]:
+    """Slices of ``size`` strains that are compared with ``others`` together."""
+    rows = max(1, MOST_COMPARED // max(others, 1))
+    for start in range(0, size, rows):
+        yield slice(start, start + rows)
+
+
+# Where they apply.
+
+
+MOST_CELLS = 2**28
+MOST_OPERATIONS = 2e12
+"""Floating-point operations of a fit: a minute or two on one core."""
+
+
+def why_no_reactions(strains: Strains, reactions: Reactions | None) -> str | None:
+    """Why no null model reads lost reactions here; None if it can."""
+    if reactions is None:
+        return "needs a cell graph with reactions"
+    if not reactions.lost_nodes(strains).nnz:
+        return "needs training strains that lose a reaction"
+    return None
+
+
+def why_no_bound(strains: Strains, y: NDArray[np.floating], reactions: Reactions | None) -> str | None:
+    """Why there is no untrained bound; None if there is."""
+    reason = why_no_reactions(strains, reactions) or not_fitness_like(y)
+    if reason or reactions is None:
+        return reason
+    cells = len(strains) * len(np.unique(reactions.lost_nodes(strains).indices))
+    return f"would compare {cells:.0e} pairs, and is limited to {MOST_CELLS:.0e}" if cells > MOST_CELLS else None
+
+
+def why_no_kernel(strains: Strains, reactions: Reactions | None, fits: int) -> str | None:
+    """Why there is no kernel ridge on lost reactions; None if there is.
+
+    Args:
+        strains: of the training part.
+        reactions: of the cell graph.
+        fits: how often it is fitted.
+    """
+    reason = why_no_reactions(strains, reactions)
+    if reason or reactions is None:
+        return reason
+    landmarks = min(LANDMARKS, len(_different_rows(reactions.lost(strains))))
+    operations = 2.0 * fits * len(strains) * landmarks**2
+    if operations > MOST_OPERATIONS:
+        return f"would need {operations:.0e} operations, and is limited to {MOST_OPERATIONS:.0e}"
+    return None

@@ -1,0 +1,92 @@
+"""The control beside a model that passes messages: the same model without them, trained on the same split."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from typing import Any
+
+from dglcell.config import Config
+from dglcell.data.split import Split
+from dglcell.errors import ConfigError
+from dglcell.files import write_json
+from dglcell.metrics import ResultRow
+from dglcell.models.config import EncoderConfig
+from dglcell.report.run_page import write_report
+from dglcell.run_directory import RunDirectory
+from dglcell.training.evaluate import CONTROL, WITHOUT_MESSAGES, control_rows, rows_as_json
+from dglcell.training.run import train
+from dglcell.training.signals import StopSignals
+
+log = logging.getLogger("dglcell")
+
+MORE_EPOCHS = 8
+"""How many times as many epochs the control has. Two rounds of messages make an epoch of ``hetero_cell`` about twenty
+times as long, so that the control is given less time than the model, and it is seldom better for more.
+"""
+
+
+def without_messages(config: Config, epochs: int | None = None) -> Config:
+    """The same experiment with no round of messages.
+
+    The best epoch is chosen on the validation part, where the experiment would take the last one.
+
+    Args:
+        config: validated.
+        epochs: of the control; eight times those of the experiment where None.
+
+    Raises:
+        ConfigError: the model passes no messages, or has no rounds.
+    """
+    model = config.model
+    if not isinstance(model, EncoderConfig) or not model.layers:
+        raise ConfigError(
+            "there is no control without messages, because the model itself passes none in rounds",
+            got=f"`model.name: {model.name}`, `model.layers: {getattr(model, 'layers', 'no such key')}`",
+            expected="`model.layers: 1` or more",
+            do="leave `--without-messages` out",
+        )
+    best = "best_loss" if config.trainer.checkpoint == "last" else config.trainer.checkpoint
+    control = dataclasses.replace(
+        config,
+        experiment=dataclasses.replace(config.experiment, name=f"{config.experiment.name}{CONTROL}", expected=None),
+        model=dataclasses.replace(model, layers=0),
+        trainer=dataclasses.replace(
+            config.trainer, epochs=epochs or MORE_EPOCHS * config.trainer.epochs, checkpoint=best
+        ),
+        null_models=False,
+        plot=False,
+    )
+    control.validate()
+    return control
+
+
+def train_control(config: Config, epochs: int | None, command: str, signals: StopSignals | None = None) -> None:
+    """Train the control, or continue it; add its rows to the results of the run, where the run is finished.
+
+    Args:
+        config: of the experiment, validated.
+        epochs: see ``without_messages``.
+        command: recorded in what is written.
+        signals: that are listened to already.
+
+    Raises:
+        DglcellError: anything the user can mend.
+        StoppedError: a signal came, and what is needed to continue is on disk.
+    """
+    control = without_messages(config, epochs)
+    log.info("training %s for at most %d epochs", control.experiment.name, control.trainer.epochs)
+    train(control, command, signals)
+    run = RunDirectory(config.run_directory)
+    if run.results.exists():
+        add_rows(run, control_rows(run.path, Split.load(run.split).sha256))
+        if config.plot:
+            write_report(run.path)
+
+
+def add_rows(run: RunDirectory, rows: list[ResultRow]) -> None:
+    """Put the control's rows into ``results.json`` of a run, in place of earlier ones."""
+    results: dict[str, Any] = json.loads(run.results.read_text(encoding="utf-8"))
+    kept = [row for row in results["rows"] if row["model"] != WITHOUT_MESSAGES]
+    write_json(run.results, {**results, "rows": kept + rows_as_json(rows)})

@@ -1,0 +1,183 @@
+"""Null models of lost reactions, on the E. coli core model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import cache
+
+import cobra
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from dglcell import load_cell
+from dglcell.baselines import reactions as module
+from dglcell.baselines.fit import NULL_MODELS, Problem, fit_null_models, left_out_null_models
+from dglcell.baselines.reactions import (
+    LostSetKernel,
+    ReactionRidge,
+    Reactions,
+    UntrainedBound,
+    fit_reaction_kernels,
+    why_no_bound,
+    why_no_kernel,
+)
+from dglcell.baselines.strains import Strains
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import REACTION
+from dglcell.nn.measured import MeasuredStrains
+from dglcell.perturbation.genotype import GenotypeBatch
+from tests.baselines.invented import strains_of, unlike
+
+
+@cache
+def core() -> tuple[CellGraph, Reactions]:
+    cell = load_cell("quickstart")
+    return cell, Reactions(cell)
+
+
+def invented(seed: int, number: int, most: int = 6) -> Strains:
+    """Strains with up to ``most`` deletions, many of them in genes of one complex."""
+    rng, genes = np.random.default_rng(seed), len(core()[0].genes)
+    starts = rng.integers(0, genes, number)
+    genotypes = [
+        np.unique((start + rng.integers(0, 8, rng.integers(1, most + 1))) % genes).tolist() for start in starts
+    ]
+    return strains_of(genotypes, genes)
+
+
+def names(cell: CellGraph, strains: Strains) -> list[list[str]]:
+    return [[cell.genes.names[gene] for gene in genes] for genes in np.split(strains.genes, strains.offsets[1:-1])]
+
+
+def test_the_lost_reactions_are_those_whose_rule_is_false() -> None:
+    (cell, reactions), strains = core(), invented(0, 60)
+    model = cobra.io.load_model("textbook")
+    lost, nodes = reactions.lost(strains), reactions.lost_nodes(strains)
+    expected = [
+        sum(not reaction.gpr.eval(knockouts) for reaction in model.reactions if reaction.genes)
+        for knockouts in map(set, names(cell, strains))
+    ]
+    assert lost.sum(axis=1).tolist() == expected
+    assert max(expected) > 3
+    # A reaction with two complexes is kept as long as one is left.
+    assert (nodes.sum(axis=1) > lost.sum(axis=1)).any()
+
+
+def test_the_bound_is_that_of_the_link_without_a_model() -> None:
+    (cell, reactions), train = core(), invented(0, 400, most=3)
+    y = np.random.default_rng(1).choice([0.0, 0.3, 0.7, 0.9, 1.0, 1.1], len(train)).astype(np.float32)
+    y[:5] = np.nan
+    known = {frozenset(genes) for genes in names(cell, train)}
+    new = [row for row, genes in enumerate(names(cell, invented(2, 300))) if frozenset(genes) not in known]
+    test = invented(2, 300).take(np.array(new))
+    link = MeasuredStrains(1, REACTION)
+    link.remember(ResidentCell.of(cell), batch_of(train), torch.as_tensor(y)[:, None])
+    found = UntrainedBound(reactions).fit(train, y).predict(test)
+    np.testing.assert_allclose(found, link(ResidentCell.of(cell), batch_of(test))[:, 0].numpy(), atol=1e-6)
+    assert 0.2 < (found < 1).mean() < 1
+
+
+def batch_of(strains: Strains) -> GenotypeBatch:
+    return GenotypeBatch.from_lists([genes.tolist() for genes in np.split(strains.genes, strains.offsets[1:-1])])
+
+
+def test_strains_of_which_no_part_grows_less_than_the_wild_type_have_its_value() -> None:
+    reactions = core()[1]
+    healthy = UntrainedBound(reactions).fit(invented(0, 20), np.full(20, 1.2))
+    assert healthy.predict(invented(1, 30)).tolist() == [1.0] * 30
+
+
+def test_lost_reactions_have_effects_beside_those_of_genes() -> None:
+    (cell, reactions), train = core(), invented(0, 500)
+    effects = np.random.default_rng(3).normal(size=(reactions.lost(train).shape[1]))
+    genes = np.random.default_rng(4).normal(size=len(cell.genes))
+
+    def labels(strains: Strains) -> NDArray[np.float64]:
+        return 1 + reactions.lost(strains) @ effects + strains.design @ genes
+
+    test = invented(5, 100)
+    found = ReactionRidge(1e-3, reactions).fit(train, labels(train)).predict(test)
+    assert np.corrcoef(found, labels(test))[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("own", [0.1, 0.5, 1.0])
+def test_the_kernel_is_tanimotos_and_a_covariance(own: float) -> None:
+    reactions, strains = core()[1], invented(0, 80)
+    kernel = LostSetKernel(own, reactions)
+    found = kernel.between(kernel.features(strains), kernel.features(strains))
+    lost, near = reactions.lost(strains).toarray(), reactions.neighbourhood.toarray()
+    inner = lost @ (own * np.eye(lost.shape[1]) + (1 - own) * near @ near.T) @ lost.T
+    for i, j in itertools.product(range(80), repeat=2):
+        union = inner[i, i] + inner[j, j] - inner[i, j]
+        assert found[i, j] == pytest.approx(inner[i, j] / union if union > 1e-6 else 1.0, abs=1e-5)
+    assert np.linalg.eigvalsh(found).min() > -1e-5
+
+
+def test_it_is_the_ridge_regression_of_the_whole_kernel() -> None:
+    reactions, train, test = core()[1], invented(0, 150), invented(1, 50)
+    y = np.random.default_rng(2).normal(size=150)
+    y[7] = np.nan
+    kernel = LostSetKernel(0.3, reactions)
+    measured = train.take(np.flatnonzero(~np.isnan(y)))
+    labels, vectors = y[~np.isnan(y)], kernel.features(measured)
+    whole = kernel.between(vectors, vectors)
+    for model, penalty in zip(fit_reaction_kernels(train, y, kernel, (1.0, 0.1)), (1.0, 0.1), strict=True):
+        weights = np.linalg.solve(whole + penalty * np.eye(149), labels - labels.mean())
+        expected = labels.mean() + kernel.between(kernel.features(test), vectors) @ weights
+        np.testing.assert_allclose(model.predict(test), expected, atol=1e-4)
+
+
+def test_fewer_landmarks_than_strains_are_nearly_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    reactions, train, test = core()[1], invented(0, 600), invented(1, 100)
+
+    def labels(strains: Strains) -> NDArray[np.float64]:
+        return np.exp(-0.3 * reactions.lost(strains).sum(axis=1))
+
+    def error(landmarks: int) -> float:
+        monkeypatch.setattr(module, "LANDMARKS", landmarks)
+        (model,) = fit_reaction_kernels(train, labels(train), LostSetKernel(0.3, reactions), [0.01])
+        assert len(model.coefficients) <= landmarks
+        return float(np.square(model.predict(test) - labels(test)).mean())
+
+    assert error(600) <= 1.01 * error(150) < 0.5 * np.var(labels(test))
+
+
+def test_a_gene_that_was_never_deleted_counts_by_the_reactions_that_it_takes() -> None:
+    cell, reactions = core()
+    # The subunits of succinate dehydrogenase take away the same reactions.
+    subunits = [[cell.genes.index(name)] for name in ("b0721", "b0722", "b0723", "b0724")]
+    others = [[gene] for gene in range(len(cell.genes)) if [gene] not in subunits]
+    train = strains_of([*others, *subunits[:1]], len(cell.genes))
+    y = np.ones(len(train))
+    y[-1] = 0.2
+    test = strains_of(subunits[1:], len(cell.genes))
+    (model,) = fit_reaction_kernels(train, y, LostSetKernel(0.9, reactions), [1e-3])
+    assert UntrainedBound(reactions).fit(train, y).predict(test).tolist() == [0.2] * 3
+    np.testing.assert_allclose(model.predict(test), 0.2, atol=0.05)
+
+
+def problem(genotypes: Sequence[list[int]], y: NDArray[np.float64], reactions: Reactions | None) -> Problem:
+    genes = len(core()[0].genes)
+    strains = strains_of(list(genotypes), genes)
+    return Problem(strains, strains, y, y, genes, lambda: unlike(genes), 3, reactions)
+
+
+def test_where_they_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    (cell, reactions), mine = core(), ("untrained bound", "reaction ridge", "reaction kernel ridge")
+    pairs = [[a, b] for a, b in itertools.combinations(range(0, 60, 3), 2)]
+    y = np.linspace(0.2, 1, len(pairs))
+    assert set(mine) <= fit_null_models(problem(pairs, y, reactions)).keys() <= {*NULL_MODELS, "mean of the best two"}
+    without = left_out_null_models(problem(pairs, y, None))
+    assert {without[name] for name in mine} == {"needs a cell graph with reactions"}
+    wild_types = strains_of([[], []], len(cell.genes))
+    assert why_no_kernel(wild_types, reactions, 1) == "needs training strains that lose a reaction"
+    scores = problem(pairs, y - 0.6, reactions)
+    assert left_out_null_models(scores)["untrained bound"].startswith("is for fitness-like phenotypes")
+    monkeypatch.setattr(module, "MOST_CELLS", 10)
+    monkeypatch.setattr(module, "MOST_OPERATIONS", 10)
+    assert str(why_no_bound(scores.train, y, reactions)).endswith("pairs, and is limited to 1e+01")
+    assert str(why_no_kernel(scores.train, reactions, 2)).endswith("operations, and is limited to 1e+01")
