@@ -56,7 +56,7 @@ def test_runs_of_an_experiment_are_averaged(make_run: MakeRun, tmp_path: Path) -
 
 
 def test_the_best_mean_of_each_block_is_marked(make_run: MakeRun) -> None:
-    groups = group_runs(read(make_run("one", 0, 0.9997), make_run("one", 1, 0.9999), make_run("two", 0, 0.99975)))
+    groups = group_runs(read(make_run("one", 0, 1.0), make_run("one", 1, 1.0002), make_run("two", 0, 1.00005)))
     (table,) = comparison_tables(groups)
     column = table.columns.index("Pearson") - table.texts
     best = [line.labels[2] for line in table.rows if line.cells[column][1]]

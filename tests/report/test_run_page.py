@@ -66,7 +66,7 @@ def test_the_table_has_the_results(tiny_run: RunDirectory, page: Page) -> None:
     assert [line[2] for line in lines[: len(test)]] == [row["model"] for row in test]
     for line, row in zip(lines, test, strict=False):
         value = row["metrics"]["mse"]
-        assert line[7].rstrip("*") == format_metric("mse", value)
+        assert line[7].rstrip("*").replace("−", "-") == format_metric("mse", value)
         assert line[7].endswith("*") == (value == min(other["metrics"]["mse"] for other in test))
 
 
@@ -161,11 +161,14 @@ def test_the_note_below_the_table_names_better_and_missing_null_models(run: RunD
     results = json.loads(run.results.read_text())
     results["left_out"] = {"fitness": {"kernel ridge": "would need more memory"}}
     for row in results["rows"]:
-        row["metrics"]["pearson"] = 0.5 + 0.1 * row["is_null"]
+        row["metrics"] = {"n": 30, "pearson": 0.5 + 0.1 * row["is_null"]}
     run.results.write_text(json.dumps(results))
     data = read_run(run.path)
     note = page_content(data, data.report_data(keep_map=False), lambda panel: b"")["table_note"]
-    assert "predicts fitness better than hetero_cell does: Pearson 0.600 against 0.500." in note
+    assert (
+        "null models predict fitness better than hetero_cell does: 'training mean' by Pearson (0.600 against 0.500)"
+        in note
+    )
     assert note.endswith("'kernel ridge' is left out for fitness, because it would need more memory.")
 
 
