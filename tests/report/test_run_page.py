@@ -66,7 +66,7 @@ def test_the_table_has_the_results(tiny_run: RunDirectory, page: Page) -> None:
     assert [line[2] for line in lines[: len(test)]] == [row["model"] for row in test]
     for line, row in zip(lines, test, strict=False):
         value = row["metrics"]["mse"]
-        assert line[7].rstrip("*").replace("−", "-") == format_metric("mse", value)
+        assert line[7].rstrip("*").replace("\N{MINUS SIGN}", "-") == format_metric("mse", value)
         assert line[7].endswith("*") == (value == min(other["metrics"]["mse"] for other in test))
 
 
