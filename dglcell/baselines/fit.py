@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dglcell.baselines.composition import LARGEST_SUBSET, Multiplicative, SmallestSubset, not_fitness_like
 from dglcell.baselines.kernel_ridge import fit_kernel_ridge, why_not
-from dglcell.baselines.low_rank import LowRankProfiles
+from dglcell.baselines.low_rank import LowRankProfiles, fit_ridge_and_low_rank
 from dglcell.baselines.reactions import (
     LostSetKernel,
     ReactionRidge,
@@ -34,8 +34,13 @@ PSEUDO_COUNTS = (0.5, 2.0, 8.0, 32.0)
 SHRINKAGES = (0.7, 1.0, 1.4, 2.0, 3.0)
 PROFILES = (0.0, 1.0)
 PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+RESIDUAL_PENALTIES = (3.0, 1.0, 0.3)
+RESIDUAL_SHRINKAGES = (0.7, 1.0)
 OWN_SHARES = (0.1, 0.5)
 REACTION_PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001)
+
+FOLDS = 5
+"""A fifth of the training part chooses hyperparameters where there is no validation part."""
 
 MEAN_OF_TWO = "mean of the best two"
 
@@ -49,8 +54,8 @@ class Problem:
         validation: validation strains.
         y_train: [S] labels, NaN where missing.
         y_validation: likewise for the validation strains.
-        num_genes: how many genes any strain deletes.
-        similarity: gives that of these genes; called if it is needed.
+        num_genes: of the cell graph.
+        similarity: gives that of all genes to those of the training part; called if it is needed.
         most_deletions: of any strain that is to be predicted.
         reactions: tells which reactions a strain loses; None where the cell graph has none.
     """
@@ -72,6 +77,21 @@ class Problem:
         """
         train, y_train = labelled(self.train, self.y_train)
         return replace(self, train=train, y_train=y_train)
+
+    def with_validation(self) -> Problem:
+        """The same, or with a fold of the training part in place of a validation part where nothing is measured."""
+        count = len(self.y_train)
+        if count < 2 or not np.isnan(self.y_validation).all():
+            return self
+        order = np.random.default_rng(0).permutation(count)
+        held_out, rest = np.sort(order[: max(1, count // FOLDS)]), np.sort(order[max(1, count // FOLDS) :])
+        return replace(
+            self,
+            train=self.train.take(rest),
+            validation=self.train.take(held_out),
+            y_train=self.y_train[rest],
+            y_validation=self.y_train[held_out],
+        )
 
     def error(self, model: NullModel) -> float:
         """Mean squared error on the validation part; NaN where nothing is measured there."""
@@ -104,6 +124,12 @@ class Family:
 def _kernel_ridges(problem: Problem) -> Iterator[NullModel]:
     for profiles in PROFILES:
         yield from fit_kernel_ridge(problem.train, problem.y_train, problem.similarity(), profiles, PENALTIES)
+
+
+def _ridges_and_low_rank(problem: Problem) -> Iterator[NullModel]:
+    yield from fit_ridge_and_low_rank(
+        problem.train, problem.y_train, problem.similarity(), RESIDUAL_PENALTIES, RESIDUAL_SHRINKAGES
+    )
 
 
 def _reaction_ridges(problem: Problem) -> Iterator[NullModel]:
@@ -155,6 +181,10 @@ NULL_MODELS = {
         _reaction_kernels, lambda problem: why_no_kernel(problem.train, problem.reactions, len(OWN_SHARES))
     ),
     "kernel ridge": Family(_kernel_ridges, lambda problem: why_not(problem.train, problem.num_genes, len(PROFILES))),
+    "kernel ridge and low rank": Family(
+        _ridges_and_low_rank,
+        lambda problem: LowRankProfiles.why_not(problem.train) or why_not(problem.train, problem.num_genes, 1),
+    ),
 }
 """Name → the family of which the validation part chooses one."""
 
@@ -193,8 +223,8 @@ def left_out_null_models(problem: Problem) -> dict[str, str]:
 def fit_null_models(problem: Problem) -> dict[str, NullModel]:
     """Fit every null model that applies to the training part; choose hyperparameters on the validation part.
 
-    Where no validation strain has a label, the middle one of the hyperparameters is taken, and the mean of the best two
-    is left out.
+    Where no validation strain has a label, a fifth of the training part takes its place while hyperparameters are
+    chosen. Then the models are fitted to all of it.
 
     Returns:
         name → the model with the least mean squared error on the validation part.
@@ -217,7 +247,16 @@ def fit_null_models(problem: Problem) -> dict[str, NullModel]:
 
 
 def best_of(family: Family, problem: Problem) -> tuple[float, NullModel]:
-    """The least mean squared error on the validation part, and its model; the middle one where nothing is measured."""
-    found = [(problem.error(model), model) for model in family.fitted(problem)]
-    errors = [error for error, _ in found]
-    return found[len(found) // 2 if np.isnan(errors).any() else int(np.argmin(errors))]
+    """The least mean squared error on the validation part, or on the fold that stands for it, and its model.
+
+    Args:
+        family: applies to the problem.
+        problem: whose training strains all have a label.
+    """
+    judged = problem.with_validation()
+    found = list(family.fitted(judged))
+    errors = [judged.error(model) for model in found]
+    best = 0 if np.isnan(errors).any() else int(np.argmin(errors))
+    if judged is not problem:
+        found = list(family.fitted(problem))
+    return errors[best], found[best]

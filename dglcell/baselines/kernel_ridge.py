@@ -85,8 +85,8 @@ class PairKernel:
     all strains is never formed: K is multiplied with a matrix of pairs from both sides.
 
     Attributes:
-        genes: [G] indices.
-        matrix: [G, G] K in float32.
+        genes: [G] indices of the genes that training strains delete.
+        matrix: [N, G] K in float32, a row for every gene of the cell graph.
         train: the training strains.
     """
 
@@ -94,14 +94,21 @@ class PairKernel:
     matrix: NDArray[np.float32]
     train: PairMatrix
 
-    def times(self, values: NDArray[np.float64], to: PairMatrix) -> NDArray[np.float64]:
-        """[S] the covariance of the strains ``to`` with the training strains, times ``values`` of these."""
-        half = self.train.matrix(values) @ self.matrix
+    def times(self, values: NDArray[np.float64], to: PairMatrix, genes: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[S] the covariance of the strains ``to``, whose genes are ``genes``, with the training strains, times values.
+
+        Args:
+            values: [S] of the training strains.
+            to: the strains.
+            genes: [M] their genes, ascending.
+        """
+        matrix = self.matrix[genes]
+        half = self.train.matrix(values) @ matrix.T
         # The matrix of pairs is symmetric; of each pair one of its two entries stands in `half`.
-        effects = self.matrix[np.ix_(to.rows, self.train.rows)] @ half
-        effects += half[:, to.rows].T @ self.matrix[self.train.rows]
+        effects = matrix[np.ix_(to.rows, self.train.rows)] @ half
+        effects += half[:, to.rows].T @ matrix[:, self.train.rows].T
         of_pairs = np.bincount(to.owner, effects[to.row, to.column], minlength=len(to)) / 2
-        return of_pairs + ADDITIVE * (to.design @ (self.matrix @ (self.train.design.T @ values)))
+        return of_pairs + ADDITIVE * (to.design @ (matrix @ (self.train.design.T @ values)))
 
 
 # The regression: one sequence of products with the covariance serves all penalties.
@@ -126,11 +133,12 @@ class KernelRidge:
     mean: float = field(repr=False)
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels; the strains' genes are those of the similarity."""
-        return self.mean + self.kernel.times(self.coefficients, PairMatrix.of(strains, self.kernel.genes))
+        """[S] predictions in the units of the labels, for any genes of the cell graph."""
+        genes = np.unique(strains.genes).astype(np.int64)
+        return self.mean + self.kernel.times(self.coefficients, PairMatrix.of(strains, genes), genes)
 
     def factors(self, rank: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Effects of genes [G], and vectors [G, R] with weights [R] whose products are effects of pairs.
+        """Effects of all genes [N], and vectors [N, R] with weights [R] whose products are effects of pairs.
 
         The matrix of all pairs' effects has at most min(2 · queries, G) eigenvalues that are not zero.
 
@@ -139,7 +147,7 @@ class KernelRidge:
         """
         matrix, train = self.kernel.matrix, self.kernel.train
         left = matrix[:, train.rows]
-        right = (train.matrix(self.coefficients) @ matrix).T
+        right = (train.matrix(self.coefficients) @ matrix.T).T
         basis, inside = np.linalg.qr(np.concatenate([left, right], axis=1).astype(np.float64))
         half = inside[:, : left.shape[1]] @ inside[:, left.shape[1] :].T
         weights, axes = np.linalg.eigh((half + half.T) / 2)
@@ -153,18 +161,19 @@ def why_not(strains: Strains, num_genes: int, fits: int) -> str | None:
 
     Args:
         strains: of the training part.
-        num_genes: G.
+        num_genes: N.
         fits: how often.
     """
     most = int(strains.num_deletions.max())
     if most < 2:
         return f"needs strains with two or more deletions (found {most} at most)"
     pairs = strains.num_deletions * (strains.num_deletions - 1) // 2
-    held = max(8 * MOST_STEPS * len(strains), 64 * int(pairs.sum()), 20 * num_genes**2)
+    deleted = len(np.unique(strains.genes))
+    held = max(8 * MOST_STEPS * len(strains), 64 * int(pairs.sum()), 20 * num_genes * deleted)
     if held > MOST_BYTES:
         return f"would need {held / 2**30:.1f} GiB of memory, and is limited to {MOST_BYTES / 2**30:.0f}"
     rows = len(PairMatrix.of(strains, np.arange(strains.num_genes)).rows)
-    operations = fits * MOST_STEPS * (2.0 * rows * num_genes**2 + 4.0 * rows**2 * num_genes)
+    operations = fits * MOST_STEPS * (2.0 * rows * deleted**2 + 4.0 * rows**2 * deleted)
     if operations > MOST_OPERATIONS:
         return f"would need {operations:.0e} operations, and is limited to {MOST_OPERATIONS:.0e}"
     return None
@@ -204,20 +213,24 @@ def _gene_kernel(
     labels: NDArray[np.float64],
     profiles: float,
 ) -> NDArray[np.float32]:
-    """[G, G] K: similarity in networks and of profiles, what is a gene's own, and how far its pairs spread."""
-    kernel = similarity.matrix.copy()
+    """[N, G] K: similarity in networks and of profiles, what is a gene's own, and how far its pairs spread."""
+    kernel, genes = similarity.matrix.copy(), similarity.genes
     if profiles:
         # Cosines do not depend on the units, but squares of them may leave the range of float32.
         profile = train.matrix(residual / (np.abs(residual).max(initial=0) or 1))
-        whole = np.zeros(kernel.shape, np.float32)
+        whole = np.zeros((len(genes), len(genes)), np.float32)
         whole[train.rows] = profile
         whole[:, train.rows] += profile.T
         whole /= np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-        kernel += profiles * (whole @ whole.T)
+        kernel[genes] += profiles * (whole @ whole.T)
         kernel /= 1 + profiles
-    mixed = (1 - OWN) * kernel + OWN * np.eye(len(kernel))
-    scale = _scales(train, np.square(labels - labels.mean()))
-    return (mixed * scale[:, None] * scale).astype(np.float32)
+    kernel *= 1 - OWN
+    kernel[genes, np.arange(len(genes))] += OWN
+    scale = _scales(train, np.square(labels - labels.mean())).astype(np.float32)
+    # A gene without training strains has the usual spread.
+    scale_of_all = np.ones(len(kernel), np.float32)
+    scale_of_all[genes] = scale
+    return kernel * scale_of_all[:, None] * scale
 
 
 def _scales(train: PairMatrix, squares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -246,7 +259,7 @@ def _lanczos(
     for step in track(
         range(MOST_STEPS), "kernel ridge", console=console, transient=True, disable=not console.is_terminal
     ):
-        rest = kernel.times(basis[step], kernel.train)
+        rest = kernel.times(basis[step], kernel.train, kernel.genes)
         diagonal.append(float(basis[step] @ rest))
         for _ in range(2):
             rest -= basis[: step + 1].T @ (basis[: step + 1] @ rest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -9,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from dglcell.baselines.kernel_ridge import KernelRidge, fit_kernel_ridge
+from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strains import Strains, labelled
 from dglcell.errors import ConfigError, DataError
+from dglcell.models.config import LOW_RANK
 
 OVERSAMPLING = 10
 CHANGE = 3e-3
@@ -37,7 +41,7 @@ class LowRankProfiles:
     """
 
     shrinkage: float = 1.0
-    rank: int = 40
+    rank: int = LOW_RANK
     alpha: float = 10.0
     max_rounds: int = 100
     additive: AdditiveRidge = field(init=False, repr=False)
@@ -127,6 +131,70 @@ class LowRankProfiles:
         pairs = np.flatnonzero(strains.num_deletions == 2)
         prediction[pairs] += self._profile_part(*strains.first_two(pairs))
         return prediction
+
+
+# Null model for pairs: what networks say about genes, then profiles of low rank of what that leaves.
+
+
+ALPHA = 1000.0
+"""Penalty of the additive effects of what the kernel ridge leaves: it has had its own."""
+
+
+@dataclass(frozen=True)
+class RidgeAndLowRank:
+    """Kernel ridge on networks alone, and soft-impute of what it leaves.
+
+    The kernel ridge with profiles compares genes by their profiles; this one completes them.
+
+    Attributes:
+        penalty: of the kernel ridge.
+        shrinkage: of the low-rank profiles.
+        ridge, low_rank: both, fitted.
+    """
+
+    penalty: float
+    shrinkage: float
+    ridge: KernelRidge = field(repr=False)
+    low_rank: LowRankProfiles = field(repr=False)
+
+    def predict(self, strains: Strains) -> NDArray[np.float64]:
+        """[S] predictions in the units of the labels."""
+        return self.ridge.predict(strains) + self.low_rank.predict(strains)
+
+    @property
+    def mean(self) -> float:
+        """The value of a strain without effects."""
+        return self.ridge.mean + self.low_rank.additive.intercept
+
+    def factors(self, rank: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Effects of genes, and vectors with weights whose products are effects of pairs; see ``KernelRidge.factors``.
+
+        Those of the low-rank profiles are all kept, and come last.
+        """
+        effects, vectors, weights = self.ridge.factors(rank)
+        kept = self.low_rank.values != 0
+        return (
+            effects + self.low_rank.additive.effects,
+            np.concatenate([vectors, self.low_rank.vectors[:, kept]], axis=1),
+            np.concatenate([weights, self.low_rank.values[kept]]),
+        )
+
+
+def fit_ridge_and_low_rank(
+    strains: Strains,
+    y: NDArray[np.floating],
+    similarity: GeneSimilarity,
+    penalties: Sequence[float],
+    shrinkages: Sequence[float],
+) -> Iterator[RidgeAndLowRank]:
+    """One model for each penalty and shrinkage; missing labels (NaN) are ignored."""
+    strains, labels = labelled(strains, y)
+    for ridge in fit_kernel_ridge(strains, labels, similarity, 0.0, penalties):
+        left = labels - ridge.predict(strains)
+        for shrinkage in shrinkages:
+            yield RidgeAndLowRank(
+                ridge.penalty, shrinkage, ridge, LowRankProfiles(shrinkage, alpha=ALPHA).fit(strains, left)
+            )
 
 
 def _symmetric(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +23,12 @@ AXES = 512
 
 @dataclass(frozen=True)
 class GeneSimilarity:
-    """A kernel between the genes that strains delete.
+    """A kernel between all genes of the cell graph and those that training strains delete.
 
     Attributes:
         genes: [G] gene indices of the cell graph, ascending.
-        matrix: [G, G] float32, positive semidefinite; at most 1, and 0 for a gene that no network knows.
+        matrix: [N, G] float32, whose rows ``genes`` are positive semidefinite; at most 1, and 0 for a gene that no
+            network knows.
     """
 
     genes: NDArray[np.int64]
@@ -37,21 +40,26 @@ def gene_similarity(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilari
 
     The profile of a gene in one network is where a walk of one to three steps from it ends, each further step being
     taken with probability 0.8. Genes of a metabolic model are linked where they catalyse the same reaction. `similar`,
-    which follows from the other relations, is no network of its own; those of `cell.similarity.sources` are. The
-    cosines of more than 2,048 genes are estimated, the same way every time, which takes a tenth of the time.
+    which follows from the other relations, is no network of its own; those of `cell.similarity.sources` are. Cosines
+    with more than 2,048 genes are estimated, the same way every time, which takes a tenth of the time.
 
     Args:
         cell: whose relations are read; weights of edges are not used.
-        genes: gene indices.
+        genes: indices of the genes with which all are compared.
     """
-    rows = np.unique(genes).astype(np.int64)
-    total = np.zeros((len(rows), len(rows)), np.float32)
+    columns = np.unique(genes).astype(np.int64)
+    total = np.zeros((len(cell.genes), len(columns)), np.float32)
+    known = np.zeros(len(cell.genes), np.float32)
     for network in _networks(cell):
-        cosine = _cosines(network, rows)
-        total += np.square(cosine, out=cosine)
+        known += network.sum(axis=1) > 0
+        profiles = _profiles(network, columns)
+        compared = profiles(columns).T
+        for start in range(0, len(total), MOST_EXACT):
+            rows = np.arange(start, min(start + MOST_EXACT, len(total)))
+            total[rows] += np.square(profiles(rows) @ compared)
     # A gene that several networks know stays at 1; one that is known to none stays at 0.
-    scale = np.sqrt(np.maximum(total.diagonal(), 1))
-    return GeneSimilarity(rows, (total / scale[:, None] / scale).astype(np.float32))
+    scale = np.sqrt(np.maximum(known, 1))
+    return GeneSimilarity(columns, total / scale[:, None] / scale[columns])
 
 
 def _networks(cell: CellGraph) -> list[sparse.csr_array]:
@@ -76,13 +84,18 @@ def _simple(network: sparse.csr_array) -> sparse.csr_array:
     return network
 
 
-def _cosines(network: sparse.csr_array, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """[G, G] cosines of the profiles of some genes; 0 for a gene without neighbours."""
+def _profiles(network: sparse.csr_array, columns: NDArray[np.int64]) -> Callable[[NDArray[np.int64]], NDArray[Any]]:
+    """A function from genes to unit vectors of their profiles, 0 for a gene without neighbours."""
     degree = np.maximum(network.sum(axis=1), 1).astype(np.float32)
     walk = sparse.csr_array(network / degree[:, None])
-    profile = _ends(walk, rows) if len(rows) <= MOST_EXACT else _projected_ends(walk)[rows]
-    profile /= np.maximum(np.linalg.norm(profile, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    return profile @ profile.T
+    estimated = None if len(columns) <= MOST_EXACT else _projected_ends(walk)
+
+    def profiles(rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        profile = _ends(walk, rows) if estimated is None else estimated[rows]
+        length = np.linalg.norm(profile, axis=1, keepdims=True)
+        return (profile / np.maximum(length, np.finfo(np.float32).tiny)).astype(np.float32)
+
+    return profiles
 
 
 def _ends(walk: sparse.csr_array, rows: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -243,6 +243,9 @@ class HeteroCellConfig(EncoderConfig):
 
 OPERATORS = ("local", "cross_attention", "both")
 
+LOW_RANK = 40
+"""Largest rank of the low-rank profiles of pairs."""
+
 
 @dataclass
 class SetOperatorConfig(EncoderConfig):
@@ -254,6 +257,7 @@ class SetOperatorConfig(EncoderConfig):
     combination: str = "sum"  # with operator: both, how the two are combined: sum | mean | gated
     kernel_ridge: float = 0.0  # share of a kernel ridge, fitted to the training part, in each prediction
     kernel_ridge_rank: int = 256  # largest rank of its matrix of pair effects
+    kernel_ridge_low_rank: float = 0.0  # part of that share that is the null model `kernel ridge and low rank`
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -265,6 +269,12 @@ class SetOperatorConfig(EncoderConfig):
         if not 0 <= self.kernel_ridge < 1:
             raise ConfigError(
                 "`model.kernel_ridge` is no share", got=self.kernel_ridge, expected="0 ≤ kernel_ridge < 1"
+            )
+        if not 0 <= self.kernel_ridge_low_rank <= 1 or (self.kernel_ridge_low_rank and not self.kernel_ridge):
+            raise ConfigError(
+                "`model.kernel_ridge_low_rank` is no part of `model.kernel_ridge`",
+                got=f"{self.kernel_ridge_low_rank} of {self.kernel_ridge}",
+                expected="0 to 1, and 0 where `model.kernel_ridge` is 0",
             )
         if self.kernel_ridge_rank < 1:
             raise ConfigError(
@@ -282,6 +292,11 @@ class SetOperatorConfig(EncoderConfig):
                 got=f"`model.operator: {self.operator}`",
                 do="set `model.operator: both` or `model.combination: sum`",
             )
+
+    @property
+    def rank_of_pairs(self) -> int:
+        """Of the effects of pairs: two kernel ridges and the low-rank profiles have a rank each."""
+        return self.kernel_ridge_rank + (self.kernel_ridge_rank + LOW_RANK if self.kernel_ridge_low_rank else 0)
 
     def provides(self) -> frozenset[str]:
         return frozenset() if self.operator == "local" else super().provides()

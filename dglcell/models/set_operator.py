@@ -92,7 +92,8 @@ class SetOperator(StrainModel):
     reactions it loses, as far as the cell graph has any.
 
     With ``kernel_ridge`` an evaluation gives the mean, weighted by that share, of this prediction and the null model's
-    of that name. Training does not see it: its errors on strains that it was fitted to would say nothing.
+    of that name; ``kernel_ridge_low_rank`` is the part of this share that comes from the null model with low rank.
+    Training does not see it: its errors on strains that it was fitted to would say nothing.
 
     Both are functions of a set: neither the order of the deleted genes nor the other strains of a batch matter.
 
@@ -131,7 +132,7 @@ class SetOperator(StrainModel):
         )
         self.link = make_link(cell, config, outputs)
         self.pair_effects = (
-            PairEffects(outputs, cell.num_nodes[GENE], config.kernel_ridge_rank) if config.kernel_ridge else None
+            PairEffects(outputs, cell.num_nodes[GENE], config.rank_of_pairs) if config.kernel_ridge else None
         )
         self.apply(initialise)
         self.encoder.spread_embeddings()

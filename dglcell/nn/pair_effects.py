@@ -13,7 +13,7 @@ class PairEffects(nn.Module):
     .. math:: s = m + \sum_i e_i + \sum_{i \lt j} \sum_r a_r v_{ir} v_{jr}
 
     The pairs' effects are a symmetric matrix of rank R (Rendle 2010, *Factorization Machines*, lemma 3.1 for the sum).
-    Genes that were not there when it was fitted have no effects. All numbers are 0 until then.
+    Genes that no training strain deletes have effects by their similarity to others. All numbers are 0 until then.
 
     Args:
         outputs: T.

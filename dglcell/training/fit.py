@@ -244,7 +244,7 @@ def make_task(
     if checkpoint is not None:
         check_weights(checkpoint, task, config)
     elif isinstance(model, SetOperator) and model.pair_effects is not None:
-        fit_pair_effects(model.pair_effects, prepared, normaliser)
+        fit_pair_effects(model.pair_effects, model.config, prepared, normaliser)
     # After everything that may refuse the data or the checkpoint: this writes the first file of the run.
     if config.model.is_autotuned() and is_rank_zero():
         assert isinstance(model, PerturbedModel)

@@ -10,18 +10,20 @@ import torch
 
 from dglcell.baselines.fit import NULL_MODELS, Problem, best_of, in_words
 from dglcell.baselines.kernel_ridge import KernelRidge
+from dglcell.baselines.low_rank import RidgeAndLowRank
 from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.similarity import gene_similarity
 from dglcell.baselines.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSES
+from dglcell.models.config import SetOperatorConfig
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.training.prepare import Prepared
 
 log = logging.getLogger("dglcell")
 
-KERNEL_RIDGE = "kernel ridge"
+KERNEL_RIDGE, RIDGE_AND_LOW_RANK = "kernel ridge", "kernel ridge and low rank"
 
 
 def strains_by_part(prepared: Prepared) -> dict[str, Strains]:
@@ -39,19 +41,18 @@ def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Prob
         other: strains outside the data set that they are to predict.
     """
     dataset, strains = prepared.dataset, strains_by_part(prepared)
-    genes, most = dataset.genes.numpy(), int(dataset.offsets.diff().max())
+    most = int(dataset.offsets.diff().max())
     if other is not None:
         most = max(most, int(other.num_deletions.max(initial=0)))
-    genes = np.unique(genes) if other is None else np.union1d(genes, other.genes)
     reactions = Reactions(prepared.cell) if CATALYSES in prepared.cell.relations else None
-    similarity = functools.cache(lambda: gene_similarity(prepared.cell, genes))
+    similarity = functools.cache(lambda: gene_similarity(prepared.cell, strains["train"].genes))
     return [
         Problem(
             strains["train"],
             strains["validation"],
             dataset.labels[prepared.parts["train"], t].numpy(),
             dataset.labels[prepared.parts["validation"], t].numpy(),
-            num_genes=len(genes),
+            num_genes=len(prepared.cell.genes),
             similarity=similarity,
             most_deletions=most,
             reactions=reactions,
@@ -60,37 +61,50 @@ def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Prob
     ]
 
 
-def fit_pair_effects(effects: PairEffects, prepared: Prepared, normaliser: Normaliser) -> None:
-    """Fit a kernel ridge to the training part of every phenotype and write it down as effects of genes and pairs.
+def fit_pair_effects(
+    effects: PairEffects, config: SetOperatorConfig, prepared: Prepared, normaliser: Normaliser
+) -> None:
+    """Fit null models of pairs to the training part of every phenotype; write them down as effects of genes and pairs.
 
-    Hyperparameters are chosen on the validation part, as those of the null model are. Predictions are in the units that
-    the model predicts in. Where these are log-odds, a standard deviation of the labels counts as one, from the log-odds
-    of the training mean.
+    These are the kernel ridge, and with `model.kernel_ridge_low_rank` the one with low rank. Hyperparameters are chosen
+    on the validation part, as those of the null models are. Predictions are in the units that the model predicts in.
+    Where these are log-odds, a standard deviation of the labels counts as one, from the log-odds of the training mean.
 
     Raises:
-        ConfigError: it does not apply to these strains.
+        ConfigError: one of them does not apply to these strains.
     """
     if prepared.streamed is not None:
         raise ConfigError("`model.kernel_ridge` needs all training strains in memory", do="set `data.streaming: null`")
+    share = config.kernel_ridge_low_rank
     for t, problem in enumerate(null_problems(prepared)):
-        family = NULL_MODELS[KERNEL_RIDGE]
-        reason = family.why_not(problem.labelled())
-        if reason:
-            raise ConfigError(
-                f"`model.kernel_ridge` does not apply to {prepared.dataset.phenotypes[t]}",
-                got=f"kernel ridge {reason}",
-                do="set `model.kernel_ridge: 0`",
-            )
-        ridge = best_of(family, problem)[1]
-        assert isinstance(ridge, KernelRidge)
-        log.info("part of the prediction of %s: %s", prepared.dataset.phenotypes[t], in_words(KERNEL_RIDGE, ridge))
+        name = prepared.dataset.phenotypes[t]
+        parts = [(1 - share, _fitted(KERNEL_RIDGE, "kernel_ridge", problem, name))]
+        if share:
+            parts.append((share, _fitted(RIDGE_AND_LOW_RANK, "kernel_ridge_low_rank", problem, name)))
         scale, shift = float(normaliser.scale[t]), float(normaliser.shift[t])
-        mean = (ridge.mean - shift) / scale
+        mean = sum(part * ridge.mean for part, ridge in parts)
         if normaliser.kind == "logistic":
-            scale, mean = float(np.nanstd(problem.y_train)), float(np.log(ridge.mean / (1 - ridge.mean)))
-        of_genes, vectors, weights = ridge.factors(effects.weights.shape[1])
-        rank, genes = len(weights), torch.as_tensor(ridge.kernel.genes)
+            scale, mean = float(np.nanstd(problem.y_train)), float(np.log(mean / (1 - mean)))
+        else:
+            mean = (mean - shift) / scale
         effects.mean[t] = mean
-        effects.effects[t, genes] = torch.as_tensor(of_genes / scale).float()
-        effects.vectors[t, genes, :rank] = torch.as_tensor(vectors).float()
-        effects.weights[t, :rank] = torch.as_tensor(weights / scale).float()
+        first = 0
+        for part, ridge in parts:
+            of_genes, vectors, weights = ridge.factors(config.kernel_ridge_rank)
+            columns = slice(first, first := first + len(weights))
+            effects.effects[t] += torch.as_tensor(part * of_genes / scale).float()
+            effects.vectors[t, :, columns] = torch.as_tensor(vectors).float()
+            effects.weights[t, columns] = torch.as_tensor(part * weights / scale).float()
+
+
+def _fitted(family: str, key: str, problem: Problem, phenotype: str) -> KernelRidge | RidgeAndLowRank:
+    problem = problem.labelled()
+    reason = NULL_MODELS[family].why_not(problem)
+    if reason:
+        raise ConfigError(
+            f"`model.{key}` does not apply to {phenotype}", got=f"{family} {reason}", do=f"set `model.{key}: 0`"
+        )
+    model = best_of(NULL_MODELS[family], problem)[1]
+    assert isinstance(model, KernelRidge | RidgeAndLowRank)
+    log.info("part of the prediction of %s: %s", phenotype, in_words(family, model))
+    return model

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from dglcell.baselines.fit import MEAN_OF_TWO, NULL_MODELS, MeanOfTwo, fit_null_models, left_out_null_models
+from dglcell.baselines.fit import (
+    MEAN_OF_TWO,
+    NULL_MODELS,
+    MeanOfTwo,
+    best_of,
+    fit_null_models,
+    left_out_null_models,
+)
 from dglcell.baselines.low_rank import LowRankProfiles
 from dglcell.baselines.simple import AdditiveRidge, TrainingMean
 from dglcell.errors import DataError
@@ -52,6 +61,7 @@ def test_what_does_not_apply_is_left_out_with_a_reason() -> None:
         "multiplicative": fitness,
         "smallest subset": "needs measured subsets, and no training strain has fewer than 3 deletions",
         "low-rank profiles": "needs strains with exactly two deletions (found 3)",
+        "kernel ridge and low rank": "needs strains with exactly two deletions (found 3)",
         **NO_REACTIONS,
     }
     assert list(fit_null_models(problem)) == [
@@ -67,11 +77,13 @@ def test_what_does_not_apply_is_left_out_with_a_reason() -> None:
         "smallest subset": fitness.replace("33.3", "50.0"),
         "low-rank profiles": "needs strains with exactly two deletions (found 1)",
         "kernel ridge": "needs strains with two or more deletions (found 1 at most)",
+        "kernel ridge and low rank": "needs strains with exactly two deletions (found 1)",
         **NO_REACTIONS,
     }
     assert left_out_null_models(problem_of(singles, scores[1:], triples, scores)).keys() == {
         "low-rank profiles",
         "kernel ridge",
+        "kernel ridge and low rank",
         *NO_REACTIONS,
     }
 
@@ -87,7 +99,8 @@ def test_hyperparameters_are_chosen_on_the_validation_part() -> None:
         model = fit_null_models(problem_of(strains, y, strains, labels))["additive ridge"]
         assert isinstance(model, AdditiveRidge)
         alphas.append(model.alpha)
-    assert alphas == [0.1, 1000.0, 10.0]
+    # Without a validation part, a fold of the training part is noise to the rest of it.
+    assert alphas == [0.1, 1000.0, 1000.0]
 
 
 def test_the_two_that_are_best_on_the_validation_part_are_averaged() -> None:
@@ -102,8 +115,26 @@ def test_the_two_that_are_best_on_the_validation_part_are_averaged() -> None:
     first, second = (models[name].predict(test) for name in best.names)
     np.testing.assert_allclose(best.predict(test), (first + second) / 2)
     nothing = problem_of(train, y[:300], validation, np.full(60, np.nan))
-    assert MEAN_OF_TWO not in fit_null_models(nothing)
-    assert isinstance(fit_null_models(nothing)["low-rank profiles"], LowRankProfiles)
+    without = fit_null_models(nothing)
+    assert isinstance(without["low-rank profiles"], LowRankProfiles)
+    assert isinstance(without[MEAN_OF_TWO], MeanOfTwo)
+
+
+def test_without_a_validation_part_settings_are_chosen_on_a_fold_and_fitted_to_all() -> None:
+    pairs, y = low_rank_pairs(1, genes=40)
+    train, test = pairs_of(pairs[:600], 40), pairs_of(pairs[600:], 40)
+    empty = train.take(np.zeros(0, np.int64))
+    without, labels = problem_of(train, y[:600], train.take(np.arange(1)), np.full(1, np.nan)), y[600:]
+    problem = replace(without, validation=empty, y_validation=np.zeros(0))
+    family = NULL_MODELS["kernel ridge"]
+    errors = [np.square(model.predict(test) - labels).mean() for model in family.fitted(problem)]
+    _, chosen = best_of(family, problem)
+    found = float(np.square(chosen.predict(test) - labels).mean())
+    assert found in errors, "it is fitted to all strains"
+    assert found < 1.1 * min(errors) < 0.5 * errors[len(errors) // 2]
+    fold = problem.with_validation()
+    assert (len(fold.train), len(fold.validation)) == (480, 120)
+    assert problem_of(train, y[:600], test, labels).with_validation().train is train
 
 
 def test_only_labelled_strains_say_what_applies() -> None:

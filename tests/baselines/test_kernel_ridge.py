@@ -21,11 +21,11 @@ from tests.baselines.invented import low_rank_pairs, pairs_of, strains_of, unlik
 
 def plain_covariance(model: KernelRidge, left: Strains, right: Strains) -> NDArray[np.float64]:
     """Pair by pair, from the kernel between genes."""
-    place = {int(gene): i for i, gene in enumerate(model.kernel.genes)}
-    kernel = model.kernel.matrix.astype(float)
+    kernel = np.zeros((len(model.kernel.matrix),) * 2)
+    kernel[:, model.kernel.genes] = model.kernel.matrix
 
     def sets(strains: Strains) -> list[list[int]]:
-        genes = [place[int(gene)] for gene in strains.genes]
+        genes = strains.genes.tolist()
         return [genes[strains.offsets[i] : strains.offsets[i + 1]] for i in range(len(strains))]
 
     found = np.zeros((len(left), len(right)))
@@ -36,6 +36,12 @@ def plain_covariance(model: KernelRidge, left: Strains, right: Strains) -> NDArr
     return found
 
 
+def alike(rng: np.random.Generator, used: NDArray[np.int64]) -> GeneSimilarity:
+    """A similarity of ten genes to some."""
+    factor = rng.random((10, 6))
+    return GeneSimilarity(used, (factor @ factor.T / 6).astype(np.float32)[:, used])
+
+
 @pytest.mark.parametrize("profiles", [0.0, 1.0])
 def test_it_solves_the_whole_system_for_every_penalty(profiles: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_ridge, "RESIDUAL", 1e-6)
@@ -44,8 +50,7 @@ def test_it_solves_the_whole_system_for_every_penalty(profiles: float, monkeypat
     genotypes = [rng.permutation(used)[: rng.integers(1, 4)].tolist() for _ in range(40)]
     strains, y = strains_of(genotypes, 10), rng.normal(2, 1, 40)
     y[3] = np.nan
-    factor = rng.random((6, 6))
-    similarity = GeneSimilarity(used, (factor @ factor.T / 6).astype(np.float32))
+    similarity = alike(rng, used)
     train, test = strains.take(np.delete(np.arange(30), 3)), strains.take(np.arange(30, 40))
     for model in fit_kernel_ridge(strains.take(np.arange(30)), y[:30], similarity, profiles, (0.5, 5.0)):
         labels = np.delete(y[:30], 3)
@@ -62,17 +67,19 @@ def test_its_factors_give_the_same_predictions() -> None:
     used = np.array([1, 2, 4, 5, 7, 8])
     genotypes = [rng.permutation(used)[: rng.integers(0, 4)].tolist() for _ in range(40)]
     strains, y = strains_of(genotypes, 10), rng.normal(2, 1, 40)
-    factor = rng.random((6, 6))
-    similarity = GeneSimilarity(used, (factor @ factor.T / 6).astype(np.float32))
+    similarity = alike(rng, used)
     (model,) = fit_kernel_ridge(strains, y, similarity, 1.0, (0.5,))
     of_genes, vectors, weights = model.factors(256)
-    assert vectors.shape == (6, 6)
-    effects = PairEffects(1, 10, 8).double()
+    rank = len(weights)
+    assert vectors.shape == (10, rank)
+    effects = PairEffects(1, 10, rank).double()
     effects.mean[0] = model.mean
-    effects.effects[0, used], effects.vectors[0, used, :6] = torch.as_tensor(of_genes), torch.as_tensor(vectors)
-    effects.weights[0, :6] = torch.as_tensor(weights)
+    effects.effects[0], effects.vectors[0] = torch.as_tensor(of_genes), torch.as_tensor(vectors)
+    effects.weights[0] = torch.as_tensor(weights)
+    # Genes 0, 3, 6 and 9 are deleted in no training strain.
+    genotypes += [[0, 3], [1, 9], [6], [3, 4, 8]]
     predicted = effects(*GenotypeBatch.from_lists(genotypes).padded())
-    np.testing.assert_allclose(predicted[:, 0].numpy(), model.predict(strains), atol=1e-5)
+    np.testing.assert_allclose(predicted[:, 0].numpy(), model.predict(strains_of(genotypes, 10)), atol=1e-5)
     _, first, weight = model.factors(1)
     whole = (vectors * weights) @ vectors.T
     error = np.linalg.norm(whole - (first * weight) @ first.T)
@@ -118,7 +125,8 @@ def test_it_says_where_it_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> Non
     assert why_not(strains_of([[0], [1]], 3), 3, 2) == "needs strains with two or more deletions (found 1 at most)"
     strains = strains_of([[0, 1], [1, 2]], 3)
     assert why_not(strains, 3, 2) is None
-    assert why_not(strains, 10_000, 2) == "would need 1.9 GiB of memory, and is limited to 1"
+    many = strains_of([[gene, gene + 1] for gene in range(9_999)], 10_000)
+    assert why_not(many, 10_000, 2) == "would need 1.9 GiB of memory, and is limited to 1"
     monkeypatch.setattr(kernel_ridge, "MOST_OPERATIONS", 1e3)
     assert why_not(strains, 3, 2) == "would need 4e+03 operations, and is limited to 1e+03"
 

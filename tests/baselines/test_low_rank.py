@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 
-from dglcell.baselines.low_rank import LowRankProfiles
+from dglcell.baselines.low_rank import LowRankProfiles, fit_ridge_and_low_rank
+from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.errors import ConfigError, DataError
 from dglcell.metrics import regression_metrics
@@ -80,3 +82,23 @@ def test_collins_2007_agrees_with_the_reference_accuracies(raw: Path) -> None:
     }
     assert pearson["AdditiveRidge"] == pytest.approx(0.26, abs=0.03)
     assert pearson["LowRankProfiles"] == pytest.approx(0.56, abs=0.03)
+
+
+def test_what_networks_do_not_say_is_completed() -> None:
+    """Pairs whose scores have a part that networks know and a part of low rank that they do not."""
+    pairs, low_rank = low_rank_pairs(0, genes=50)
+    group = np.arange(50) % 5
+    block = np.random.default_rng(2).normal(size=(5, 5))
+    y = low_rank + 2 * (block + block.T)[group[pairs[:, 0]], group[pairs[:, 1]]]
+    similarity = GeneSimilarity(np.arange(50), (group[:, None] == group).astype(np.float32))
+    train, test = pairs_of(pairs[:800], 50), pairs_of(pairs[800:], 50)
+    (found,) = fit_ridge_and_low_rank(train, y[:800], similarity, (1.0,), (0.7,))
+
+    def r(predicted: NDArray[np.float64]) -> float:
+        return regression_metrics(predicted, y[800:])["pearson"]
+
+    assert r(found.predict(test)) > r(found.ridge.predict(test)) + 0.02
+    effects, vectors, weights = found.factors(50)
+    a, b = pairs[800:].T
+    summed = found.mean + effects[a] + effects[b] + (vectors[a] * vectors[b]) @ weights
+    np.testing.assert_allclose(found.predict(test), summed, atol=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,14 @@ import pytest
 import torch
 
 from dglcell.baselines.fit import NULL_MODELS, best_of
+from dglcell.baselines.strains import Strains
 from dglcell.errors import ConfigError
 from dglcell.models.set_operator import SetOperator
+from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
-from dglcell.training.null_problems import KERNEL_RIDGE, null_problems, strains_by_part
+from dglcell.training.null_problems import KERNEL_RIDGE, RIDGE_AND_LOW_RANK, null_problems, strains_by_part
 from dglcell.training.prepare import prepare
 from tests.tiny import Tiny, history
 
@@ -36,6 +39,58 @@ def test_it_predicts_what_the_null_model_predicts(tiny: Tiny, tmp_path: Path, no
     np.testing.assert_allclose(found[:, 0].numpy(), expected, atol=1e-4)
 
 
+def test_a_share_of_it_may_have_low_rank(tiny: Tiny, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.npz"
+    prepared = prepare(
+        tiny.config(tmp_path, "split={kind: deletions, max_deletions: 1, subset: null}"), command="tests"
+    )
+    part = np.where(prepared.dataset.offsets.diff().numpy() == 2, np.arange(len(prepared.dataset)) % 3, 3)
+    replace(prepared.split, part=part.astype(prepared.split.part.dtype)).save(pairs)
+    keys = (*WITH_RIDGE, f"split={{kind: file, path: {pairs}, subset: null}}", "model.kernel_ridge_low_rank=0.3")
+    config = tiny.config(tmp_path, *keys, "model.kernel_ridge_rank=137")
+    prepared = prepare(config, command="tests")
+    task = make_task(config, prepared, RunDirectory(tmp_path))
+    assert isinstance(task.model, SetOperator)
+    assert task.model.pair_effects is not None
+    (problem,) = null_problems(prepared)
+    models = [best_of(NULL_MODELS[name], problem)[1] for name in (KERNEL_RIDGE, RIDGE_AND_LOW_RANK)]
+    strains = strains_by_part(prepared)["test"]
+    expected = 0.7 * models[0].predict(strains) + 0.3 * models[1].predict(strains)
+    rows = prepared.parts["test"]
+    batch = prepared.dataset.gather(rows, 2 * len(rows)).genotypes
+    found = task.normaliser.restore(task.model.pair_effects(*batch.padded()))
+    np.testing.assert_allclose(found[:, 0].numpy(), expected, atol=1e-4)
+
+
+def test_new_genes_have_the_same_prediction_whether_or_not_the_data_set_has_them(tiny: Tiny, tmp_path: Path) -> None:
+    config = tiny.config(tmp_path, *WITH_RIDGE, "split.kind=gene_disjoint")
+    prepared = prepare(config, command="tests")
+    test = strains_by_part(prepared)["test"]
+    known = np.unique(strains_by_part(prepared)["train"].genes)
+    assert not np.isin(test.genes, known).all()
+    # A stranger's strains: a data set that never had them.
+    dataset = prepared.dataset
+    left = Strains(dataset.genes.numpy(), dataset.offsets.numpy(), len(prepared.cell.genes))
+    rows = torch.cat([prepared.parts["train"], prepared.parts["validation"]])
+    kept, train = left.take(rows.numpy()), len(prepared.parts["train"])
+    smaller = replace(
+        dataset, genes=torch.as_tensor(kept.genes), offsets=torch.as_tensor(kept.offsets), labels=dataset.labels[rows]
+    )
+    numbers = torch.arange(len(rows))
+    parts = {"train": numbers[:train], "validation": numbers[train:], "test": numbers[:0]}
+    genes_BK, present_BK = GenotypeBatch.from_lists(
+        [genes.tolist() for genes in np.split(test.genes, test.offsets[1:-1])]
+    ).padded()
+    found = []
+    for one in (prepared, replace(prepared, dataset=smaller, parts=parts)):
+        model = make_task(config, one, RunDirectory(tmp_path / str(len(found)))).model
+        assert isinstance(model, SetOperator)
+        assert model.pair_effects is not None
+        found.append(model.pair_effects(genes_BK, present_BK))
+    torch.testing.assert_close(found[1], found[0], atol=1e-6, rtol=0)
+    assert found[0].std() > 0.1
+
+
 def test_a_run_goes_on_and_predicts_with_the_numbers_of_its_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
     whole = tiny.train(tmp_path / "whole", *WITH_RIDGE).directory
     part = tiny.train(tmp_path / "part", *WITH_RIDGE, "trainer.epochs=1").directory
@@ -54,4 +109,12 @@ def test_strains_that_it_does_not_apply_to_are_refused(tiny: Tiny, tmp_path: Pat
     streamed = (f"split={{kind: file, path: {split}, subset: null}}", "data.streaming={}")
     config = tiny.config(tmp_path, *WITH_RIDGE, *streamed)
     with pytest.raises(ConfigError, match=r"`model.kernel_ridge` needs all training strains in memory"):
+        make_task(config, prepare(config, command="tests"), RunDirectory(tmp_path))
+
+
+def test_low_rank_needs_pairs_and_a_share(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"`model.kernel_ridge_low_rank` is no part[\s\S]*0.3 of 0.0"):
+        tiny.config(tmp_path, "model.name=set_operator", "model.local_heads=2", "model.kernel_ridge_low_rank=0.3")
+    config = tiny.config(tmp_path, *WITH_RIDGE, "model.kernel_ridge_low_rank=0.3")
+    with pytest.raises(ConfigError, match=r"does not apply to fitness[\s\S]*exactly two deletions \(found 1, 2\)"):
         make_task(config, prepare(config, command="tests"), RunDirectory(tmp_path))
