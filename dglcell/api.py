@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("dglcell")
 
 Genotypes = Iterable[Sequence[str]]
+
+_PREDICTING = threading.Lock()
+"""One thread predicts at a time: models keep what they have computed of the wild type."""
 
 UNKNOWN = ("refuse", "empty")
 """What may become of strains with genes that the cell graph lacks."""
@@ -140,7 +144,8 @@ class Predictor:
         lacking = [[name for name in genes if name not in self.cell.genes] for genes in genotypes]
         left_out = [unknown == "empty" and bool(names) for names in lacking]
         table = GenotypeTable([], [], self._indices(genotypes, left_out))
-        columns: dict[str, Any] = dict(predict_members(self.members, table, batch_size=batch_size))
+        with _PREDICTING:
+            columns: dict[str, Any] = dict(predict_members(self.members, table, batch_size=batch_size))
         columns["unknown"] = [";".join(names) for names in lacking]
         taken = [name for name in columns if name in frame.columns]
         if taken:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import networkx
@@ -123,6 +124,13 @@ def test_several_seeds_give_mean_and_spread(folder: Path) -> None:
     np.testing.assert_allclose(found.predicted_fitness, np.mean(single, axis=0))
     np.testing.assert_allclose(found.sd_fitness, np.std(single, axis=0, ddof=1))
     assert sorted(set(both.results.seed)) == [0, 1]
+
+
+def test_several_threads_get_what_one_gets(predictor: dglcell.Predictor) -> None:
+    expected = predictor.predict(STRAINS).predicted_fitness
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda number: predictor.predict(STRAINS).predicted_fitness, range(40)))
+    assert all(column.equals(expected) for column in found)
 
 
 def test_unknown_genes_are_refused_or_left_empty(predictor: dglcell.Predictor) -> None:

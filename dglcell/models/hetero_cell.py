@@ -102,6 +102,8 @@ class HeteroCell(PerturbedModel):
             genotypes: deleted genes.
             edges: changed edges of the same strains, for the strategies of ``EDGE_STRATEGIES``.
         """
+        if not genotypes.num_strains:
+            return self.of_no_strains(genotypes)
         kept_pass = self._base_cache.replay(self)
         if genotypes.shared and kept_pass is not None and edges is None and self.shares_deletions:
             difference_BD, genes_NH = self._from_shared(genotypes, kept_pass)

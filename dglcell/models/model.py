@@ -78,6 +78,12 @@ class StrainModel(nn.Module):
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model."""
 
+    def of_no_strains(self, genotypes: GenotypeBatch) -> Prediction:
+        """The prediction of a batch without strains, whose tensors have no rows."""
+        one: Prediction = self(genotypes.of_shared())
+        embedding, gates = (None if x is None else x[:0] for x in (one.embedding, one.gates))
+        return Prediction(one.phenotypes[:0], embedding, {name: x[:0] for name, x in one.parts.items()}, gates)
+
     def find_link(self) -> Link | None:
         """What makes phenotypes of scores; None where scores are phenotypes in normalised units."""
         return next((module for module in self.children() if isinstance(module, Link)), None)

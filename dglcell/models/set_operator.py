@@ -146,6 +146,8 @@ class SetOperator(StrainModel):
 
     def forward(self, genotypes: GenotypeBatch) -> Prediction:
         """Predict the phenotypes of B strains, on the device of the model, without synchronising with the host."""
+        if not genotypes.num_strains:
+            return self.of_no_strains(genotypes)
         x_NH = self.wild_type()
         genes_BK, present_BK = genotypes.padded()
         parts: dict[str, Tensor] = {}
@@ -185,10 +187,12 @@ class SetOperator(StrainModel):
         # Shares sum to one before and after, so that rows may be centred: small sums lose no digits. All are zero in a
         # strain that keeps no gene.
         mean_1H = p_N1.T @ x_NH
-        pooled_BH = torch.where(keep_NB.any(0).unsqueeze(1), change_NB.T @ (x_NH - mean_1H), -mean_1H)
+        some_B1 = keep_NB.any(0).unsqueeze(1)
+        pooled_BH = torch.where(some_B1, change_NB.T @ (x_NH - mean_1H), -mean_1H)
         moved_BH = pooled_BH + self.operator(x_NH, p_N1 + change_NB, genes_BK, present_BK)
-        # The bias cancels. Its gradient is zero, not absent: processes that train together wait for every one.
-        return F.linear(-moved_BH, self.pool.value.weight, 0 * self.pool.value.bias)
+        # The bias cancels but in a strain without genes, whose pooled state is zero. Its gradient is never absent:
+        # processes that train together wait for every one.
+        return F.linear(-moved_BH, self.pool.value.weight) + ~some_B1 * self.pool.value.bias
 
     def wild_type(self) -> Tensor:
         """[N, H] states of all genes; those of the last call where nothing has changed and no gradient is wanted."""

@@ -35,6 +35,7 @@ class GINConv(nn.Module):
     """
 
     reduce = "sum"
+    stackable = True
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class SAGEConv(nn.Module):
     """
 
     reduce = "mean"
+    stackable = True
 
     def __init__(self, relation: Relation, width: int) -> None:
         super().__init__()
@@ -130,6 +132,7 @@ class GATv2Conv(nn.Module):
     """
 
     reduce = None
+    stackable = True
 
     def __init__(
         self, relation: Relation, width: int, heads: int, *, weighted: bool = False, slope: float = 0.2

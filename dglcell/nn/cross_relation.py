@@ -163,7 +163,8 @@ class PairwiseInteraction(nn.Module):
         share_NO = self._shares(a_NPB, mean_NH)
         share_NP, share_N1 = share_NO[:, :-1], share_NO[:, -1:]
         weighted_NC = (a_NPB * share_NP.unsqueeze(-1)).flatten(1)
-        return weighted_NC @ self.last.weight.flatten(0, 1) + share_NP @ self.last.bias + share_N1 * mean_NH
+        of_pairs_NH = torch.matmul(weighted_NC, self.last.weight.flatten(0, 1)) + torch.matmul(share_NP, self.last.bias)
+        return of_pairs_NH + share_N1 * mean_NH
 
     def weights(self, *h: Tensor) -> Tensor:
         """[N, options] what every node gives to each option."""
@@ -182,7 +183,8 @@ class PairwiseInteraction(nn.Module):
 
     def _products(self, h: tuple[Tensor, ...], weight_PHB: Tensor, counts: list[int]) -> Tensor:
         """[N, P, b] for every relation one product, with the weights of ``counts`` pairs side by side."""
-        parts = [x_NH @ w.transpose(0, 1).flatten(1) for x_NH, w in zip(h, weight_PHB.split(counts), strict=True)]
+        weights = [w.transpose(0, 1).flatten(1) for w in weight_PHB.split(counts)]
+        parts = [torch.matmul(x_NH, w) for x_NH, w in zip(h, weights, strict=True)]
         return torch.cat(parts, 1).unflatten(1, (-1, self.hidden))
 
     def _shares(self, a_NPB: Tensor, mean_NH: Tensor) -> Tensor:

@@ -245,7 +245,7 @@ class ReleasedSAGNN(nn.Module):
         # A finite floor keeps empty sets free of NaN; their rows count for nothing.
         logits = (query @ key.transpose(-1, -2)) * H**-0.5
         share = torch.softmax(logits.masked_fill(~present_BK[:, None, None], torch.finfo(logits.dtype).min), dim=-1)
-        dynamic = self.dropout(self.mix((share @ value).transpose(1, 2).reshape(B, K, -1)))
+        dynamic = self.dropout(self.mix((share @ value).transpose(1, 2).flatten(2)))
         dynamic = dynamic + self.beta * self.feed_forward(dynamic)
         score_BKT = self.score(self.dropout(self.norm(dynamic)))
         out: Tensor = (score_BKT * present_BK.unsqueeze(-1)).sum(1)

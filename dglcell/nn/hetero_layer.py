@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -21,6 +21,9 @@ from dglcell.perturbation.states import DifferenceStates, States, stacked
 
 class Conv(Protocol):
     """What a convolution over one relation offers: all that looks at edges apart from all that looks at rows.
+
+    A class whose ``stackable`` is True, in the class itself, lets a GPU compute several relations by one convolution.
+    Such convolutions may differ in their weights only: see ``structure_of``.
 
     Attributes:
         reduce: of sums or means, see ``PerturbedCell.aggregate``; None where nodes receive something else.
@@ -55,6 +58,33 @@ class RelationConv(nn.Module):
         """New rows."""
         out: Tensor = self.after(cast(Conv, self.conv).update(x, received))
         return out
+
+
+def structure_of(conv: RelationConv) -> Hashable | None:
+    """What convolutions that are computed at once have in common: all but their weights and relations.
+
+    Only a class that says ``stackable = True`` itself is stacked, because one convolution then computes for all. What
+    a class inherits says nothing about methods of its own.
+
+    Returns:
+        equal for convolutions that may be stacked; None for one that stays alone.
+    """
+    found: list[Hashable] = []
+    for name, module in conv.named_modules():
+        kind = type(module)
+        known = kind is RelationConv or kind.__module__.startswith("torch.nn.modules.")
+        says_so = vars(kind).get("stackable", False)
+        hooked = module._forward_hooks or module._forward_pre_hooks
+        if not (known or says_so) or hooked or any(True for _ in module.buffers(recurse=False)):
+            return None
+        settings = {key: value for key, value in vars(module).items() if not key.startswith("_") and key not in FREE}
+        shapes = tuple((key, x.shape) for key, x in module.named_parameters(recurse=False))
+        found.append((name, kind, repr(sorted(settings.items())), repr(getattr(module, "reduce", None)), shapes))
+    return tuple(found)
+
+
+FREE = ("relation", "training")
+"""Attributes in which stacked convolutions may differ: the relation is theirs, and all train or none does."""
 
 
 class StackedConvs(nn.Module):
@@ -141,8 +171,7 @@ class HeteroLayer(nn.Module):
         self.relations = relations
         self.how, self.residual = cross_relation.how, residual
         self.convs = nn.ModuleList(RelationConv(make_conv(r), width, norm, activation, dropout) for r in relations)
-        shapes = [{name: x.shape for name, x in conv.named_parameters()} for conv in self.convs]
-        self.structures = [f"{conv} {shape}" for conv, shape in zip(self.convs, shapes, strict=True)]
+        self.structures = [structure_of(cast(RelationConv, conv)) for conv in self.convs]
         numbers = Counter(r[2] for r in relations)
         mixers = {t: make_mixer(cross_relation, number, width) for t, number in numbers.items()}
         self.mixers = nn.ModuleDict({t: mixer for t, mixer in mixers.items() if mixer is not None})
@@ -200,7 +229,7 @@ class HeteroLayer(nn.Module):
         """Positions of relations that are computed together."""
         groups: dict[object, list[int]] = {}
         for i, (source, _, destination) in enumerate(self.relations):
-            alone = None if states[source].stacks else i
+            alone = None if states[source].stacks and self.structures[i] is not None else i
             groups.setdefault((alone, source, destination, self.structures[i]), []).append(i)
         return list(groups.values())
 

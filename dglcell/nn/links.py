@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -39,7 +40,7 @@ def saturation(score: Tensor) -> Tensor:
     r""":math:`y = \sigma(c + \eta) / \sigma(c)`, c = 2: small effects are buffered, larger ones multiply, and nothing
     raises the phenotype by more than 14 %.
     """
-    return torch.sigmoid(OFFSET + score) * (1 + torch.exp(torch.tensor(-OFFSET)).item())
+    return torch.sigmoid(OFFSET + score) * (1 + math.exp(-OFFSET))
 
 
 def minimum(value: Tensor, bound: Tensor) -> Tensor:

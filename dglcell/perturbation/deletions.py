@@ -46,7 +46,7 @@ def keep_genes(num_genes: int, genotypes: GenotypeBatch) -> Tensor:
     """[N, B] bool: which genes every strain keeps."""
     # One row more takes the fillers' −1.
     keep = torch.ones(num_genes + 1, genotypes.num_strains, dtype=torch.bool, device=genotypes.genes.device)
-    keep.index_put_((genotypes.genes, genotypes.strains), torch.zeros_like(keep[0, 0]))
+    keep.index_put_((genotypes.genes, genotypes.strains), keep.new_zeros(()))
     return keep[:num_genes]
 
 

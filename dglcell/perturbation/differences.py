@@ -258,13 +258,17 @@ def _multiply(x: Any, y: Any) -> Any:
 
 
 def _matmul(x: Any, y: Any) -> PerturbedTensor:
-    if isinstance(x, PerturbedTensor) and isinstance(y, PerturbedTensor):
-        return _product(torch.matmul, x, y)
-    if isinstance(x, PerturbedTensor):
-        return PerturbedTensor(
-            x.base @ y, None if x.delta is None else torch.matmul(x.delta, y.to(x.delta.dtype)), x.rows
+    if not isinstance(x, PerturbedTensor):
+        # `torch.compile` gives the two sides of `x @ y` in the wrong order where x is perturbed and y is not.
+        raise TypeError(
+            "a product of matrices needs the perturbed rows on its left side; write torch.matmul(x, weight), "
+            "not x @ weight, and torch.einsum for other products"
         )
-    return PerturbedTensor(x @ y.base, None if y.delta is None else torch.matmul(x.to(y.delta.dtype), y.delta), y.rows)
+    if isinstance(y, PerturbedTensor):
+        return _product(torch.matmul, x, y)
+    return PerturbedTensor(
+        torch.matmul(x.base, y), None if x.delta is None else torch.matmul(x.delta, y.to(x.delta.dtype)), x.rows
+    )
 
 
 def _product(times: Callable[[Tensor, Tensor], Tensor], x: PerturbedTensor, y: PerturbedTensor) -> PerturbedTensor:
@@ -606,5 +610,6 @@ RULES: dict[str, Rule] = {
 }
 """By name of the torch function, for functions that are not in LINEAR."""
 
-for _name, _rule in list(RULES.items()):
-    RULES.update({f"__{_name}__": _rule, f"__r{_name}__": _rule} if _name in ("add", "mul", "matmul") else {})
+for _name in ("add", "mul", "matmul"):
+    RULES[f"__{_name}__"] = RULES[_name]
+RULES |= {"__radd__": _add, "__rmul__": _multiply}

@@ -27,7 +27,7 @@ def attended(p: Parameters, x: np.ndarray, deleted: list[int], heads: int) -> np
 def pool(p: Parameters, x: np.ndarray, gate_of: np.ndarray) -> np.ndarray:
     """Attention pooling of some genes, with gates from their wild-type states."""
     if len(x) == 0:
-        return p.values["pool.value.bias"]
+        return np.zeros_like(p.values["pool.value.bias"])  # as in every pooling over no node
     gate = p.linear("pool.gate.2", _gelu(p.linear("pool.gate.0", gate_of)))[:, 0]
     share = np.exp(gate - gate.max())
     return p.linear("pool.value", (share / share.sum()) @ x)

@@ -274,3 +274,10 @@ def test_a_cell_without_networks_of_genes_is_refused() -> None:
     cell = resident_cell({("gene", "catalyses", "reaction"): ([0], [0])}, {"gene": 1, "reaction": 1})
     with pytest.raises(ConfigError, match="DANGO needs networks of genes"):
         Dango(cell, DangoConfig())
+
+
+@pytest.mark.parametrize("scorer", ["rezero", "released"])
+def test_batches_of_wild_types_and_of_no_strains(scorer: str) -> None:
+    model = Dango(six_channels(9), DangoConfig(hidden=6, heads=2, scorer=scorer), outputs=2).eval()
+    assert model(GenotypeBatch.from_lists([[], [], []])).phenotypes.tolist() == [[0.0, 0.0]] * 3
+    assert model(GenotypeBatch.from_lists([])).phenotypes.shape == (0, 2)

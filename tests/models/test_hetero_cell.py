@@ -382,3 +382,10 @@ def test_a_source_of_similarity_has_a_learned_weight_in_every_strategy(strategy:
         assert all(gradient.abs() > 0 for gradient in gradients)
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("strategy", ["node_mask", "difference"])
+def test_a_batch_of_no_strains_has_no_predictions(strategy: str) -> None:
+    config = HeteroCellConfig(hidden=8, layers=1, local_heads=2, metabolism=False, strategy=strategy)
+    model = HeteroCell(nine_network_cell(9), config, outputs=2)
+    assert model(GenotypeBatch.from_lists([])).phenotypes.shape == (0, 2)

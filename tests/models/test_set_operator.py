@@ -297,3 +297,22 @@ def test_a_kernel_ridge_has_its_share_of_what_is_evaluated_and_none_in_training(
 def test_an_impossible_share_of_kernel_ridge_is_refused(changes: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         SetOperatorConfig(**changes).validate()
+
+
+def test_a_strain_without_genes_differs_by_the_whole_pooled_state() -> None:
+    """The pooled state of no genes is zero, so that the wild type's bias is left."""
+    cell = nine_network_cell(7)
+    model = make(cell, operator="cross_attention").eval()
+    assert model.pool is not None
+    with torch.no_grad():
+        nobody = model(GenotypeBatch.from_lists([list(range(cell.num_nodes["gene"])), [0]]))
+        x_NH = model.wild_type()
+        whole_H = (torch.softmax(model.pool.gate(x_NH), 0) * model.pool.value(x_NH)).sum(0)
+    assert nobody.embedding is not None
+    torch.testing.assert_close(nobody.embedding[0], whole_H, **TOLERANCE)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_a_batch_of_no_strains_has_no_predictions(operator: str) -> None:
+    model = make(nine_network_cell(7), operator=operator).eval()
+    assert predict(model, []).shape == (0, 2)

@@ -91,3 +91,7 @@ def test_every_phenotype_has_its_own_link() -> None:
     made.choose(["log", "identity"], torch.tensor([0.5, 9.0]), torch.tensor([2.0, 9.0]))
     out = made(torch.tensor([[1.0, 3.0]]), torch.tensor([[0.0, 1.0]]), torch.ones(1, 2))
     assert torch.allclose(out, torch.tensor([[(torch.e - 0.5) / 2, 3.0]]))
+
+
+def test_the_saturation_of_no_effect_is_one_in_double_precision() -> None:
+    assert abs(saturation(torch.zeros((), dtype=torch.float64)).item() - 1) < 1e-15

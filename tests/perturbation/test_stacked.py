@@ -15,11 +15,13 @@ from dglcell.graph.schema import gene_relation
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.convolutions import GINConv
-from dglcell.nn.hetero_layer import RelationConv, StackedConvs
+from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, StackedConvs, structure_of
 from dglcell.perturbation import differences, execution, perturb, states
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.differences import PerturbedTensor
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.perturb import PerturbedCell
+from dglcell.perturbation.states import States
 
 STRAINS = GenotypeBatch.from_lists([[], [3], [10, 40, 90], [3, 5]])
 CONFIG: dict[str, Any] = {"hidden": 8, "layers": 2, "local_heads": 2, "dropout": 0.0, "strategy": "node_mask"}
@@ -119,6 +121,42 @@ def test_relations_with_kernels_and_weights_of_their_own(route: Route, conv: str
     for kernels in ({1: "csr"}, {1: "dense"}):
         resident[PAIRS].preferred = kernels
         check(model, route)
+
+
+class Own(GINConv):
+    """A convolution of a user's own, which receives something else than what it inherits from."""
+
+    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
+        return perturbed.aggregate(self.relation, source, "mean")
+
+
+def change(model: HeteroCell, what: str) -> None:
+    """Make one convolution of a layer differ from the others in what no text shows."""
+    relation_conv = cast(RelationConv, cast(HeteroLayer, model.encoder.layers[0]).convs[0])
+    conv = cast(GINConv, relation_conv.conv)
+    if what == "attribute":
+        relation_conv.after[0].eps = 0.3  # type: ignore[assignment]
+    elif what == "buffer":
+        conv.register_buffer("shift", torch.ones(8))
+    elif what == "activation":
+        relation_conv.after[1].approximate = "tanh"  # type: ignore[assignment]
+    elif what == "reduce":
+        conv.reduce = "mean"
+    elif what == "hook":
+        conv.mlp.register_forward_hook(lambda module, given, out: out * 2)
+    else:
+        conv.__class__ = Own
+
+
+@pytest.mark.parametrize("what", ["attribute", "buffer", "activation", "reduce", "hook", "class"])
+def test_a_convolution_that_differs_in_more_than_weights_is_computed_alone(
+    resident: ResidentCell, route: Route, what: str
+) -> None:
+    model = model_of(resident, layers=1)
+    change(model, what)
+    layer = cast(HeteroLayer, model.encoder.layers[0])
+    layer.structures = [structure_of(cast(RelationConv, conv)) for conv in layer.convs]
+    check(model, route, relations=2)
 
 
 def test_differences_in_half_precision(resident: ResidentCell, route: Route) -> None:
