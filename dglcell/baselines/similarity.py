@@ -59,7 +59,7 @@ def gene_similarity(cell: CellGraph, genes: NDArray[np.integer]) -> GeneSimilari
             total[rows] += np.square(profiles(rows) @ compared)
     # A gene that several networks know stays at 1; one that is known to none stays at 0.
     scale = np.sqrt(np.maximum(known, 1))
-    return GeneSimilarity(columns, total / scale[:, None] / scale[columns])
+    return GeneSimilarity(columns, (total / scale[:, None] / scale[columns]).astype(np.float32))
 
 
 def _networks(cell: CellGraph) -> list[sparse.csr_array]:

@@ -80,6 +80,13 @@ class Rows:
         widths = [x.shape[1] for x in filled]
         return Rows(*gather_rows(torch.cat(filled, dim=1)).split(widths, dim=1))
 
+    def some(self, most: int) -> Rows:
+        """The strains with a label, at equal steps where there are more than ``most``. The host waits for it."""
+        rows = self.present.any(1).nonzero().squeeze(1)
+        if len(rows) > most:
+            rows = rows[torch.arange(most, device=rows.device) * len(rows) // most]
+        return Rows(self.prediction[rows], self.target[rows], self.embedding[rows])
+
     def __add__(self, other: Rows) -> Rows:
         return Rows(
             torch.cat([self.prediction, other.prediction]),
@@ -95,6 +102,9 @@ class Rows:
 
 # The latest strains of training, for terms that compare more of them than a batch has.
 
+
+MOST_CONTRASTED = 2048
+"""Strains that the contrast of an evaluation compares with each other: it needs a matrix of them."""
 
 COLUMNS = ("prediction", "target", "embedding")
 
@@ -186,9 +196,9 @@ class CoupledLoss(Loss):
     - SupCR takes the whole buffer; its weight is then multiplied by 1 − w/2.
     - Without ``adaptive`` both take the whole buffer, with their own weights.
     - Until ``min_samples`` labelled strains were seen, both are zero, without gradient.
-    - In evaluation a batch is compared with itself alone, with the weights of the configuration and the temperature
-      that the schedule leads to: no label of training enters a figure of validation, which is the same function of
-      predictions in every epoch.
+    - In evaluation strains are compared with each other alone, at most 2,048 of them by SupCR, which are taken at equal
+      steps, with the weights of the configuration and the temperature that the schedule leads to: no label of training
+      enters a figure of validation, which is the same function of predictions in every epoch.
 
     In training τ and w are recorded among the terms, as ``temperature`` and ``buffer_share``.
 
@@ -261,7 +271,9 @@ class CoupledLoss(Loss):
     def _compare(self, batch: Rows, epoch: int) -> Compared:
         """Put buffered strains beside the batch, then the batch into the buffer."""
         config, buffer = self.config, self.buffer
-        if buffer is None or not self.training:
+        if not self.training:
+            return Compared(batch, batch.some(MOST_CONTRASTED))
+        if buffer is None:
             return Compared(batch, batch)
         assert isinstance(config, BufferedConfig)
         share = self.share(epoch)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from dglcell.graph.resident import ResidentCell
@@ -56,6 +57,34 @@ class Prediction:
     parts: dict[str, Tensor] = field(default_factory=dict)
     gates: Tensor | None = None
     auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def as_numbers(self) -> Prediction:
+        """The same without gradients, in single precision at least."""
+        dtype = torch.promote_types(self.phenotypes.dtype, torch.float32)
+
+        def plain(x: Tensor | None) -> Tensor | None:
+            return None if x is None else x.detach().to(dtype)
+
+        parts = {name: x.detach().to(dtype) for name, x in self.parts.items()}
+        phenotypes = self.phenotypes.detach().to(dtype)
+        return Prediction(phenotypes, plain(self.embedding), parts, plain(self.gates), self.auxiliary)
+
+
+def joined(predictions: Sequence[Prediction]) -> Prediction:
+    """What a model says about the strains of several batches; auxiliary scalars are those of the last one."""
+    last = predictions[-1]
+
+    def rows(tensors: Sequence[Tensor | None]) -> Tensor | None:
+        known = [x for x in tensors if x is not None]
+        return torch.cat(known) if known else None
+
+    return Prediction(
+        torch.cat([one.phenotypes for one in predictions]),
+        rows([one.embedding for one in predictions]),
+        {name: torch.cat([one.parts[name] for one in predictions]) for name in last.parts},
+        rows([one.gates for one in predictions]),
+        last.auxiliary,
+    )
 
 
 class StrainModel(nn.Module):

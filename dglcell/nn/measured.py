@@ -124,6 +124,8 @@ class _Table:
         bits = torch.randint(2**62, (cell.num_nodes[GENE],), generator=generator).to(device)
         lost_SN = _lost(cell, node_type, genotypes)
         columns = lost_SN.any(0).nonzero().squeeze(1)
+        if not len(columns):  # no training strain loses such a node, or there is none
+            return cls(bits, columns, labels_ST.new_zeros(0, 0), (labels_ST[:0],) * 3)
         sets, which = torch.unique(lost_SN[:, columns], dim=0, return_inverse=True)
         keys_S = _keys(bits, genotypes)
         lowest = [_two_lowest(len(sets), which, keys_S, label_S) for label_S in labels_ST.unbind(1)]
@@ -134,6 +136,8 @@ class _Table:
     @torch.no_grad()
     def smallest(self, lost_BN: Tensor, genotypes: GenotypeBatch) -> Tensor:
         """[B, T] see ``MeasuredStrains.forward``."""
+        if not len(self.lost):
+            return self.first.new_full((genotypes.num_strains, self.first.shape[1]), WILD_TYPE)
         lost_BC = lost_BN[:, self.columns].float()
         is_part_BM = lost_BC @ self.lost.T == self.lost.sum(1)
         own_BMT = self.owner == _keys(self.bits, genotypes)[:, None, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytorch_lightning as pl
 import torch
@@ -87,6 +87,7 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     prepared = prepare_run(config, directory, command, continued=continued)
     if checkpoint is not None:
         check_continues(checkpoint, config, prepared.cell, prepared.split)
+    config = settle_checkpoint(config, prepared)
     trainer = make_trainer(config, directory, make_callbacks(config, directory, prepared.dataset.kinds, signals))
     if checkpoint is not None:
         check_progress(checkpoint, trainer)
@@ -114,6 +115,20 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     rows = report(config, directory, prepared)
     complete_usage(directory, trainer.world_size, time.monotonic() - began, start, trained_here=not finished)
     return RunResult(directory, rows)
+
+
+def settle_checkpoint(config: Config, prepared: Prepared) -> Config:
+    """The same, or with the last epoch to evaluate where the validation part is too small to choose one.
+
+    A run that continues settles it alike, because its split stays.
+    """
+    why = prepared.too_few_to_choose()
+    if why is None or config.trainer.checkpoint == "last":
+        return config
+    log.info("`trainer.checkpoint: %s` is the last epoch here: %s", config.trainer.checkpoint, why)
+    if config.trainer.patience is not None or config.scheduler.name == "plateau":
+        log.warning("early stopping and the schedule `plateau` follow the validation part all the same: %s", why)
+    return replace(config, trainer=replace(config.trainer, checkpoint="last"))
 
 
 def check_machine(config: Config) -> None:

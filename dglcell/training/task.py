@@ -20,7 +20,7 @@ from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms
 from dglcell.metrics import CONSTANT, classification_metrics, regression_metrics
 from dglcell.models.encoder import PerturbedModel
-from dglcell.models.model import Prediction, StrainModel
+from dglcell.models.model import Prediction, StrainModel, joined
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler, parameter_groups
 from dglcell.run_directory import EpochLog
 from dglcell.training.callbacks import EpochPictures
@@ -246,7 +246,7 @@ class StrainTask(pl.LightningModule):
         self._sums = None if train_ranking else EpochSums()
         self._terms: dict[str, list[str]] = {}
         self._embedding_sums: list[Tensor] = []
-        self._embeddings: list[Tensor] = []
+        self._validated: list[Prediction] = []
         self._epoch_metrics: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate = math.nan
@@ -266,14 +266,19 @@ class StrainTask(pl.LightningModule):
     def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
         """Loss of one batch, in normalised units; with a CUDA graph the weights have made their step as well."""
         if self.whole_step is None:
-            return self._note(self._compute(batch, "train"), batch.labels, "train")
+            return self._note(self._compute(batch), batch.labels)
         (group,) = self._optimizer().param_groups
         outcome = Outcome(*self.whole_step(batch, (self.current_epoch, group["lr"])))
-        return self._note(outcome, batch.labels, "train")
+        return self._note(outcome, batch.labels)
 
     def validation_step(self, batch: StrainBatch, batch_idx: int) -> None:
-        """Remember predictions and loss of one batch, and how large and different its embeddings are."""
-        self._note(self._compute(batch, "validation"), batch.labels, "validation")
+        """Remember predictions and labels of one batch; the loss is that of the whole part, not of batches."""
+        prediction: Prediction = self.model(batch.genotypes)
+        self._validated.append(prediction.as_numbers())
+        if prediction.embedding is not None:
+            self._embedding_sums.append(embedding_sums(prediction.embedding))
+        outputs_BT = self._validated[-1].phenotypes
+        self._seen["validation"].append((outputs_BT, batch.labels, outputs_BT.new_zeros(0, 0)))
 
     def _optimizer(self) -> torch.optim.Optimizer:
         optimizer = self.optimizers(use_pl_optimizer=False)
@@ -283,7 +288,7 @@ class StrainTask(pl.LightningModule):
     def _whole(self, batch: StrainBatch) -> Outcome:
         """All of a training step that happens on the device, in the order in which Lightning does it."""
         optimizer = self._optimizer()
-        outcome = self._compute(batch, "train")
+        outcome = self._compute(batch)
         optimizer.zero_grad()
         outcome.loss.backward()
         if self.trainer.gradient_clip_val is not None:
@@ -318,35 +323,34 @@ class StrainTask(pl.LightningModule):
             assert optimizer_closure is not None
             self.trainer.precision_plugin._wrap_closure(self, optimizer.optimizer, optimizer_closure)
 
-    def _remember(self, embedding_BD: Tensor) -> None:
-        """Sums of the validation strains' embeddings; they themselves only where they are drawn."""
-        self._embedding_sums.append(embedding_sums(embedding_BD))
-        if self._draws():
-            self._embeddings.append(embedding_BD.float())
-
     def _draws(self) -> bool:
         return self.pictures is not None and self.pictures.due(self.current_epoch)
 
-    def _compute(self, batch: StrainBatch, part: str) -> Outcome:
+    def _compute(self, batch: StrainBatch) -> Outcome:
         prediction: Prediction = self.model(batch.genotypes)
         target_BT = self.normaliser.normalise(batch.labels)
         loss: LossTerms = self.loss(prediction, target_BT, self.current_epoch)
         present = (~batch.labels.isnan()).sum()
         # All terms are those of the batches of all ranks; each rank counts them as often as it has labels.
         summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present
-        if part == "validation" and prediction.embedding is not None:
-            self._remember(prediction.embedding)
-        self._terms[part] = list(loss.terms)
+        self._terms["train"] = list(loss.terms)
         return Outcome(loss.total, prediction.phenotypes.detach().float(), target_BT, summed.double())
 
-    def _note(self, outcome: Outcome, labels_BT: Tensor, part: str) -> Tensor:
-        """Remember what the epoch's metrics need of a batch; gives its loss."""
+    def _note(self, outcome: Outcome, labels_BT: Tensor) -> Tensor:
+        """Remember what the epoch's metrics need of a batch of training; gives its loss."""
         loss, outputs_BT, target_BT, summed = outcome
-        if part == "train" and self._sums is not None:
+        if self._sums is not None:
             self._sums.add(self._pair_sums(outputs_BT, labels_BT, target_BT), summed)
         else:
-            self._seen[part].append((outputs_BT, labels_BT, summed[None]))
+            self._seen["train"].append((outputs_BT, labels_BT, summed[None]))
         return loss
+
+    def _validation_loss(self, prediction: Prediction) -> Tensor:
+        """[1, L] the loss of the whole part of all ranks, its terms, and one: however it was cut into batches."""
+        labels_ST = torch.cat([labels for _, labels, _ in self._seen["validation"]])
+        loss: LossTerms = self.loss(prediction, self.normaliser.normalise(labels_ST), self.current_epoch)
+        self._terms["validation"] = list(loss.terms)
+        return torch.stack([loss.total, *loss.terms.values(), torch.ones_like(loss.total)]).double()[None]
 
     def _pair_sums(self, outputs_BT: Tensor, labels_BT: Tensor, target_BT: Tensor) -> Tensor:
         """[2, T, 12] sums in original and in normalised units."""
@@ -362,7 +366,7 @@ class StrainTask(pl.LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Forget what a sanity check may have left."""
-        for seen in (self._seen["validation"], self._embedding_sums, self._embeddings):
+        for seen in (self._seen["validation"], self._embedding_sums, self._validated):
             seen.clear()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -371,16 +375,19 @@ class StrainTask(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Validation metrics, exact over all ranks; and a picture where one is due."""
-        restored_ST, labels_ST, self._epoch_metrics = self._measure("validation")
+        prediction = joined(self._validated)
+        self._validated.clear()
+        losses = self._validation_loss(prediction)
+        restored_ST, labels_ST, self._epoch_metrics = self._measure("validation", losses)
         if self._embedding_sums:
             metrics = embedding_metrics(self._embedding_sums)
             self._epoch_metrics |= {f"validation/{name}": value for name, value in metrics.items()}
         if self._draws():
-            self._draw(restored_ST, labels_ST)
+            self._draw(restored_ST, labels_ST, prediction.embedding)
 
-    def _draw(self, restored_ST: Tensor, labels_ST: Tensor) -> None:
+    def _draw(self, restored_ST: Tensor, labels_ST: Tensor, embedding_SD: Tensor | None) -> None:
         """The picture of the epoch; every rank gives its embeddings, the first one draws."""
-        embedding_SD = collect_rows(torch.cat(self._embeddings)) if self._embeddings else None
+        embedding_SD = None if embedding_SD is None else collect_rows(embedding_SD)
         if self.trainer.is_global_zero:
             assert self.pictures is not None
             self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, embedding_SD)
@@ -409,9 +416,16 @@ class StrainTask(pl.LightningModule):
         if not isinstance(scheduler, ReduceLROnPlateau):
             scheduler.step()
 
-    def _measure(self, part: str) -> tuple[Tensor, Tensor, dict[str, float]]:
-        """Predictions and labels [S, T] of all ranks, in original units, and the metrics of the epoch."""
-        outputs_ST, labels_ST, losses = (collect_rows(rows) for rows in self._seen_rows(part))
+    def _measure(self, part: str, losses: Tensor | None = None) -> tuple[Tensor, Tensor, dict[str, float]]:
+        """Predictions and labels [S, T] of all ranks, in original units, and the metrics of the epoch.
+
+        Args:
+            part: of the split.
+            losses: see ``_name_metrics``; those of the batches of all ranks where None.
+        """
+        outputs, labels, of_batches = self._seen_rows(part)
+        outputs_ST, labels_ST = collect_rows(outputs), collect_rows(labels)
+        losses = collect_rows(of_batches) if losses is None else losses
         self._seen[part].clear()
         targets_ST = self.normaliser.normalise(labels_ST)
         expected_ST, restored_ST = self.normaliser.expect(outputs_ST), self.normaliser.restore(outputs_ST)

@@ -99,3 +99,12 @@ def test_strains_of_another_cell_are_known(cell: ResidentCell) -> None:
     assert not made.fits(2)
     made.offsets[1] = 5
     assert not made.fits(137)
+
+
+def test_where_no_training_strain_loses_such_a_node_nothing_is_bounded(cell: ResidentCell) -> None:
+    kept = ~keep_masks(cell, GenotypeBatch.from_lists([[gene] for gene in range(cell.num_nodes["gene"])]))["reaction"]
+    busy = kept.any(0).nonzero()[:3].tolist()
+    for strains in ([[], []], []):
+        made = remembered(cell, strains, [0.2] * len(strains), by="reaction")
+        assert bounds(made, cell, [[0], [1, 2], *busy]) == [1.0] * 5
+    assert bounds(remembered(cell, [[0], [1]], [1.0, 1.2]), cell, [[0, 1], [2]]) == [1.0, 1.0]

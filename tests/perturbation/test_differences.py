@@ -104,6 +104,7 @@ def test_a_product_with_the_rows_on_the_right_is_refused() -> None:
     rows, weight = PerturbedTensor(torch.randn(4, 4), torch.randn(12, 4), 3), torch.randn(4, 4)
     with pytest.raises(TypeError, match=r"write torch.matmul\(x, weight\), not x @ weight"):
         torch.matmul(weight, rows)
+
     def product(base: Tensor, delta: Tensor) -> Tensor | None:
         return (PerturbedTensor(base, delta, 3) @ weight).delta
 

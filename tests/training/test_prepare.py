@@ -9,6 +9,7 @@ import torch
 
 from dglcell.errors import DataError
 from dglcell.training.prepare import build, open_store, prepare, store_path
+from dglcell.training.run import settle_checkpoint
 from tests.tiny import Tiny
 
 
@@ -88,3 +89,34 @@ def test_a_table_that_was_edited_after_its_store_was_built_is_refused(
     assert "this run keeps the strains that it began with" in caplog.text
     build(config, "tests", overwrite=True)
     assert prepare(config, command="tests").dataset.labels.min() == 0.75
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["split.subset.size=300"], None),
+        (["split.subset.size=200"], "the validation part has 20 strains and"),
+        (["split.kind=gene_disjoint", "split.subset=null"], "14 genes that training never deletes"),
+        (["split.kind=none", "split.subset=null", "trainer.checkpoint=last"], None),
+    ],
+    ids=str,
+)
+def test_an_epoch_is_chosen_by_enough_strains_and_genes(
+    tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture, keys: list[str], said: str | None
+) -> None:
+    config = tiny.config(tmp_path, *keys)
+    prepared = prepare(config, command="tests")
+    why = prepared.too_few_to_choose()
+    assert (why is None) if said is None else (said in str(why))
+    with caplog.at_level("INFO", logger="dglcell"):
+        settled = settle_checkpoint(config, prepared)
+    assert settled.trainer.checkpoint == (config.trainer.checkpoint if said is None else "last")
+    assert ("`trainer.checkpoint: best_loss` is the last epoch here" in caplog.text) == (said is not None)
+
+
+def test_early_stopping_by_a_small_part_is_warned_of(
+    tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = tiny.config(tmp_path, "split.subset.size=200", "trainer.patience=2")
+    settle_checkpoint(config, prepare(config, command="tests"))
+    assert "early stopping and the schedule `plateau` follow the validation part all the same" in caplog.text

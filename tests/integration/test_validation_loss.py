@@ -1,0 +1,44 @@
+"""The loss of the validation part is that of the whole part, however it is cut into batches and processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dglcell.run_directory import RunDirectory
+from tests.tiny import BARE, Tiny, history, process_environment
+
+LOSSES = {
+    "mse": ["loss=mse"],
+    "weighted": ["loss={name: mse, phenotype_weights: [1.0, 3.0]}", "data.phenotypes=[fitness, digenic_interaction]"],
+    "wasserstein": ["loss={name: mle_wass_supcr, wasserstein: 0.5, supcr: 0.1, buffer_size: 32}"],
+    "distribution": ["loss={name: mse_dist_supcr, distribution: 0.5, supcr: 0.1}"],
+    "gaussian": ["loss=gaussian"],
+    "dango": ["loss={name: dango, transition_epoch: 1}", "model={name: dango, hidden: 8, heads: 2, activation: tanh}"],
+}
+
+
+def validation_loss(tiny: Tiny, runs: Path, options: list[str], processes: int, batch: int) -> float:
+    """Of one epoch with a learning rate of zero, so that all runs have the same weights."""
+    keys = [*BARE, *options, "trainer.epochs=1", "optimizer.lr=0.0", f"data.eval_batch_size={batch}"]
+    keys += [f"trainer.devices={processes}", f"trainer.strategy={'ddp' if processes > 1 else 'auto'}"]
+    keys += ["split.subset.size=205", "split.fractions=[0.6,0.2,0.2]", f"data.batch_size={60 // processes}"]
+    command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *tiny.overrides(runs, *keys)]
+    subprocess.run(command, env=process_environment(), check=True, capture_output=True, timeout=600)
+    (row,) = history(RunDirectory(runs / "tiny" / "seed-0"))
+    return row["validation/loss"]
+
+
+@pytest.mark.parametrize(
+    "name", ["wasserstein", *(pytest.param(name, marks=pytest.mark.slow) for name in LOSSES if name != "wasserstein")]
+)
+def test_batches_and_processes_do_not_count(tiny: Tiny, tmp_path: Path, name: str) -> None:
+    whole = validation_loss(tiny, tmp_path / "whole", LOSSES[name], 1, 1000)
+    cases = [(2, 7)] if name == "wasserstein" else [(1, 7), (1, 64), (2, 7), (3, 1000)]
+    for processes, batch in cases:
+        found = validation_loss(tiny, tmp_path / f"{processes}-{batch}", LOSSES[name], processes, batch)
+        # The noise level of `gaussian` is estimated in training, whose batches differ.
+        assert found == pytest.approx(whole, rel=1e-5), (processes, batch)
