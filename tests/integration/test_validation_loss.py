@@ -22,8 +22,8 @@ LOSSES = {
 
 
 def validation_loss(tiny: Tiny, runs: Path, options: list[str], processes: int, batch: int) -> float:
-    """Of one epoch with a learning rate of zero, so that all runs have the same weights."""
-    keys = [*BARE, *options, "trainer.epochs=1", "optimizer.lr=0.0", f"data.eval_batch_size={batch}"]
+    """Of one epoch with hardly any learning rate, so that all runs have the same weights."""
+    keys = [*BARE, *options, "trainer.epochs=1", "optimizer.lr=1.0e-12", f"data.eval_batch_size={batch}"]
     keys += [f"trainer.devices={processes}", f"trainer.strategy={'ddp' if processes > 1 else 'auto'}"]
     keys += ["split.subset.size=205", "split.fractions=[0.6,0.2,0.2]", f"data.batch_size={60 // processes}"]
     command = [sys.executable, "-m", "dglcell", "train", str(tiny.file), *tiny.overrides(runs, *keys)]

@@ -455,6 +455,7 @@ OPTIONS = (
     "data.phenotypes=[sick]",
     "trainer.checkpoint=best_average_precision",
     "trainer.epochs=6",
+    "split.fractions=[0.6,0.2,0.2]",
     "optimizer.lr=0.02",
 )
 
