@@ -7,10 +7,11 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
@@ -18,19 +19,19 @@ from omegaconf import OmegaConf
 from dglcell.config import Config
 from dglcell.config_io import PACKAGED, load_config, read_yaml
 from dglcell.errors import ConfigError, DataError, DglcellError, OwnerError, count, import_optional
-from dglcell.files import atomic_file, canonical_hash
+from dglcell.files import atomic_file, canonical_hash, only_writer, write_json
 from dglcell.metrics import HEADLINE
+from dglcell.outside import UnreadableError, read_json
+from dglcell.owner import Process, lives
 from dglcell.training.run import train
-
-if TYPE_CHECKING:
-    import optuna
 
 log = logging.getLogger("dglcell")
 
 BARE = ("plot=false", "null_models=false")
 """What a trial does without."""
 
-JOURNAL, TABLE, BEST = "journal.log", "trials.csv", "best.yaml"
+TRIALS, TABLE, BEST = "trials.json", "trials.csv", "best.yaml"
+RUNNING, FINISHED, FAILED, STOPPED = "running", "finished", "failed", "stopped"
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ class Search:
         """Train until ``trials`` trials are finished, those of earlier calls among them.
 
         Values are proposed by a tree-structured Parzen estimator (Bergstra et al. 2011, NeurIPS 24). A trial that a
-        signal stopped is continued by the next call. One whose training fails is left out.
+        signal stopped, or whose process has ended, is continued by the next call. One whose training fails is left out.
 
         Args:
             trials: number of finished trials in the end.
@@ -157,56 +158,93 @@ class Search:
             StoppedError: a signal came.
         """
         optuna = import_optional("optuna", "`dglcell tune`", "pip install 'dglcell[tune]'")
-        study, failed = self._open(optuna), optuna.trial.TrialState.FAIL
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.folder.mkdir(parents=True, exist_ok=True)
         failures = 0
-        while (done := len(_finished(study))) < trials:
-            trial = study.ask()
-            # Processes that search together, and a search that goes on, draw different numbers.
-            study.sampler = optuna.samplers.TPESampler(seed=self.base.seed + trial.number)
-            values = {key: _suggest(trial, key, choices) for key, choices in self.space.items()}
-            number = _number(study, values)
+        while (trial := self._begin(optuna, trials)) is not None:
             try:
-                score = self._train(number, values, command)
+                score = self._train(self._run_of(trial), trial.values, command)
             except DglcellError as error:
                 failures += 1
-                study.tell(trial, state=failed)
-                is_hopeless = not done and not isinstance(error, OwnerError)  # else another process has these values
+                finished = _finished(self._end(trial, FAILED))
+                is_hopeless = not finished and not isinstance(
+                    error, OwnerError
+                )  # else another process has these values
                 if is_hopeless or failures > trials:
                     raise
-                log.warning(
-                    "trial-%d failed and is left out: %s: %s", number, _shown(values), str(error).splitlines()[0]
-                )
+                reason = str(error).splitlines()[0]
+                log.warning("trial-%d failed and is left out: %s: %s", trial.number, _shown(trial.values), reason)
                 continue
             except BaseException:
                 # A signal: the same values come first when the command is given again, and go on where they stopped.
-                study.tell(trial, state=failed)
-                study.enqueue_trial(values)
+                self._end(trial, STOPPED)
                 raise
-            study.tell(trial, score)
-            best = f"best {study.best_value:.4f}; {done + 1} of {trials} done"
-            report(f"trial-{number}: {score:.4f} ({best})  {_shown(values)}")
-            self._write(study)
+            finished = _finished(self._end(trial, FINISHED, score))
+            best = f"best {max(one.score for one in finished):.4f}; {len(finished)} of {trials} done"
+            report(f"trial-{trial.number}: {score:.4f} ({best})  {_shown(trial.values)}")
+        self._write()
         return self.folder / BEST
 
-    def _open(self, optuna: Any) -> Any:
-        """The study in the folder, or a new one."""
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        journal = optuna.storages.journal.JournalFileBackend(os.fspath(self.folder / JOURNAL))
-        study: Any = optuna.create_study(
-            storage=optuna.storages.JournalStorage(journal),
-            study_name="tuning",
-            direction="maximize",
-            load_if_exists=True,
-        )
-        of_this = canonical_hash([asdict(self.base), {key: repr(value) for key, value in self.space.items()}])
-        if study.user_attrs.get("sha256", of_this) != of_this:
+    def _begin(self, optuna: Any, wanted: int) -> Trial | None:
+        """The next trial, noted as this process's: first one that nobody runs any more; None where all are done.
+
+        What is proposed follows from the numbers and scores of the trials before it. So a search that was killed
+        goes on as if it had not been.
+        """
+        with self._changing() as trials:
+            if len(_finished(trials)) >= wanted:
+                return None
+            left = (one for one in trials if one.state == STOPPED or (one.state == RUNNING and one.is_abandoned()))
+            number = 1 + len(trials)
+            trial = next(left, None) or Trial(number, _proposed(optuna, self.space, trials, self.base.seed + number))
+            trial = replace(trial, state=RUNNING, process=Process.this().mark)
+            trials[trial.number - 1 : trial.number] = [trial]
+            return trial
+
+    def _end(self, trial: Trial, state: str, score: float | None = None) -> list[Trial]:
+        """Note how a trial ended; gives all trials."""
+        with self._changing() as trials:
+            trials[trial.number - 1] = replace(trial, state=state, score=score, process="")
+        self._write()
+        return trials
+
+    @contextmanager
+    def _changing(self) -> Iterator[list[Trial]]:
+        """The trials so far, of which no other process changes any meanwhile; written when the block ends."""
+        path = self.folder / TRIALS
+        with only_writer(path):
+            trials = self._read()
+            before = list(trials)
+            yield trials
+            if trials != before:
+                write_json(path, {"sha256": self._sha256, "trials": [asdict(trial) for trial in trials]})
+
+    def _read(self) -> list[Trial]:
+        path = self.folder / TRIALS
+        if not path.exists():
+            return []
+        try:
+            content = read_json(path)
+            sha256, trials = content["sha256"], [Trial(**trial) for trial in content["trials"]]
+        except (UnreadableError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"'{path}' is no list of trials", got=error, do="put the file back, or remove the folder and begin anew"
+            ) from error
+        if sha256 != self._sha256:
             raise ConfigError(
                 f"'{self.folder}' holds trials of another experiment or other values",
                 do="give the same files and overrides, remove the folder, or set another experiment.name",
             )
-        study.set_user_attr("sha256", of_this)
-        return study
+        return trials
+
+    @property
+    def _sha256(self) -> str:
+        """Of experiment and space."""
+        return canonical_hash([asdict(self.base), {key: repr(value) for key, value in self.space.items()}])
+
+    def _run_of(self, trial: Trial) -> int:
+        """The first trial with the same values, whose training it is: later ones go on in its folder."""
+        return next(one.number for one in [*self._read(), trial] if one.values == trial.values)
 
     def _train(self, number: int, values: Mapping[str, Any], command: str) -> float:
         """Mean over phenotypes of the metric by which models are compared, on the validation part; higher is better."""
@@ -220,22 +258,26 @@ class Search:
             raise DataError("the score on the validation part is undefined", got=f"run {config.run_directory}")
         return score
 
-    def _write(self, study: optuna.Study) -> None:
+    def _write(self) -> None:
         """The table of all finished trials, the best first, and the experiment with the best values."""
-        finished = sorted(_finished(study), key=lambda trial: -trial.value)
+        finished = sorted(_finished(self._read()), key=lambda trial: -trial.score)
+        if not finished:
+            return
         with atomic_file(self.folder / TABLE) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["trial", "validation", *self.space])
             for trial in finished:
-                number = _number(study, trial.params)
-                writer.writerow([number, f"{trial.value:.6g}", *(trial.params[key] for key in self.space)])
-        best = finished[0].params
+                values = [trial.values[key] for key in self.space]
+                writer.writerow([self._run_of(trial), f"{trial.score:.6g}", *values])
+        best = finished[0].values
         given = [*self.overrides, *(override(key, best[key]) for key in self.space)]
         content: Any = OmegaConf.to_container(OmegaConf.from_dotlist(given))
+        # The file may be given away; values of the environment may be secrets.
+        content.get("slurm", {}).pop("environment", None)
         # What the experiment is expected to reach holds for its own values.
         content.setdefault("experiment", {}).update(name=f"{self.base.experiment.name}-tuned", expected=None)
         text = OmegaConf.to_yaml(OmegaConf.create({"extends": self._extended(), **content}))
-        about = f"# The best of {count(len(finished), 'trial')}: {finished[0].value:.4f} on the validation part.\n"
+        about = f"# The best of {count(len(finished), 'trial')}: {finished[0].score:.4f} on the validation part.\n"
         with atomic_file(self.folder / BEST) as partial:
             partial.write_text(about + text, encoding="utf-8")
 
@@ -252,22 +294,49 @@ def override(key: str, value: Any) -> str:
     return f"{key}={json.dumps(value)}"
 
 
-def _number(study: optuna.Study, values: Mapping[str, Any]) -> int:
-    """Of the first trial with these values, from 1. Later ones are the same training, and go on in its folder."""
-    return 1 + min(trial.number for trial in study.get_trials(deepcopy=False) if trial.params == values)
+@dataclass(frozen=True)
+class Trial:
+    """Values that were tried, or are.
+
+    Attributes:
+        number: from 1.
+        values: dotted key → value.
+        state: ``running``, ``finished``, ``failed``, or ``stopped`` by a signal.
+        score: on the validation part, of a finished one.
+        process: that runs it; see ``dglcell.owner.lives``.
+    """
+
+    number: int
+    values: dict[str, Any]
+    state: str = RUNNING
+    score: float | None = None
+    process: str = ""
+
+    def is_abandoned(self) -> bool:
+        """Whether the process that ran it has ended. One of another machine counts as living."""
+        return lives(self.process) is False
 
 
-def _finished(study: optuna.Study) -> list[Any]:
+def _finished(trials: Sequence[Trial]) -> list[Any]:
     """Trials with a score."""
-    return [trial for trial in study.get_trials(deepcopy=False) if trial.value is not None]
+    return [trial for trial in trials if trial.state == FINISHED]
 
 
-def _suggest(trial: optuna.Trial, key: str, choices: Interval | list[Any]) -> Any:
+def _proposed(optuna: Any, space: Space, trials: Sequence[Trial], seed: int) -> dict[str, Any]:
+    """Values to try next, from the scores of earlier ones."""
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    distributions = {key: _distribution(optuna, choices) for key, choices in space.items()}
+    for trial in _finished(trials):
+        study.add_trial(optuna.trial.create_trial(params=trial.values, distributions=distributions, value=trial.score))
+    return dict(study.ask(distributions).params)
+
+
+def _distribution(optuna: Any, choices: Interval | list[Any]) -> Any:
     if not isinstance(choices, Interval):
-        return trial.suggest_categorical(key, choices)
+        return optuna.distributions.CategoricalDistribution(choices)
     if choices.is_whole:
-        return trial.suggest_int(key, int(choices.low), int(choices.high), log=choices.log)
-    return trial.suggest_float(key, choices.low, choices.high, log=choices.log)
+        return optuna.distributions.IntDistribution(int(choices.low), int(choices.high), log=choices.log)
+    return optuna.distributions.FloatDistribution(choices.low, choices.high, log=choices.log)
 
 
 def _shown(values: Mapping[str, Any]) -> str:

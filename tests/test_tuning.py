@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import random
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +20,11 @@ from dglcell import tuning
 from dglcell.cli import main
 from dglcell.config_io import load_config
 from dglcell.errors import ConfigError, DataError, DglcellError, StoppedError
+from dglcell.owner import Process
 from dglcell.run_directory import RunDirectory
 from dglcell.training.run import RunResult, train
 from dglcell.tuning import Interval, Search, read_space
+from tests.integration.processes import heed_interrupts
 from tests.tiny import Tiny, process_environment
 
 SPACE = "optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}\nmodel.hidden: [4, 8]\n"
@@ -187,3 +193,76 @@ def test_numbers_are_whole_where_both_ends_are(space: Path) -> None:
     found = read_space(space)
     assert found == {"model.layers": Interval(0, 3), "optimizer.lr": Interval(0, 1.0)}
     assert [isinstance(choices, Interval) and choices.is_whole for choices in found.values()] == [True, False]
+
+
+def test_values_of_the_environment_are_in_no_file(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    secret = "slurm={environment: {WANDB_API_KEY: s3cr3t}, memory: 8G}"
+    search(tiny, space, tmp_path / "runs", secret).run(1, f"dglcell tune {secret}")
+    folder = tmp_path / "runs" / "tiny-tuning"
+    best = load_config(folder / "best.yaml")
+    assert (best.slurm.environment, best.slurm.memory) == ({}, "8G")
+    for path in (folder / name for name in ("best.yaml", "trials.json", "trials.csv")):
+        assert "s3cr3t" not in path.read_text()
+
+
+def test_a_trial_of_a_process_that_has_ended_is_taken_over(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "tiny-tuning"
+    mine = search(tiny, space, tmp_path / "runs")
+    mine.run(2, "tests")
+    trials = json.loads((folder / "trials.json").read_text())
+    whole = json.loads((folder / "trials.json").read_text())
+    # A process whose number nobody has, and one of this machine that lives.
+    gone = f"{Process.this().mark.partition('-')[0]}-{2**22 + 1}-1"
+    trials["trials"][1] |= {"state": "running", "score": None, "process": gone}
+    (folder / "trials.json").write_text(json.dumps(trials))
+    mine.run(2, "tests")
+    assert json.loads((folder / "trials.json").read_text()) == whole
+    trials["trials"][1]["process"] = Process.this().mark
+    (folder / "trials.json").write_text(json.dumps(trials))
+    mine.run(2, "tests")
+    found = json.loads((folder / "trials.json").read_text())["trials"]
+    assert [trial["state"] for trial in found] == ["finished", "running", "finished"]
+
+
+def test_a_damaged_list_of_trials_is_an_error(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "tiny-tuning"
+    folder.mkdir(parents=True)
+    (folder / "trials.json").write_text('{"sha256": 3')
+    with pytest.raises(ConfigError, match=r"is no list of trials[\s\S]*remove the folder and begin anew"):
+        search(tiny, space, tmp_path / "runs").run(1, "tests")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=str)
+def test_searches_that_are_stopped_at_random_end_like_one_that_never_was(
+    tiny: Tiny, space: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    def start(runs: Path) -> subprocess.Popen[bytes]:
+        keys = tiny.overrides(runs, "trainer.epochs=2")
+        command = [
+            sys.executable,
+            "-m",
+            "dglcell",
+            "tune",
+            str(tiny.file),
+            *keys,
+            "--space",
+            str(space),
+            "--trials",
+            "4",
+        ]
+        return subprocess.Popen(command, env=process_environment(), cwd=tmp_path, preexec_fn=heed_interrupts)
+
+    began = time.monotonic()
+    assert start(tmp_path / "whole").wait() == 0
+    took, draw = time.monotonic() - began, random.Random(int(number))
+    for _ in range(7):
+        process = start(tmp_path / "stopped")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(draw.uniform(0.3, 0.8) * took)
+        process.send_signal(number)
+        process.wait()
+    assert start(tmp_path / "stopped").wait() == 0
+    for name in ("trials.csv", "best.yaml"):
+        whole, stopped = ((tmp_path / runs / "tiny-tuning" / name).read_text() for runs in ("whole", "stopped"))
+        assert stopped == whole.replace("/whole", "/stopped")

@@ -37,6 +37,7 @@ def write_files(files: Path, root: Path) -> Path:
     rows = [f"{a},{b},{draw.gauss(1, 0.2):.4f}" for a, b in pairs]
     (files / "strains.csv").write_text("\n".join(["gene_1,gene_2,fitness", *rows]) + "\n")
     (files / "genotypes.csv").write_text("\n".join(["genes", *map(";".join, pairs[:50])]) + "\n")
+    (files / "space.yaml").write_text("optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}\nmodel.hidden: [4, 8]\n")
     (files / "genes.txt").write_text("\n".join(GENES[:9]) + "\n")
     experiment = files / "small.yaml"
     experiment.write_text(EXPERIMENT.format(files=files, root=root))
@@ -67,6 +68,7 @@ class Command:
 
 
 TRAIN = "train {files}/small.yaml plot=false null_models=false"
+TUNE = "tune {files}/small.yaml trainer.epochs=1 --space {files}/space.yaml --trials 3"
 DESIGN = "predict {run} --genes {files}/genes.txt"
 
 COMMANDS = {
@@ -76,6 +78,7 @@ COMMANDS = {
         Command("rebuild", "data build {files}/small.yaml --overwrite", "build"),
         Command("train", TRAIN, sample=7),
         Command("continue", f"{TRAIN} trainer.epochs=3", "train", sample=4),
+        Command("tune", TUNE, sample=3),
         Command("report", "report {run}", "train", sample=1),
         Command("predict_table", "predict {run} {files}/genotypes.csv -o {root}/out.csv", "train", sample=4),
         Command("predict_table_to_parquet", "predict {run} {files}/genotypes.csv -o {root}/out.parquet", "train"),

@@ -96,7 +96,10 @@ def test_a_table_that_was_edited_after_its_store_was_built_is_refused(
     [
         (["split.subset.size=300"], None),
         (["split.subset.size=200"], "the validation part has 20 strains and"),
-        (["split.kind=gene_disjoint", "split.subset=null"], "genes that training never deletes, and an epoch is chosen"),
+        (
+            ["split.kind=gene_disjoint", "split.subset=null"],
+            "genes that training never deletes, and an epoch is chosen",
+        ),
         (["split.kind=none", "split.subset=null", "trainer.checkpoint=last"], None),
     ],
     ids=str,

@@ -455,7 +455,7 @@ OPTIONS = (
     "data.phenotypes=[sick]",
     "trainer.checkpoint=best_average_precision",
     "trainer.epochs=6",
-    "split.fractions=[0.6,0.2,0.2]",
+    "split.subset.size=400",
     "optimizer.lr=0.02",
 )
 
@@ -503,7 +503,7 @@ def test_results_are_those_of_the_predictions_at_the_validation_part_s_threshold
         assert mean["average_precision"] == pytest.approx(mean["prevalence"])
         assert (mean["auroc"], mean["prevalence"]) == (0.5, row["metrics"]["prevalence"])
         assert 0 < found["additive ridge", part]["metrics"]["auroc"] <= 1
-    assert found["hetero_cell", "test"]["metrics"]["n"] < 30
+    assert found["hetero_cell", "test"]["metrics"]["n"] < 40
 
 
 def test_the_table_has_the_columns_of_classes(run: RunDirectory) -> None:
