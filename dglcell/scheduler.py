@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from dglcell.errors import ConfigError, DataError, DglcellError, MissingDependencyError
+from dglcell.errors import ConfigError, DataError, DglcellError, MissingDependencyError, listing, shorten
 from dglcell.files import atomic_file
-from dglcell.outside import TEXT, UnreadableError, Wrong, damaged, find_wrong, mapping_of, read_json
+from dglcell.outside import TEXT, Kind, UnreadableError, Wrong, damaged, find_wrong, mapping_of, read_json
 from dglcell.owner import current_holder
 from dglcell.run_directory import RunDirectory, read_usage
 
@@ -93,12 +95,20 @@ def submit_script(script: str, folder: Path, logs: str, *options: str) -> str:
 
     Raises:
         ConfigError: SLURM refuses it.
+        DglcellError: its answer is no number, so that it is not known whether it has taken the job.
     """
     (folder / logs).mkdir(parents=True, exist_ok=True)
     done = _call(["sbatch", "--parsable", *options], folder, script)
     if done.returncode:
         raise ConfigError("SLURM refuses this job", got=done.stderr.strip(), do="see `dglcell job check`")
-    return done.stdout.strip().split(";")[0]
+    number = done.stdout.strip().split(";")[0]
+    if not re.fullmatch("[0-9]+", number):
+        raise DglcellError(
+            "SLURM's answer is not the number of a job, which may be queued or not",
+            got=shorten(done.stdout.strip(), 200) or "nothing",
+            do="give the same command again: it looks for the job first",
+        )
+    return number
 
 
 def queue(name: str | None = None) -> list[Job]:
@@ -172,7 +182,9 @@ def _call(command: list[str], folder: Path, text: str | None = None) -> subproce
             f"`{command[0]}` is not on this machine", do="run this on a login node of the cluster"
         )
     try:
-        done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(
+            command, cwd=folder, input=text, capture_output=True, text=True, timeout=PATIENCE, errors="replace"
+        )
     except subprocess.TimeoutExpired:
         raise DglcellError("SLURM does not answer", got=f"no answer in {PATIENCE} s", do="try again later") from None
     if done.returncode and any(sign in done.stderr + done.stdout for sign in NO_ANSWER):
@@ -219,25 +231,106 @@ class Found:
     under_way: int
 
 
-def submit(script: str, runs: dict[str, str], folder: Path, logs: str, name: str, *options: str) -> str:
-    """Submit the script of an experiment's runs, and keep what is needed to do so again.
+class Submitting:
+    """Submits the scripts of one command, each of which SLURM takes once, however often the command is killed.
+
+    What is about to be submitted is written down before, with a comment by which SLURM knows the job. The same command,
+    given again, looks for jobs with this comment.
 
     Args:
-        script: as ``render`` made it.
-        runs: as in `Submission`.
-        folder: see ``submit_script``.
-        logs: see ``submit_script``.
-        name: of the job.
-        options: see ``submit_script``.
-
-    Returns:
-        the job's number.
+        name: of the experiment's job.
+        folder: where the command is given.
+        logs: folder of output files below it.
     """
-    number = submit_script(script, folder, logs, *options)
-    with atomic_file(folder / logs / f"{name}-{number}.json") as partial:
-        partial.touch(0o600)  # values of variables in the script may be tokens
-        partial.write_text(json.dumps({"script": script, "runs": runs}, indent=2) + "\n", encoding="utf-8")
-    return number
+
+    def __init__(self, name: str, folder: Path, logs: str) -> None:
+        self.name, self.folder, self.logs = name, folder, logs
+        self.path = folder / logs / f"{name}-submitting.json"
+        self.steps: dict[str, str] = _read_record(self.path, STEPS)["steps"] if self.path.exists() else {}
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether an earlier command has begun and was killed."""
+        return bool(self.steps)
+
+    def script(self, script: str, *options: str) -> str:
+        """Submit a script, unless that was done; gives the job's number."""
+        comment = f"dglcell-{hashlib.sha256(script.encode()).hexdigest()[:20]}"
+        number = self.steps.get(comment)
+        if number is None:
+            self._note(comment, "")
+        elif number == "":
+            number = next((found for found, said in _comments() if said == comment), None)
+        if not number:
+            number = submit_script(script, self.folder, self.logs, f"--comment={comment}", *options)
+        self._note(comment, number)
+        return number
+
+    def runs(self, script: str, runs: dict[str, str], *options: str) -> str:
+        """Submit the script of an experiment's runs, and keep what is needed to do so again.
+
+        Args:
+            script: as ``render`` made it.
+            runs: as in `Submission`.
+            options: see ``submit_script``.
+
+        Returns:
+            the job's number.
+        """
+        number = self.script(script, *options)
+        self._write(self.folder / self.logs / f"{self.name}-{number}.json", {"script": script, "runs": runs})
+        return number
+
+    def finish(self) -> None:
+        """Forget what was written down: everything is submitted."""
+        self.path.unlink(missing_ok=True)
+        self.steps = {}
+
+    def _note(self, comment: str, number: str) -> None:
+        self.steps[comment] = number
+        self._write(self.path, {"steps": self.steps})
+
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as partial:
+            partial.touch(0o600)  # values of variables in the script may be tokens
+            partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _comments() -> list[tuple[str, str]]:
+    """Number and comment of each of the user's jobs that are queued or running."""
+    done = _call(["squeue", "--me", "--noheader", "--format=%F|%k"], Path.cwd())
+    if done.returncode:
+        raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again later")
+    lines = [line.partition("|") for line in done.stdout.splitlines()]
+    return [(number.strip(), comment.strip()) for number, _, comment in lines]
+
+
+def refuse_under_way(name: str, runs: Collection[str], folder: Path, logs: str) -> None:
+    """Refuse to submit runs that are queued or running.
+
+    Raises:
+        ConfigError: some are, or jobs of this name are queued and nothing says which runs are theirs.
+        DglcellError: SLURM does not answer.
+    """
+    queued = {job.number for job in queue(name)}
+    known: dict[str, str] = {}
+    for path in _records(name, folder, logs):
+        known |= _read(path).jobs
+    again = sorted({known[number] for number in queued & known.keys()} & set(runs))
+    strangers = sorted(number for number in queued - known.keys())
+    if again or strangers:
+        raise ConfigError(
+            "these runs are queued or running" if again else f"jobs of '{name}' are queued or running",
+            got=listing(again or strangers),
+            do="wait for them, or take them back with `dglcell job cancel`; `dglcell job status` lists them",
+        )
+
+
+def _records(name: str, folder: Path, logs: str) -> list[Path]:
+    """Files of what was submitted, the newest last."""
+    files = [path for path in (folder / logs).glob("*.json") if re.fullmatch(rf"{re.escape(name)}-[0-9]+", path.stem)]
+    return sorted(files, key=lambda path: path.stat().st_mtime)
 
 
 def find_submitted(name: str, folder: Path, logs: str) -> Found:
@@ -247,13 +340,13 @@ def find_submitted(name: str, folder: Path, logs: str) -> Found:
         DataError: nothing was submitted in this folder, or its record is damaged.
         DglcellError: SLURM does not answer.
     """
-    files = [path for path in (folder / logs).glob("*.json") if re.fullmatch(rf"{re.escape(name)}-[0-9]+", path.stem)]
+    files = _records(name, folder, logs)
     if not files:
         raise DataError(
             f"no submission of '{name}' is in '{folder / logs}'",
             do="work in the folder that `dglcell job submit` was called in",
         )
-    submissions = [_read(path) for path in sorted(files, key=lambda path: path.stat().st_mtime)]
+    submissions = [_read(path) for path in files]
     newest = {run: job for submission in submissions for job, run in submission.jobs.items()}
     queued = {job.number for job in queue(name)}
     under_way = {run for submission in submissions for job, run in submission.jobs.items() if job in queued}
@@ -267,13 +360,23 @@ def find_submitted(name: str, folder: Path, logs: str) -> Found:
     return Found(unfinished, len(finished), len(under_way))
 
 
+STEPS = {"steps": mapping_of(TEXT)}
+SUBMITTED = {"script": TEXT, "runs": mapping_of(Kind("a path", lambda v: TEXT.fits(v) and "\0" not in v))}
+"""What records hold."""
+
+
 def _read(path: Path) -> Submission:
+    content = _read_record(path, SUBMITTED)
+    return Submission(path.stem.rpartition("-")[2], content["script"], content["runs"])
+
+
+def _read_record(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:
     reason: Exception | Wrong | None
     try:
         content = read_json(path)
-        reason = find_wrong(content, {"script": TEXT, "runs": mapping_of(TEXT)})
+        reason = find_wrong(content, fields)
     except UnreadableError as error:
         reason = error
     if reason is not None:
         raise damaged(path, reason, DataError, expected="a submission", do="remove it, and submit the experiment again")
-    return Submission(path.stem.rpartition("-")[2], content["script"], content["runs"])
+    return dict(content)

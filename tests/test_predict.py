@@ -171,12 +171,12 @@ def test_nothing_is_written_on_error(
 ) -> None:
     source, target = tmp_path / "in.csv", tmp_path / "out.csv"
     source.write_text("genes\nb0008\nnope\n")
-    target.write_text("old\n")
+    target.write_text("genes,predicted_fitness\n")
     assert main(["predict", str(tiny_run.path), str(source), "-o", str(target)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "line 3: unknown gene 'nope'" in captured.err
-    assert target.read_text() == "old\n"
+    assert target.read_text() == "genes,predicted_fitness\n"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv", "out.csv"]
 
 
@@ -223,9 +223,9 @@ def test_an_input_is_not_overwritten(
     )
     assert main(["predict", str(tiny_run.path), *source, "-o", str(output)]) == 2
     assert capsys.readouterr().err == (
-        f"error: predictions would overwrite '{target}'\n"
+        f"error: predictions would overwrite '{target}', which the command reads\n"
         f"  got:      --output {output}\n"
-        "  expected: a file that is neither an input nor part of the run\n"
+        "  expected: a new file, or an earlier one with predictions\n"
         "  do:       choose another output\n"
     )
     assert target.read_bytes() == before

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dglcell import scheduler
 from dglcell.cli import main
 from dglcell.owner import Lease
 from dglcell.run_directory import RunDirectory
-from dglcell.scheduler import _ended_job, _job
+from dglcell.scheduler import Submitting, _ended_job, _job
 from tests.config_files import write
 
 
@@ -128,7 +132,10 @@ def test_what_has_not_finished_and_is_not_under_way_is_submitted_again(
         "job 9 submitted; it runs again what was 8",
     ]
     called = (tmp_path / "bin/sbatch.called").read_text().splitlines()
-    assert called == ["--parsable --array=2,4%1", "--parsable"]
+    assert [re.sub(r" --comment=dglcell-[0-9a-f]{20}", "", line) for line in called] == [
+        "--parsable --array=2,4%1",
+        "--parsable",
+    ]
     assert (tmp_path / "bin/sbatch.input").read_text() == f"{SCRIPT}# 8\n"
     kept = tmp_path / "slurm/yeast.one-9.json"
     assert json.loads(kept.read_text())["runs"] == {"": "runs/yeast/one/seed-5"}
@@ -168,3 +175,152 @@ def test_the_end_of_the_newest_output_is_printed(
     assert capsys.readouterr().out == f"==> {tmp_path / 'slurm' / 'yeast.one-8.out'} <==\n8 line 48\n8 line 49\n"
     assert main(["job", "logs", str(file), "-n", "1", "--all"]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if "line" in line] == ["7 line 49", "8 line 49"]
+
+
+CLUSTER = """#!{python}
+import json, pathlib, sys
+queue = pathlib.Path({queue!r})
+jobs = json.loads(queue.read_text()) if queue.exists() else []
+words = sys.argv[1:]
+if sys.argv[0].endswith("sbatch"):
+    script = sys.stdin.read()
+    if "--test-only" in words:
+        print("sbatch: Job 1 to start at once", file=sys.stderr)
+        sys.exit(0)
+    said = dict(word.split("=", 1) for word in words if "=" in word)
+    name = next(line.partition("=")[2] for line in script.splitlines() if line.startswith("#SBATCH --job-name"))
+    jobs.append({{"name": name.strip(chr(39)), "comment": said["--comment"], "after": said.get("--dependency", "")}})
+    queue.write_text(json.dumps(jobs))
+    print(len(jobs))
+elif any(word.endswith("%k") for word in words):
+    print("\\n".join(f"{{number}}|{{job['comment']}}" for number, job in enumerate(jobs, 1)))
+else:
+    for number, job in enumerate(jobs, 1):
+        print(f"{{number}}|PENDING|0:00|1:00|1|(Priority)|{{job['name']}}")
+"""
+"""``sbatch`` and ``squeue`` of a cluster that takes every job and starts none."""
+
+
+class Killed(BaseException):
+    """As if the process had ended there."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file with the jobs of a cluster."""
+    folder, queue = tmp_path / "bin", tmp_path / "queue.json"
+    folder.mkdir()
+    for program in ("sbatch", "squeue"):
+        (folder / program).write_text(CLUSTER.format(python=sys.executable, queue=str(queue)))
+        (folder / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return queue
+
+
+def submitted(queue: Path, logs: Path) -> tuple[list[dict[str, str]], dict[str, str]]:
+    """The jobs of the cluster, and what was written down of them."""
+    records = {path.name: path.read_text() for path in logs.glob("*.json")}
+    return json.loads(queue.read_text()) if queue.exists() else [], records
+
+
+def kill_at(moment: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """End the process before or after the given call of SLURM or change of a file; the calls that were made."""
+    calls: list[str] = []
+
+    def counted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            for when in ("before", "after"):
+                calls.append(f"{when} {name}")
+                if len(calls) == moment:
+                    raise Killed
+                if when == "before":
+                    found = function(*arguments, **options)
+            return found
+
+        return call
+
+    monkeypatch.setattr(scheduler, "_call", counted(scheduler._call, "SLURM"))
+    monkeypatch.setattr(Submitting, "_write", counted(Submitting._write, "a record"))
+    monkeypatch.setattr(Submitting, "finish", counted(Submitting.finish, "the end"))
+    return calls
+
+
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_pipeline_whose_submission_is_killed_is_queued_once(
+    file: Path,
+    tmp_path: Path,
+    cluster: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    step: int,
+) -> None:
+    arguments = ["job", "submit", str(file), "--seeds", "0-2", "--pipeline"]
+    assert main(arguments) == 0
+    logs = tmp_path / "slurm"
+    whole = submitted(cluster, logs)
+    assert [job["after"] for job in whole[0]] == ["", "afterok:1", "afterok:2"]
+    assert sorted(whole[1]) == ["yeast.one-2.json"]
+    moments, killed = 1, 0
+    while True:
+        shutil.rmtree(logs)
+        cluster.unlink(missing_ok=True)
+        with monkeypatch.context() as patch:
+            kill_at(moments, patch)
+            try:
+                assert main(arguments) == 0
+                break
+            except Killed:
+                killed += 1
+        done = not list(logs.glob("*-submitting.json")) and cluster.exists()
+        assert main(arguments) == (2 if done and submitted(cluster, logs) == whole else 0)
+        assert submitted(cluster, logs) == whole, f"killed at moment {moments}"
+        moments += step
+    assert killed >= 20 // step
+    said = capsys.readouterr()
+    assert "going on with the submission of yeast.one that was not finished" in said.out
+    assert "these runs are queued or running" in said.err or "are queued or running" in said.err
+
+
+def test_what_is_queued_is_not_submitted_again(
+    file: Path, tmp_path: Path, cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["job", "submit", str(file)]) == 0
+    before = submitted(cluster, tmp_path / "slurm")
+    assert main(["job", "submit", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "error: these runs are queued or running\n  got:      runs/yeast/one/seed-0\n" in said
+    assert "take them back with `dglcell job cancel`" in said
+    (tmp_path / "slurm" / "yeast.one-1.json").unlink()
+    assert main(["job", "submit", str(file)]) == 2
+    assert "error: jobs of 'yeast.one' are queued or running\n  got:      1\n" in capsys.readouterr().err
+    assert submitted(cluster, tmp_path / "slurm")[0] == before[0]
+
+
+def test_an_answer_that_cannot_be_read_keeps_what_is_known(
+    file: Path, tmp_path: Path, answers: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers("squeue", "")
+    answers("sbatch", "")
+    (tmp_path / "bin" / "sbatch.txt").write_bytes(b"\xff\xfe whatever\n")
+    assert main(["job", "submit", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "error: SLURM's answer is not the number of a job, which may be queued or not\n" in said
+    assert (tmp_path / "slurm" / "yeast.one-submitting.json").exists()
+    # It had taken the job, as its comment tells.
+    (comment,) = json.loads((tmp_path / "slurm" / "yeast.one-submitting.json").read_text())["steps"]
+    answers("squeue", f"17|{comment}\n")
+    assert main(["job", "submit", str(file)]) == 0
+    assert (tmp_path / "slurm" / "yeast.one-17.json").exists()
+
+
+@pytest.mark.parametrize("content", ['{"script": "x", "runs": {"": "a\\u0000b"}}', '{"script": 1, "runs": {}}', "{"])
+def test_a_damaged_record_is_an_error(
+    file: Path, tmp_path: Path, answers: Callable[..., None], capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    answers("squeue", "8|PENDING|0:00|1:00|1|n|yeast.one\n")
+    (tmp_path / "slurm").mkdir()
+    (tmp_path / "slurm" / "yeast.one-8.json").write_text(content)
+    for verb in ("retry", "submit"):
+        answers("sbatch", "9\n")
+        assert main(["job", verb, str(file)]) == 2
+        assert "yeast.one-8.json' " in capsys.readouterr().err

@@ -59,7 +59,7 @@ def test_scripts_that_are_current_are_not_written_again(
 ) -> None:
     monkeypatch.chdir(ROOT)
     script = next((rendered / "104-kuzmin2020-pilot").iterdir())
-    script.write_text("old")
+    script.write_text("#!/bin/bash\nold")
     assert main(["job", "render", "conf/104-kuzmin2020-pilot", "--output", str(rendered)]) == 0
     said = capsys.readouterr().out
     assert said == f"script written to {script}\n2 scripts in {rendered} up to date\n"

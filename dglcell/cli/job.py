@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import load
+from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, DglcellError, count
 
 if TYPE_CHECKING:
     from dglcell import scheduler
     from dglcell.config import Config
+    from dglcell.scheduler import Submitting
     from dglcell.slurm import Sweep
 
 SWEEP_HELP = "every value with every seed is a member of a job array, e.g. optimizer.lr=1e-3,1e-4"
@@ -136,6 +138,7 @@ def render(options: argparse.Namespace) -> None:
         job = make_job(options, file)
         path = output / f"{job.config.experiment.name}.sh" if into_folder else output
         # Values of variables may be tokens.
+        check_output(path, "a script of a job")
         private = bool(job.config.slurm.environment)
         is_open = private and path.exists() and path.stat().st_mode & 0o077
         if not path.exists() or path.read_text(encoding="utf-8") != job.script or is_open:
@@ -154,32 +157,41 @@ def check(options: argparse.Namespace) -> None:
 
 def submit(options: argparse.Namespace) -> None:
     """``dglcell job submit``: nothing is submitted unless SLURM would take everything."""
-    from dglcell.scheduler import submit as submit_job
+    from dglcell.scheduler import Submitting, refuse_under_way
     from dglcell.slurm import job_name
 
-    for job in _check(options):
-        after = [] if job.build is None else _after(_submit_step(job, job.build, "builds the store"))
-        tasks = [""] if len(job.runs) == 1 else map(str, range(len(job.runs)))
-        runs = dict(zip(tasks, map(str, job.runs), strict=True))
-        logs = job.config.slurm.logs
-        number = submit_job(job.script, runs, Path.cwd(), logs, job_name(job.config), *after)
-        place = job.runs[0] if len(job.runs) == 1 else job.config.run_directory.parent
-        print(f"job {number} submitted; output goes to {logs}/, the run to {place}")
-        if job.comparison is not None:
-            _submit_step(job, job.comparison, f"compares the runs in {job.page}", *_after(number))
+    jobs = _check(options)
+    submissions = [Submitting(job_name(job.config), Path.cwd(), job.config.slurm.logs) for job in jobs]
+    for job, submission in zip(jobs, submissions, strict=True):
+        if not submission.goes_on:
+            refuse_under_way(submission.name, [str(run) for run in job.runs], Path.cwd(), submission.logs)
+    for job, submission in zip(jobs, submissions, strict=True):
+        if submission.goes_on:
+            print(f"going on with the submission of {submission.name} that was not finished")
+        _submit_job(job, submission)
+
+
+def _submit_job(job: Job, submission: Submitting) -> None:
+    """Submit what is to be done before, the runs, and what is to be done after them."""
+    after: list[str] = []
+    if job.build is not None:
+        number = submission.script(job.build)
+        print(f"job {number} submitted; it builds the store")
+        after = _after(number)
+    tasks = [""] if len(job.runs) == 1 else map(str, range(len(job.runs)))
+    runs = dict(zip(tasks, map(str, job.runs), strict=True))
+    number = submission.runs(job.script, runs, *after)
+    place = job.runs[0] if len(job.runs) == 1 else job.config.run_directory.parent
+    print(f"job {number} submitted; output goes to {submission.logs}/, the run to {place}")
+    if job.comparison is not None:
+        number = submission.script(job.comparison, *_after(number))
+        print(f"job {number} submitted; it compares the runs in {job.page}")
+    submission.finish()
 
 
 def _after(number: str) -> list[str]:
     """Start when another job has succeeded, and never wait for one that has not."""
     return [f"--dependency=afterok:{number}", "--kill-on-invalid-dep=yes"]
-
-
-def _submit_step(job: Job, script: str, what: str, *options: str) -> str:
-    from dglcell.scheduler import submit_script
-
-    number = submit_script(script, Path.cwd(), job.config.slurm.logs, *options)
-    print(f"job {number} submitted; it {what}")
-    return number
 
 
 def _pipeline(job: Job) -> Job:
@@ -283,8 +295,7 @@ def _print_jobs(jobs: list[scheduler.Job]) -> None:
 
 def retry(options: argparse.Namespace) -> None:
     """``dglcell job retry``."""
-    from dglcell.scheduler import find_submitted
-    from dglcell.scheduler import submit as submit_job
+    from dglcell.scheduler import Submitting, find_submitted
     from dglcell.slurm import job_name
 
     config = load(options)
@@ -294,7 +305,9 @@ def retry(options: argparse.Namespace) -> None:
     for one in found.unfinished:
         tasks, at_once = ",".join(one.runs), "" if slurm.array_limit is None else f"%{slurm.array_limit}"
         array = [f"--array={tasks}{at_once}"] if tasks else []
-        number = submit_job(one.script, one.runs, Path.cwd(), slurm.logs, name, *array)
+        submission = Submitting(name, Path.cwd(), slurm.logs)
+        number = submission.runs(one.script, one.runs, *array)
+        submission.finish()
         print(f"job {number} submitted; it runs again what was {', '.join(one.jobs)}")
     if not found.unfinished:
         print("nothing is to be submitted again")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import natural, positive
+from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
 
 if TYPE_CHECKING:
     from dglcell.graph.vocabulary import AliasTable
-    from dglcell.run_directory import RunDirectory
     from dglcell.shares import Ranks
     from dglcell.training.checkpoint import Trained
 
@@ -111,19 +111,21 @@ def predict(options: argparse.Namespace) -> None:
     from dglcell.api import load, runs_in
     from dglcell.data.sources import source_files
     from dglcell.devices import check_device, idle_threads, threads
-    from dglcell.parquet import check_output
+    from dglcell.parquet import check_output as check_format
     from dglcell.run_directory import RunDirectory
 
-    if options.output is not None:
-        check_output(options.output)
     runs = runs_in(options.run_directory)
-    for run in runs:
-        keep_inputs(options, RunDirectory(run))
+    if options.output is not None:
+        check_format(options.output)
+        given = [path for path in (options.genotypes, options.genes, options.checkpoint) if path is not None]
+        files = [path for run in runs for path in RunDirectory(run).files()]
+        check_output(options.output, "predictions", [*given, *files])
     check_device(options.device)
     with threads(options.threads or max(1, idle_threads() // ranks.here)):
         members = load(runs, checkpoint=options.checkpoint, device=device_of_rank(options.device, ranks)).members
         for config in (member.config for member in members):
-            refuse_overwriting(options.output, source_files(config.data.source, config.paths.raw))
+            if options.output is not None:
+                check_output(options.output, "predictions", source_files(config.data.source, config.paths.raw))
         if options.designs:
             _predict_design(options, members, runs[0], ranks)
         else:
@@ -155,35 +157,6 @@ def check(options: argparse.Namespace) -> None:
             got=", ".join(f"--{name}" for name in stray),
             do="leave them out, or ask for --all-pairs or --all-triples",
         )
-
-
-def keep_inputs(options: argparse.Namespace, run: RunDirectory) -> None:
-    """Refuse an output that is one of the files that predictions are made of, by whatever name or link.
-
-    Raises:
-        ConfigError: as `predict` says.
-    """
-    output: Path | None = options.output
-    if output is None or not output.exists():
-        return
-    given = [path for path in (options.genotypes, options.genes, options.checkpoint) if path is not None]
-    refuse_overwriting(output, [*map(Path, given), *run.files()])
-
-
-def refuse_overwriting(output: Path | None, kept: Iterable[Path]) -> None:
-    """Refuse an output that is one of the files to be kept.
-
-    Raises:
-        ConfigError: it is.
-    """
-    for path in kept:
-        if output is not None and output.exists() and path.exists() and output.samefile(path):
-            raise ConfigError(
-                f"predictions would overwrite '{path}'",
-                got=f"--output {output}",
-                expected="a file that is neither an input nor part of the run",
-                do="choose another output",
-            )
 
 
 def device_of_rank(device: str, ranks: Ranks) -> str:

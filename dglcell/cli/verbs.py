@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive
+from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
 from dglcell.training.signals import StopSignals, is_rank_zero
 
@@ -108,6 +109,8 @@ def profile(options: argparse.Namespace) -> None:
     from dglcell.profiling.profile import PROFILE, TRACE, format_profile
 
     folder = options.output or config.run_directory.parent / "profile"
+    check_output(folder / PROFILE, "a profile")
+    check_output(folder / TRACE, "a trace")
     found = run(config, Schedule(options.warm_up, options.steps), options.mode, folder, options.command)
     if found is not None:
         print(f"{format_profile(found)}\n\nprofile  {folder / PROFILE}\ntrace    {folder / TRACE}")
@@ -315,6 +318,8 @@ def baselines(options: argparse.Namespace) -> None:
         raise ConfigError("--epochs is given without --without-messages", do="give both, or neither")
     with StopSignals() as signals:
         config = load(options)
+        if options.output is not None:
+            check_output(options.output, "results of null models")
         if options.without_messages:
             from dglcell.training.control import train_control
 
@@ -333,6 +338,10 @@ def report(options: argparse.Namespace) -> None:
     from dglcell.report.run_page import write_report
 
     paths = options.run_directories
+    if options.output is not None:
+        check_output(options.output, "a page of a report")
+        if len(paths) > 1:
+            check_output(options.output.with_suffix(".csv"), "a table of a comparison")
     page = write_comparison(paths, options.output) if len(paths) > 1 else write_report(paths[0], options.output)
     print(page)
     if options.open:
