@@ -445,6 +445,12 @@ class Config:
                 got=self.experiment.name,
                 expected="a name, or names separated by `/`",
             )
+        if not self.experiment.name.isprintable() or any(not part.strip() for part in name.parts):
+            raise ConfigError(
+                "`experiment.name` has characters that nobody sees",
+                got=ascii(self.experiment.name),
+                expected="letters, digits and signs",
+            )
         if any(len(part.encode()) > LONGEST_NAME for part in name.parts):
             raise ConfigError(
                 "`experiment.name` is too long for a folder",

@@ -43,7 +43,7 @@ PACKAGED = next(
 """The experiments of this package: in it where it was installed, beside it in a clone."""
 SINGLE = (str, int, float, bool)
 
-SIXTIETHS = re.compile(r"[0-9]+(:[0-9]{1,2})+")
+SIXTIETHS = re.compile(r"[-+]?[0-9][0-9_]*(:[0-9]{1,2})+(\.[0-9_]*)?")
 
 DEEPEST = 50
 MOST_NODES = 1_000_000
@@ -178,7 +178,8 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         _leave_out_networks(plain)
         kinds = {section: _kind(plain, section, where) for section in KINDS}
         _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
-        config = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), plain))
+        # What was resolved is plain text, an escaped `${` among it, and is not resolved once more.
+        config = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), as_plain_text(plain)))
     except OmegaConfBaseException as error:
         raise ConfigError(
             f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
@@ -249,9 +250,18 @@ def hide_override(word: str) -> str:
     return f"slurm={yaml.safe_dump(slurm, default_flow_style=True, width=2**30).strip()}"
 
 
+def as_plain_text(value: Any) -> Any:
+    """A value whose texts OmegaConf takes as they are: ``${`` is escaped in all of them, keys too, at any depth."""
+    if isinstance(value, str):
+        return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + "\\${", value)
+    if isinstance(value, dict):
+        return {as_plain_text(key): as_plain_text(item) for key, item in value.items()}
+    return [as_plain_text(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def without_secrets(config: Config) -> DictConfig:
     """The whole configuration as it may be written down: ``HIDDEN`` for values of `slurm.environment`."""
-    content: DictConfig = OmegaConf.create(dataclasses.asdict(config))
+    content: DictConfig = OmegaConf.create(as_plain_text(dataclasses.asdict(config)))
     content.slurm.environment = dict.fromkeys(config.slurm.environment, HIDDEN)
     return content
 
@@ -434,6 +444,8 @@ def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix:
                 expected=f"among {', '.join(hints)}",
                 do=explain(full, value) or suggestion,
             )
+        if full == "experiment.name" and isinstance(value, bool):
+            raise ConfigError(f"{where}: `{full}` is a text, and YAML reads this word as true or false", do="quote it")
         _check_below(value, hints[key], full, where)
 
 

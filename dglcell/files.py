@@ -262,6 +262,17 @@ def write_json(target: Path, value: Any) -> None:
         partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
+def no_formula(cell: str) -> str:
+    """A text that no spreadsheet takes for a formula, which it would run: an apostrophe comes before it."""
+    if not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
 def shortest(values: NDArray[np.float32]) -> list[str]:
     """Numbers as the shortest texts that give them back; an empty one where there is none."""
     return ["" if text == "nan" else text.removesuffix(".0") for text in values.astype(str).tolist()]

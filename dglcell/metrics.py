@@ -14,7 +14,7 @@ from rich.table import Table
 from scipy.stats import rankdata
 
 from dglcell.data.table import CLASSIFICATION, REGRESSION
-from dglcell.errors import DataError
+from dglcell.errors import DataError, printable
 
 # Regression metrics of one phenotype.
 
@@ -396,7 +396,7 @@ def format_results_table(rows: Iterable[ResultRow], *, color: bool = False, widt
         return NO_TEST_PART
     kinds = dict.fromkeys(row.kind for row in rows)
     tables = [_format_kind([row for row in rows if row.kind == kind], COLUMNS[kind], color, width) for kind in kinds]
-    return "\n\n".join([*tables, BEST, *beaten(rows)])
+    return "\n\n".join([*tables, BEST, *map(printable, beaten(rows))])
 
 
 def format_expected(rows: Sequence[ResultRow], metric: str, value: float, tolerance: float) -> str:
@@ -432,7 +432,9 @@ def _format_kind(rows: list[ResultRow], columns: Mapping[str, str], color: bool,
             table.add_section()
         labels = block if block != previous else ("", "")
         cells = [_cell(row, metric, i in best.get(metric, ())) for metric in columns]
-        table.add_row(*labels, row.model, *cells, style="dim" if color and row.is_null else None)
+        # Names may be a stranger's, whose escape codes would steer the terminal.
+        texts = [printable(text) for text in (*labels, row.model)]
+        table.add_row(*texts, *cells, style="dim" if color and row.is_null else None)
         previous = block
     buffer = io.StringIO()
     console = Console(

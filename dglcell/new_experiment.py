@@ -13,7 +13,7 @@ import yaml
 from numpy.typing import NDArray
 
 from dglcell.config import Config
-from dglcell.config_io import PACKAGED, load_config
+from dglcell.config_io import PACKAGED, as_plain_text, load_config
 from dglcell.data.config import NONE
 from dglcell.data.sources import load_source
 from dglcell.data.sources.config import DECIMALS
@@ -81,7 +81,7 @@ def write_experiment(wanted: Wanted) -> str:
     content, notes = _content(wanted)
     about = f"Strains of {wanted.table.name if wanted.table else wanted.screen} on the cell graph of {wanted.cell}."
     with atomic_file(wanted.file) as partial:
-        text = HEAD.format(about=about, file=wanted.file) + yaml.safe_dump(content, sort_keys=False)
+        text = HEAD.format(about=about, file=wanted.file) + yaml.safe_dump(as_plain_text(content), sort_keys=False)
         partial.write_text(text, encoding="utf-8")
         raw = [f"paths.raw={wanted.raw}"] if wanted.raw else []
         return "\n".join([_check(load_config(partial, raw)), *notes])

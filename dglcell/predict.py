@@ -18,7 +18,7 @@ from dglcell.data.dataset import StrainDataset
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
 from dglcell.designs import row_groups, write_tables
 from dglcell.errors import GenotypeError, did_you_mean
-from dglcell.files import CONTROL, DAMAGE, atomic_file, canonical_hash, open_text, sha256_file, shortest
+from dglcell.files import CONTROL, DAMAGE, atomic_file, canonical_hash, no_formula, open_text, sha256_file, shortest
 from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary
 from dglcell.parquet import import_pyarrow, make_table, open_writer
 from dglcell.shares import Ranks, Shares
@@ -177,13 +177,23 @@ def _read_parquet(path: Path) -> list[tuple[int, list[str]]]:
         raise GenotypeError(f"genotype file '{path}' not found", expected="a Parquet file")
     try:
         table = pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
+        columns = [["" if cell is None else str(cell) for cell in _cells(column)] for column in table.columns]
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise GenotypeError(
-            f"genotype file '{path}' is no whole Parquet file", got=str(error).splitlines()[0]
+            f"genotype file '{path}' is no whole Parquet file, or a column of it cannot be written as text",
+            got=(str(error).splitlines() or [type(error).__name__])[0],
+            expected="columns of UTF-8 texts and numbers",
+            do="leave such columns out of the file",
         ) from error
-    columns = [["" if cell is None else str(cell) for cell in column.to_pylist()] for column in table.columns]
     rows = zip(*columns, strict=True)
     return [(1, table.column_names), *((number, list(row)) for number, row in enumerate(rows, start=2))]
+
+
+def _cells(column: Any) -> Any:
+    """Python values; dates and times as Arrow writes them, which knows more years and zones than Python does."""
+    pa, _ = import_pyarrow()
+    is_time = pa.types.is_temporal(column.type)
+    return column.cast(pa.string()).to_pylist() if is_time else column.to_pylist()
 
 
 def predicted_column(phenotype: str) -> str:
@@ -331,9 +341,9 @@ def write_table(path: Path | None, table: GenotypeTable, predicted: Mapping[str,
 
 def _write_csv(file: TextIO, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*table.header, *predicted])
+    writer.writerow(map(no_formula, [*table.header, *predicted]))
     for row, *values in zip(table.rows, *map(shortest, predicted.values()), strict=True):
-        writer.writerow(row + values)
+        writer.writerow([*map(no_formula, row), *values])
 
 
 def _write_parquet(path: Path, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:

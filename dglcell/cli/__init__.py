@@ -7,6 +7,7 @@ import errno
 import io
 import logging
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from dglcell.memory import is_out_of_memory, keep_freed_memory
 from dglcell.training.signals import is_rank_zero
 
 SMALLER = "take a machine or a job with more, or a smaller model, batch or table"
+
+TEMPORARY = re.compile(r"\.([^/\n]+?)\.partial-[0-9a-f]{10}-[0-9]+-[0-9]+-[0-9a-f]{8}")
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -37,6 +40,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         0, or an error's status, 2 mostly, where the user can mend what went wrong (message on stderr, no traceback).
         Bugs keep their traceback.
     """
+    _open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         # What is printed has signs that the locale may lack; standard error does that by itself.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -89,6 +93,23 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     return 0
 
 
+def _open_streams() -> None:
+    """Put the null device where a shell has closed standard input, output or error.
+
+    Python has None there. A file that is opened later would get the number, and what is printed would go into it.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)
+            if opened != number:
+                os.close(opened)
+            stream = os.fdopen(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)
+            setattr(sys, name, stream)
+
+
 def _without_secrets(words: Sequence[str]) -> list[str]:
     if not any(word.startswith("slurm") for word in words):
         return list(words)
@@ -98,6 +119,8 @@ def _without_secrets(words: Sequence[str]) -> list[str]:
 
 
 def _say(text: str, status: int = 2) -> int:
+    # A file has a name of its own while it is being written, which says nothing to anyone.
+    text = TEMPORARY.sub(r"\1", text)
     print(f"error: {printable(text)}", file=sys.stderr)
     return status
 

@@ -20,7 +20,7 @@ from dglcell.data.sources import SourceInfo
 from dglcell.data.split import Split
 from dglcell.data.store import Store, StoreListing
 from dglcell.data.table import StrainTable
-from dglcell.errors import count
+from dglcell.errors import count, printable
 
 # What a strain table holds: labels, numbers of deletions and genes, counted.
 
@@ -361,7 +361,7 @@ def _table(
     for i, title in enumerate(header):
         table.add_column(title, justify="left" if i in left else "right", no_wrap=i not in wrapped)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     buffer = io.StringIO()
     Console(file=buffer, force_jupyter=False, width=width, markup=False, color_system=None).print(table)
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dglcell.data.table import CLASSIFICATION
-from dglcell.errors import DataError, DglcellError
+from dglcell.errors import DataError, DglcellError, printable
 from dglcell.metrics import UNDEFINED, ResultRow
 from dglcell.owner import current_holder
 from dglcell.report.run_files import RunFiles, read_run, read_run_config
@@ -76,12 +76,15 @@ def format_runs(runs: Sequence[RunRow]) -> str:
     for run in runs:
         about = (run.path.name, run.state, f"{run.epochs}/{run.planned or '?'}")
         results = list(_results(run.files)) if run.files is not None else [("",) * 6]
-        lines += [(run.path.parent, (*(("",) * 3 if n else about), *line)) for n, line in enumerate(results)]
+        for n, line in enumerate(results):
+            # Names may be a stranger's, whose escape codes would steer the terminal.
+            cells = (*(("",) * 3 if n else about), *line)
+            lines.append((run.path.parent, tuple(map(printable, cells))))
     widths = [max(map(len, column)) for column in zip(*(cells for _, cells in lines), strict=True)]
     text, before = [], None
     for folder, cells in lines:
         if folder != before:
-            text.append(str(folder))
+            text.append(printable(str(folder)))
             before = folder
         *found, null = (
             cell.rjust(width) if title in RIGHT else cell.ljust(width)

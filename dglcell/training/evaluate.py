@@ -23,7 +23,7 @@ from dglcell.data.dataset import EpochBatches, StrainDataset
 from dglcell.data.transform import Normaliser
 from dglcell.devices import device_here
 from dglcell.errors import ConfigError, count
-from dglcell.files import atomic_file, shortest, write_json
+from dglcell.files import atomic_file, no_formula, shortest, write_json
 from dglcell.kernels.spmm import check_kernel
 from dglcell.metrics import (
     ResultRow,
@@ -242,7 +242,7 @@ def write_predictions(path: Path, prepared: Prepared, strains: Tensor, predicted
             counts = dataset.offsets[block + 1] - dataset.offsets[block]
             batch = dataset.gather(block, int(counts.sum()))
             deleted = iter(names[batch.genotypes.genes.numpy()].tolist())
-            genes = [";".join(itertools.islice(deleted, count)) for count in counts.tolist()]
+            genes = [no_formula(";".join(itertools.islice(deleted, count))) for count in counts.tolist()]
             pairs = zip(batch.labels.T, predicted_BT.T, strict=True)
             columns = [shortest(column.numpy()) for pair in pairs for column in pair]
             writer.writerows(zip(genes, *columns, strict=True))

@@ -1,0 +1,195 @@
+"""Closed standard streams, interrupts before anything runs, and texts that would steer a terminal or a spreadsheet."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from dglcell.cli import main
+from dglcell.config_io import as_plain_text, load_config, to_yaml
+from dglcell.errors import ConfigError
+from dglcell.files import no_formula
+from dglcell.owner import LEASE_SECONDS, Lease
+from dglcell.run_directory import RunDirectory
+from tests.integration.processes import heed_interrupts
+from tests.tiny import Tiny, process_environment
+
+
+def shell(command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run ``dglcell …`` as a shell does."""
+    program = f"{sys.executable} -m dglcell {command}"
+    return subprocess.run(
+        ["sh", "-c", program], cwd=cwd, env=process_environment(), capture_output=True, text=True, timeout=300
+    )
+
+
+VERBS = ["--version", "config list", "runs {runs}", "report {run}", "evaluate {run}", "data stats {store}", "doctor"]
+CLOSED = [">&-", "<&-", "2>&-", ">&- <&- 2>&-"]
+
+
+@pytest.mark.parametrize("closed", [pytest.param(one, marks=pytest.mark.slow) for one in CLOSED])
+@pytest.mark.parametrize("verb", VERBS)
+def test_closed_streams(tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path, verb: str, closed: str) -> None:
+    run = tmp_path / "runs" / "tiny" / "seed-0"
+    shutil.copytree(tiny_run.path, run)
+    words = verb.format(run=run, runs=tmp_path / "runs", store=tiny.store)
+    done = shell(f"{words} {closed}", tmp_path)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_is_finished_without_a_standard_output(tiny: Tiny, tmp_path: Path) -> None:
+    keys = " ".join(tiny.overrides(tmp_path, "plot=false", "null_models=false", "trainer.epochs=1"))
+    done = shell(f"train {tiny.file} {keys} >&- <&-", tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert json.loads((tmp_path / "tiny" / "seed-0" / "results.json").read_text())["rows"]
+
+
+def test_an_interrupt_before_anything_runs_is_no_traceback(tmp_path: Path) -> None:
+    for delay in (0.05, 0.1, 0.15, 0.2):
+        process = subprocess.Popen(
+            [sys.executable, "-X", "importtime", "-m", "dglcell", "config", "list"],
+            cwd=tmp_path, env=process_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            preexec_fn=heed_interrupts,
+        )  # fmt: skip
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "argparse" in line or "dglcell" in line:
+                break
+        time.sleep(delay / 10)
+        process.send_signal(signal.SIGINT)
+        assert "Traceback" not in process.communicate()[1]
+
+
+def test_escape_codes_of_a_stranger_s_results_are_written_out(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunDirectory(tmp_path / "runs" / "tiny" / "seed-0")
+    shutil.copytree(tiny_run.path, run.path)
+    results = json.loads(run.results.read_text())
+    for row in results["rows"]:
+        row["model"] = "\x1b]0;owned\x07" + row["model"]
+    run.results.write_text(json.dumps(results))
+    assert main(["runs", str(tmp_path / "runs")]) == 0
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert "\\x1b]0;owned" in said
+
+
+@given(st.lists(st.sampled_from(["\\", "$", "{", "}", "oc.env:HOME", "x", "${", "'", ": ", "#"])).map("".join))
+def test_plain_text_stays_plain_text(text: str) -> None:
+    escaped = OmegaConf.create(OmegaConf.to_yaml(OmegaConf.create(as_plain_text({"a": text, "b": [text]}))))
+    assert OmegaConf.to_container(escaped, resolve=True) == {"a": text, "b": [text]}
+
+
+def test_an_escaped_variable_is_not_looked_up(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "s3cr3t")
+    config = tiny.config(tmp_path, r"experiment.description=\${oc.env:TOKEN}")
+    assert config.experiment.description == "${oc.env:TOKEN}"
+    written = tmp_path / "again.yaml"
+    written.write_text(to_yaml(config))
+    assert load_config(written).experiment.description == "${oc.env:TOKEN}"
+    assert "s3cr3t" not in to_yaml(load_config(written))
+
+
+def test_the_name_of_a_column_is_no_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOKEN", "s3cr3t")
+    rows = [f"b{number},0.{number}" for number in range(1, 9)]
+    (tmp_path / "t.csv").write_text("\n".join(["gene_1,${oc.env:TOKEN}", *rows]) + "\n")
+    main(["init", "mine", "--table", "t.csv", "--cell", "textbook"])
+    said = capsys.readouterr()
+    assert "s3cr3t" not in said.out + said.err
+    assert "s3cr3t" not in "".join(path.read_text() for path in tmp_path.glob("*.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("experiment: {name: no}", "is a text, and YAML reads this word as true or false"),
+        ("experiment: {name: ' '}", "has characters that nobody sees"),
+        ('experiment: {name: "a\\u200bb"}', "has characters that nobody sees"),
+        (f"experiment: {{name: {'a' * 1_000_000}}}", "`experiment.name` is too long"),
+        ("optimizer: {lr: 1:30.5}", "`optimizer.lr` has a wrong value"),
+    ],
+    ids=range(5),
+)
+def test_names_and_numbers_that_are_read_otherwise_than_written(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "x.yaml").write_text(f"{text}\ncell: {{model: textbook}}\n")
+    with pytest.raises(ConfigError, match=said):
+        load_config(tmp_path / "x.yaml").validate()
+
+
+@pytest.mark.parametrize("cell", ["=1+1", "+cmd", "-a", "@x", "\tx", "\rx"])
+def test_no_text_is_a_formula(cell: str) -> None:
+    assert no_formula(cell) == f"'{cell}"
+
+
+@pytest.mark.parametrize("cell", ["-1.5", "+2", "-inf", "b0001", "a=b", ""])
+def test_numbers_and_other_texts_stay(cell: str) -> None:
+    assert no_formula(cell) == cell
+
+
+def test_predictions_begin_no_cell_with_a_formula(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("genes,=note,x\nb0008;b0114,=HYPERLINK(1),-2\n")
+    assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 0
+    header, row = (tmp_path / "out.csv").read_text().splitlines()
+    assert header.startswith("genes,'=note,x,predicted_fitness")
+    assert row.startswith("b0008;b0114,'=HYPERLINK(1),-2,")
+
+
+COLUMNS = {
+    "far dates": pa.array([-(2**40), 2**40], pa.timestamp("s")),
+    "an unknown zone": pa.array([0, 1], pa.timestamp("us", "Nowhere/Land")),
+    "bytes": pa.array([b"\xff", b"\xfe"], pa.binary()),
+    "no UTF-8": pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")]
+    ),
+    "long times": pa.array([2**62, 5], pa.duration("s")),
+    "structs": pa.array([{"a": 1}, None]),
+}
+
+
+@pytest.mark.parametrize("what", COLUMNS)
+def test_parquet_of_strangers(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    pq.write_table(pa.table({"genes": ["b0008", "b0114"], what: COLUMNS[what]}), tmp_path / "in.parquet")
+    status = main(["predict", str(tiny_run.path), str(tmp_path / "in.parquet"), "-o", str(tmp_path / "out.csv")])
+    said = capsys.readouterr().err
+    assert status in (0, 2)
+    assert (status == 0) == (tmp_path / "out.csv").exists()
+    assert status == 0 or "cannot be written as text" in said
+
+
+def test_a_lease_of_the_future_blocks_nobody(tmp_path: Path) -> None:
+    lock = tmp_path / "owner.json"
+    stranger = Lease(lock, tmp_path)
+    assert stranger.acquire() is None
+    content = json.loads(lock.read_text())
+    lock.write_text(json.dumps({**content, "process": {**content.get("process", {}), "host": "elsewhere"}}))
+    then = time.time() + 20 * LEASE_SECONDS
+    os.utime(lock, (then, then))
+    assert Lease(lock, tmp_path).acquire() is None
+
+
+def test_messages_name_no_temporary_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from dglcell.cli import _say
+
+    _say("'/a/.out.csv.partial-0123456789-17-99-0123abcd': No space left on device")
+    assert capsys.readouterr().err == "error: '/a/out.csv': No space left on device\n"
