@@ -122,7 +122,7 @@ class Difference(_Lists):
             (source.strains_NB, destination.strains_NB),
             score,
         )
-        return keys.with_difference(base_MH, delta_KH, pairs)
+        return keys.with_difference(base_MH, delta_KH.to(keys.delta_dtype), pairs)
 
     def _senders(self, node_type: str, states: DifferenceStates) -> RowIndex:
         """The pairs that send something else than the base: those that differ, and the lost ones."""

@@ -184,9 +184,9 @@ class NodeMask:
     def dense_attention(
         self, relation: Relation, keys: DifferenceStates, queries: DifferenceStates, score: Score
     ) -> Tensor:
-        """[M, B, H] by how much the attention of all strains differs."""
+        """[M, B, H] by how much the attention of all strains differs, in the type of differences."""
         source, destination = self.kept[relation[0]], self.kept[relation[2]]
-        return attend_differences(
+        delta_MBH = attend_differences(
             self.cell[relation],
             (keys.base_NH, None if keys.delta is None else keys.dense()),
             (queries.base_NH, None if queries.delta is None else queries.dense()),
@@ -195,6 +195,8 @@ class NodeMask:
             score,
             self.kernel,
         )
+        # Before the first round neither keys nor queries differ, and nothing but the states says which type it is.
+        return delta_MBH.to(keys.delta_dtype)
 
     def _sent_differences(self, node_type: str, states: DifferenceStates) -> Tensor:
         """[N, B, H] see ``deletions.sent``; once for all relations out of a node type."""

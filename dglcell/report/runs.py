@@ -76,10 +76,10 @@ def format_runs(runs: Sequence[RunRow]) -> str:
     for run in runs:
         about = (run.path.name, run.state, f"{run.epochs}/{run.planned or '?'}")
         results = list(_results(run.files)) if run.files is not None else [("",) * 6]
-        for n, line in enumerate(results):
+        for n, result in enumerate(results):
             # Names may be a stranger's, whose escape codes would steer the terminal.
-            cells = (*(("",) * 3 if n else about), *line)
-            lines.append((run.path.parent, tuple(map(printable, cells))))
+            texts = (*(("",) * 3 if n else about), *result)
+            lines.append((run.path.parent, tuple(map(printable, texts))))
     widths = [max(map(len, column)) for column in zip(*(cells for _, cells in lines), strict=True)]
     text, before = [], None
     for folder, cells in lines:
