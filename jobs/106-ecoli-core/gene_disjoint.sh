@@ -1,0 +1,20 @@
+#!/bin/bash
+# E. coli core model, genes that no training strain deletes
+# Rendered by `dglcell job render conf/106-ecoli-core/gene_disjoint.yaml`: edit the `slurm` section of the experiment, not this script.
+# Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
+#SBATCH --job-name=106-ecoli-core.gene_disjoint
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=4
+#SBATCH --mem=32G
+#SBATCH --time=24:00:00
+#SBATCH --output=slurm/%x-%j.out
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --signal=USR1@120
+
+set -euo pipefail
+
+export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
+
+srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1 dglcell train conf/106-ecoli-core/gene_disjoint.yaml
