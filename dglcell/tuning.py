@@ -7,8 +7,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,27 @@ import numpy as np
 from omegaconf import OmegaConf
 
 from dglcell.config import Config
-from dglcell.config_io import PACKAGED, load_config, read_yaml
+from dglcell.config_io import PACKAGED, load_config, read_yaml, to_yaml
 from dglcell.errors import ConfigError, DataError, DglcellError, OwnerError, count, import_optional
 from dglcell.files import atomic_file, canonical_hash, only_writer, write_json
 from dglcell.metrics import HEADLINE
-from dglcell.outside import UnreadableError, read_json
-from dglcell.owner import Process, lives
+from dglcell.outside import (
+    COUNT,
+    NUMBER,
+    SHA256,
+    TEXT,
+    Kind,
+    UnreadableError,
+    damaged,
+    find_wrong,
+    list_of,
+    optional,
+    read_json,
+    record,
+)
+from dglcell.owner import Lease, held
 from dglcell.training.run import train
+from dglcell.training.signals import StopSignals
 
 log = logging.getLogger("dglcell")
 
@@ -31,7 +44,6 @@ BARE = ("plot=false", "null_models=false")
 """What a trial does without."""
 
 TRIALS, TABLE, BEST = "trials.json", "trials.csv", "best.yaml"
-RUNNING, FINISHED, FAILED, STOPPED = "running", "finished", "failed", "stopped"
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,33 @@ def _choices(value: Any, where: str) -> Interval | list[Any]:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """Values that are tried; the training is unfinished as long as it has neither a score nor an error.
+
+    Attributes:
+        number: of the first trial with these values, from 1. Later ones are the same training, and go on in its folder.
+        values: dotted key → value.
+        score: on the validation part.
+        error: why the training failed.
+    """
+
+    number: int
+    values: dict[str, Any]
+    score: float | None = None
+    error: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"trial-{self.number}"
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it is still to be trained."""
+        return self.score is None and self.error is None
+
+
+@dataclass(frozen=True)
 class Search:
     """A search that can be stopped and given again, by several processes at once.
 
@@ -140,8 +179,9 @@ class Search:
     def run(self, trials: int, command: str, report: Callable[[str], None] = print) -> Path:
         """Train until ``trials`` trials are finished, those of earlier calls among them.
 
-        Values are proposed by a tree-structured Parzen estimator (Bergstra et al. 2011, NeurIPS 24). A trial that a
-        signal stopped, or whose process has ended, is continued by the next call. One whose training fails is left out.
+        Values are proposed by a tree-structured Parzen estimator (Bergstra et al. 2011, NeurIPS 24). A trial whose
+        process was stopped or killed is continued by the next call. One whose training fails is left out. The outcome
+        of a single process does not depend on when it was stopped or killed.
 
         Args:
             trials: number of finished trials in the end.
@@ -153,131 +193,145 @@ class Search:
 
         Raises:
             ConfigError: the folder is of another experiment or space.
+            DataError: the record of trials is damaged.
             DglcellError: the first trial fails, or most trials do.
             MissingDependencyError: optuna is not installed.
+            OwnerError: another process trains in the folder of a trial without searching.
             StoppedError: a signal came.
         """
         optuna = import_optional("optuna", "`dglcell tune`", "pip install 'dglcell[tune]'")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        failures = 0
-        while (trial := self._begin(optuna, trials)) is not None:
-            try:
-                score = self._train(self._run_of(trial), trial.values, command)
-            except DglcellError as error:
-                failures += 1
-                finished = _finished(self._end(trial, FAILED))
-                is_hopeless = not finished and not isinstance(
-                    error, OwnerError
-                )  # else another process has these values
-                if is_hopeless or failures > trials:
+        with StopSignals(self.base.slurm.requeue) as signals:
+            while (taken := self._take(trials, optuna)) is not None:
+                trial, lease = taken
+                try:
+                    score = self._train(trial, command, signals)
+                except OwnerError:
                     raise
-                reason = str(error).splitlines()[0]
-                log.warning("trial-%d failed and is left out: %s: %s", trial.number, _shown(trial.values), reason)
-                continue
-            except BaseException:
-                # A signal: the same values come first when the command is given again, and go on where they stopped.
-                self._end(trial, STOPPED)
-                raise
-            finished = _finished(self._end(trial, FINISHED, score))
-            best = f"best {max(one.score for one in finished):.4f}; {len(finished)} of {trials} done"
-            report(f"trial-{trial.number}: {score:.4f} ({best})  {_shown(trial.values)}")
-        self._write()
+                except DglcellError as error:
+                    reason = str(error).splitlines()[0]
+                    found = self._finish(trial, lease, error=reason)
+                    if not _finished(found) or sum(one.error is not None for one in found) > trials:
+                        raise
+                    log.warning("%s failed and is left out: %s: %s", trial.name, _shown(trial.values), reason)
+                else:
+                    found = _finished(self._finish(trial, lease, score=score))
+                    best = f"best {found[0].score:.4f}; {len(found)} of {trials} done"
+                    report(f"{trial.name}: {score:.4f} ({best})  {_shown(trial.values)}")
+                finally:
+                    lease.release()
         return self.folder / BEST
 
-    def _begin(self, optuna: Any, wanted: int) -> Trial | None:
-        """The next trial, noted as this process's: first one that nobody runs any more; None where all are done.
+    def _take(self, wanted: int, optuna: Any) -> tuple[Trial, Lease] | None:
+        """The first unfinished trial that no other process trains, or else a new one; None where enough are finished.
 
-        What is proposed follows from the numbers and scores of the trials before it. So a search that was killed
-        goes on as if it had not been.
+        Where other processes train all that are missing, it waits for one of them.
         """
-        with self._changing() as trials:
-            if len(_finished(trials)) >= wanted:
-                return None
-            left = (one for one in trials if one.state == STOPPED or (one.state == RUNNING and one.is_abandoned()))
-            number = 1 + len(trials)
-            trial = next(left, None) or Trial(number, _proposed(optuna, self.space, trials, self.base.seed + number))
-            trial = replace(trial, state=RUNNING, process=Process.this().mark)
-            trials[trial.number - 1 : trial.number] = [trial]
-            return trial
+        while True:
+            with only_writer(self.folder):
+                trials = self._read()
+                finished = len(_finished(trials))
+                if finished >= wanted:
+                    self._write_results(trials)
+                    return None
+                unfinished = [trial for trial in trials if trial.is_unfinished]
+                for trial in unfinished:
+                    lease = self._lease(trial)
+                    if lease.acquire() is None:
+                        return trial, lease
+                if finished + len(unfinished) < wanted:
+                    self._write([*trials, self._propose(trials, optuna)])
+                    continue
+            with held(self._lease(unfinished[0]), lambda holder: math.inf):
+                pass
 
-    def _end(self, trial: Trial, state: str, score: float | None = None) -> list[Trial]:
-        """Note how a trial ended; gives all trials."""
-        with self._changing() as trials:
-            trials[trial.number - 1] = replace(trial, state=state, score=score, process="")
-        self._write()
+    def _finish(self, trial: Trial, lease: Lease, **outcome: Any) -> list[Trial]:
+        """Record how a trial ended; all trials."""
+        with only_writer(self.folder):
+            # Killed before it is recorded, the trial is free, and only its score is computed again.
+            lease.release()
+            trials = [replace(one, **outcome) if one == trial else one for one in self._read()]
+            self._write(trials)
+            if _finished(trials):
+                self._write_results(trials)
         return trials
 
-    @contextmanager
-    def _changing(self) -> Iterator[list[Trial]]:
-        """The trials so far, of which no other process changes any meanwhile; written when the block ends."""
-        path = self.folder / TRIALS
-        with only_writer(path):
-            trials = self._read()
-            before = list(trials)
-            yield trials
-            if trials != before:
-                write_json(path, {"sha256": self._sha256, "trials": [asdict(trial) for trial in trials]})
+    def _lease(self, trial: Trial) -> Lease:
+        """The right to train it."""
+        return Lease(self.folder / f".{trial.name}.owner.json", self.folder / trial.name)
+
+    def _propose(self, trials: Sequence[Trial], optuna: Any) -> Trial:
+        """The next trial: its values follow from the seed, the number of trials, and those that are finished."""
+        distributions = {key: _distribution(choices, optuna) for key, choices in self.space.items()}
+        sampler = optuna.samplers.TPESampler(seed=self.base.seed + len(trials))
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        study.add_trials(
+            optuna.trial.create_trial(params=trial.values, distributions=distributions, value=trial.score)
+            for trial in trials
+            if trial.score is not None
+        )
+        values = study.ask(distributions).params
+        return Trial(next((trial.number for trial in trials if trial.values == values), len(trials) + 1), values)
 
     def _read(self) -> list[Trial]:
+        """All trials, in the order in which they were proposed."""
         path = self.folder / TRIALS
         if not path.exists():
             return []
+        values = Kind("a value of each key", lambda v: isinstance(v, dict) and v.keys() == self.space.keys())
+        trial = record({"number": COUNT, "values": values, "score": optional(NUMBER), "error": optional(TEXT)})
+        expected, do = "the trials of a search", "put the file back, or remove the folder"
         try:
             content = read_json(path)
-            sha256, trials = content["sha256"], [Trial(**trial) for trial in content["trials"]]
-        except (UnreadableError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"'{path}' is no list of trials", got=error, do="put the file back, or remove the folder and begin anew"
-            ) from error
-        if sha256 != self._sha256:
+        except UnreadableError as error:
+            raise damaged(path, error, DataError, expected=expected, do=do) from error
+        wrong = find_wrong(content, {"sha256": SHA256})
+        if wrong is None and content["sha256"] != self._sha256:
             raise ConfigError(
                 f"'{self.folder}' holds trials of another experiment or other values",
                 do="give the same files and overrides, remove the folder, or set another experiment.name",
             )
-        return trials
+        if wrong := wrong or find_wrong(content, {"trials": list_of(trial)}):
+            raise damaged(path, wrong, DataError, expected=expected, do=do)
+        return [Trial(**about) for about in content["trials"]]
+
+    def _write(self, trials: Sequence[Trial]) -> None:
+        write_json(self.folder / TRIALS, {"sha256": self._sha256, "trials": [asdict(trial) for trial in trials]})
 
     @property
     def _sha256(self) -> str:
-        """Of experiment and space."""
-        return canonical_hash([asdict(self.base), {key: repr(value) for key, value in self.space.items()}])
+        """Of what all trials have in common, without secrets."""
+        return canonical_hash([to_yaml(self.base), {key: repr(value) for key, value in self.space.items()}])
 
-    def _run_of(self, trial: Trial) -> int:
-        """The first trial with the same values, whose training it is: later ones go on in its folder."""
-        return next(one.number for one in [*self._read(), trial] if one.values == trial.values)
-
-    def _train(self, number: int, values: Mapping[str, Any], command: str) -> float:
+    def _train(self, trial: Trial, command: str, signals: StopSignals) -> float:
         """Mean over phenotypes of the metric by which models are compared, on the validation part; higher is better."""
-        name = f"experiment.name={self.name}/trial-{number}"
-        given = [override(key, value) for key, value in values.items()]
+        given = [override(key, value) for key, value in trial.values.items()]
+        name = f"experiment.name={self.name}/{trial.name}"
         config = load_config(self.experiment, [*self.overrides, *given, *BARE, name])
-        rows = train(config, command).rows
+        rows = train(config, command, signals).rows
         scores = [row.metrics[HEADLINE[row.kind]] for row in rows if row.part == "validation"]
         score = float(np.mean(scores)) if scores else math.nan
         if math.isnan(score):
             raise DataError("the score on the validation part is undefined", got=f"run {config.run_directory}")
         return score
 
-    def _write(self) -> None:
+    def _write_results(self, trials: Sequence[Trial]) -> None:
         """The table of all finished trials, the best first, and the experiment with the best values."""
-        finished = sorted(_finished(self._read()), key=lambda trial: -trial.score)
-        if not finished:
-            return
+        finished = _finished(trials)
         with atomic_file(self.folder / TABLE) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["trial", "validation", *self.space])
             for trial in finished:
-                values = [trial.values[key] for key in self.space]
-                writer.writerow([self._run_of(trial), f"{trial.score:.6g}", *values])
-        best = finished[0].values
-        given = [*self.overrides, *(override(key, best[key]) for key in self.space)]
+                writer.writerow([trial.number, f"{trial.score:.6g}", *(trial.values[key] for key in self.space)])
+        best = finished[0]
+        given = [*self.overrides, *(override(key, best.values[key]) for key in self.space)]
         content: Any = OmegaConf.to_container(OmegaConf.from_dotlist(given))
-        # The file may be given away; values of the environment may be secrets.
+        # Variables of a job may be secrets; no training depends on them.
         content.get("slurm", {}).pop("environment", None)
         # What the experiment is expected to reach holds for its own values.
         content.setdefault("experiment", {}).update(name=f"{self.base.experiment.name}-tuned", expected=None)
         text = OmegaConf.to_yaml(OmegaConf.create({"extends": self._extended(), **content}))
-        about = f"# The best of {count(len(finished), 'trial')}: {finished[0].score:.4f} on the validation part.\n"
+        about = f"# The best of {count(len(finished), 'trial')}: {best.score:.4f} on the validation part.\n"
         with atomic_file(self.folder / BEST) as partial:
             partial.write_text(about + text, encoding="utf-8")
 
@@ -294,44 +348,12 @@ def override(key: str, value: Any) -> str:
     return f"{key}={json.dumps(value)}"
 
 
-@dataclass(frozen=True)
-class Trial:
-    """Values that were tried, or are.
-
-    Attributes:
-        number: from 1.
-        values: dotted key → value.
-        state: ``running``, ``finished``, ``failed``, or ``stopped`` by a signal.
-        score: on the validation part, of a finished one.
-        process: that runs it; see ``dglcell.owner.lives``.
-    """
-
-    number: int
-    values: dict[str, Any]
-    state: str = RUNNING
-    score: float | None = None
-    process: str = ""
-
-    def is_abandoned(self) -> bool:
-        """Whether the process that ran it has ended. One of another machine counts as living."""
-        return lives(self.process) is False
+def _finished(trials: Sequence[Trial]) -> list[Trial]:
+    """Trials with a score, the best first."""
+    return sorted((trial for trial in trials if trial.score is not None), key=lambda trial: -(trial.score or 0.0))
 
 
-def _finished(trials: Sequence[Trial]) -> list[Any]:
-    """Trials with a score."""
-    return [trial for trial in trials if trial.state == FINISHED]
-
-
-def _proposed(optuna: Any, space: Space, trials: Sequence[Trial], seed: int) -> dict[str, Any]:
-    """Values to try next, from the scores of earlier ones."""
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    distributions = {key: _distribution(optuna, choices) for key, choices in space.items()}
-    for trial in _finished(trials):
-        study.add_trial(optuna.trial.create_trial(params=trial.values, distributions=distributions, value=trial.score))
-    return dict(study.ask(distributions).params)
-
-
-def _distribution(optuna: Any, choices: Interval | list[Any]) -> Any:
+def _distribution(choices: Interval | list[Any], optuna: Any) -> Any:
     if not isinstance(choices, Interval):
         return optuna.distributions.CategoricalDistribution(choices)
     if choices.is_whole:

@@ -91,7 +91,7 @@ def test_a_trial_that_a_signal_stopped_is_continued(
 ) -> None:
     names: list[str] = []
 
-    def stopped(config: Any, command: str) -> RunResult:
+    def stopped(config: Any, command: str, signals: Any) -> RunResult:
         names.append(config.experiment.name)
         raise StoppedError(15)
 
@@ -108,10 +108,10 @@ def test_a_trial_that_fails_is_left_out_unless_nothing_works(
 ) -> None:
     times = iter([False, True, False])
 
-    def sometimes(config: Any, command: str) -> RunResult:
+    def sometimes(config: Any, command: str, signals: Any) -> RunResult:
         if next(times):
             raise ConfigError("these values do not go together")
-        return train(config, command)
+        return train(config, command, signals)
 
     with monkeypatch.context() as patch:
         patch.setattr(tuning, "train", sometimes)
@@ -120,7 +120,7 @@ def test_a_trial_that_fails_is_left_out_unless_nothing_works(
     assert "these values do not go together" in caplog.text
     assert len(table(tmp_path / "runs" / "tiny-tuning")) == 2
 
-    def never(config: Any, command: str) -> RunResult:
+    def never(config: Any, command: str, signals: Any) -> RunResult:
         raise ConfigError("nothing works")
 
     monkeypatch.setattr(tuning, "train", never)
@@ -142,7 +142,7 @@ def test_two_processes_search_together(tiny: Tiny, space: Path, tmp_path: Path) 
 def test_a_search_whose_scores_are_undefined_ends(
     tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "train", lambda config, command: RunResult(RunDirectory(tmp_path), []))
+    monkeypatch.setattr(tuning, "train", lambda *_: RunResult(RunDirectory(tmp_path), []))
     with pytest.raises(DataError, match="the score on the validation part is undefined"):
         search(tiny, space, tmp_path / "runs").run(2, "tests")
 
