@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -298,7 +299,7 @@ class Search:
     def _write(self, trials: Sequence[Trial]) -> None:
         write_json(self.folder / TRIALS, {"sha256": self._sha256, "trials": [asdict(trial) for trial in trials]})
 
-    @property
+    @cached_property
     def _sha256(self) -> str:
         """Of what all trials have in common, without secrets."""
         return canonical_hash([to_yaml(self.base), {key: repr(value) for key, value in self.space.items()}])

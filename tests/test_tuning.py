@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import logging
+import math
+import os
 import random
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,11 +24,11 @@ from dglcell import tuning
 from dglcell.cli import main
 from dglcell.config_io import load_config
 from dglcell.errors import ConfigError, DataError, DglcellError, StoppedError
-from dglcell.owner import Process
+from dglcell.owner import Lease
 from dglcell.run_directory import RunDirectory
 from dglcell.training.run import RunResult, train
-from dglcell.tuning import Interval, Search, read_space
-from tests.integration.processes import heed_interrupts
+from dglcell.tuning import Interval, Search, Trial, read_space
+from tests.integration.processes import heed_interrupts, wait_until
 from tests.tiny import Tiny, process_environment
 
 SPACE = "optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}\nmodel.hidden: [4, 8]\n"
@@ -47,6 +51,12 @@ def table(folder: Path) -> list[dict[str, str]]:
     """The finished trials."""
     with open(folder / "trials.csv", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def trials(folder: Path) -> list[dict[str, Any]]:
+    """All trials, as they are recorded."""
+    found: list[dict[str, Any]] = json.loads((folder / "trials.json").read_text())["trials"]
+    return found
 
 
 def test_the_best_trial_becomes_an_experiment(
@@ -128,6 +138,100 @@ def test_a_trial_that_fails_is_left_out_unless_nothing_works(
         search(tiny, space, tmp_path / "others").run(2, "tests")
 
 
+def test_values_follow_from_the_trials_before_them_and_not_from_the_process(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: set[int] = set()
+
+    def score(self: Search, trial: Trial, command: str, signals: Any) -> float:
+        if self.folder.is_relative_to(tmp_path / "stopped") and trial.number not in stopped:
+            stopped.add(trial.number)
+            raise StoppedError(15)
+        if trial.number == 4:
+            raise DataError("these values do not go together")
+        return -abs(math.log(trial.values["optimizer.lr"]) + 6)
+
+    monkeypatch.setattr(Search, "_train", score)
+    whole, again = (search(tiny, space, tmp_path / runs) for runs in ("whole", "stopped"))
+    whole.run(14, "tests")
+    for _ in range(15):
+        with pytest.raises(StoppedError):
+            again.run(14, "tests")
+    again.run(14, "tests")
+    assert trials(again.folder) == trials(whole.folder)
+    assert table(again.folder) == table(whole.folder)
+    assert [trial["number"] for trial in trials(whole.folder) if trial["error"]] == [4]
+    assert len({trial["values"]["optimizer.lr"] for trial in trials(whole.folder)}) == 15
+
+
+def test_a_missing_trial_that_another_process_trains_is_waited_for(
+    tiny: Tiny, space: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dglcell")
+    folder = tmp_path / "runs" / "tiny-tuning"
+    other = Lease(folder / ".trial-1.owner.json", folder / "trial-1")
+    assert other.acquire() is None
+
+    def end() -> None:
+        while "waiting for" not in caplog.text:
+            time.sleep(0.05)
+        other.release()
+
+    threading.Thread(target=end, daemon=True).start()
+    search(tiny, space, tmp_path / "runs").run(1, "tests")
+    assert f"waiting for '{folder}/trial-1', which is written by process {os.getpid()}" in caplog.text
+    assert len(table(folder)) == 1
+
+
+def test_values_of_variables_are_written_nowhere(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    more = ["slurm.environment.TOKEN=xyzzy-1", "slurm={environment: {KEY: xyzzy-2}, time: '10:00'}"]
+    command = ["tune", str(tiny.file), *tiny.overrides(tmp_path / "runs", "trainer.epochs=1", *more)]
+    assert main([*command, "--space", str(space), "--trials", "1"]) == 0
+    files = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    assert {"best.yaml", "trials.csv", "trials.json", "environment.json"} <= {path.name for path in files}
+    assert [path for path in files if b"xyzzy" in path.read_bytes()] == []
+    best = load_config(tmp_path / "runs" / "tiny-tuning" / "best.yaml")
+    assert (best.slurm.environment, best.slurm.time) == ({}, "10:00")
+    # They belong to no trial either: with others, the search goes on.
+    assert main([*command, "slurm.environment.TOKEN=xyzzy-3", "--space", str(space), "--trials", "1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "trials.json' is damaged\n  got: +no JSON"),
+        ("[]", "trials.json' is damaged: `sha256` is missing"),
+        ('{"sha256": "SHA256"}', "trials.json' is damaged: `trials` is missing"),
+        ('{"sha256": "SHA256", "trials": [{"number": 1}]}', "`trials` is wrong\n  got: +a list of 1"),
+    ],
+)
+def test_a_damaged_record_of_trials_is_named(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    monkeypatch.setattr(Search, "_train", lambda *_: 0.5)
+    search(tiny, space, tmp_path / "runs").run(1, "tests")
+    path = tmp_path / "runs" / "tiny-tuning" / "trials.json"
+    damaged = text.replace("SHA256", json.loads(path.read_text())["sha256"])
+    path.write_text(damaged)
+    with pytest.raises(DataError, match=message) as error:
+        search(tiny, space, tmp_path / "runs").run(1, "tests")
+    assert "put the file back, or remove the folder" in str(error.value)
+    assert path.read_text() == damaged
+
+
+@pytest.mark.slow
+def test_the_trial_of_a_killed_process_is_taken_over_by_another_one(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    keys = tiny.overrides(tmp_path / "runs", "trainer.epochs=20")
+    command = [sys.executable, "-m", "dglcell", "tune", str(tiny.file), *keys, "--space", str(space), "--trials", "2"]
+    first, second = (subprocess.Popen(command, env=process_environment(), cwd=tmp_path) for _ in range(2))
+    folder = tmp_path / "runs" / "tiny-tuning"
+    wait_until(lambda: len(list(folder.glob(".trial-*.owner.json"))) == 2, first)
+    first.kill()
+    assert (first.wait(), second.wait()) == (-signal.SIGKILL, 0)
+    assert [row["trial"] for row in sorted(table(folder), key=lambda row: row["trial"])] == ["1", "2"]
+    assert list(folder.glob(".*")) == []
+
+
 @pytest.mark.slow
 def test_two_processes_search_together(tiny: Tiny, space: Path, tmp_path: Path) -> None:
     keys = tiny.overrides(tmp_path / "runs", "trainer.epochs=1")
@@ -135,8 +239,8 @@ def test_two_processes_search_together(tiny: Tiny, space: Path, tmp_path: Path) 
     processes = [subprocess.Popen(command, env=process_environment(), cwd=tmp_path) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
     rates = [row["optimizer.lr"] for row in table(tmp_path / "runs" / "tiny-tuning")]
-    assert len(rates) >= 5
-    assert len(set(rates)) == len(rates)
+    assert len(rates) == 5
+    assert len(set(rates)) == 5
 
 
 def test_a_search_whose_scores_are_undefined_ends(
@@ -195,43 +299,6 @@ def test_numbers_are_whole_where_both_ends_are(space: Path) -> None:
     assert [isinstance(choices, Interval) and choices.is_whole for choices in found.values()] == [True, False]
 
 
-def test_values_of_the_environment_are_in_no_file(tiny: Tiny, space: Path, tmp_path: Path) -> None:
-    secret = "slurm={environment: {WANDB_API_KEY: s3cr3t}, memory: 8G}"
-    search(tiny, space, tmp_path / "runs", secret).run(1, f"dglcell tune {secret}")
-    folder = tmp_path / "runs" / "tiny-tuning"
-    best = load_config(folder / "best.yaml")
-    assert (best.slurm.environment, best.slurm.memory) == ({}, "8G")
-    for path in (folder / name for name in ("best.yaml", "trials.json", "trials.csv")):
-        assert "s3cr3t" not in path.read_text()
-
-
-def test_a_trial_of_a_process_that_has_ended_is_taken_over(tiny: Tiny, space: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "tiny-tuning"
-    mine = search(tiny, space, tmp_path / "runs")
-    mine.run(2, "tests")
-    trials = json.loads((folder / "trials.json").read_text())
-    whole = json.loads((folder / "trials.json").read_text())
-    # A process whose number nobody has, and one of this machine that lives.
-    gone = f"{Process.this().mark.partition('-')[0]}-{2**22 + 1}-1"
-    trials["trials"][1] |= {"state": "running", "score": None, "process": gone}
-    (folder / "trials.json").write_text(json.dumps(trials))
-    mine.run(2, "tests")
-    assert json.loads((folder / "trials.json").read_text()) == whole
-    trials["trials"][1]["process"] = Process.this().mark
-    (folder / "trials.json").write_text(json.dumps(trials))
-    mine.run(2, "tests")
-    found = json.loads((folder / "trials.json").read_text())["trials"]
-    assert [trial["state"] for trial in found] == ["finished", "running", "finished"]
-
-
-def test_a_damaged_list_of_trials_is_an_error(tiny: Tiny, space: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "tiny-tuning"
-    folder.mkdir(parents=True)
-    (folder / "trials.json").write_text('{"sha256": 3')
-    with pytest.raises(ConfigError, match=r"is no list of trials[\s\S]*remove the folder and begin anew"):
-        search(tiny, space, tmp_path / "runs").run(1, "tests")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=str)
 def test_searches_that_are_stopped_at_random_end_like_one_that_never_was(
@@ -239,18 +306,8 @@ def test_searches_that_are_stopped_at_random_end_like_one_that_never_was(
 ) -> None:
     def start(runs: Path) -> subprocess.Popen[bytes]:
         keys = tiny.overrides(runs, "trainer.epochs=2")
-        command = [
-            sys.executable,
-            "-m",
-            "dglcell",
-            "tune",
-            str(tiny.file),
-            *keys,
-            "--space",
-            str(space),
-            "--trials",
-            "4",
-        ]
+        command = ["dglcell", "tune", str(tiny.file), *keys, "--space", str(space), "--trials", "4"]
+        command = [sys.executable, "-m", *command]
         return subprocess.Popen(command, env=process_environment(), cwd=tmp_path, preexec_fn=heed_interrupts)
 
     began = time.monotonic()

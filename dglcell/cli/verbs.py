@@ -218,8 +218,9 @@ The file of --space names keys and the values to search:
 
 Each trial is a training of its own, with the same number of epochs. Its score is the Pearson correlation (average
 precision for classes) on the validation part. The command writes RUNS/EXPERIMENT-tuning/trials.csv and best.yaml, an
-experiment with the best values. A search that was stopped continues when the command is given again. Given several
-times at once, it runs trials in parallel. It needs optuna: pip install 'dglcell[tune]'."""
+experiment with the best values. A search that was stopped or killed continues when the command is given again, and ends
+with the same trials. Given several times at once, it runs trials in parallel. It needs optuna: pip install
+'dglcell[tune]'."""
 
 
 def tune(options: argparse.Namespace) -> None:

@@ -78,7 +78,6 @@ COMMANDS = {
         Command("rebuild", "data build {files}/small.yaml --overwrite", "build"),
         Command("train", TRAIN, sample=7),
         Command("continue", f"{TRAIN} trainer.epochs=3", "train", sample=4),
-        Command("tune", TUNE, sample=3),
         Command("report", "report {run}", "train", sample=1),
         Command("predict_table", "predict {run} {files}/genotypes.csv -o {root}/out.csv", "train", sample=4),
         Command("predict_table_to_parquet", "predict {run} {files}/genotypes.csv -o {root}/out.parquet", "train"),
@@ -88,3 +87,6 @@ COMMANDS = {
         ),
     )
 }
+
+SEARCH = Command("tune", TUNE, "build")
+"""It trains three times. What it changes below ``seed-0`` is what ``train`` changes."""

@@ -22,6 +22,7 @@ import dglcell.designs
 import dglcell.predict
 import dglcell.report.run_page
 import dglcell.training.run
+import dglcell.tuning
 
 # Every batch of a design is a part.
 dglcell.predict.PART_SECONDS = 0.0
@@ -36,7 +37,7 @@ def run(asked: dict[str, Any]) -> None:
         os.dup2(output, 2)
         log = os.open(asked["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         root = asked["root"].encode()
-        ctypes.CDLL(None).kill_at_arm(root, ctypes.c_long(asked["at"]), asked["half"], log)
+        ctypes.CDLL(None).kill_at_arm(root, ctypes.c_long(asked["at"]), asked["half"], asked["number"], log)
         status = dglcell.cli.main(asked["arguments"])
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1

@@ -26,10 +26,15 @@ class Kill:
     Attributes:
         at: number of the change, from 1, before which the process is killed; 0: it is not.
         half: half of the change, a write, is made.
+        number: of the signal; one that the process can receive is sent before the change, which is then made.
     """
 
     at: int = 0
     half: bool = False
+    number: int = signal.SIGKILL
+
+    def __str__(self) -> str:
+        return f"{signal.Signals(self.number).name} {'in' if self.half else 'before'} change {self.at}"
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,8 @@ class Ended:
 
     @property
     def was_killed(self) -> bool:
-        """Whether its time had come."""
-        return self.status == -signal.SIGKILL
+        """Whether a signal has ended it, which it may have received."""
+        return self.status < 0 or self.status > 128
 
     def kills(self) -> list[Kill]:
         """Every moment at which another process of this command can die with another state of the disk.
@@ -88,7 +93,7 @@ class Killer:
         kill = kill or Kill()
         output, log = self.folder / "output.txt", self.folder / "changes.txt"
         asked = {"arguments": list(arguments), "root": str(root), "at": kill.at, "half": kill.half}
-        asked |= {"imports": str(self.folder / "imports.txt")}
+        asked |= {"number": int(kill.number), "imports": str(self.folder / "imports.txt")}
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print(json.dumps({**asked, "output": str(output), "log": str(log)}), file=self.process.stdin, flush=True)
