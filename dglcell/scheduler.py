@@ -260,7 +260,7 @@ class Submitting:
         if number is None:
             self._note(comment, "")
         elif number == "":
-            number = next((found for found, said in _comments() if said == comment), None)
+            number = next((found for found, _, said in _jobs_by_folder() if said == comment), None)
         if not number:
             number = submit_script(script, self.folder, self.logs, f"--comment={comment}", *options)
         self._note(comment, number)
@@ -297,20 +297,20 @@ class Submitting:
             partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _comments() -> list[tuple[str, str]]:
-    """Number and comment of each of the user's jobs that are queued or running."""
-    done = _call(["squeue", "--me", "--noheader", "--format=%F|%k"], Path.cwd())
+def _jobs_by_folder() -> list[tuple[str, str, str]]:
+    """Number, folder and comment of each of the user's jobs that are queued or running."""
+    done = _call(["squeue", "--me", "--noheader", "--format=%F|%Z|%k"], Path.cwd())
     if done.returncode:
         raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again later")
-    lines = [line.partition("|") for line in done.stdout.splitlines()]
-    return [(number.strip(), comment.strip()) for number, _, comment in lines]
+    lines = [line.split("|", 2) for line in done.stdout.splitlines() if line.count("|") >= 2]
+    return [(number.strip(), folder.strip(), comment.strip()) for number, folder, comment in lines]
 
 
 def refuse_under_way(name: str, runs: Collection[str], folder: Path, logs: str) -> None:
     """Refuse to submit runs that are queued or running.
 
     Raises:
-        ConfigError: some are, or jobs of this name are queued and nothing says which runs are theirs.
+        ConfigError: some are, or jobs of this name and folder are queued and nothing says which runs are theirs.
         DglcellError: SLURM does not answer.
     """
     queued = {job.number for job in queue(name)}
@@ -318,7 +318,10 @@ def refuse_under_way(name: str, runs: Collection[str], folder: Path, logs: str) 
     for path in _records(name, folder, logs):
         known |= _read(path).jobs
     again = sorted({known[number] for number in queued & known.keys()} & set(runs))
-    strangers = sorted(number for number in queued - known.keys())
+    strangers = sorted(queued - known.keys())
+    if strangers:
+        here = {number for number, place, _ in _jobs_by_folder() if Path(place) == folder}
+        strangers = [number for number in strangers if number.partition("_")[0] in here]
     if again or strangers:
         raise ConfigError(
             "these runs are queued or running" if again else f"jobs of '{name}' are queued or running",

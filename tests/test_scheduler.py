@@ -189,11 +189,13 @@ if sys.argv[0].endswith("sbatch"):
         sys.exit(0)
     said = dict(word.split("=", 1) for word in words if "=" in word)
     name = next(line.partition("=")[2] for line in script.splitlines() if line.startswith("#SBATCH --job-name"))
-    jobs.append({{"name": name.strip(chr(39)), "comment": said["--comment"], "after": said.get("--dependency", "")}})
+    about = {{"name": name.strip(chr(39)), "comment": said["--comment"], "after": said.get("--dependency", "")}}
+    jobs.append({{**about, "folder": str(pathlib.Path.cwd())}})
     queue.write_text(json.dumps(jobs))
     print(len(jobs))
 elif any(word.endswith("%k") for word in words):
-    print("\\n".join(f"{{number}}|{{job['comment']}}" for number, job in enumerate(jobs, 1)))
+    for number, job in enumerate(jobs, 1):
+        print(f"{{number}}|{{job['folder']}}|{{job['comment']}}")
 else:
     for number, job in enumerate(jobs, 1):
         print(f"{{number}}|PENDING|0:00|1:00|1|(Priority)|{{job['name']}}")
@@ -306,7 +308,7 @@ def test_an_answer_that_cannot_be_read_keeps_what_is_known(
     assert (tmp_path / "slurm" / "yeast.one-submitting.json").exists()
     # It had taken the job, as its comment tells.
     (comment,) = json.loads((tmp_path / "slurm" / "yeast.one-submitting.json").read_text())["steps"]
-    answers("squeue", f"17|{comment}\n")
+    answers("squeue", f"17|{tmp_path}|{comment}\n")
     assert main(["job", "submit", str(file)]) == 0
     assert (tmp_path / "slurm" / "yeast.one-17.json").exists()
 
