@@ -31,6 +31,7 @@ LAUNCH = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_
 """Variables that are equal in all processes that were started to work together, and differ when they start again."""
 
 _MARK = re.compile(r"([0-9a-f]{10})-(\d+)-(\d+)(?=-|$)")
+_TOKEN = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -456,9 +457,14 @@ def _read(path: Path, now: float) -> Holder | None:
 
 
 def _holder(content: bytes, age: float) -> Holder:
+    """Who wrote a lease; of a file that is no lease, a token of its own, because names of files are made from it."""
     try:
         about = json.loads(content)
-        token, since = about.pop("token"), about.pop("since")
-        return Holder(Process(**about), str(since), str(token), age)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return Holder(None, "an unknown time", hashlib.sha256(content).hexdigest()[:16], age)
+        token, since, process = about.pop("token"), about.pop("since"), Process(**about)
+        text, numbers = (process.host, process.boot, process.launch, since), (process.namespace, process.pid)
+        sound = all(isinstance(one, str) for one in text) and isinstance(process.job, str | None)
+        if sound and all(isinstance(one, int) for one in (*numbers, process.started)) and _TOKEN.fullmatch(token):
+            return Holder(process, since, token, age)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass
+    return Holder(None, "an unknown time", hashlib.sha256(content).hexdigest()[:16], age)

@@ -269,7 +269,10 @@ def test_a_late_attempt_to_follow_a_tenure_that_has_ended_changes_nothing(lock: 
 
 def test_a_damaged_file_is_waited_for_until_its_lease_runs_out(lock: Path) -> None:
     lock.parent.mkdir()
-    for content in ("", "[]", '{"token": 1}', '{"token": "x", "since": "y", "pid": 1}'):
+    whole = {"token": "0" * 16, "since": "y", **vars(Process.this())}
+    odd = {"token": ["../x", "\0" * 16, "0" * 400, 7], "pid": ["7", None, []], "host": [{}], "job": [3], "since": [1]}
+    changed = [json.dumps({**whole, name: value}) for name, values in odd.items() for value in values]
+    for content in ("", "[]", "[" * 100_000, '{"token": 1}', '{"token": "x", "since": "y", "pid": 1}', *changed):
         lock.write_text(content)
         lease = lease_of(lock)
         holder = lease.acquire()

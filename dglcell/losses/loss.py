@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -61,9 +63,23 @@ class Loss(nn.Module):
 # needs to be sent in the backward pass. The result is the gradient that a single process has on the global batch.
 
 
+_sees_all = False
+
+
+@contextmanager
+def all_rows_here() -> Iterator[None]:
+    """Within it every rank has the rows of all of them, so that sums and rows over the ranks are its own."""
+    global _sees_all
+    _sees_all = True
+    try:
+        yield
+    finally:
+        _sees_all = False
+
+
 def world_size() -> int:
-    """Number of processes that train together."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    """Number of processes whose rows belong together."""
+    return 1 if _sees_all or not (dist.is_available() and dist.is_initialized()) else dist.get_world_size()
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:

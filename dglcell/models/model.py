@@ -61,13 +61,18 @@ class Prediction:
     def as_numbers(self) -> Prediction:
         """The same without gradients, in single precision at least."""
         dtype = torch.promote_types(self.phenotypes.dtype, torch.float32)
+        return self.with_rows(lambda x: x.detach().to(dtype))
 
-        def plain(x: Tensor | None) -> Tensor | None:
-            return None if x is None else x.detach().to(dtype)
+    def with_rows(self, change: Callable[[Tensor], Tensor]) -> Prediction:
+        """The same with each tensor [B, …] changed, e.g. joined with those of other ranks; auxiliary scalars stay."""
 
-        parts = {name: x.detach().to(dtype) for name, x in self.parts.items()}
-        phenotypes = self.phenotypes.detach().to(dtype)
-        return Prediction(phenotypes, plain(self.embedding), parts, plain(self.gates), self.auxiliary)
+        def changed(x: Tensor | None) -> Tensor | None:
+            return None if x is None else change(x)
+
+        parts = {name: change(x) for name, x in self.parts.items()}
+        return Prediction(
+            change(self.phenotypes), changed(self.embedding), parts, changed(self.gates), self.auxiliary
+        )
 
 
 def joined(predictions: Sequence[Prediction]) -> Prediction:

@@ -62,16 +62,16 @@ class Prepared:
         """Why no epoch can be chosen by the validation part; None if one can, or there is no such part.
 
         What is chosen among many epochs by a few strains, or by strains of a few genes, is chosen by chance. Where
-        training never deletes the genes of the validation part, these genes count.
+        every validation strain has a gene that training never deletes, it is these genes that count.
         """
         part = self.parts["validation"]
         if not len(part):
             return None
         labelled = part[~self.dataset.labels[part].isnan().all(1)]
         genes, kind = _deleted(self.dataset, labelled), "genes"
-        if self.split.kind == "gene_disjoint":
-            genes = genes[~torch.isin(genes, _deleted(self.dataset, self.parts["train"]))]
-            kind = "genes that training never deletes"
+        new = genes[~torch.isin(genes, _deleted(self.dataset, self.parts["train"]))]
+        if torch.isin(labelled, _deleting(self.dataset, new)).all():
+            genes, kind = new, "genes that training never deletes"
         if len(labelled) >= FEWEST_STRAINS and len(genes) >= FEWEST_GENES:
             return None
         return (
@@ -111,6 +111,12 @@ def _deleted(dataset: StrainDataset, strains: Tensor) -> Tensor:
     """The genes that any of some strains deletes, each once."""
     rows = torch.repeat_interleave(torch.arange(len(dataset)), dataset.offsets.diff())
     return torch.unique(dataset.genes[torch.isin(rows, strains)])
+
+
+def _deleting(dataset: StrainDataset, genes: Tensor) -> Tensor:
+    """The strains that delete any of some genes, each once."""
+    rows = torch.repeat_interleave(torch.arange(len(dataset)), dataset.offsets.diff())
+    return torch.unique(rows[torch.isin(dataset.genes, genes)])
 
 
 def store_path(config: Config) -> Path:

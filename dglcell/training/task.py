@@ -17,7 +17,7 @@ from dglcell.data.dataset import StrainBatch
 from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
-from dglcell.losses.loss import Loss, LossTerms
+from dglcell.losses.loss import Loss, LossTerms, all_rows_here
 from dglcell.metrics import CONSTANT, classification_metrics, regression_metrics
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import Prediction, StrainModel, joined
@@ -347,8 +347,9 @@ class StrainTask(pl.LightningModule):
 
     def _validation_loss(self, prediction: Prediction) -> Tensor:
         """[1, L] the loss of the whole part of all ranks, its terms, and one: however it was cut into batches."""
-        labels_ST = torch.cat([labels for _, labels, _ in self._seen["validation"]])
-        loss: LossTerms = self.loss(prediction, self.normaliser.normalise(labels_ST), self.current_epoch)
+        labels_ST = collect_rows(torch.cat([labels for _, labels, _ in self._seen["validation"]]))
+        with all_rows_here():
+            loss: LossTerms = self.loss(prediction, self.normaliser.normalise(labels_ST), self.current_epoch)
         self._terms["validation"] = list(loss.terms)
         return torch.stack([loss.total, *loss.terms.values(), torch.ones_like(loss.total)]).double()[None]
 
@@ -375,7 +376,7 @@ class StrainTask(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Validation metrics, exact over all ranks; and a picture where one is due."""
-        prediction = joined(self._validated)
+        prediction = joined(self._validated).with_rows(collect_rows)
         self._validated.clear()
         losses = self._validation_loss(prediction)
         restored_ST, labels_ST, self._epoch_metrics = self._measure("validation", losses)
@@ -386,8 +387,7 @@ class StrainTask(pl.LightningModule):
             self._draw(restored_ST, labels_ST, prediction.embedding)
 
     def _draw(self, restored_ST: Tensor, labels_ST: Tensor, embedding_SD: Tensor | None) -> None:
-        """The picture of the epoch; every rank gives its embeddings, the first one draws."""
-        embedding_SD = None if embedding_SD is None else collect_rows(embedding_SD)
+        """The picture of the epoch, of all strains, which the first rank draws."""
         if self.trainer.is_global_zero:
             assert self.pictures is not None
             self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, embedding_SD)

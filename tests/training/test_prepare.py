@@ -117,6 +117,14 @@ def test_an_epoch_is_chosen_by_enough_strains_and_genes(
     assert ("`trainer.checkpoint: best_loss` is the last epoch here" in caplog.text) == (said is not None)
 
 
+def test_new_genes_count_however_the_split_is_called(tiny: Tiny, tmp_path: Path) -> None:
+    keys = ["split.kind=gene_disjoint", "split.subset=null"]
+    split = prepare(tiny.config(tmp_path / "first", *keys), command="tests").split
+    split.save(tmp_path / "split.npz")
+    config = tiny.config(tmp_path, f"split={{kind: file, path: {tmp_path / 'split.npz'}}}")
+    assert "genes that training never deletes" in str(prepare(config, command="tests").too_few_to_choose())
+
+
 def test_early_stopping_by_a_small_part_is_warned_of(
     tiny: Tiny, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
