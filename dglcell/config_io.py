@@ -45,6 +45,12 @@ SINGLE = (str, int, float, bool)
 
 SIXTIETHS = re.compile(r"[-+]?[0-9][0-9_]*(:[0-9]{1,2})+(\.[0-9_]*)?")
 
+EXPECTED = {
+    "not a ListConfig": "a list, such as [one, two]",
+    "is incompatible with (str)": "a name; keys like no, on and 12 need quotes, as in 'no': …",
+}
+"""What is expected instead, by a part of OmegaConf's messages."""
+
 DEEPEST = 50
 MOST_NODES = 1_000_000
 """Of nested lists and mappings, and of values in one text: far beyond any experiment, and read in seconds."""
@@ -184,7 +190,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         raise ConfigError(
             f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
             got=str(error).splitlines()[0],
-            expected="a list, such as [one, two]" if "not a ListConfig" in str(error) else None,
+            expected=next((words for part, words in EXPECTED.items() if part in str(error)), None),
         ) from error
     except (RecursionError, OverflowError) as error:
         # What one text may hold is checked as it is read; interpolations may still lead from one to the next.

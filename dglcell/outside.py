@@ -30,14 +30,20 @@ def read_json(path: Path) -> Any:
     """What a JSON file in UTF-8 holds.
 
     Raises:
-        UnreadableError: it is missing, no file, no text, or no JSON.
+        UnreadableError: it is missing, no file, no text, or no JSON, or one of its texts has half a character.
     """
     try:
-        return json.loads(path.read_bytes())
+        content = path.read_bytes()
+        found = json.loads(content)
+        if b"\\u" in content:
+            json.dumps(found, ensure_ascii=False).encode()  # escapes may stand for halves of characters
+        return found
     except RecursionError:
         raise UnreadableError("lists inside each other, too deep to be read") from None
     except OSError as error:
         raise UnreadableError(error.strerror or str(error)) from error
+    except UnicodeEncodeError:
+        raise UnreadableError("text with half a character, which cannot be written") from None
     except ValueError as error:
         raise UnreadableError(f"no JSON: {error}" if path.stat().st_size else "an empty file") from error
 

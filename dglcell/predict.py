@@ -108,6 +108,9 @@ def read_genotypes(
     lines = _read_parquet(path) if path.suffix == ".parquet" else _read_lines(path)
     if not lines:
         raise GenotypeError(f"genotype file '{path}' is empty", expected="a header and one row per strain")
+    for number, row in lines:
+        if CONTROL.search("".join(row)):
+            raise GenotypeError(f"'{path}', line {number}: a control character", do="mend or remove the row")
     header, rows = lines[0][1], lines[1:]
     twice = [name for name, times in Counter(name.strip() for name in header).items() if times > 1 and name]
     if twice:
@@ -158,8 +161,6 @@ def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
             file.seek(0)
             reader, lines, number = csv.reader(file, strict=True, delimiter=separator), [], 1
             for row in reader:
-                if CONTROL.search("".join(row)):
-                    raise GenotypeError(f"'{path}', line {number}: a control character", do="mend or remove the row")
                 if row:
                     lines.append((number, row))
                 number = reader.line_num + 1

@@ -171,6 +171,29 @@ class TableHead:
     replicates: tuple[str, ...] = ()
 
 
+LONGEST_NAME = 200
+"""Letters of a gene's or phenotype's name at most. Longer ones come from a file that is read wrongly."""
+
+
+def check_names(what: str, names: Iterable[str]) -> None:
+    """Refuse names that a reader cannot see or tell apart.
+
+    Args:
+        what: they name.
+
+    Raises:
+        DataError: a name is empty or too long, begins or ends with a blank, or has an invisible character.
+    """
+    for name in names:
+        if not name.isprintable() or name != name.strip() or not 0 < len(name) <= LONGEST_NAME:
+            raise DataError(
+                f"the name of a {what} cannot be used",
+                got=ascii(name),
+                expected=f"1 to {LONGEST_NAME} visible letters, without blanks around them",
+                do="change the name in its source",
+            )
+
+
 @dataclass(frozen=True)
 class StrainTable:
     """Strains with measured phenotypes, in columns.
@@ -192,6 +215,9 @@ class StrainTable:
         replicates: phenotype name → [S] float32, number of measurements that the phenotype is the mean of
             (0: not measured), where some strain has more than one.
         provenance: where the table came from.
+
+    Raises:
+        DataError: the columns do not fit together, or a name cannot be used.
     """
 
     names: tuple[str, ...]
@@ -205,6 +231,8 @@ class StrainTable:
     replicates: dict[str, NDArray[np.float32]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_names("gene", self.names)
+        check_names("phenotype", self.phenotypes)
         for name in ("genes", "offsets"):
             kind = getattr(self, name).dtype
             if not np.issubdtype(kind, np.integer):

@@ -70,9 +70,7 @@ class Prediction:
             return None if x is None else change(x)
 
         parts = {name: change(x) for name, x in self.parts.items()}
-        return Prediction(
-            change(self.phenotypes), changed(self.embedding), parts, changed(self.gates), self.auxiliary
-        )
+        return Prediction(change(self.phenotypes), changed(self.embedding), parts, changed(self.gates), self.auxiliary)
 
 
 def joined(predictions: Sequence[Prediction]) -> Prediction:

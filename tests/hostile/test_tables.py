@@ -59,6 +59,8 @@ TABLES: dict[str, tuple[str | bytes, str]] = {
     "nul alone": (b"\0" * 1000, TABLE),
     "escape in a name": (HEADER + ROW + "\x1b[31mb0003,b0004,1\n", "line 3"),
     "a control character in a header": ("gene_1,gene_2,sc\x07ore\n" + ROW, "line 1"),
+    "an invisible letter in a gene": (HEADER + ROW + "\u200bb0003,b0004,1\n", r"got:      '\u200bb0003'"),
+    "a gene of many letters": (HEADER + ROW + "x" * 5_000 + ",b0004,1\n", "1 to 200 visible letters"),
     "not utf-8": (HEADER.encode() + b"\xff\xfe,b0002,1\n", TABLE),
     "utf-16": ((HEADER + ROW).encode("utf-16"), TABLE),
     "random bytes": (bytes(range(256)) * 20, TABLE),

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from torch import Tensor
 
 from dglcell.losses.config import LossConfig

@@ -33,7 +33,9 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 def write(directory: RunDirectory, process: Process) -> None:
     """Enter an owner."""
-    directory.owner.write_text(json.dumps({"token": "0123456789abcdef", "since": "2026-01-02T03:04:05+00:00", **vars(process)}))
+    directory.owner.write_text(
+        json.dumps({"token": "0123456789abcdef", "since": "2026-01-02T03:04:05+00:00", **vars(process)})
+    )
 
 
 def test_another_job_is_refused_at_once(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
