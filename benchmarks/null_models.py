@@ -13,7 +13,8 @@ from typing import Any
 
 from dglcell.cli import main as dglcell
 from dglcell.files import write_json
-from dglcell.run_directory import environment, processor_name
+from dglcell.processor import processor_name
+from dglcell.run_directory import environment
 
 EXPERIMENTS = (
     "quickstart",

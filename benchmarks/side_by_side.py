@@ -25,7 +25,8 @@ from dglcell.devices import measured_memory
 from dglcell.files import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.memory import keep_freed_memory
-from dglcell.run_directory import environment, processor_name
+from dglcell.processor import processor_name
+from dglcell.run_directory import environment
 
 
 def measure(cell: CellGraph, text: str, rounds: int) -> dict[str, Any]:

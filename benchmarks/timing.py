@@ -27,7 +27,8 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import GENE, Relation
 from dglcell.memory import status
 from dglcell.models.config import HeteroCellConfig
-from dglcell.run_directory import environment, processor_name, version_of
+from dglcell.processor import processor_name
+from dglcell.run_directory import environment, version_of
 
 # How long a step takes: as many repetitions as fit into a budget of time.
 

@@ -24,7 +24,8 @@ from dglcell.files import write_json
 from dglcell.graph.catalogue import STRING_CHANNELS
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.models.config import DangoConfig
-from dglcell.run_directory import RunDirectory, environment, processor_name
+from dglcell.processor import processor_name
+from dglcell.run_directory import RunDirectory, environment
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 STRAINS = 332_313

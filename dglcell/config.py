@@ -135,7 +135,7 @@ class TrainerConfig:
     gradient_clip_val: float | None = 10.0  # largest norm of the gradient; null: no limit
     deterministic: bool = True  # refuse non-deterministic kernels
     cuda_graph: bool = False  # launch each training step as one CUDA graph; not yet run on a GPU
-    threads: int | None = None  # CPU threads of torch; null: torch's default
+    threads: int | str | None = AUTO  # CPU threads of torch; auto: measured while training, null: the same
     timeout: int = 1800  # seconds that processes wait for each other, also at the start, before all end
     patience: int | None = None  # stop after this many epochs without a better validation loss; null: never
     checkpoint: str = "best_pearson"  # reported checkpoint: best_loss | best_pearson | best_average_precision | last
@@ -144,11 +144,13 @@ class TrainerConfig:
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
+        if isinstance(self.threads, str) and self.threads != AUTO:
+            raise ConfigError("`trainer.threads` is no number", got=self.threads, expected="1 or more, or auto")
         for key in ("epochs", "devices", "num_nodes", "threads", "timeout", "patience"):
             number = getattr(self, key)
-            if number is not None and number < 1:
+            if isinstance(number, int) and number < 1:
                 raise ConfigError(f"`trainer.{key}` is too small", got=number, expected="1 or more")
-        check_workers(self.threads, "trainer.threads")
+        check_workers(self.given_threads, "trainer.threads")
         check_choice("trainer.checkpoint", self.checkpoint, CHECKPOINTS)
         check_choice("trainer.accelerator", self.accelerator, ACCELERATORS)
         check_choice("trainer.strategy", self.strategy, STRATEGIES)
@@ -165,6 +167,11 @@ class TrainerConfig:
                 got=dict(self.accumulate_grad_batches),
                 expected="{epoch: batches per step}, e.g. {0: 3}",
             )
+
+    @property
+    def given_threads(self) -> int | None:
+        """`threads` where it is a number; None where the number is to be measured."""
+        return self.threads if isinstance(self.threads, int) else None
 
 
 @dataclass

@@ -1,22 +1,25 @@
-"""The device that models run on, and how much memory there is and was used."""
+"""The device that models run on, the threads of a CPU, and how much memory there is and was used."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import logging
-import os
+import math
 import re
 import resource
+import statistics
 import sys
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from dglcell.errors import ConfigError, MissingDependencyError
+from dglcell.errors import ConfigError, MissingDependencyError, count
 from dglcell.memory import PROCESS, _kilobytes, status
 
 log = logging.getLogger("dglcell")
@@ -40,24 +43,139 @@ def device_here(accelerator: str) -> str:
     return device
 
 
+# How many threads of a CPU.
+
+
+TIMED = 4
+"""Works with each number of threads; the first of them warms up."""
+
+BETTER = 0.93
+"""More threads are used where the time is at most this part of that with fewer."""
+
+SLOWER = 1.5
+"""Works that take so many times as long as before are timed again with each number of threads."""
+
+REVIEW = 400
+"""Works after which numbers of threads are timed again in any case: a busy machine may have become quiet."""
+
+RECENT = 8
+
+_most_threads: int | None = None
+
+
+def set_threads(number: int | None) -> None:
+    """Fix the number of threads of this process, or let ``ThreadTurns`` measure it.
+
+    Args:
+        number: of threads; None: as many as are fastest, and at most as many as torch would use.
+    """
+    global _most_threads
+    _most_threads = torch.get_num_threads() if number is None else None
+    if number is not None:
+        torch.set_num_threads(number)
+
+
 @contextmanager
-def threads(number: int) -> Iterator[None]:
-    """Compute with so many threads within the context."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
+def threads(number: int | None) -> Iterator[None]:
+    """Compute with so many threads within the context, or with as many as are fastest, as in ``set_threads``."""
+    global _most_threads
+    before = torch.get_num_threads(), _most_threads
+    set_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(before[0])
+        _most_threads = before[1]
 
 
-def idle_threads() -> int:
-    """How many threads this process may use without waiting for others, by the load of the last minute; at least 1.
+def numbers_of_threads(most: int) -> list[int]:
+    """Numbers that are worth timing, descending: all, a quarter of them and so on, and 1."""
+    numbers = []
+    while most > 1:
+        numbers.append(most)
+        most = 1 if most <= 4 else most // 4
+    return [*numbers, 1]
 
-    More threads than idle cores are slower than one: they wait for each other at every operation.
+
+class ThreadTurns:
+    """Finds how many threads are fastest for work that is repeated, by doing it with each number in turn.
+
+    Two threads take from half the time of one to four times as long, by machine and by what else runs there. So the
+    first works take turns, and the others use what was fastest. Works of about the same size follow each other. They
+    are timed again where they get much slower, and every ``REVIEW`` works.
+
+    Args:
+        most: threads; 1 for nothing to choose.
+        clock: gives seconds.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, round(cores - os.getloadavg()[0])))
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._numbers = numbers_of_threads(most)
+        self._chosen: int | None = None
+        self._begin_turns()
+
+    @classmethod
+    def of_process(cls) -> ThreadTurns:
+        """Turns for work of this process; with the number that ``set_threads`` has fixed there is nothing to choose."""
+        return cls(_most_threads or 1)
+
+    def _begin_turns(self) -> None:
+        self._seconds: dict[int, list[float]] = {number: [] for number in self._numbers}
+        self._reference, self._done = math.nan, 0
+        self._recent: deque[float] = deque(maxlen=RECENT)
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Do one work within the context."""
+        if len(self._numbers) == 1:
+            yield
+            return
+        self.begin()
+        yield
+        self.end()
+
+    def begin(self) -> None:
+        """Set the number of threads for the next work, and start the clock."""
+        if len(self._numbers) > 1:
+            torch.set_num_threads(self._next())
+            self._started = self._clock()
+
+    def end(self) -> None:
+        """Stop the clock."""
+        if len(self._numbers) == 1:
+            return
+        seconds = self._clock() - self._started
+        if not math.isnan(self._reference):
+            self._watch(seconds)
+            return
+        self._seconds[torch.get_num_threads()].append(seconds)
+        if all(len(times) >= TIMED for times in self._seconds.values()):
+            self._choose()
+
+    def _next(self) -> int:
+        if not math.isnan(self._reference):
+            assert self._chosen is not None
+            return self._chosen
+        return min(self._numbers, key=lambda number: len(self._seconds[number]))
+
+    def _choose(self) -> None:
+        medians = {number: statistics.median(times[1:]) for number, times in self._seconds.items()}
+        best = self._numbers[-1]
+        for number in reversed(self._numbers):
+            if medians[number] <= BETTER * medians[best]:
+                best = number
+        if best != self._chosen:
+            times = ", ".join(f"{seconds * 1e3:,.0f} ms with {number}" for number, seconds in medians.items())
+            log.info("%s (measured: %s)", count(best, "thread"), times)
+        self._chosen, self._reference = best, medians[best]
+
+    def _watch(self, seconds: float) -> None:
+        self._recent.append(seconds)
+        self._done += 1
+        slow = len(self._recent) == RECENT and statistics.median(self._recent) > SLOWER * self._reference
+        if slow or self._done >= REVIEW:
+            self._begin_turns()
 
 
 def check_device(device: str) -> None:

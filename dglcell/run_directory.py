@@ -7,7 +7,6 @@ import json
 import math
 import os
 import platform
-import re
 import resource
 import subprocess
 import tempfile
@@ -449,12 +448,3 @@ def read_usage(directory: RunDirectory) -> Usage | None:
 def resident_peak() -> int:
     """High-water mark of this process's resident set in bytes."""
     return status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def processor_name() -> str:
-    """As the system calls it."""
-    try:
-        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        found = None
-    return found.group(1) if found else platform.processor()

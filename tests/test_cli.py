@@ -129,13 +129,22 @@ def test_incomplete_commands_show_how_they_are_used(arguments: list[str], capsys
     assert capsys.readouterr().err.startswith("usage: dglcell")
 
 
-def test_threads_that_wait_for_each_other_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    assert main(["config", "list"]) == 0
-    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
-    monkeypatch.delenv("OMP_WAIT_POLICY")
-    assert main(["config", "list"]) == 0
-    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+@pytest.mark.parametrize(
+    ("given", "idle", "expected"),
+    [("ACTIVE", 1, "ACTIVE"), (None, 1, "PASSIVE"), (None, 4, None)],
+    ids=["given", "busy machine", "quiet machine"],
+)
+def test_threads_that_wait_for_each_other_sleep_on_a_busy_machine(
+    given: str | None, idle: int, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dglcell.cli.cores", lambda: 4)
+    monkeypatch.setattr("dglcell.cli.idle_cores", lambda: idle)
+    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert main(["evaluate", "nowhere"]) == 2
+    assert os.environ.get("OMP_WAIT_POLICY") == expected
+    monkeypatch.setenv("OMP_WAIT_POLICY", "")  # so that what was set is undone
 
 
 def test_config_show_prints_a_configuration_that_reads_back(

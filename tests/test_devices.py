@@ -9,12 +9,18 @@ import torch
 
 import dglcell.devices as memory
 from dglcell.devices import (
+    RECENT,
+    REVIEW,
+    TIMED,
+    ThreadTurns,
     available_memory,
     check_device,
     device_here,
     device_of,
     measured_memory,
+    numbers_of_threads,
     release,
+    threads,
 )
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.memory import status
@@ -92,3 +98,64 @@ def test_the_resident_set_is_read_in_bytes() -> None:
     assert resident is not None
     assert 20e6 < resident < 1e12
     assert status("VmNothing") is None
+
+
+# How many threads.
+
+
+class Clock:
+    """A machine on which a work takes so many seconds with each number of threads."""
+
+    def __init__(self, seconds: dict[int, float]) -> None:
+        self.seconds, self.now, self.used = seconds, 0.0, list[int]()
+
+    def __call__(self) -> float:
+        return self.now
+
+    def do(self, turns: ThreadTurns, works: int) -> list[int]:
+        """Numbers of threads that some works were done with."""
+        used = []
+        for _ in range(works):
+            with turns.work():
+                used.append(torch.get_num_threads())
+                self.now += self.seconds[used[-1]]
+        return used
+
+
+def test_numbers_of_threads_that_are_timed() -> None:
+    assert [numbers_of_threads(most) for most in (1, 2, 4, 16, 64)] == [[1], [2, 1], [4, 1], [16, 4, 1], [64, 16, 4, 1]]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best"),
+    [({2: 0.6, 1: 1.0}, 2), ({2: 1.4, 1: 1.0}, 1), ({2: 0.97, 1: 1.0}, 1), ({16: 0.5, 4: 0.3, 1: 1.0}, 4)],
+    ids=["two are faster", "two are slower", "two are hardly faster", "four of sixteen"],
+)
+def test_works_take_turns_and_then_use_what_was_fastest(seconds: dict[int, float], best: int) -> None:
+    with threads(1):
+        clock = Clock(seconds)
+        turns = ThreadTurns(max(seconds), clock)
+        first = clock.do(turns, TIMED * len(seconds))
+        assert first == sorted(seconds, reverse=True) * TIMED
+        assert set(clock.do(turns, 50)) == {best}
+
+
+def test_works_that_get_slower_are_timed_again() -> None:
+    with threads(1):
+        clock = Clock({2: 0.6, 1: 1.0})
+        turns = ThreadTurns(2, clock)
+        clock.do(turns, 30)
+        clock.seconds = {2: 4.0, 1: 1.3}  # another process has come
+        clock.do(turns, RECENT + 2 * TIMED)
+        assert set(clock.do(turns, 20)) == {1}
+        clock.seconds = {2: 0.6, 1: 1.0}  # and has gone
+        assert set(clock.do(turns, REVIEW + 2 * TIMED + 20)[-20:]) == {2}
+
+
+def test_a_number_of_threads_that_is_given_is_kept() -> None:
+    before = torch.get_num_threads()
+    with threads(1):
+        assert Clock({1: 1.0}).do(ThreadTurns.of_process(), 10) == [1] * 10
+        with threads(None):
+            assert ThreadTurns.of_process()._numbers == [1]  # as many as there were
+    assert torch.get_num_threads() == before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 import torch
 
 from dglcell.cli import main
-from dglcell.devices import idle_threads, threads
 from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import AliasTable
 from dglcell.parquet import import_pyarrow
@@ -315,14 +313,6 @@ def test_without_an_output_predictions_are_printed(
     assert captured.err == "1 prediction\n"
     assert main(["predict", str(tiny_run.path), "--all-pairs"]) == 2
     assert "where shall the predictions go?" in capsys.readouterr().err
-
-
-def test_threads_are_as_many_as_are_idle() -> None:
-    assert 1 <= idle_threads() <= (os.cpu_count() or 1)
-    before = torch.get_num_threads()
-    with threads(1):
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize("scale", [1e-24, 1.0, 1e20, 2e38])

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dglcell.cli.parser import make_parser
 from dglcell.errors import DglcellError, StoppedError, printable, shorten
 from dglcell.memory import is_out_of_memory, keep_freed_memory
+from dglcell.processor import cores, idle_cores
 from dglcell.training.signals import is_rank_zero
 
 SMALLER = "take a machine or a job with more, or a smaller model, batch or table"
@@ -58,9 +59,8 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     quiet, verbose = (getattr(options, name, False) for name in ("quiet", "verbose"))
     logging.getLogger("dglcell").setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     keep_freed_memory()
-    # torch's OpenMP reads it when it is loaded. Threads that wait for each other sleep then, and leave the cores of a
-    # busy machine to those that they wait for.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if getattr(options, "computes", False):
+        _settle_waiting()
     try:
         options.run(options)
         sys.stdout.flush()
@@ -108,6 +108,17 @@ def _open_streams() -> None:
                 os.close(opened)
             stream = os.fdopen(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)
             setattr(sys, name, stream)
+
+
+def _settle_waiting() -> None:
+    """Choose how threads wait for each other; torch's OpenMP reads it when it is loaded.
+
+    Where all cores are idle, waiting threads turn in a loop for a while: waking a thread that sleeps can take longer
+    than what it is to do. Where others use the cores, waiting threads sleep at once, so that those that they wait for
+    get a core.
+    """
+    if idle_cores() < cores():
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def _without_secrets(words: Sequence[str]) -> list[str]:

@@ -54,6 +54,10 @@ class Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
+COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "profile")
+"""Verbs whose speed depends on how threads wait for each other."""
+
+
 def make_parser() -> argparse.ArgumentParser:
     """All verbs with their options."""
     parser = Parser(
@@ -99,7 +103,7 @@ def _verb(group: Group, name: str, run: Verb, text: str, more: str = "") -> argp
         epilog=more,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=run, parser=parser)
+    parser.set_defaults(run=run, parser=parser, computes=name in COMPUTING)
     how_much = parser.add_mutually_exclusive_group()
     how_much.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
     how_much.add_argument("-v", "--verbose", action="store_true", help="print more messages")

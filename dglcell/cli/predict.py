@@ -87,7 +87,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unknown", default="refuse", choices=("refuse", "empty"), help="rows with genes that the model lacks (refuse)"
     )
-    parser.add_argument("--threads", type=positive, metavar="N", help="threads of the processor (default: idle ones)")
+    parser.add_argument(
+        "--threads", type=positive, metavar="N", help="threads of the processor (default: the fastest number)"
+    )
     parser.add_argument("--batch-size", type=positive, default=256, metavar="N", help="strains per forward pass (256)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument(
@@ -110,8 +112,9 @@ def predict(options: argparse.Namespace) -> None:
         raise ConfigError("several processes cannot print one table", got=ranks.name, do="pass --output FILE")
     from dglcell.api import load, runs_in
     from dglcell.data.sources import source_files
-    from dglcell.devices import check_device, idle_threads, threads
+    from dglcell.devices import check_device, threads
     from dglcell.parquet import check_output as check_format
+    from dglcell.processor import idle_cores
     from dglcell.run_directory import RunDirectory
 
     runs = runs_in(options.run_directory)
@@ -121,7 +124,7 @@ def predict(options: argparse.Namespace) -> None:
         files = [path for run in runs for path in RunDirectory(run).files()]
         check_output(options.output, "predictions", [*given, *files])
     check_device(options.device)
-    with threads(options.threads or max(1, idle_threads() // ranks.here)):
+    with threads(options.threads or (max(1, idle_cores() // ranks.here) if ranks.here > 1 else None)):
         members = load(runs, checkpoint=options.checkpoint, device=device_of_rank(options.device, ranks)).members
         for config in (member.config for member in members):
             if options.output is not None:

@@ -11,11 +11,15 @@ import sys
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
 from dglcell.training.signals import StopSignals, is_rank_zero
+
+if TYPE_CHECKING:
+    from dglcell.metrics import ResultRow
 
 # ``dglcell graph list`` and ``dglcell graph fetch``: the catalogue of networks, and its files.
 
@@ -264,6 +268,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """``dglcell evaluate``."""
+    from dglcell.devices import threads
     from dglcell.metrics import format_results_table
 
     if options.on is None:
@@ -273,17 +278,22 @@ def evaluate(options: argparse.Namespace) -> None:
             raise ConfigError(
                 "keys are given without --on", got=" ".join(options.overrides), do="name the experiment with --on FILE"
             )
+    with threads(None):
+        rows = _evaluated_rows(options)
+    print(format_results_table(rows, color=sys.stdout.isatty()))
+
+
+def _evaluated_rows(options: argparse.Namespace) -> list[ResultRow]:
+    if options.on is None:
         from dglcell.training.evaluate import evaluate_run
 
-        rows = evaluate_run(options.run_directory, options.checkpoint)
-    else:
-        from dglcell.api import load as load_run
-        from dglcell.api import rows_on
+        return evaluate_run(options.run_directory, options.checkpoint)
+    from dglcell.api import load as load_run
+    from dglcell.api import rows_on
 
-        predictor = load_run(options.run_directory, checkpoint=options.checkpoint)
-        raw = [f"paths.raw={options.raw}"] if options.raw else []
-        rows = rows_on(predictor, options.on, [*options.overrides, *raw], dict(options.phenotype or ()))
-    print(format_results_table(rows, color=sys.stdout.isatty()))
+    predictor = load_run(options.run_directory, checkpoint=options.checkpoint)
+    raw = [f"paths.raw={options.raw}"] if options.raw else []
+    return rows_on(predictor, options.on, [*options.overrides, *raw], dict(options.phenotype or ()))
 
 
 BASELINES_HELP = "fit the null models of an experiment without training its model"

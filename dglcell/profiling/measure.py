@@ -14,10 +14,11 @@ import pytorch_lightning as pl
 import torch
 
 from dglcell.config import AUTO, Config
-from dglcell.devices import device_of, measured_memory
+from dglcell.devices import device_of, measured_memory, set_threads
 from dglcell.errors import ConfigError
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import count_parameters
+from dglcell.processor import processor_name
 from dglcell.profiling.loop import (
     FinishedError,
     LoopCallback,
@@ -29,7 +30,7 @@ from dglcell.profiling.loop import (
 )
 from dglcell.profiling.profile import PROFILE, TRACE, Profile
 from dglcell.profiling.spans import spans_in
-from dglcell.run_directory import RunDirectory, environment, processor_name
+from dglcell.run_directory import RunDirectory, environment
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.distributed import check_allocation, launched, leave_group, watch_parent
@@ -97,6 +98,7 @@ def _set_up(config: Config) -> None:
     if not is_rank_zero():
         log.setLevel(logging.WARNING)
     set_up_process(config)
+    set_threads(torch.get_num_threads())  # no turns: every step is to be like the others
 
 
 def run_steps(trainer: pl.Trainer, task: StrainTask, data: RepeatedData, profiler: LoopProfiler) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -34,6 +33,7 @@ from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.proof import ATTENTION, MUST_PROVE, Proofs, attention_error, this_machine
 from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import DifferenceStates, Execution
+from dglcell.processor import cores, multiplies_bfloat16, processor_name
 
 # In which precision a run computes, and whether its layers are compiled.
 
@@ -51,6 +51,14 @@ def lightning_precision(name: str) -> str:
     return "64-true" if OLD_PRECISIONS.get(name, name) == "64-true" else "32-true"
 
 
+def plain_precision(name: str) -> str:
+    """The precision that a name stands for; says so where it is a name of other programs."""
+    plain = OLD_PRECISIONS.get(name, name)
+    if plain != name:
+        log.info("`trainer.precision: %s` stands for `%s` here: only differences are in half precision", name, plain)
+    return plain
+
+
 def resolve_execution(
     autotuned: Autotuned, precision: str, compiled: str, device: torch.device, rows: float, *, pinned: bool = False
 ) -> Autotuned:
@@ -64,11 +72,7 @@ def resolve_execution(
         rows: how many rows, strain by strain and relation by relation, the run computes.
         pinned: let ``auto`` stand for what ``autotuned`` say, which are another run's.
     """
-    name = OLD_PRECISIONS.get(precision, precision)
-    if name != precision:
-        log.info(
-            "`trainer.precision: %s` stands for `%s` here: only differences are in half precision", precision, name
-        )
+    name = plain_precision(precision)
     wanted = autotuned.compile if pinned else rows >= ROWS_WORTH_COMPILING
     compile_layers = (wanted if compiled == "auto" else compiled == "true") and compiler_works(device.type)
     fast = autotuned.differences == "bfloat16" if pinned else compile_layers and multiplies_bfloat16_fast(device)
@@ -87,11 +91,7 @@ def multiplies_bfloat16_fast(device: torch.device) -> bool:
     """Whether a device has instructions for products of bfloat16."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags
+    return multiplies_bfloat16()
 
 
 # A short measurement before the first step: which strategy and kernels `auto` takes here, and why.
@@ -159,7 +159,7 @@ def autotuned_for(
 def describe(model: PerturbedModel, genotypes: GenotypeBatch, differences: torch.dtype | None = None) -> dict[str, Any]:
     """What choices depend on: machine, versions, sizes of the cell graph and of the model."""
     device = genotypes.genes.device
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{processor_name()} x {cores()}"
     config = model.config
     relations = [model.cell[r] for r in model.cell.relations]
     sizes = [["/".join(e.relation), e.num_src, e.num_dst, e.num_edges, e.weight is not None] for e in relations]
@@ -172,16 +172,6 @@ def describe(model: PerturbedModel, genotypes: GenotypeBatch, differences: torch
         "strains": genotypes.num_strains,
         "dtype": [str(next(model.parameters()).dtype), str(differences)],
     }
-
-
-def _processor() -> str:
-    """The processor's name; the machine's architecture where the system does not tell."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]} x {len(names)}" if names else platform.machine()
 
 
 def autotune(

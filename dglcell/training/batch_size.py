@@ -6,18 +6,19 @@ import logging
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from dglcell.config import Config
+from dglcell.config import AUTO, Config
 from dglcell.data.dataset import StrainDataset
 from dglcell.devices import available_memory, measured_memory, release
 from dglcell.errors import ConfigError
 from dglcell.memory import is_out_of_memory
+from dglcell.models.config import HeteroCellConfig
 from dglcell.run_directory import RunDirectory
 from dglcell.training.fit import make_task, quieten
 from dglcell.training.prepare import Prepared
@@ -77,7 +78,7 @@ def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory,
     with torch.random.fork_rng([device] if device.type == "cuda" else []), warnings.catch_warnings():
         quieten()
         # A model of its own: the run's is made afterwards, from the seed.
-        task = make_task(config.with_batch_size(sizes[0]), prepared, directory)
+        task = make_task(_plain(config, device).with_batch_size(sizes[0]), prepared, directory)
         trainer.precision_plugin.convert_module(task)
         steps = _Steps(task.to(device), trainer, prepared.dataset, strains[_order(len(strains), config.seed)])
         trials = search(sizes, partial(measure, steps, device), available(device), time.monotonic)
@@ -87,6 +88,15 @@ def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory,
     rates = ", ".join(f"{trial.batch_size} → {trial.rate:,.0f}" for trial in trials)
     log.info("data.batch_size: auto: %d (strains/s: %s; %s)", chosen.batch_size, rates, _memory_text(chosen))
     return chosen.batch_size
+
+
+def _plain(config: Config, device: torch.device) -> Config:
+    """The same, where a CPU would time forms of layers, with plain ones: that comes later, for the batch found here."""
+    if device.type != "cpu" or not isinstance(config.model, HeteroCellConfig) or config.model.compile != AUTO:
+        return config
+    trainer = config.trainer
+    precision = "32-true" if trainer.precision == AUTO else trainer.precision
+    return replace(config, model=replace(config.model, compile="false"), trainer=replace(trainer, precision=precision))
 
 
 def candidates(strains: int) -> list[int]:

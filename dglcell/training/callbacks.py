@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.dataset import StrainBatch
+from dglcell.devices import ThreadTurns
 from dglcell.errors import CheckpointError, DglcellError, StoppedError, listing
 from dglcell.files import atomic_file
 from dglcell.owner import refuse_if_taken_over
@@ -29,6 +31,10 @@ from dglcell.training.checkpoint_file import ReadCheckpoint, read_checkpoint
 from dglcell.training.distributed import HostGroup
 from dglcell.training.signals import StopSignals
 
+log = logging.getLogger("dglcell")
+
+SECONDS_BETWEEN_LINES = 10.0
+
 # The progress bar, which counts epochs as everything else that is printed does.
 
 
@@ -37,6 +43,60 @@ class EpochBar(RichProgressBar):
 
     def _get_train_description(self, current_epoch: int) -> str:
         return f"epoch {current_epoch + 1:>4}/{self.trainer.max_epochs}"
+
+
+class EpochLines(Callback):
+    """A line every ten seconds within an epoch, where there is no progress bar: in a log, or through a pipe.
+
+    Args:
+        clock: gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Start the clock."""
+        self._began = self._said = self._clock()
+        self._strains = 0
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Say how far the epoch is, how fast, and how long the rest of it takes."""
+        now, batches = self._clock(), int(trainer.num_training_batches)
+        self._strains += len(batch.strains) * trainer.world_size
+        if now - self._said < SECONDS_BETWEEN_LINES or batch_idx + 1 == batches or not trainer.is_global_zero:
+            return
+        self._said, done = now, batch_idx + 1
+        seconds = now - self._began
+        log.info(
+            "epoch %4d/%d  %3.0f %%  %s strains/s  %s of the epoch left",
+            trainer.current_epoch + 1,
+            trainer.max_epochs,
+            100 * done / batches,
+            f"{self._strains / seconds:,.0f}",
+            timedelta(seconds=round(seconds * (batches - done) / done)),
+        )
+
+
+class TimedThreads(Callback):
+    """Training steps with as many threads as are fastest here; see ``ThreadTurns``."""
+
+    def __init__(self) -> None:
+        self._turns = ThreadTurns(1)
+
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Measure anew: the machine may be another one than where the run began."""
+        self._turns = ThreadTurns.of_process()
+
+    def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
+        """Start the clock."""
+        self._turns.begin()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, *others: object) -> None:
+        """Stop the clock."""
+        self._turns.end()
 
 
 # Checkpoints on disk: they appear whole or not at all, and are read once.
@@ -175,9 +235,6 @@ def not_finite(bad: BadBatch, strains: list[int]) -> DglcellError:
 
 
 # What the ranks agree on after every optimiser step: whether to save and stop, and whether the losses are finite.
-
-
-log = logging.getLogger("dglcell")
 
 
 class Preemption(Callback):

@@ -21,7 +21,7 @@ from dglcell.baselines.strains import Strains
 from dglcell.config import Config
 from dglcell.data.dataset import EpochBatches, StrainDataset
 from dglcell.data.transform import Normaliser
-from dglcell.devices import device_here
+from dglcell.devices import ThreadTurns, device_here, threads
 from dglcell.errors import ConfigError, count
 from dglcell.files import atomic_file, no_formula, shortest, write_json
 from dglcell.kernels.spmm import check_kernel
@@ -36,6 +36,7 @@ from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plots.style import sample
+from dglcell.processor import idle_cores
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
 from dglcell.run_directory import EpochLog, RunDirectory
@@ -108,10 +109,14 @@ def predict_batches(model: StrainModel, batches: Iterable[GenotypeBatch]) -> Ite
     Raises:
         MissingDependencyError: the model's kernel does not run on its device.
     """
-    check_kernel(model.config.kernel, next(model.parameters()).device.type)
+    device = next(model.parameters()).device.type
+    check_kernel(model.config.kernel, device)
     model.eval()
+    turns = ThreadTurns.of_process() if device == "cpu" else ThreadTurns(1)
     for batch in batches:
-        yield model(batch)
+        with turns.work():
+            found = model(batch)
+        yield found
 
 
 def _predictions(model: StrainModel, dataset: StrainDataset, strains: Tensor, batch_size: int) -> Iterator[Prediction]:
@@ -360,7 +365,8 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
             "`split.kind: none` leaves no strain on which null models can be compared", do="choose another `split.kind`"
         )
     prepared = prepare(config, command=command)
-    found = null_results(prepared)
+    with threads(config.trainer.given_threads or idle_cores()):
+        found = null_results(prepared)
     found.rows.extend(control_rows(config.run_directory, prepared.split.sha256))
     about = {
         "command": command,

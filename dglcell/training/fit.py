@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import os
@@ -21,6 +22,7 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from dglcell.config import Config, TrainerConfig
 from dglcell.data.datamodule import StrainDataModule, StreamedDataModule
+from dglcell.data.dataset import StrainBatch
 from dglcell.data.table import CLASSIFICATION
 from dglcell.devices import device_of
 from dglcell.errors import ConfigError, count
@@ -34,18 +36,30 @@ from dglcell.optimizers import count_steps, parameter_groups
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.run_directory import CHECKPOINTS, EpochLog, RunDirectory
 from dglcell.training.autotune import (
+    Autotuning,
     autotuned_for,
+    describe,
     lightning_precision,
+    plain_precision,
     read_autotuned,
     resolve_execution,
     write_autotuned,
 )
 from dglcell.training.calibrate import calibrate
-from dglcell.training.callbacks import CheckpointFiles, EpochBar, EpochPictures, Preemption, leave_signals_alone
+from dglcell.training.callbacks import (
+    CheckpointFiles,
+    EpochBar,
+    EpochLines,
+    EpochPictures,
+    Preemption,
+    TimedThreads,
+    leave_signals_alone,
+)
 from dglcell.training.checkpoint import describe_run
 from dglcell.training.checkpoint_file import ReadCheckpoint
 from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
+from dglcell.training.layer_forms import Steps, choose_form, forms_of, random_streams_kept
 from dglcell.training.null_problems import fit_pair_effects
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
@@ -150,8 +164,9 @@ def make_callbacks(
             callbacks.append(keep("best_average_precision"))
     if config.trainer.patience is not None:
         callbacks.append(EarlyStopping("validation/loss", patience=config.trainer.patience))
-    if shows_bar(config):
-        callbacks.append(EpochBar())
+    callbacks.append(EpochBar() if shows_bar(config) else EpochLines())
+    if device_of(config.trainer.accelerator) == "cpu" and config.trainer.devices * config.trainer.num_nodes == 1:
+        callbacks.append(TimedThreads())
     accumulation = (
         GradientAccumulationScheduler(dict(config.trainer.accumulate_grad_batches))
         if config.trainer.accumulate_grad_batches
@@ -189,6 +204,9 @@ def quieten() -> None:
 
 
 Data = TypeVar("Data", bound=StrainDataModule)
+
+TIMED_BATCHES = 4
+"""Batches that are repeated while forms of layers are timed."""
 
 log = logging.getLogger("dglcell")
 
@@ -248,33 +266,69 @@ def make_task(
     # After everything that may refuse the data or the checkpoint: this writes the first file of the run.
     if config.model.is_autotuned() and is_rank_zero():
         assert isinstance(model, PerturbedModel)
-        model.choose(find_autotuned(config, prepared, directory, model))
+        model.choose(find_autotuned(config, prepared, directory, task))
     return task
 
 
-def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, model: PerturbedModel) -> Autotuned:
+def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, task: StrainTask) -> Autotuned:
     """What `auto` takes: a continued run's choices again, else those of `model.autotuned`, else new ones."""
+    model = task.model
+    assert isinstance(model, PerturbedModel)
     if not (directory.is_started() and os.path.lexists(directory.autotuned)):
-        train = prepared.parts["train"][: config.data.training_batch]
-        batch = prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
         device = torch.device(device_of(config.trainer.accelerator))
         file = None if model.config.autotuned is None else Path(model.config.autotuned)
-        rows = prepared.training_strains * config.trainer.epochs * model.encoder.rows_per_strain
         settings = config.trainer.precision, model.config.compile
-        if file is None:
+        rows = prepared.training_strains * config.trainer.epochs * model.encoder.rows_per_strain
+        if file is not None:
+            found = read_autotuned(file)
+            settled = resolve_execution(found.autotuned, *settings, device, rows, pinned=True)
+            found = replace(found, autotuned=settled)
+        elif device.type == "cpu":
+            found = _autotuned_on_cpu(config, prepared, task, model)
+        else:
             # Before kernels are timed: they are in the precision of the steps.
             planned = resolve_execution(Autotuned.default(device.type), *settings, device, rows)
             half = planned.differences is not None
+            batch = _batches(config, prepared, 1)[0].genotypes
             found = autotuned_for(model.to(device), batch.to(device), torch.bfloat16 if half else None)
             model.to("cpu")
             settled = found.autotuned.for_layers(compiled=planned.compile, half=half)
-        else:
-            found = read_autotuned(file)
-            settled = resolve_execution(found.autotuned, *settings, device, rows, pinned=True)
-        found = replace(found, autotuned=settled)
+            found = replace(found, autotuned=settled)
         directory.path.mkdir(parents=True, exist_ok=True)
         write_autotuned(directory.autotuned, found)
     return read_autotuned(directory.autotuned).autotuned
+
+
+def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, model: PerturbedModel) -> Autotuning:
+    """Strategy and kernels by their own measurement, then the form of layers by timed steps."""
+    batches = _batches(config, prepared, TIMED_BATCHES)
+    found = autotuned_for(model, batches[0].genotypes)
+    forms = forms_of(plain_precision(config.trainer.precision), model.config.compile)
+
+    def step(batch: StrainBatch) -> None:
+        task.on_train_epoch_start()  # forgets the step before
+        task.training_step(batch, 0).backward()
+        task.zero_grad(set_to_none=True)
+
+    about = {**describe(model, batches[0].genotypes), "loss": config.loss.name, "split": config.split.kind}
+    steps = Steps(model.choose, step, batches, task.steps, about)
+    loss = copy.deepcopy(task.loss.state_dict())
+    task.train()
+    with random_streams_kept():
+        form, seconds = choose_form(forms, found.autotuned, steps)
+    task.on_train_epoch_start()
+    task.loss.load_state_dict(loss)
+    return replace(found, autotuned=form.of(found.autotuned), reasons={**found.reasons, "step_seconds": seconds})
+
+
+def _batches(config: Config, prepared: Prepared, number: int) -> list[StrainBatch]:
+    """Batches like those of the training; fewer where it has fewer."""
+    size, train = config.data.training_batch, prepared.parts["train"]
+    order = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(config.seed))]
+    counts = prepared.dataset.offsets.diff()
+    parts = order[: number * size].split(size)
+    whole = [part for part in parts if len(part) == size] or list(parts[:1])
+    return [prepared.dataset.gather(part, int(counts[part].sum())) for part in whole]
 
 
 def fit(

@@ -11,7 +11,7 @@ import torch
 
 from dglcell.config import AUTO, Config
 from dglcell.config_io import to_yaml
-from dglcell.devices import check_device, device_of
+from dglcell.devices import check_device, device_of, set_threads
 from dglcell.errors import ConfigError
 from dglcell.files import atomic_file, write_json
 from dglcell.kernels.spmm import check_kernel
@@ -156,12 +156,11 @@ def check_machine(config: Config) -> None:
 
 
 def set_up_process(config: Config) -> None:
-    """Seed the generators, and set the number of threads."""
+    """Seed the generators, and fix the number of threads or let it be measured."""
     pl.seed_everything(config.seed, verbose=False)
     # No result depends on memory that nothing was written to; filling it would be a sixth of a step on a GPU.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    if config.trainer.threads:
-        torch.set_num_threads(config.trainer.threads)
+    set_threads(config.trainer.given_threads)
 
 
 def write_run_files(

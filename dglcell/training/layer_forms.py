@@ -1,0 +1,193 @@
+"""In which form layers compute on a CPU: compiled or not, in float32 or bfloat16; found by timing real steps.
+
+Which form is the fastest depends on the processor, the compiler and on how many rows of a batch differ from the wild
+type: compiled layers in bfloat16 took from 0.6 to 3.5 times as long as plain float32.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dglcell.data.dataset import StrainBatch
+from dglcell.errors import count
+from dglcell.files import canonical_hash, user_cache, write_json
+from dglcell.outside import UnreadableError, read_json
+from dglcell.perturbation.autotuned import Autotuned
+from dglcell.perturbation.execution import compiler_works
+from dglcell.processor import multiplies_bfloat16
+
+log = logging.getLogger("dglcell")
+
+WORTH_COMPILING = 150.0
+"""Seconds of a run's steps from which other forms than the plain one are timed: compiling takes half a minute."""
+
+FASTER = 0.95
+"""Another form than the plain one is taken where its steps take at most this part of the time."""
+
+ROUNDS = 3
+"""Timed steps of each form; the forms take turns."""
+
+WARM_UP = 3
+"""Steps of each form before: they compile, for several numbers of rows."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How rows of layers are computed.
+
+    Attributes:
+        compiled: whether ``torch.compile`` joins their operations.
+        half: whether differences are in bfloat16.
+    """
+
+    compiled: bool
+    half: bool
+
+    def __str__(self) -> str:
+        return f"{'bfloat16' if self.half else 'float32'}, {'compiled' if self.compiled else 'not compiled'}"
+
+    def of(self, autotuned: Autotuned) -> Autotuned:
+        """The same choices with layers of this form."""
+        return autotuned.for_layers(compiled=self.compiled, half=self.half)
+
+
+PLAIN = Form(compiled=False, half=False)
+
+
+def forms_of(precision: str, compiled: str) -> list[Form]:
+    """Forms that a configuration leaves open on a CPU, the plainest first.
+
+    Args:
+        precision: as of ``plain_precision``. Where it is ``auto``, bfloat16 is tried where the processor multiplies it,
+            and in compiled layers only: operator by operator it is slower than float32.
+        compiled: ``model.compile``: auto, true or false.
+    """
+    halves = {"auto": [False, True], "bf16": [True]}.get(precision, [False])
+    wanted = {"auto": [False, True], "true": [True]}.get(compiled, [False])
+    if True in wanted and not compiler_works("cpu"):
+        wanted = [False]
+    forms = [Form(c, h) for c, h in itertools.product(wanted, halves)]
+    if precision == "auto":
+        forms = [form for form in forms if not form.half or (form.compiled and multiplies_bfloat16())]
+    return forms
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Training steps that leave no trace.
+
+    Attributes:
+        choose: lets the model compute with some choices.
+        step: forward, loss and backward of a batch.
+        batches: that are repeated.
+        planned: steps of the run.
+        about: what their times depend on, plain containers.
+    """
+
+    choose: Callable[[Autotuned], None]
+    step: Callable[[StrainBatch], None]
+    batches: Sequence[StrainBatch]
+    planned: int
+    about: dict[str, Any]
+
+
+def choose_form(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> tuple[Form, dict[str, float]]:
+    """The form with the fastest steps, as far as timing them is worth it, and the seconds of a step in each form.
+
+    Args:
+        forms: that are open; the first is taken where nothing is timed.
+        autotuned: strategy and kernels.
+        steps: of the run.
+    """
+    if len(forms) == 1:
+        return forms[0], {}
+    known = _read(steps, forms)
+    if known is None:
+        began = time.perf_counter()
+        known = _plain_seconds(forms[0], autotuned, steps)
+        expected = known[str(forms[0])] * steps.planned
+        if expected < WORTH_COMPILING:
+            log.info("layers in %s: all steps take %s", forms[0], count(round(expected) or 1, "second"))
+            return forms[0], known
+        log.info("%s of layers are timed, which compiles them: up to a minute", count(len(forms), "form"))
+        known = _time(forms, autotuned, steps)
+        log.info("timed in %.0f s", time.perf_counter() - began)
+        _write(steps, forms, known)
+    plain = known[str(forms[0])]
+    best = min(forms, key=lambda form: known[str(form)])
+    if known[str(best)] > FASTER * plain or plain * steps.planned < WORTH_COMPILING:
+        best = forms[0]
+    times = "; ".join(f"{form}: {known[str(form)] * 1e3:,.0f} ms" for form in forms)
+    log.info("layers in %s (a step in %s)", best, times)
+    return best, known
+
+
+def _plain_seconds(form: Form, autotuned: Autotuned, steps: Steps) -> dict[str, float]:
+    """Seconds of a step of one form: the better of two, of which the first also warms up."""
+    steps.choose(form.of(autotuned))
+    return {str(form): min(_seconds(steps, batch) for batch in itertools.islice(itertools.cycle(steps.batches), 2))}
+
+
+def _time(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> dict[str, float]:
+    batches = itertools.cycle(steps.batches)
+    for form in forms:
+        steps.choose(form.of(autotuned))
+        for batch in itertools.islice(batches, WARM_UP):
+            steps.step(batch)
+    seconds: dict[str, list[float]] = {str(form): [] for form in forms}
+    for _, form in itertools.product(range(ROUNDS), forms):
+        steps.choose(form.of(autotuned))
+        seconds[str(form)].append(_seconds(steps, next(batches)))
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def _seconds(steps: Steps, batch: StrainBatch) -> float:
+    began = time.perf_counter()
+    steps.step(batch)
+    return time.perf_counter() - began
+
+
+@contextmanager
+def random_streams_kept() -> Iterator[None]:
+    """Leave torch's generators as they were."""
+    with torch.random.fork_rng(devices=[]):
+        yield
+
+
+# Times are kept for later runs of the same model on the same machine.
+
+
+def _cached(steps: Steps, forms: Sequence[Form]) -> Path:
+    about = {**steps.about, "forms": [asdict(form) for form in forms]}
+    return user_cache("autotuned") / f"layers-{canonical_hash(about)[:16]}.json"
+
+
+def _read(steps: Steps, forms: Sequence[Form]) -> dict[str, float] | None:
+    """Seconds as an earlier run has found them; None where there are none that can be used."""
+    path = _cached(steps, forms)
+    try:
+        found = read_json(path)["seconds"] if path.is_file() else {}
+        known = {str(form): float(found[str(form)]) for form in forms} if found else None
+    except (UnreadableError, KeyError, TypeError, ValueError) as error:
+        log.warning("'%s' is of no use, and layers are timed anew: %s", path, error)
+        return None
+    if known is not None:
+        log.info("steps as timed before (%s)", path)
+    return known
+
+
+def _write(steps: Steps, forms: Sequence[Form], seconds: dict[str, float]) -> None:
+    try:
+        write_json(_cached(steps, forms), {"about": steps.about, "seconds": seconds})
+    except OSError as error:
+        log.warning("what was measured is not kept for other runs: %s", error)
