@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from dglcell.devices import available_memory
 from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.differences import PerturbedTensor, share_changes, take_rows
 from dglcell.perturbation.execution import BasePass, RowFunction, row_function
@@ -28,8 +30,11 @@ ROWS_IN_BLOCK = {"cpu": 1 << 14, "cuda": 1 << 22}
 """Rows that are computed together, by device: few enough to stay in a CPU's cache, so many that calls cost little; on
 a GPU as many as memory allows, so that the number of launches depends on no size."""
 
-ACTIVATION_LIMIT = 2 << 30
-"""Bytes that the layers of a step may keep for the backward pass on a CPU; on a GPU it is a quarter of its memory."""
+SHARE_FOR_ACTIVATIONS = 0.25
+"""Part of the memory, on a CPU of what was free at first, that the layers of a step may keep for the backward pass."""
+
+LEAST_FOR_ACTIVATIONS = 2 << 30
+"""Bytes of it on a CPU where the system does not say how much memory is free."""
 
 Addend = tuple[Callable[..., Tensor] | None, Sequence["States"]]
 """A function of rows and its arguments; None for one argument as it is."""
@@ -383,7 +388,16 @@ def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None
 
 def activation_limit(device: torch.device) -> int:
     """Bytes that the layers of a step may keep on a device for the backward pass; more is computed once more."""
-    return torch.cuda.get_device_properties(device).total_memory // 4 if device.type == "cuda" else ACTIVATION_LIMIT
+    if device.type == "cuda":
+        return int(SHARE_FOR_ACTIVATIONS * torch.cuda.get_device_properties(device).total_memory)
+    ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    return _free_for_activations() // ranks
+
+
+@cache
+def _free_for_activations() -> int:
+    free = available_memory()
+    return LEAST_FOR_ACTIVATIONS if free is None else int(SHARE_FOR_ACTIVATIONS * free)
 
 
 def rows_in_block(device: torch.device) -> int:

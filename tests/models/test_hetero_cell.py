@@ -163,7 +163,7 @@ def test_dropout_draws_the_same_numbers_for_differences_of_all_pairs_and_of_list
 def test_layers_are_computed_once_more_where_a_step_would_keep_too_much(
     given: str, limit: int, recomputed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(states, "ACTIVATION_LIMIT", limit)
+    monkeypatch.setattr(states, "_free_for_activations", lambda: limit)
     config = small_config(recompute=given, strategy="node_mask", metabolism=False, pool=["gene"])
     model = HeteroCell(nine_network_cell(10), config)
     calls = 0
