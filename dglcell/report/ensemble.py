@@ -124,13 +124,13 @@ def _ensemble(name: str, runs: Sequence[RunFiles]) -> Ensemble:
         tables = [read_predictions(run.directory, part) for run in runs]
         for phenotype, parts in joined.items():
             found = [table[phenotype] for table in tables if phenotype in table]
-            measured = found[0].measured
-            if len(found) < len(runs) or not all(np.array_equal(f.measured, measured, equal_nan=True) for f in found):
+            labels = [each.measured for each in found]
+            if len(found) < len(runs) or not all(np.array_equal(own, labels[0], equal_nan=True) for own in labels):
                 raise CheckpointError(
                     f"the runs of {name} have the same split, but not predictions of the same strains", do=MEND
                 )
             predicted_RS = np.stack([each.predicted for each in found])
-            parts[part] = Joined(measured, predicted_RS.mean(0), predicted_RS.std(0, ddof=1))
+            parts[part] = Joined(labels[0], predicted_RS.mean(0), predicted_RS.std(0, ddof=1))
     return Ensemble(name, own[0].model, len(runs), kinds, joined)
 
 

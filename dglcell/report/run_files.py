@@ -318,11 +318,16 @@ def _read_results(directory: RunDirectory, epochs: int, planned: int) -> dict[st
     """The table.
 
     Raises:
-        CheckpointError: there is none, or training has gone on since it was written.
+        CheckpointError: there is none, the model is missing in it, or training has gone on since it was written.
     """
     results = _read_fields(directory.results, RESULTS) if directory.results.is_file() else None
-    if results is not None and results["epochs"] == epochs:
-        return results
+    if results is not None:
+        rows = results["rows"]
+        tested = {row["phenotype"] for row in rows if row["part"] == "test" and not row["is_null"]}
+        if untested := {row["phenotype"] for row in rows} - tested:
+            raise _damaged(directory.results, f"no row of the model for the test part of {listing(sorted(untested))}")
+        if results["epochs"] == epochs:
+            return results
     since = "" if results is None else f"; its results are those after epoch {results['epochs']}"
     raise CheckpointError(
         f"the run '{directory.path}' is not finished",

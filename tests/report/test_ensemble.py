@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dglcell.cli import main
 from dglcell.errors import CheckpointError
 from dglcell.report.ensemble import ONE_SD, Joined, find_ensembles, spread_table
 from dglcell.report.run_files import RunFiles, read_predictions, read_run
@@ -57,6 +59,28 @@ def test_predictions_of_different_strains_are_refused(make_run: MakeRun) -> None
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
     with pytest.raises(CheckpointError, match="the runs of one have the same split, but not predictions of the same"):
         find_ensembles(read(one, two))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"phenotype": "foreign"}, "the runs of one have the same split, but not predictions of the same strains"),
+        ({"part": "foreign"}, "no row of the model for the test part of fitness"),
+        ({"is_null": True}, "no row of the model for the test part of fitness"),
+    ],
+)
+def test_results_of_something_else_than_the_predictions_are_refused(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, object], said: str
+) -> None:
+    runs = [make_run("one", seed, 0.5) for seed in (0, 1)]
+    for run in runs:
+        results = json.loads(run.results.read_text())
+        rows = [{**row, **changed} for row in results["rows"]]
+        run.results.write_text(json.dumps({**results, "rows": rows}))
+    output = tmp_path / "comparison.html"
+    assert main(["report", *(str(run.path) for run in runs), "-o", str(output)]) == 2
+    assert said in capsys.readouterr().err
+    assert not output.exists()
 
 
 def test_shares_within_the_spread_by_hand() -> None:
