@@ -395,6 +395,8 @@ def export(options: argparse.Namespace) -> None:
     from dglcell.export import About, export
     from dglcell.files import sha256_file
 
+    if not options.output.is_dir():
+        check_output(options.output, "a trained model")
     about = About(options.organism, options.licence, options.limits, options.description)
     written = export(options.run_directory, options.output, about, strains=not options.without_strains)
     files = [path for path in written.rglob("*") if path.is_file()] if written.is_dir() else [written]
