@@ -33,6 +33,7 @@ from dglcell.predict import (
 )
 from dglcell.report.run_files import read_run
 from dglcell.run_directory import RunDirectory
+from dglcell.trained_models import cell_of_run, find_model, find_run
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.prepare import open_store, prepare_run, store_of_run
 
@@ -197,12 +198,15 @@ def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = No
     """Load a trained model, or the models of several seeds.
 
     >>> import dglcell
+    >>> dglcell.load("ecoli-core").phenotypes
+    ('fitness',)
     >>> predictor = dglcell.load("runs/quickstart")
     >>> [path.name for path in predictor.directories]
     ['seed-0', 'seed-1']
 
     Args:
-        runs: a run directory; an experiment's folder, for all of its seeds; or a list of run directories.
+        runs: a run directory; an experiment's folder, for all of its seeds; the name of a trained model, or the path of
+            its file; or a list of these.
         checkpoint: ``best_loss``, ``best_pearson``, ``best_average_precision``, ``last`` or a path; None: as
             configured in each run.
         device: ``cpu`` or ``cuda``.
@@ -232,7 +236,12 @@ def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = No
 
 
 def runs_in(path: Path) -> list[Path]:
-    """The run directory itself, or those of its seeds where it is an experiment's folder."""
+    """The run directory itself, or those of its seeds where it is an experiment's folder; or that of a trained model.
+
+    Raises:
+        CheckpointError: it is neither a path nor the name of a trained model, or the model is damaged.
+    """
+    path = find_run(path)
     folders = [] if RunDirectory(path).config.exists() else path.glob("seed-*")
     found = []
     for run in sorted(folders, key=lambda run: (len(run.name), run.name)):
@@ -280,7 +289,7 @@ def evaluate(run: str | Path | Predictor, strains: StrainTable | pd.DataFrame | 
     3
 
     Args:
-        run: a run directory, an experiment's folder, or what `load` and `train` return.
+        run: what `load` takes, or what `load` and `train` return.
         strains: with measured phenotypes in original units, in a DataFrame in columns that are named like the
             phenotypes of the model; the validation and test part of the run where None. A run whose strains all
             trained (`split.kind: none`) has neither, and the table has no row.
@@ -445,7 +454,7 @@ def _trained_strains(predictor: Predictor) -> set[frozenset[str]]:
 
 
 def load_cell(source: str | Path) -> CellGraph:
-    """The cell graph of a run or an experiment.
+    """The cell graph of a run, a trained model or an experiment.
 
     >>> import dglcell
     >>> cell = dglcell.load_cell("quickstart")
@@ -453,17 +462,17 @@ def load_cell(source: str | Path) -> CellGraph:
     (137, 'b0008')
 
     Args:
-        source: a run directory, a folder with a saved cell graph, an experiment's YAML file, or its name in the folder
-            ``conf``, whose cell graph is built.
+        source: a run directory, a folder with a saved cell graph, the name of a trained model, an experiment's YAML
+            file, or its name in the folder ``conf``, whose cell graph is built.
 
     Raises:
         ConfigError: there is no such experiment, or keys of it are wrong.
         DataError: a file that the cell graph is built from is missing.
         GraphError: a file is unusable, or the folder has no cell graph.
     """
-    path = Path(source)
-    if path.is_dir():
+    path = Path(source) if Path(source).exists() else find_model(str(source))
+    if path is not None and path.is_dir():
         run = RunDirectory(path)
-        return CellGraph.load(run.cell if run.cell.is_dir() else path)
+        return cell_of_run(run) if run.config.is_file() else CellGraph.load(path)
     config = load_config(experiment_file(source))
     return build_cell(config.cell, config.paths.raw)

@@ -87,6 +87,11 @@ class RunDirectory:
         return self.path / "cell"
 
     @property
+    def card(self) -> Path:
+        """What users should know of a trained model; only where the run was exported as one."""
+        return self.path / "card.json"
+
+    @property
     def metrics(self) -> Path:
         """One JSON line per epoch."""
         return self.path / "metrics.jsonl"

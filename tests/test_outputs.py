@@ -21,6 +21,7 @@ COMMANDS = {
     "report": ["report", "{run}"],
     "baselines": ["baselines", "{experiment}", "data.store={store}", "paths.runs={runs}"],
     "profile": ["profile", "{experiment}", "--steps", "1", "data.store={store}", "paths.runs={runs}"],
+    "export": ["export", "{run}", "--organism", "E. coli", "--licence", "MIT", "--limit", "It is tiny."],
     "job render": ["job", "render", "{experiment}"],
 }
 """Verb → its arguments without ``--output``."""
@@ -90,7 +91,9 @@ def test_nothing_of_another_kind_is_replaced(
     assert not list(tmp_path.rglob("*.partial*"))
 
 
-@pytest.mark.parametrize("verb", [verb for verb in COMMANDS if verb not in ("profile", "predict", "baselines")])
+@pytest.mark.parametrize(
+    "verb", [verb for verb in COMMANDS if verb not in ("profile", "predict", "baselines", "export")]
+)
 def test_an_earlier_output_is_replaced(verb: str, place: dict[str, Path], tmp_path: Path) -> None:
     words = [word.format(**place) for word in COMMANDS[verb]]
     for _ in range(2):

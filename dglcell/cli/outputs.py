@@ -33,6 +33,7 @@ KINDS: dict[str, Callable[[Ends], bool]] = {
     "a table of a comparison": lambda ends: b"metric,mean" in ends[0].partition(b"\n")[0],
     "a script of a job": _begins(b"#!"),
     "results of null models": lambda ends: _begins(b"{")(ends) and b'"left_out"' in ends[0] + ends[1],
+    "a trained model": lambda ends: ends[0].startswith(b"PK") and b"card.json" in ends[1],
     "a profile": lambda ends: _begins(b"{")(ends) and b'"derived"' in ends[0] + ends[1],
     "a trace": lambda ends: b"traceEvents" in ends[0],
 }

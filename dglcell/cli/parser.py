@@ -22,6 +22,7 @@ Verb = Callable[[argparse.Namespace], None]
 EPILOG = """\
 first steps:
   dglcell doctor                                 check what works on this machine
+  dglcell predict ecoli-core genotypes.csv       predict with a trained model of this package (`dglcell models`)
   dglcell train quickstart                       compute a screen, train, compare with null models, draw a report
   dglcell train quickstart model.hidden=64 trainer.epochs=30
   dglcell evaluate runs/quickstart/seed-0        print the table of results again
@@ -74,6 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_evaluate(group)
     _add_baselines(group)
     _add_predict(group)
+    _add_models(group)
     _add_report(group)
     _add_runs(group)
     _add_data(group)
@@ -115,7 +117,12 @@ def _group(group: Group, name: str, text: str) -> Group:
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory, as printed by `train`")
+    parser.add_argument(
+        "run_directory",
+        type=Path,
+        metavar="RUN",
+        help="run directory, as printed by `train`, or a trained model's name",
+    )
     parser.add_argument(
         "--checkpoint",
         help="best_loss, best_pearson, best_average_precision, last, or a path (default: trainer.checkpoint)",
@@ -183,6 +190,12 @@ def _add_predict(group: Group) -> None:
     parser = _verb(group, "predict", predict.predict, predict.HELP, predict.EPILOG)
     _add_run(parser)
     predict.add_options(parser)
+
+
+def _add_models(group: Group) -> None:
+    listing = _verb(group, "models", verbs.models, verbs.MODELS_HELP, verbs.MODELS_EPILOG)
+    listing.add_argument("name", nargs="?", metavar="NAME", help="a model's name, or the path of its folder or file")
+    verbs.add_export(_verb(group, "export", verbs.export, verbs.EXPORT_HELP, verbs.EXPORT_EPILOG))
 
 
 def _add_report(group: Group) -> None:
@@ -255,7 +268,7 @@ def _add_graph(group: Group) -> None:
     fetch.add_argument("--addresses", action="store_true", help="only print the addresses of the files")
     add_insecure(fetch)
     parser = _verb(graph, "describe", verbs.graph_describe, "describe the cell graph of an experiment or a run")
-    parser.add_argument("config", type=Path, metavar="FILE|RUN", help="experiment or run directory")
+    parser.add_argument("config", type=Path, metavar="FILE|RUN", help="experiment, run directory or trained model")
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="keys of an experiment, e.g. cell.metabolism=false"
     )

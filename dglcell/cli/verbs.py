@@ -285,9 +285,10 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def _evaluated_rows(options: argparse.Namespace) -> list[ResultRow]:
     if options.on is None:
+        from dglcell.trained_models import find_run
         from dglcell.training.evaluate import evaluate_run
 
-        return evaluate_run(options.run_directory, options.checkpoint)
+        return evaluate_run(find_run(options.run_directory), options.checkpoint)
     from dglcell.api import load as load_run
     from dglcell.api import rows_on
 
@@ -343,12 +344,87 @@ def baselines(options: argparse.Namespace) -> None:
     print("\n".join(left_out_lines(found.left_out)))
 
 
+# ``dglcell models`` and ``dglcell export``: trained models by name.
+
+
+MODELS_HELP = "list trained models that predict at once, or show the card of one"
+
+MODELS_EPILOG = """\
+A model's name can stand wherever a run directory can:
+
+  dglcell models
+  dglcell models ecoli-core
+  dglcell predict ecoli-core genotypes.csv
+
+More models can be in the folder that DGLCELL_MODELS names. A file models.json in it lists models that are fetched when
+they are first used: {"NAME": {"url": "https://…", "sha256": "…", "size": BYTES, "description": "…"}}."""
+
+EXPORT_HELP = "write a finished run as a trained model, to share it"
+
+EXPORT_EPILOG = """\
+The output is a folder, or one file if its name ends in .zip. It has what predicts, the scores and a card. The state of
+the optimiser is left out, and so are settings of this machine. The cell graph is left out where it can be made from a
+metabolic model that cobra ships. If the output is an earlier model, its card says what you do not give.
+
+  dglcell export runs/mine/seed-0 -o models/mine --organism 'S. cerevisiae' --licence 'CC BY 4.0' \\
+      --limit 'It was trained on single and double deletions.'
+  DGLCELL_MODELS=models dglcell predict mine genotypes.csv
+  dglcell export runs/mine/seed-0 -o mine.zip --organism 'S. cerevisiae' --licence 'CC BY 4.0' --limit …
+"""
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """Which run, where it goes, and what the card says."""
+    parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory of a finished run")
+    parser.add_argument(
+        "--output", "-o", type=Path, required=True, metavar="MODEL", help="folder, or file that ends in .zip"
+    )
+    parser.add_argument("--organism", metavar="TEXT", help="whose cell it is")
+    parser.add_argument("--licence", metavar="TEXT", help="licence of the weights")
+    parser.add_argument(
+        "--limit", dest="limits", action="append", metavar="TEXT", help="what users should know; may be given again"
+    )
+    parser.add_argument("--description", metavar="TEXT", help="what it predicts (default: as in the experiment)")
+    parser.add_argument(
+        "--without-strains", action="store_true", help="leave out measured phenotypes of validation and test strains"
+    )
+
+
+def models(options: argparse.Namespace) -> None:
+    """``dglcell models``."""
+    from dglcell.trained_models import find_run, format_card, format_models, list_models
+
+    if options.name is None:
+        print(format_models(list_models()))
+    else:
+        print(format_card(options.name, find_run(options.name)))
+
+
+def export(options: argparse.Namespace) -> None:
+    """``dglcell export``."""
+    from dglcell.export import About, export
+    from dglcell.files import sha256_file
+
+    if not options.output.is_dir():
+        check_output(options.output, "a trained model")
+    about = About(options.organism, options.licence, options.limits, options.description)
+    written = export(options.run_directory, options.output, about, strains=not options.without_strains)
+    files = [path for path in written.rglob("*") if path.is_file()] if written.is_dir() else [written]
+    print(f"{written} written, {sum(path.stat().st_size for path in files):,} bytes")
+    if not written.is_dir():
+        print(f"sha256 {sha256_file(written)}")
+
+
 def report(options: argparse.Namespace) -> None:
     """``dglcell report``."""
     from dglcell.report.comparison import write_comparison
     from dglcell.report.run_page import write_report
+    from dglcell.run_directory import RunDirectory
+    from dglcell.trained_models import find_run
 
-    paths = options.run_directories
+    paths = [find_run(path) for path in options.run_directories]
+    if options.output is None and len(paths) == 1 and RunDirectory(paths[0]).card.is_file():
+        raise ConfigError(f"nothing is written into the trained model '{paths[0]}'", do="name the page: --output FILE")
     if options.output is not None:
         check_output(options.output, "a page of a report")
         if len(paths) > 1:
@@ -431,18 +507,19 @@ def data_fetch(options: argparse.Namespace) -> None:
 def graph_describe(options: argparse.Namespace) -> None:
     """``dglcell graph describe``."""
     from dglcell.graph.cell import build_cell
-    from dglcell.graph.cell_graph import CellGraph
     from dglcell.graph.describe import describe
     from dglcell.run_directory import RunDirectory
+    from dglcell.trained_models import cell_of_run, find_model
 
-    if options.config.is_dir():
+    run = options.config if options.config.exists() else find_model(str(options.config))
+    if run is not None and run.is_dir():
         if options.overrides:
             raise ConfigError(
                 f"run '{options.config}' has the cell graph it was trained on",
                 got=" ".join(options.overrides),
                 do="leave the overrides out, or describe an experiment's file",
             )
-        cell = CellGraph.load(RunDirectory(options.config).cell)
+        cell = cell_of_run(RunDirectory(run))
     else:
         config = load(options)
         cell = build_cell(config.cell, config.paths.raw)

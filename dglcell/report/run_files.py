@@ -153,6 +153,21 @@ PARTS = ("test", "validation")
 MEASURED, PREDICTED = "measured_", "predicted_"
 
 
+def result_rows(rows: Iterable[dict[str, Any]]) -> list[ResultRow]:
+    """The rows of ``results.json`` as they are shown."""
+    return [
+        ResultRow(
+            row["model"],
+            row["part"],
+            row["phenotype"],
+            {name: math.nan if value is None else value for name, value in row["metrics"].items()},
+            row["is_null"],
+            row["kind"],
+        )
+        for row in rows
+    ]
+
+
 @dataclass(frozen=True)
 class RunFiles:
     """What a finished run wrote.
@@ -197,17 +212,7 @@ class RunFiles:
     @property
     def rows(self) -> list[ResultRow]:
         """Metrics of the model and of the null models."""
-        return [
-            ResultRow(
-                row["model"],
-                row["part"],
-                row["phenotype"],
-                {name: math.nan if value is None else value for name, value in row["metrics"].items()},
-                row["is_null"],
-                row["kind"],
-            )
-            for row in self.results["rows"]
-        ]
+        return result_rows(self.results["rows"])
 
     @property
     def size_line(self) -> str:

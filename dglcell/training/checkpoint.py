@@ -29,6 +29,7 @@ from dglcell.models.config import MODEL_CONFIGS
 from dglcell.models.model import StrainModel
 from dglcell.report.run_files import read_run_config
 from dglcell.run_directory import RunDirectory
+from dglcell.trained_models import cell_of_run
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.checkpoint_file import PREDICTING, SCHEMA_VERSION, ReadCheckpoint, refuse
 from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint
@@ -103,7 +104,7 @@ def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: C
     path = directory.checkpoint(checkpoint or read_config(directory).trainer.checkpoint)
     read = ReadCheckpoint(path, PREDICTING)
     about, state = read.about, read.take()["state_dict"]
-    cell = cell or CellGraph.load(directory.cell)
+    cell = cell or cell_of_run(directory)
     if cell.sha256 != about.cell_sha256:
         raise CheckpointError(
             f"checkpoint '{path}' belongs to another cell graph",

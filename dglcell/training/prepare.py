@@ -25,6 +25,7 @@ from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.features import read_features
 from dglcell.run_directory import RunDirectory
+from dglcell.trained_models import cell_of_run
 from dglcell.training.autotune import read_autotuned
 from dglcell.training.signals import is_rank_zero, wait_for
 
@@ -278,7 +279,7 @@ def prepare_run(config: Config, directory: RunDirectory, command: str, *, contin
         return prepare(config, command=command)
     split = Split.load(directory.split)
     store_of_run(config, split)
-    return prepare(config, command=command, cell=CellGraph.load(directory.cell), split=split)
+    return prepare(config, command=command, cell=cell_of_run(directory), split=split)
 
 
 def store_of_run(config: Config, split: Split) -> Store:
