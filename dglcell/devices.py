@@ -21,6 +21,7 @@ import torch
 
 from dglcell.errors import ConfigError, MissingDependencyError, count
 from dglcell.memory import PROCESS, _kilobytes, status
+from dglcell.processor import idle_cores
 
 log = logging.getLogger("dglcell")
 
@@ -52,6 +53,9 @@ TIMED = 4
 BETTER = 0.93
 """More threads are used where the time is at most this part of that with fewer."""
 
+HOPELESS = 1.5
+"""A number of threads with which a work takes so many times as long as the slowest one with one thread gets no more."""
+
 SLOWER = 1.5
 """Works that take so many times as long as before are timed again with each number of threads."""
 
@@ -70,9 +74,12 @@ def set_threads(number: int | None) -> None:
         number: of threads; None: as many as are fastest, and at most as many as torch would use.
     """
     global _most_threads
-    _most_threads = torch.get_num_threads() if number is None else None
-    if number is not None:
-        torch.set_num_threads(number)
+    if number is None:
+        _most_threads = max(_most_threads or 1, torch.get_num_threads())
+        number = min(_most_threads, idle_cores())  # until something is measured
+    else:
+        _most_threads = None
+    torch.set_num_threads(number)
 
 
 @contextmanager
@@ -89,30 +96,34 @@ def threads(number: int | None) -> Iterator[None]:
 
 
 def numbers_of_threads(most: int) -> list[int]:
-    """Numbers that are worth timing, descending: all, a quarter of them and so on, and 1."""
-    numbers = []
+    """Numbers that are worth timing, ascending: 1 and all, and with many cores a quarter of them and so on."""
+    numbers = [1]
     while most > 1:
-        numbers.append(most)
+        numbers.insert(1, most)
         most = 1 if most <= 4 else most // 4
-    return [*numbers, 1]
+    return numbers
 
 
 class ThreadTurns:
     """Finds how many threads are fastest for work that is repeated, by doing it with each number in turn.
 
-    Two threads take from half the time of one to four times as long, by machine and by what else runs there. So the
+    Two threads take from half the time of one to twenty times as long, by machine and by what else runs there. So the
     first works take turns, and the others use what was fastest. Works of about the same size follow each other. They
-    are timed again where they get much slower, and every ``REVIEW`` works.
+    are timed again where they get much slower, and every ``REVIEW`` works. More threads than cores that are idle are
+    not tried, and a number that turns out to be slow gets no second turn.
 
     Args:
         most: threads; 1 for nothing to choose.
         clock: gives seconds.
+        idle: gives the number of cores that nobody else uses.
     """
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self._numbers = numbers_of_threads(most)
+    def __init__(
+        self, most: int, clock: Callable[[], float] = time.perf_counter, idle: Callable[[], int] = idle_cores
+    ) -> None:
+        self._most, self._clock, self._idle = most, clock, idle
         self._chosen: int | None = None
+        self._seconds: dict[int, list[float]] = {}
         self._begin_turns()
 
     @classmethod
@@ -121,48 +132,52 @@ class ThreadTurns:
         return cls(_most_threads or 1)
 
     def _begin_turns(self) -> None:
-        self._seconds: dict[int, list[float]] = {number: [] for number in self._numbers}
-        self._reference, self._done = math.nan, 0
+        self._done, self._reference = 0, math.nan
         self._recent: deque[float] = deque(maxlen=RECENT)
+        if self._most > 1:
+            self._seconds = {number: [] for number in numbers_of_threads(min(self._most, self._idle()))}
 
     @contextmanager
     def work(self) -> Iterator[None]:
         """Do one work within the context."""
-        if len(self._numbers) == 1:
-            yield
-            return
         self.begin()
         yield
         self.end()
 
     def begin(self) -> None:
         """Set the number of threads for the next work, and start the clock."""
-        if len(self._numbers) > 1:
-            torch.set_num_threads(self._next())
-            self._started = self._clock()
+        if self._most == 1:
+            return
+        if self._settled:
+            assert self._chosen is not None
+            torch.set_num_threads(self._chosen)
+        else:
+            torch.set_num_threads(min(self._seconds, key=lambda number: len(self._seconds[number])))
+        self._started = self._clock()
 
     def end(self) -> None:
         """Stop the clock."""
-        if len(self._numbers) == 1:
+        if self._most == 1:
             return
         seconds = self._clock() - self._started
-        if not math.isnan(self._reference):
+        if self._settled:
             self._watch(seconds)
             return
-        self._seconds[torch.get_num_threads()].append(seconds)
+        number = torch.get_num_threads()
+        self._seconds[number].append(seconds)
+        if number != 1 and seconds > HOPELESS * max(self._seconds[1]):
+            del self._seconds[number]
         if all(len(times) >= TIMED for times in self._seconds.values()):
             self._choose()
 
-    def _next(self) -> int:
-        if not math.isnan(self._reference):
-            assert self._chosen is not None
-            return self._chosen
-        return min(self._numbers, key=lambda number: len(self._seconds[number]))
+    @property
+    def _settled(self) -> bool:
+        return not math.isnan(self._reference)
 
     def _choose(self) -> None:
         medians = {number: statistics.median(times[1:]) for number, times in self._seconds.items()}
-        best = self._numbers[-1]
-        for number in reversed(self._numbers):
+        best = 1
+        for number in medians:
             if medians[number] <= BETTER * medians[best]:
                 best = number
         if best != self._chosen:

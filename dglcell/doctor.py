@@ -5,17 +5,25 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import statistics
 import sys
+import time
 from dataclasses import dataclass
 
 import torch
 
+from dglcell.config_io import experiment_file, load_config
+from dglcell.devices import ThreadTurns, threads
 from dglcell.errors import MissingDependencyError, count
 from dglcell.files import RAW_VARIABLE, raw_folder
-from dglcell.graph.resident import ResidentRelation, import_dgl
+from dglcell.graph.cell import build_cell
+from dglcell.graph.resident import ResidentCell, ResidentRelation, import_dgl
 from dglcell.kernels.spmm import KERNELS, dgl_runs_on, kernels_on, runs_on, spmm
+from dglcell.models.build import make_model
 from dglcell.perturbation import DGL_STRATEGIES
+from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.proof import ATTENTION, MUST_PROVE, Proofs
+from dglcell.processor import cores, idle_cores, processor_name
 
 EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "umap": "umap-learn", "tune": "optuna"}
 """Extra → the package in it."""
@@ -24,6 +32,9 @@ OTHERS = {"cpu": "GPUs", "cuda": "CPUs"}
 """Device → where a kernel runs that does not run on it."""
 
 RETRY = "auto does without it; with another version of torch, Triton or dglcell it is tried again"
+
+TIMED_STEPS = 8
+"""Training steps that are timed: with two cores four with each number of threads."""
 
 MALICIOUS_LIGHTNING = ("2.6.2", "2.6.3")
 
@@ -50,7 +61,8 @@ def examine() -> list[Finding]:
     return [
         Finding("python", platform.python_version(), (3, 11) <= sys.version_info < (3, 14), "use Python 3.11 to 3.13"),
         *_packages(),
-        Finding("CPU", f"{count(os.cpu_count() or 1, 'core')}, torch uses {count(torch.get_num_threads(), 'thread')}"),
+        Finding("CPU", f"{processor_name()}, {count(cores(), 'core')}, {idle_cores()} of them idle"),
+        _quickstart(),
         _gpu(),
         *[_kernel(name, device) for device in _devices() for name in KERNELS],
         *[finding for device in _devices() if device in MUST_PROVE for finding in _proofs(device)],
@@ -92,6 +104,34 @@ def _dgl() -> Finding:
     except MissingDependencyError as error:
         without = f"without it there are no strategies {' and '.join(DGL_STRATEGIES)}, and no kernel dgl"
         return Finding("dgl", f"not here ({error.__cause__}): {without}")
+
+
+def _quickstart() -> Finding:
+    """How long training steps of the quickstart take here, on random strains of its cell, on the CPU.
+
+    Steps take turns with one and with all threads, as in a training. The optimiser's part, some percent, is left out.
+    """
+    config = load_config(experiment_file("quickstart"))
+    cell = build_cell(config.cell)
+    model = make_model(config.model, ResidentCell.of(cell), 1)
+    generator = torch.Generator().manual_seed(0)
+    orders = torch.rand(config.data.training_batch, len(cell.genes), generator=generator).argsort(1)
+    strains = GenotypeBatch.from_lists([order[: 1 + i % 3].tolist() for i, order in enumerate(orders)])
+    seconds: dict[int, list[float]] = {}
+    try:
+        with threads(None):
+            turns = ThreadTurns.of_process()
+            for _ in range(TIMED_STEPS):
+                began = time.perf_counter()
+                with turns.work():
+                    model(strains).phenotypes.square().mean().backward()
+                seconds.setdefault(torch.get_num_threads(), []).append(time.perf_counter() - began)
+    except (ImportError, MissingDependencyError) as error:
+        return Finding("quickstart", f"cannot be trained: {error}", ok=False, do="install what is missing")
+    medians = {number: statistics.median(times[-3:]) for number, times in seconds.items()}
+    best = min(medians, key=medians.__getitem__)
+    rate = len(orders) / medians[best]
+    return Finding("quickstart", f"about {rate:,.0f} strains/s in training with {count(best, 'thread')}, now")
 
 
 def _gpu() -> Finding:

@@ -123,33 +123,49 @@ class Clock:
 
 
 def test_numbers_of_threads_that_are_timed() -> None:
-    assert [numbers_of_threads(most) for most in (1, 2, 4, 16, 64)] == [[1], [2, 1], [4, 1], [16, 4, 1], [64, 16, 4, 1]]
+    assert [numbers_of_threads(most) for most in (1, 2, 4, 16, 64)] == [
+        [1], [1, 2], [1, 4], [1, 4, 16], [1, 4, 16, 64]
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("seconds", "best"),
-    [({2: 0.6, 1: 1.0}, 2), ({2: 1.4, 1: 1.0}, 1), ({2: 0.97, 1: 1.0}, 1), ({16: 0.5, 4: 0.3, 1: 1.0}, 4)],
+    [({1: 1.0, 2: 0.6}, 2), ({1: 1.0, 2: 1.4}, 1), ({1: 1.0, 2: 0.97}, 1), ({1: 1.0, 4: 0.3, 16: 0.5}, 4)],
     ids=["two are faster", "two are slower", "two are hardly faster", "four of sixteen"],
 )
 def test_works_take_turns_and_then_use_what_was_fastest(seconds: dict[int, float], best: int) -> None:
     with threads(1):
         clock = Clock(seconds)
-        turns = ThreadTurns(max(seconds), clock)
-        first = clock.do(turns, TIMED * len(seconds))
-        assert first == sorted(seconds, reverse=True) * TIMED
+        turns = ThreadTurns(max(seconds), clock, lambda: 99)
+        assert clock.do(turns, TIMED * len(seconds)) == sorted(seconds) * TIMED
         assert set(clock.do(turns, 50)) == {best}
+
+
+def test_a_number_of_threads_that_is_hopeless_gets_one_turn() -> None:
+    with threads(1):
+        clock = Clock({1: 1.0, 2: 20.0})
+        assert clock.do(ThreadTurns(2, clock, lambda: 2), 100).count(2) == 1
+
+
+def test_no_more_threads_are_tried_than_cores_are_idle() -> None:
+    with threads(1):
+        clock, idle = Clock({1: 1.0, 2: 0.6}), [1]
+        turns = ThreadTurns(2, clock, lambda: idle[0])
+        assert set(clock.do(turns, TIMED + 20)) == {1}
+        idle[0] = 2
+        assert set(clock.do(turns, REVIEW + 20)[-5:]) == {2}
 
 
 def test_works_that_get_slower_are_timed_again() -> None:
     with threads(1):
-        clock = Clock({2: 0.6, 1: 1.0})
-        turns = ThreadTurns(2, clock)
+        clock = Clock({1: 1.0, 2: 0.6})
+        turns = ThreadTurns(2, clock, lambda: 2)
         clock.do(turns, 30)
-        clock.seconds = {2: 4.0, 1: 1.3}  # another process has come
-        clock.do(turns, RECENT + 2 * TIMED)
+        clock.seconds = {1: 1.3, 2: 4.0}  # another process has come
+        clock.do(turns, RECENT + TIMED + 1)
         assert set(clock.do(turns, 20)) == {1}
-        clock.seconds = {2: 0.6, 1: 1.0}  # and has gone
-        assert set(clock.do(turns, REVIEW + 2 * TIMED + 20)[-20:]) == {2}
+        clock.seconds = {1: 1.0, 2: 0.6}  # and has gone
+        assert set(clock.do(turns, REVIEW + 2 * TIMED)[-5:]) == {2}
 
 
 def test_a_number_of_threads_that_is_given_is_kept() -> None:
@@ -157,5 +173,5 @@ def test_a_number_of_threads_that_is_given_is_kept() -> None:
     with threads(1):
         assert Clock({1: 1.0}).do(ThreadTurns.of_process(), 10) == [1] * 10
         with threads(None):
-            assert ThreadTurns.of_process()._numbers == [1]  # as many as there were
+            assert Clock({1: 1.0}).do(ThreadTurns.of_process(), 10) == [1] * 10  # as many as there were
     assert torch.get_num_threads() == before
