@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dglcell.data.dataset import StrainDataset
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
 from dglcell.designs import row_groups, write_tables
-from dglcell.errors import GenotypeError, did_you_mean
+from dglcell.errors import GenotypeError, did_you_mean, listing
 from dglcell.files import CONTROL, DAMAGE, atomic_file, canonical_hash, no_formula, open_text, sha256_file, shortest
 from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary
 from dglcell.parquet import import_pyarrow, make_table, open_writer
@@ -129,7 +129,21 @@ def read_genotypes(
         except GenotypeError as error:
             problems.append(f"line {number}: {error}")
     refuse_rows(problems, len(rows), f"'{path}'")
-    return GenotypeTable(header, [row for _, row in rows], strains)
+    return _with_systematic(GenotypeTable(header, [row for _, row in rows], strains), at, vocabulary)
+
+
+SYSTEMATIC = "systematic_names"
+"""Column that is added where a table calls genes by other names."""
+
+
+def _with_systematic(table: GenotypeTable, columns: Sequence[int], vocabulary: Vocabulary) -> GenotypeTable:
+    """The table with the systematic names of deleted genes beside the user's own, where these are others."""
+    found = [";".join(vocabulary.names[gene] for gene in strain) for strain in table.strains]
+    written = [";".join(filter(None, (row[i].strip() for i in columns))) for row in table.rows]
+    if SYSTEMATIC in table.header or all(a in ("", b.replace(" ", "")) for a, b in zip(found, written, strict=True)):
+        return table
+    rows = [[*row, names] for row, names in zip(table.rows, found, strict=True)]
+    return replace(table, header=[*table.header, SYSTEMATIC], rows=rows)
 
 
 def refuse_rows(problems: Sequence[str], rows: int, where: str) -> None:
@@ -210,27 +224,31 @@ def _genotype(
     cells = [row[i] for i in columns]
     if len(cells) == 1 and not NUMBERED.fullmatch(header[columns[0]].strip()):
         cells = cells[0].split(";")
-    names, ambiguous = how.aliases.resolve([cell.strip() for cell in cells if cell.strip()], vocabulary)
+    written = [cell.strip() for cell in cells if cell.strip()]
+    names, ambiguous = how.aliases.resolve(written, vocabulary, spelled=True)
     if ambiguous:
         raise GenotypeError(f"'{ambiguous[0]}' stands for several genes", do="give the systematic name")
-    if how.unknown == "empty" and any(name not in vocabulary for name in names):
+    if how.unknown == "empty" and any(vocabulary.find(name) not in vocabulary for name in names):
         return []
     return gene_indices(names, vocabulary)
 
 
 def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:
-    """The deleted genes of a strain by their numbers in the cell graph.
+    """The deleted genes of a strain by their numbers in the cell graph, which may also know other names of them.
 
     Raises:
         GenotypeError: no gene is deleted, a gene is deleted twice, or the cell lacks one.
     """
     if not names:
         raise GenotypeError("no gene is deleted")
-    twice = sorted({name for name in names if names.count(name) > 1})
+    found = [vocabulary.find(name) for name in names]
+    twice = sorted({name for name in found if found.count(name) > 1})
     if twice:
-        raise GenotypeError(f"gene '{twice[0]}' is deleted twice")
-    check_known(names, vocabulary)
-    return [vocabulary.index(name) for name in names]
+        written = listing(sorted({name for name, gene in zip(names, found, strict=True) if gene == twice[0]}))
+        also = f" (written {written})" if written != twice[0] else ""
+        raise GenotypeError(f"gene '{twice[0]}' is deleted twice{also}")
+    check_known(found, vocabulary)
+    return [vocabulary.index(name) for name in found]
 
 
 def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int) -> np.ndarray:

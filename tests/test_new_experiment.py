@@ -51,7 +51,7 @@ def test_unknown_genes_are_said_with_close_names(table: Path) -> None:
     table.write_text(table.read_text() + "e,b0007,b0008,0.1,\n")
     said = write_experiment(wanted(table))
     assert "80.0% of them are in the cell graph" in said
-    assert "unknown     1 gene, in 25.0% of the strains:\n  b0007 (close: b0" in said
+    assert "unknown     1 gene, in 25.0% of the strains:\n  b0007\n" in said
     assert "`data.unknown_genes: drop`" in said
 
 

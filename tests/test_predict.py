@@ -119,13 +119,12 @@ def test_byte_order_mark_line_ends_and_blank_lines(tiny_run: RunDirectory, tmp_p
 def test_every_wrong_row_is_named_by_its_line(trained: Trained, tmp_path: Path) -> None:
     text = 'genes,note\nb0008,ok\nb9999,x\nb0008;b0008,x\n;,x\nb0008,"two\nlines"\nb0114\nb0114,x,y\nB0008,x\n'
     assert refusal(trained, tmp_path, text) == (
-        f"'{tmp_path / 'in.csv'}': 6 of 8 rows cannot be predicted\n"
+        f"'{tmp_path / 'in.csv'}': 5 of 8 rows cannot be predicted\n"
         f"  line 3: unknown gene 'b9999'{trained.cell.genes.suggestion('b9999')}\n"
         "  line 4: gene 'b0008' is deleted twice\n"
         "  line 5: no gene is deleted\n"
         "  line 8: 1 cells where the header has 2\n"
         "  line 9: 3 cells where the header has 2\n"
-        f"  line 10: unknown gene 'B0008'{trained.cell.genes.suggestion('B0008')}\n"
         "  do:       mend or remove these rows; `dglcell graph describe RUN --names` lists the genes of the model"
     )
 
@@ -291,6 +290,20 @@ def test_other_names_of_genes(trained: Trained, tmp_path: Path) -> None:
     path.write_text("genes\ntwo\n")
     with pytest.raises(GenotypeError, match="line 2: 'two' stands for several genes"):
         read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(aliases=aliases))
+
+
+def test_a_cell_knows_other_names_and_spellings_of_its_genes(
+    tiny_run: RunDirectory, trained: Trained, tmp_path: Path
+) -> None:
+    found = predict(tiny_run, tmp_path, "genes,note\nADHE ; b0008,x\nB 0008,y\n")
+    same = predict(tiny_run, tmp_path, "genes\nb1241;b0008\nb0008\n")
+    assert [row["genes"] for row in found] == ["ADHE ; b0008", "B 0008"]
+    assert [row["systematic_names"] for row in found] == ["b1241;b0008", "b0008"]
+    assert [row["predicted_fitness"] for row in found] == [row["predicted_fitness"] for row in same]
+    assert "systematic_names" not in same[0]
+    message = refusal(trained, tmp_path, "genes\nadhE;b1241\nadhX\n")
+    assert "line 2: gene 'b1241' is deleted twice (written adhE, b1241)" in message
+    assert "line 3: unknown gene 'adhX' (close: adh" in message
 
 
 def test_rows_with_unknown_genes_may_stay_empty(

@@ -193,17 +193,17 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
 
 def _aliases(options: argparse.Namespace, trained: Trained) -> AliasTable:
     """Other names of genes: as asked for, else those that training knew, where their file is here."""
-    from dglcell.errors import DataError
-    from dglcell.files import find_raw
-    from dglcell.graph.vocabulary import AliasTable, read_aliases
+    from dglcell.errors import DataError, GraphError
+    from dglcell.graph.names import named_aliases
+    from dglcell.graph.vocabulary import AliasTable
 
     source = trained.config.data.source
     known: str | None = options.aliases or (source.csv.aliases if source.name == "csv" else None)
     if known is None:
         return AliasTable.empty()
     try:
-        return read_aliases(find_raw(known))
-    except DataError:
+        return named_aliases(known, trained.config.paths.raw)[0]
+    except (DataError, GraphError):
         if options.aliases:
             raise
         return AliasTable.empty()

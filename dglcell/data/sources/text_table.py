@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dglcell.errors import DataError, did_you_mean, listing
 from dglcell.files import CONTROL, DAMAGE, MOST_COLUMNS
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.graph.vocabulary import AliasTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -327,8 +327,7 @@ def read_genotypes(
         cells = [parts[i] for i in parts.columns]
     written, found = pd.factorize(np.concatenate([cell.to_numpy(dtype=object) for cell in cells]))
     stripped = [str(name).strip() for name in found]
-    systematic = Vocabulary.of(gene for genes in aliases.systematic.values() for gene in genes)
-    resolved, ambiguous = aliases.resolve(stripped, systematic)
+    resolved, ambiguous = aliases.resolve(stripped, aliases.targets, spelled=True)
     if ambiguous:
         raise DataError(
             f"'{rows.file}': names that stand for several genes",
