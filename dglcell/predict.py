@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from dglcell.data.dataset import StrainDataset
+from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
 from dglcell.designs import row_groups, write_tables
 from dglcell.errors import GenotypeError, did_you_mean, listing
@@ -93,7 +94,8 @@ def read_genotypes(
     Empty cells of gene columns are left out. Other columns are kept as they are.
 
     Args:
-        path: the table: text with commas, tabs or semicolons, plain or ``.gz``, or ``.parquet``; with a header.
+        path: the table: text with commas, tabs or semicolons, plain or ``.gz``, ``.parquet`` or a spreadsheet; with a
+            header.
         vocabulary: gene vocabulary of the model's cell graph.
         phenotypes: that will be predicted; their columns must not be there yet.
         columns: how genes are read; as `GenotypeColumns` has it where None.
@@ -105,7 +107,7 @@ def read_genotypes(
         MissingDependencyError: it is Parquet and pyarrow is not installed.
     """
     how = columns or GenotypeColumns()
-    lines = _read_parquet(path) if path.suffix == ".parquet" else _read_lines(path)
+    lines = READERS.get(path.suffix.lower(), _read_lines)(path)
     if not lines:
         raise GenotypeError(f"genotype file '{path}' is empty", expected="a header and one row per strain")
     for number, row in lines:
@@ -202,6 +204,17 @@ def _read_parquet(path: Path) -> list[tuple[int, list[str]]]:
         ) from error
     rows = zip(*columns, strict=True)
     return [(1, table.column_names), *((number, list(row)) for number, row in enumerate(rows, start=2))]
+
+
+def _read_spreadsheet(path: Path) -> list[tuple[int, list[str]]]:
+    """The same of the first sheet of a spreadsheet."""
+    if not path.is_file():
+        raise GenotypeError(f"genotype file '{path}' not found", expected="a spreadsheet")
+    return [(number, row) for number, row in enumerate(read_sheet(path), start=1) if any(row)]
+
+
+READERS = {".parquet": _read_parquet, **dict.fromkeys(SUFFIXES, _read_spreadsheet)}
+"""Extension of a file that is no text → how it is read."""
 
 
 def _cells(column: Any) -> Any:

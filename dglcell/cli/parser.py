@@ -128,18 +128,26 @@ def _add_init(group: Group) -> None:
     parser = _verb(group, "init", verbs.init, "write the file of your own experiment", verbs.INIT_EPILOG)
     parser.add_argument("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml")
     strains = parser.add_mutually_exclusive_group()
-    strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV), one row for each strain")
+    strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV or .xlsx), a row for each")
     strains.add_argument("--screen", metavar="NAME", help="published screen, named as in `dglcell data list`")
     parser.add_argument(
-        "--cell", help="metabolic model, or cell graph of this package (default: yeast)", default="yeast"
+        "--cell", help="yeast (default), ecoli-core, ecoli, or a metabolic model by name or path", default="yeast"
     )
     parser.add_argument("--split", default="random", metavar="KIND", help="kind of split (default: random)")
     parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
     parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
     parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")
     parser.add_argument(
-        "--na-values", nargs="+", default=[], metavar="WORD", help='cells that mean "not measured", such as ND'
+        "--na-values",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="WORD",
+        help='cells that mean "not measured", such as ND; --na-values=-9 where a word begins with a minus sign',
     )
+    parser.add_argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")
+    parser.add_argument("--fetch", action="store_true", help="download missing files of the cell graph without asking")
+    parser.add_argument("--force", action="store_true", help="replace NAME.yaml if it exists")
     add_raw(parser)
 
 

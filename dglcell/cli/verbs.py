@@ -168,13 +168,16 @@ def sync(options: argparse.Namespace) -> None:
 INIT_EPILOG = """\
   dglcell init mine --table strains.csv --cell textbook
   dglcell init collins --screen collins2007 --split gene_disjoint
-Without a table or a screen, the command asks for them. It reads the strains and compares them with the cell graph. It
-lists the genes that the cell graph lacks, with similar names."""
+Without a table or a screen, the command asks for them. It reads the strains and compares them with the cell graph.
+Genes may have standard names, aliases, or the names that a metabolic model has for them. All faults of the table are
+listed by line. With --write-clean FILE, a copy without them is written, and the experiment reads the copy. Files that
+the cell graph needs are offered for download; --fetch downloads them without asking."""
 
 
 def init(options: argparse.Namespace) -> None:
     """``dglcell init``."""
     from dglcell.new_experiment import Wanted, ask, write_experiment
+    from dglcell.own_cell import Downloads
 
     file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
     if options.table is None and options.screen is None:
@@ -184,7 +187,19 @@ def init(options: argparse.Namespace) -> None:
     else:
         names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw", "na_values"
         wanted = Wanted(file, *(getattr(options, name) for name in names))
-    print(f"{write_experiment(wanted)}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
+    wanted = replace(wanted, clean=options.write_clean, force=options.force)
+    confirm = _agree if options.fetch else _ask_to_download if sys.stdin.isatty() else None
+    said = write_experiment(wanted, Downloads(options.raw, confirm, options.command))
+    print(f"{said}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
+
+
+def _agree(question: str) -> bool:
+    print(question.partition(" Download?")[0], file=sys.stderr)
+    return True
+
+
+def _ask_to_download(question: str) -> bool:
+    return input(question).strip().lower() in ("", "y", "yes")
 
 
 def train(options: argparse.Namespace) -> None:

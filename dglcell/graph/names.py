@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dglcell.errors import DataError
 from dglcell.files import find_raw
 from dglcell.graph.catalogue import GENE_SETS, MODELS, GeneSetSource
-from dglcell.graph.model_files import SHIPPED, locate_model, read_model
+from dglcell.graph.model_files import FORMATS, SHIPPED, locate_model, read_model
 from dglcell.graph.vocabulary import AliasTable, GeneSet, Vocabulary, read_aliases
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def named_aliases(name: str, raw: str | None = None) -> tuple[AliasTable, Path]:
         path = file.find(raw)
         file.check(path)
         return with_own_names(GENE_SETS[name].read(path)), path
-    if name in SHIPPED or name in MODELS:
+    if name in SHIPPED or name in MODELS or Path(name.removesuffix(".gz")).suffix in FORMATS:
         return model_aliases(read_model(name, raw)), locate_model(name, raw)
     path = find_raw(name, raw)
     return read_aliases(path), path

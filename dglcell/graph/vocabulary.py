@@ -49,7 +49,12 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 UNKNOWN_POLICIES = ("refuse", "drop")
 
-NUMBER = re.compile(r"[0-9]+")
+NUMBER, DIGIT = re.compile(r"[0-9]+"), re.compile(r"[0-9]")
+
+
+def form_of(name: str) -> str:
+    """The spelling with 0 in place of every digit, as many names have it in common."""
+    return DIGIT.sub("0", spelling(name))
 
 
 def _numbers(name: str) -> list[str]:
@@ -131,26 +136,35 @@ class Vocabulary:
         return self._own_spelling.get(wanted, ())
 
     @cached_property
+    def forms(self) -> frozenset[str]:
+        """Forms of the names; see `form_of`."""
+        return frozenset(map(form_of, self._shown))
+
+    @cached_property
     def _shown(self) -> dict[str, str]:
-        """Spelling → as it is shown: a systematic name, behind another name that leads to it."""
-        other = {spelling(a): f"{a} ({g[0]})" for a, g in self.others.systematic.items() if g[0] in self._index}
+        """Spelling → as it is shown: a systematic name, behind the standard or another name that leads to it."""
+        names = {a: g[0] for a, g in self.others.systematic.items() if g[0] in self._index}
+        other = {spelling(a): f"{self.standard(gene) or a} ({gene})" for a, gene in names.items()}
         return other | {spelling(name): name for name in self.names}
 
     def suggestion(self, name: str) -> str:
         """Close names, as the end of a message; empty where nothing is close.
 
-        A name that differs only in a number, as b0002 and b0003 do, is that of another gene and no suggestion.
+        Nothing is suggested for a name that has the form of others, as b0002 has, because it may be right and is only
+        not in the vocabulary; nor a name with another number.
         """
         wanted, known = spelling(name), self._shown
         if wanted in known:
             return f" (close: {known[wanted]})"
+        if form_of(wanted) in self.forms:
+            return ""
         form, numbers = NUMBER.sub("0", wanted), _numbers(wanted)
-        close = [
+        close = dict.fromkeys(
             known[found]
             for found in difflib.get_close_matches(wanted, known, n=10, cutoff=0.7)
             if NUMBER.sub("0", found) != form or _numbers(found) == numbers
-        ][:3]
-        return f" (close: {', '.join(close)})" if close else ""
+        )
+        return f" (close: {', '.join([*close][:3])})" if close else ""
 
     def indices(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Indices of ``names``; −1 where a name is unknown."""
