@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.errors import shorten
+from dglcell.errors import CheckpointError, did_you_mean, shorten
 
 if TYPE_CHECKING:
     from dglcell.config import Config
@@ -36,6 +37,28 @@ def load(options: argparse.Namespace) -> Config:
 
     raw = [f"paths.raw={options.raw}"] if options.raw else []
     return load_config(experiment_file(options.config), [*options.overrides, *raw])
+
+
+def find_run(path: Path, folder: Path = Path("runs")) -> Path:
+    """The directory of a run or an experiment, before anything is imported that takes seconds.
+
+    Args:
+        path: as it was given.
+        folder: of runs, in which close names are looked for.
+
+    Raises:
+        CheckpointError: it is not there.
+    """
+    if path.exists():
+        return path
+    seeds = sorted((folder / path).glob("seed-*"))[:1]
+    if seeds:
+        do: str | None = f"did you mean {seeds[0]}?"
+    else:
+        there = [run.as_posix() for run in [*folder.glob("*"), *folder.glob("*/seed-*")]]
+        otherwise = "give the path that `train` printed; `dglcell runs` lists runs"
+        do = did_you_mean(path.as_posix(), there, None) or did_you_mean((folder / path).as_posix(), there, otherwise)
+    raise CheckpointError(f"run directory '{path}' not found", do=do)
 
 
 def positive(text: str) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -21,13 +23,13 @@ Verb = Callable[[argparse.Namespace], None]
 
 EPILOG = """\
 first steps:
-  dglcell doctor                                 check what works on this machine
-  dglcell train quickstart                       compute a screen, train, compare with null models, draw a report
+  dglcell doctor                           check what works on this machine
+  dglcell train quickstart                 compute a screen, train, report
   dglcell train quickstart model.hidden=64 trainer.epochs=30
-  dglcell evaluate runs/quickstart/seed-0        print the table of results again
-  dglcell baselines conf/quickstart.yaml         fit only the null models
+  dglcell evaluate runs/quickstart/seed-0  print the table of results again
+  dglcell baselines conf/quickstart.yaml   fit only the null models
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
-  dglcell report runs/*/seed-*                   compare several runs on one page
+  dglcell report runs/*/seed-*             compare several runs on one page
 
 You can set every key of a configuration as key=value. `dglcell config show FILE` prints all of them.
 """
@@ -36,6 +38,19 @@ You can set every key of a configuration as key=value. `dglcell config show FILE
 COMPLETION = """\
   dglcell completion bash > ~/.local/share/bash-completion/completions/dglcell
   dglcell completion zsh > ~/.zfunc/_dglcell"""
+
+
+KEYS_FOR_OPTIONS = {
+    "--gpu": "trainer.accelerator=gpu",
+    "--gpus": "trainer.accelerator=gpu trainer.devices=N",
+    "--cuda": "trainer.accelerator=gpu",
+    "--device": "trainer.accelerator=gpu",
+    "--epochs": "trainer.epochs=N",
+    "--batch-size": "data.batch_size=N",
+    "--lr": "optimizer.lr=X",
+    "--seed": "seed=N",
+}
+"""Options that other programs have → the key that does it here."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,9 +62,16 @@ class Parser(argparse.ArgumentParser):
         if wrong:
             known = re.findall(r"[\w-]+", wrong[2]) if wrong[2] else [*self._option_string_actions]
             close = difflib.get_close_matches(wrong[1] or wrong[3], known, n=1)
+            if wrong[2] and "VERB" in message:
+                # All verbs in a line are no help; the nearest one is, and where they are described.
+                message = f"no verb is called '{wrong[1]}'"
+                after = f"; did you mean '{close[0]}'?" if close else ""
+                super().error(printable(f"{message}{after or ';'} `{self.prog} --help` lists them"))
             after_verb = wrong[3] in ("-q", "-v", "--quiet", "--verbose")
+            key = KEYS_FOR_OPTIONS.get(wrong[3] or "") if "key=value" in self.format_usage() else None
             hint = "; give it after the verb" if after_verb else f"; did you mean '{close[0]}'?" if close else ""
             message += hint
+            message += f"; set {key}" if key else ""
         message = message.removesuffix(", key=value")
         super().error(printable(message))
 
@@ -58,12 +80,13 @@ def make_parser() -> argparse.ArgumentParser:
     """All verbs with their options."""
     parser = Parser(
         prog="dglcell",
-        description="Train graph neural networks that predict what happens to a cell when genes are deleted.",
-        epilog=EPILOG,
+        description=fit("Train graph neural networks that predict what happens to a cell when genes are deleted."),
+        epilog=fit(EPILOG),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"dglcell {__version__}")
-    group = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    group = parser.add_subparsers(title="verbs", metavar="VERB")
+    parser.set_defaults(run=lambda _: _print_help(parser))
     _add_init(group)
     _add_train(group)
     _add_tune(group)
@@ -84,6 +107,27 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _print_help(parser: argparse.ArgumentParser) -> NoReturn:
+    """Without a verb, the whole help says what there is."""
+    parser.print_help(sys.stderr)
+    raise SystemExit(2)
+
+
+def fit(text: str, width: int = 80) -> str:
+    """Text in lines of at most ``width`` letters; indented lines are commands or examples and stay as they are."""
+    blocks = []
+    for block in text.split("\n\n"):
+        plain, lines = list[str](), list[str]()
+        for line in [*block.split("\n"), " "]:
+            if line and not line.startswith(" "):
+                plain.append(line)
+                continue
+            lines += textwrap.wrap(" ".join(plain), width, break_on_hyphens=False)
+            lines, plain = [*lines, line], []
+        blocks.append("\n".join(lines[:-1]))
+    return "\n\n".join(blocks)
+
+
 def completion(options: argparse.Namespace) -> None:
     """``dglcell completion``."""
     import shtab
@@ -95,8 +139,8 @@ def _verb(group: Group, name: str, run: Verb, text: str, more: str = "") -> argp
     parser = group.add_parser(
         name,
         help=text,
-        description=f"{text[0].upper()}{text[1:]}.",
-        epilog=more,
+        description=fit(f"{text[0].upper()}{text[1:]}."),
+        epilog=fit(more),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run, parser=parser)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import natural, positive
+from dglcell.cli.arguments import find_run, natural, positive
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
 
@@ -46,15 +46,18 @@ The columns are gene_1, gene_2, … and predicted_PHENOTYPE. The rows are in lex
 Finished parts are kept in OUTPUT.parts: a command that was stopped continues when it is given again.
 
 the next experiments:
-  dglcell predict runs/EXPERIMENT --all-pairs --top 200 --rank certain -o next.csv
+  dglcell predict runs/EXPERIMENT --all-pairs --top 200 --rank certain \\
+      -o next.csv
 All strains of a design are predicted, and the first ones of a ranking are written. `lowest` and `highest` rank by
 predictions, and `largest` by their absolute values. With several seeds, `certain` ranks by absolute values over the
 standard deviation, and `uncertain` by the standard deviation. `unexpected` ranks by the difference from the additive
 null model, which is fitted to the training part of the first run.
 
 several processes, with a GPU each where --device is cuda:
-  torchrun --nproc-per-node 8 --no-python dglcell predict RUN --all-triples -o predictions.parquet --device cuda
-  srun --ntasks 8 --gpus-per-task 1 dglcell predict RUN genotypes.csv -o predictions.csv --device cuda
+  torchrun --nproc-per-node 8 --no-python \\
+      dglcell predict RUN --all-triples -o predictions.parquet --device cuda
+  srun --ntasks 8 --gpus-per-task 1 \\
+      dglcell predict RUN genotypes.csv -o predictions.csv --device cuda
 They divide the strains among themselves, and the last to finish writes the output.
 """
 
@@ -105,6 +108,7 @@ def predict(options: argparse.Namespace) -> None:
     from dglcell.shares import Ranks
 
     check(options)
+    find_run(options.run_directory)
     ranks = Ranks.of()
     if ranks.size > 1 and options.output is None:
         raise ConfigError("several processes cannot print one table", got=ranks.name, do="pass --output FILE")
@@ -146,6 +150,10 @@ def check(options: argparse.Namespace) -> None:
             got=" and ".join(wanted) or "nothing",
             expected="a CSV, or --all-pairs, or --all-triples",
         )
+    if options.designs:
+        from dglcell.parquet import import_pyarrow
+
+        import_pyarrow()  # parts of a design are Parquet, and whether that works is better said at once
     if options.designs and options.output is None:
         raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
     if options.top is None and (options.rank or options.phenotype):

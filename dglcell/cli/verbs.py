@@ -6,15 +6,16 @@ Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at onc
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shlex
 import sys
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
 
-from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive
+from dglcell.cli.arguments import add_raw, find_run, load, natural, phenotype_pair, positive
 from dglcell.cli.outputs import check_output
-from dglcell.errors import ConfigError, count
+from dglcell.errors import ConfigError, MissingDependencyError, count
 from dglcell.training.signals import StopSignals, is_rank_zero
 
 # ``dglcell graph list`` and ``dglcell graph fetch``: the catalogue of networks, and its files.
@@ -193,6 +194,25 @@ def init(options: argparse.Namespace) -> None:
     print(f"{said}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
 
 
+def check_wandb(mode: str) -> None:
+    """Refuse to record in W&B without its package, before anything is prepared that takes long.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    if mode == "disabled" or not is_rank_zero():
+        return
+    try:
+        found = importlib.util.find_spec("wandb")
+    except (ModuleNotFoundError, ValueError):
+        found = None
+    if found is None:
+        raise MissingDependencyError(
+            "`tracking.wandb` needs the package wandb",
+            do="pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`",
+        )
+
+
 def _agree(question: str) -> bool:
     print(question.partition(" Download?")[0], file=sys.stderr)
     return True
@@ -207,6 +227,7 @@ def train(options: argparse.Namespace) -> None:
     # A signal may come as early as now: imports alone take seconds.
     with StopSignals() as signals:
         config = load(options)
+        check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
         from dglcell.metrics import format_expected, format_results_table
         from dglcell.training.run import train as run
@@ -258,7 +279,8 @@ With --on, they are evaluated on the strains of another experiment, of which you
 are left out. This tests a model on a screen that it has not seen:
 
   dglcell evaluate runs/quickstart/seed-0
-  dglcell evaluate runs/101-collins2007/random/seed-0 --on conf/102-costanzo2016/random.yaml \\
+  dglcell evaluate runs/101-collins2007/random/seed-0 \\
+      --on conf/102-costanzo2016/random.yaml \\
       --phenotype s_score=digenic_interaction
 """
 
@@ -279,6 +301,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """``dglcell evaluate``."""
+    find_run(options.run_directory)
     from dglcell.metrics import format_results_table
 
     if options.on is None:
@@ -308,7 +331,8 @@ The null models are fitted on the split of the experiment, as in a training. The
 RUNS/EXPERIMENT/baselines.json. Kernel ridge also uses networks that you add to the cell graph:
 
   dglcell baselines conf/101-collins2007/random.yaml
-  dglcell baselines conf/101-collins2007/random.yaml 'cell.networks.complexes={source: cyc2008_complexes}'
+  dglcell baselines conf/101-collins2007/random.yaml \\
+      'cell.networks.complexes={source: cyc2008_complexes}'
 
 With --without-messages the command also trains the same model without a round of messages (`model.layers=0`), with the
 same seed and split, for eight times as many epochs, of which the validation part chooses the best. Its run is
@@ -353,7 +377,7 @@ def report(options: argparse.Namespace) -> None:
     from dglcell.report.comparison import write_comparison
     from dglcell.report.run_page import write_report
 
-    paths = options.run_directories
+    paths = [find_run(path) for path in options.run_directories]
     if options.output is not None:
         check_output(options.output, "a page of a report")
         if len(paths) > 1:

@@ -146,7 +146,7 @@ def _only(names: list[str], name: str, archive: Path) -> str:
 # The catalogue, and the files of one cell, in words.
 
 
-WIDTH = 100
+WIDTH = 80
 
 TRUST = {DECLARED: "as declared", FIRST_USE: "as recorded when it was downloaded"}
 """What a hash was compared with, in words."""
