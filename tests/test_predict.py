@@ -21,6 +21,7 @@ from dglcell.parquet import import_pyarrow
 from dglcell.predict import GenotypeColumns, GenotypeTable, prediction_columns, read_genotypes, write_table
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
+from tests.data.sources.sga_tables import write_xlsx
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +305,19 @@ def test_a_cell_knows_other_names_and_spellings_of_its_genes(
     message = refusal(trained, tmp_path, "genes\nadhE;b1241\nadhX\n")
     assert "line 2: gene 'b1241' is deleted twice (written adhE, b1241)" in message
     assert "line 3: unknown gene 'adhX' (close: adh" in message
+
+
+def test_the_first_sheet_of_a_spreadsheet_is_a_table(trained: Trained, tmp_path: Path) -> None:
+    write_xlsx(
+        tmp_path / "t.xlsx", [["gene_1", "gene_2", "plate"], ["b0008", "b0114", 3], ["", "", ""], ["adhE", "", 4]]
+    )
+    table = read_genotypes(tmp_path / "t.xlsx", trained.cell.genes)
+    assert table.rows == [["b0008", "b0114", "3", "b0008;b0114"], ["adhE", "", "4", "b1241"]]
+    write_xlsx(tmp_path / "t.xlsx", [["gene_1"], ["b0008"], [""], ["nope"]])
+    with pytest.raises(GenotypeError, match="line 4: unknown gene 'nope'"):
+        read_genotypes(tmp_path / "t.xlsx", trained.cell.genes)
+    with pytest.raises(GenotypeError, match="not found\\n  expected: a spreadsheet"):
+        read_genotypes(tmp_path / "none.xlsx", trained.cell.genes)
 
 
 def test_rows_with_unknown_genes_may_stay_empty(
