@@ -110,7 +110,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _print_help(parser: argparse.ArgumentParser) -> NoReturn:
     """Without a verb, the whole help says what there is."""
     parser.print_help(sys.stderr)
-    raise SystemExit(2)
+    parser.exit(2, f"\n{parser.prog}: error: a verb is required\n")
 
 
 def fit(text: str, width: int = 80) -> str:
