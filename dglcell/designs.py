@@ -183,6 +183,7 @@ def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
     strange = [name for name in names if CONTROL.search(name)]
     if strange:
         raise GenotypeError(f"gene list '{path}': a name has a control character", got=ascii(strange[0]))
+    names = [vocabulary.find(name) for name in names]
     unknown = [name for name in dict.fromkeys(names) if name not in vocabulary]
     if unknown:
         raise GenotypeError(

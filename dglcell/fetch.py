@@ -10,13 +10,13 @@ from typing import Any
 
 from dglcell.config import Config
 from dglcell.data.sources.laboratory import LABORATORIES, chosen_tables
-from dglcell.data.sources.screen_tables import RawTable, fetch_tables, find_tables
+from dglcell.data.sources.screen_tables import RawTable, fetch_tables, find_tables, is_here
 from dglcell.download import RemoteFile
-from dglcell.errors import ConfigError, DataError, DglcellError, listing
+from dglcell.errors import ConfigError, DataError, DglcellError, count, listing
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, GeneSetSource, ModelSource, NetworkSource
 from dglcell.graph.fetch import cell_files, fetch_file, format_fetched
 from dglcell.graph.raw_file import RawFile
-from dglcell.recipes import RECIPES
+from dglcell.recipes import RECIPES, download_size
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,14 @@ class Need:
         downloads: what is downloaded to have it; nothing where only a copy by hand will do.
         addresses: where they can be had, with all alternatives.
         fetch: has it in a folder, over plain http too if told so, and returns what there is to say of it.
+        is_here: whether it, or a packed copy, is in a folder; its hash is not looked at.
     """
 
     name: str
     downloads: tuple[RemoteFile, ...]
     addresses: list[str]
     fetch: Callable[[Path, bool], str]
+    is_here: Callable[[Path], bool]
 
 
 def needs(config: Config) -> list[Need]:
@@ -115,6 +117,19 @@ def fetch_all(wanted: Sequence[Need], folder: Path, *, insecure: bool = False) -
         )
 
 
+SECONDS_PER_BYTE = 8 / 10e6
+"""With 10 Mbit/s."""
+
+
+def format_offer(wanted: Sequence[Need]) -> str:
+    """How many files these are, how large, and how long a download takes."""
+    files = [file for need in wanted for file in need.downloads]
+    size, several = download_size(files), count(len(wanted), "file")
+    if not size:
+        return f"{several} of unknown size"
+    return f"{several}, {size / 1e6:,.1f} MB, about {max(1, round(size * SECONDS_PER_BYTE))} s with 10 Mbit/s"
+
+
 def format_addresses(wanted: Iterable[Need]) -> str:
     """What to download by hand, and what it is for."""
     lines = []
@@ -132,7 +147,14 @@ def _file(file: RawFile) -> Need:
     def have(folder: Path, insecure: bool) -> str:
         return format_fetched(fetch_file(file, folder, insecure=insecure))
 
-    return Need(file.path, file.downloads, file.addresses, have)
+    def here(folder: Path) -> bool:
+        try:
+            file.find(str(folder))
+        except DataError:
+            return False
+        return True
+
+    return Need(file.path, file.downloads, file.addresses, have, here)
 
 
 def _table(table: RawTable) -> Need:
@@ -141,7 +163,7 @@ def _table(table: RawTable) -> Need:
         (found,) = find_tables([table], str(folder))
         return f"{found.path}\n    {found.path.stat().st_size:,} bytes, sha256 {found.sha256}\n    {found.trust}"
 
-    return Need(table.name, table.downloads, table.addresses, have)
+    return Need(table.name, table.downloads, table.addresses, have, lambda folder: is_here([table], str(folder)))
 
 
 def _strings(value: Any) -> Iterator[str]:

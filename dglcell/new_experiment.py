@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from dglcell.config import Config
-from dglcell.config_io import PACKAGED, as_plain_text, load_config
+from dglcell.config_io import as_plain_text, load_config
 from dglcell.data.config import NONE
 from dglcell.data.sources import load_source
-from dglcell.data.sources.config import DECIMALS
-from dglcell.data.sources.csv_table import read_numbers
-from dglcell.data.sources.text_table import Rows, read_rows
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError, count, listing
-from dglcell.files import atomic_file, find_raw
-from dglcell.graph.cell import build_cell
+from dglcell.files import atomic_file
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.own_cell import Downloads, cell_keys, find_cell
+from dglcell.own_table import SHOWN, WantedTable, read_own_table
 
-GENE_COLUMN = re.compile(r"genes|gene[_ ]?\d*", re.IGNORECASE)
-DERIVED = ["shares_complex", "isoenzyme", "metabolic_neighbour"]
 SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: "
-
-SHOWN = 10
-"""Unknown genes that are named."""
 
 HEAD = """\
 # {about}
@@ -51,6 +41,8 @@ class Wanted:
         genes: columns of the table; found by their names where empty.
         phenotypes: columns of the table; all other columns of numbers where empty.
         na_values: cells that mean "not measured", beside empty ones, NA, N/A and NaN.
+        clean: where a copy of the table without its faults is written, which the experiment then reads.
+        force: whether a file that is there is replaced.
     """
 
     file: Path
@@ -63,28 +55,36 @@ class Wanted:
     aliases: str | None = None
     raw: str | None = None
     na_values: Sequence[str] = field(default_factory=list)
+    clean: Path | None = None
+    force: bool = False
 
 
-def write_experiment(wanted: Wanted) -> str:
+def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
     """Write the file.
+
+    Args:
+        wanted: what it is to be.
+        downloads: how missing files are had; nobody is asked where None.
 
     Returns:
         What was found in the strains: how many there are, and which genes the cell graph lacks.
 
     Raises:
-        ConfigError: the file exists, or what is wanted is no valid experiment.
-        DataError: the table has no such columns, or a row is unusable; or the cell graph lacks all of its genes.
+        ConfigError: the file exists, what is wanted is no valid experiment, or files have to be downloaded first.
+        DataError: the table has no such columns, or rows have faults; or the cell graph lacks all of its genes.
         GraphError: the cell graph cannot be built.
     """
-    if wanted.file.exists():
-        raise ConfigError(f"'{wanted.file}' exists already", do="choose another name, or remove it")
-    content, notes = _content(wanted)
+    if wanted.file.exists() and not wanted.force:
+        raise ConfigError(f"'{wanted.file}' exists already", do="choose another name, or replace it with `--force`")
+    downloads = downloads or Downloads(wanted.raw)
+    cell = find_cell(wanted.cell, wanted.screen, downloads)
+    content, notes, cell = _content(wanted, cell, downloads)
     about = f"Strains of {wanted.table.name if wanted.table else wanted.screen} on the cell graph of {wanted.cell}."
     with atomic_file(wanted.file) as partial:
         text = HEAD.format(about=about, file=wanted.file) + yaml.safe_dump(as_plain_text(content), sort_keys=False)
         partial.write_text(text, encoding="utf-8")
         raw = [f"paths.raw={wanted.raw}"] if wanted.raw else []
-        return "\n".join([_check(load_config(partial, raw)), *notes])
+        return "\n".join([_check(load_config(partial, raw), cell), *notes])
 
 
 def ask(file: Path, read: Callable[[str], str]) -> Wanted:
@@ -101,97 +101,40 @@ def ask(file: Path, read: Callable[[str], str]) -> Wanted:
     return Wanted(file, Path(table) if is_table else None, None if is_table else table, cell, split)
 
 
-def _content(wanted: Wanted) -> tuple[dict[str, object], list[str]]:
-    """The keys of the file, and what was decided about the columns of the table."""
-    extends = ["base.yaml"]
-    content: dict[str, object] = {"experiment": {"name": wanted.file.stem}}
-    if (PACKAGED / "cells" / f"{wanted.cell}.yaml").is_file():
-        extends.append(f"cells/{wanted.cell}.yaml")
-    else:
-        content["cell"] = {"model": wanted.cell, "derived": DERIVED}
-    source: dict[str, object] = {"name": wanted.screen}
+def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dict[str, object], list[str], CellGraph]:
+    """The keys of the file, what was decided about the table, and the cell graph with the names that it uses."""
+    keys = cell_keys(wanted.cell)
+    content: dict[str, object] = {"experiment": {"name": wanted.file.stem}} | {
+        key: value for key, value in keys.items() if key != "extends"
+    }
+    data: dict[str, object] = {"source": {"name": wanted.screen}}
     notes: list[str] = []
     if wanted.table is not None:
-        rows = read_rows(find_raw(str(wanted.table), wanted.raw))
-        genes = list(wanted.genes) or [name for name in rows.frame.columns if GENE_COLUMN.fullmatch(name)]
-        columns, keys, notes = _numbers(rows, genes, wanted)
-        _refuse_none(rows, genes, columns, notes)
-        phenotypes = {name: name for name in columns}
-        keys = {"path": str(wanted.table), "genes": genes, "phenotypes": phenotypes, **keys}
-        if wanted.aliases is not None:
-            keys["aliases"] = wanted.aliases
-        source = {"name": "csv", "csv": keys}
-    content |= {"data": {"source": source}, "split": {"kind": wanted.split}}
+        asked = WantedTable(
+            wanted.table, wanted.genes, wanted.phenotypes, wanted.aliases, wanted.na_values, wanted.clean
+        )
+        table = read_own_table(asked, cell, wanted.cell, downloads)
+        cell, notes = table.cell, table.notes
+        data = {"source": {"name": "csv", "csv": table.keys}} | ({"unknown_genes": "drop"} if table.drops else {})
+    content |= {"data": data, "split": {"kind": wanted.split}}
     if wanted.split == NONE:
         content["trainer"] = {"checkpoint": "last"}  # no validation part says which is best
-    return {"extends": extends, **content}, notes
+    return {"extends": keys["extends"], **content}, notes, cell
 
 
-def _refuse_none(rows: Rows, genes: Sequence[str], phenotypes: Sequence[str], notes: Sequence[str]) -> None:
-    for what, found, option in (("genes", genes, "--genes"), ("phenotypes", phenotypes, "--phenotypes")):
-        if not found:
-            raise DataError(
-                f"'{rows.file}': which columns are {what}?",
-                got="; ".join(
-                    ["columns " + listing(rows.frame.columns, 30), *(" ".join(note.split()) for note in notes)]
-                ),
-                expected="gene_1, gene_2, … or genes" if what == "genes" else "a column of numbers",
-                do=f"name them: `{option} COLUMN …`",
-            )
-
-
-def _numbers(rows: Rows, genes: Sequence[str], wanted: Wanted) -> tuple[list[str], dict[str, object], list[str]]:
-    """The columns of phenotypes: those asked for, or all of numbers; how they are read; and what to say about them."""
-    others = [name for name in rows.frame.columns if name not in genes and name in (wanted.phenotypes or [name])]
-    read = {mark: [read_numbers(rows.frame[name], mark, wanted.na_values) for name in others] for mark in DECIMALS}
-    # The mark by which most cells are numbers; a point, where it makes no difference.
-    decimal = max(DECIMALS, key=lambda mark: sum(int((~np.isnan(values)).sum()) for values, _ in read[mark]))
-    keys: dict[str, object] = {"na_values": list(wanted.na_values)} if wanted.na_values else {}
-    found, notes, lacking = list(wanted.phenotypes), [], np.ones(len(rows), dtype=bool)
-    for name, (values, missing) in zip(others, read[decimal], strict=True):
-        wrong = ~missing & np.isnan(values)
-        if not wanted.phenotypes and 2 * wrong.sum() < (~missing).sum():
-            if wrong.any():
-                notes.append(_left_out(rows, name, wrong))
-                continue
-            found.append(name)
-        if name in found:
-            lacking &= missing
-    if decimal != ".":
-        keys["decimal"] = decimal
-        notes.append('numbers have decimal commas: `decimal: ","`')
-    if found and lacking.any():
-        keys["missing"] = "drop"
-        notes.append(f"left out    {count(int(lacking.sum()), 'row')} without a phenotype: `missing: drop`")
-    if len(found) > 1 and not wanted.phenotypes:
-        notes.append("phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`")
-    return found, keys, notes
-
-
-def _left_out(rows: Rows, name: str, wrong: NDArray[np.bool_]) -> str:
-    """A column of numbers with a few other words is most likely a phenotype, so that leaving it out is said."""
-    cells = rows.frame[name][wrong]
-    are = "1 cell is no number" if len(cells) == 1 else f"{len(cells):,} cells are no numbers"
-    words = shlex.join(list(dict.fromkeys(cells))[:SHOWN])
-    return (
-        f"left out    column '{name}': {are}, line {rows.lines[wrong][0]} has {cells.iloc[0]!r}; "
-        f"`--na-values {words}` reads such cells as not measured"
-    )
-
-
-def _check(config: Config) -> str:
-    """Read the strains, build the cell graph, and compare their genes."""
-    table, cell = load_source(config.data.source, config.paths.raw), build_cell(config.cell, config.paths.raw)
-    unknown = [name for name in table.names if name not in cell.genes]
+def _check(config: Config, cell: CellGraph) -> str:
+    """Read the strains, and compare their genes with those of the cell graph."""
+    table = load_source(config.data.source, config.paths.raw)
+    unknown = [name for name in table.names if cell.genes.find(name) not in cell.genes]
     lines = [f"strains     {len(table):,}, phenotypes {', '.join(table.phenotypes)}"]
     share = 1 - len(unknown) / len(table.names)
     lines.append(f"genes       {len(table.names):,} are deleted, {share:.1%} of them are in the cell graph")
     if unknown:
-        lines += _about_unknown(table, cell, unknown)
+        lines += _about_unknown(table, cell, unknown, config.data.unknown_genes)
     return "\n".join(lines)
 
 
-def _about_unknown(table: StrainTable, cell: CellGraph, unknown: Sequence[str]) -> list[str]:
+def _about_unknown(table: StrainTable, cell: CellGraph, unknown: Sequence[str], policy: str) -> list[str]:
     if len(unknown) == len(table.names):
         raise DataError(
             "the cell graph has none of the genes that are deleted",
@@ -202,9 +145,11 @@ def _about_unknown(table: StrainTable, cell: CellGraph, unknown: Sequence[str]) 
     lacking = np.isin(table.genes, [table.names.index(name) for name in unknown])
     strains = np.unique(np.repeat(np.arange(len(table)), np.diff(table.offsets))[lacking])
     named = [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
+    done = "Training leaves these strains out: `data.unknown_genes: drop`."
+    todo = "Training refuses these strains. Set `data.unknown_genes: drop` to leave them out."
     return [
         f"unknown     {count(len(unknown), 'gene')}, in {len(strains) / len(table):.1%} of the strains:",
         *named,
         *([f"  and {len(unknown) - SHOWN:,} more"] if len(unknown) > SHOWN else []),
-        "Training refuses these strains. Mend their names, or set `data.unknown_genes: drop` to leave them out.",
+        done if policy == "drop" else todo,
     ]

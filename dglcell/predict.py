@@ -15,9 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from dglcell.data.dataset import StrainDataset
+from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
 from dglcell.designs import row_groups, write_tables
-from dglcell.errors import GenotypeError, did_you_mean
+from dglcell.errors import GenotypeError, did_you_mean, listing
 from dglcell.files import CONTROL, DAMAGE, atomic_file, canonical_hash, no_formula, open_text, sha256_file, shortest
 from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary
 from dglcell.parquet import import_pyarrow, make_table, open_writer
@@ -93,7 +94,8 @@ def read_genotypes(
     Empty cells of gene columns are left out. Other columns are kept as they are.
 
     Args:
-        path: the table: text with commas, tabs or semicolons, plain or ``.gz``, or ``.parquet``; with a header.
+        path: the table: text with commas, tabs or semicolons, plain or ``.gz``, ``.parquet`` or a spreadsheet; with a
+            header.
         vocabulary: gene vocabulary of the model's cell graph.
         phenotypes: that will be predicted; their columns must not be there yet.
         columns: how genes are read; as `GenotypeColumns` has it where None.
@@ -105,7 +107,7 @@ def read_genotypes(
         MissingDependencyError: it is Parquet and pyarrow is not installed.
     """
     how = columns or GenotypeColumns()
-    lines = _read_parquet(path) if path.suffix == ".parquet" else _read_lines(path)
+    lines = READERS.get(path.suffix.lower(), _read_lines)(path)
     if not lines:
         raise GenotypeError(f"genotype file '{path}' is empty", expected="a header and one row per strain")
     for number, row in lines:
@@ -129,7 +131,21 @@ def read_genotypes(
         except GenotypeError as error:
             problems.append(f"line {number}: {error}")
     refuse_rows(problems, len(rows), f"'{path}'")
-    return GenotypeTable(header, [row for _, row in rows], strains)
+    return _with_systematic(GenotypeTable(header, [row for _, row in rows], strains), at, vocabulary)
+
+
+SYSTEMATIC = "systematic_names"
+"""Column that is added where a table calls genes by other names."""
+
+
+def _with_systematic(table: GenotypeTable, columns: Sequence[int], vocabulary: Vocabulary) -> GenotypeTable:
+    """The table with the systematic names of deleted genes beside the user's own, where these are others."""
+    found = [";".join(vocabulary.names[gene] for gene in strain) for strain in table.strains]
+    written = [";".join(filter(None, (row[i].strip() for i in columns))) for row in table.rows]
+    if SYSTEMATIC in table.header or all(a in ("", b.replace(" ", "")) for a, b in zip(found, written, strict=True)):
+        return table
+    rows = [[*row, names] for row, names in zip(table.rows, found, strict=True)]
+    return replace(table, header=[*table.header, SYSTEMATIC], rows=rows)
 
 
 def refuse_rows(problems: Sequence[str], rows: int, where: str) -> None:
@@ -190,6 +206,17 @@ def _read_parquet(path: Path) -> list[tuple[int, list[str]]]:
     return [(1, table.column_names), *((number, list(row)) for number, row in enumerate(rows, start=2))]
 
 
+def _read_spreadsheet(path: Path) -> list[tuple[int, list[str]]]:
+    """The same of the first sheet of a spreadsheet."""
+    if not path.is_file():
+        raise GenotypeError(f"genotype file '{path}' not found", expected="a spreadsheet")
+    return [(number, row) for number, row in enumerate(read_sheet(path), start=1) if any(row)]
+
+
+READERS = {".parquet": _read_parquet, **dict.fromkeys(SUFFIXES, _read_spreadsheet)}
+"""Extension of a file that is no text → how it is read."""
+
+
 def _cells(column: Any) -> Any:
     """Python values; dates and times as Arrow writes them, which knows more years and zones than Python does."""
     pa, _ = import_pyarrow()
@@ -210,27 +237,31 @@ def _genotype(
     cells = [row[i] for i in columns]
     if len(cells) == 1 and not NUMBERED.fullmatch(header[columns[0]].strip()):
         cells = cells[0].split(";")
-    names, ambiguous = how.aliases.resolve([cell.strip() for cell in cells if cell.strip()], vocabulary)
+    written = [cell.strip() for cell in cells if cell.strip()]
+    names, ambiguous = how.aliases.resolve(written, vocabulary, spelled=True)
     if ambiguous:
         raise GenotypeError(f"'{ambiguous[0]}' stands for several genes", do="give the systematic name")
-    if how.unknown == "empty" and any(name not in vocabulary for name in names):
+    if how.unknown == "empty" and any(vocabulary.find(name) not in vocabulary for name in names):
         return []
     return gene_indices(names, vocabulary)
 
 
 def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:
-    """The deleted genes of a strain by their numbers in the cell graph.
+    """The deleted genes of a strain by their numbers in the cell graph, which may also know other names of them.
 
     Raises:
         GenotypeError: no gene is deleted, a gene is deleted twice, or the cell lacks one.
     """
     if not names:
         raise GenotypeError("no gene is deleted")
-    twice = sorted({name for name in names if names.count(name) > 1})
+    found = [vocabulary.find(name) for name in names]
+    twice = sorted({name for name in found if found.count(name) > 1})
     if twice:
-        raise GenotypeError(f"gene '{twice[0]}' is deleted twice")
-    check_known(names, vocabulary)
-    return [vocabulary.index(name) for name in names]
+        written = listing(sorted({name for name, gene in zip(names, found, strict=True) if gene == twice[0]}))
+        also = f" (written {written})" if written != twice[0] else ""
+        raise GenotypeError(f"gene '{twice[0]}' is deleted twice{also}")
+    check_known(found, vocabulary)
+    return [vocabulary.index(name) for name in found]
 
 
 def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int) -> np.ndarray:

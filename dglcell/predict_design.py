@@ -201,7 +201,19 @@ class Ranking:
             first = np.argsort(-keys, kind="stable")[: self.top]
             best, keys = joined.take(first), keys[first]
         assert best is not None
-        yield best.combine_chunks()
+        yield _with_names(best.combine_chunks(), genes)
+
+
+def _with_names(table: Any, genes: Vocabulary) -> Any:
+    """The table with the standard names of its genes beside them, where the cell graph knows any."""
+    if not genes.others.standard:
+        return table
+    pa, _ = import_pyarrow()
+    columns = [name for name in table.column_names if name.startswith("gene_")]
+    for k, column in enumerate(columns):
+        names = [genes.standard(gene) for gene in table[column].to_pylist()]
+        table = table.add_column(len(columns) + k, column.replace("gene_", "name_"), pa.array(names, pa.string()))
+    return table
 
 
 def _column(table: Any, name: str) -> Values:

@@ -297,11 +297,11 @@ class EpochLog:
             metric = f"r {metrics.get('validation/pearson', math.nan):.4f}"
             if "validation/average_precision" in metrics:
                 metric = f"AP {metrics['validation/average_precision']:.4f}"
-            validation = f"validation loss {metrics['validation/loss']:.4f}  {metric}  "
+            validation = f", validation {metrics['validation/loss']:.4f}  {metric}"
         seconds = [r["seconds"] for r in [*rows, row] if r.get("seconds") is not None]
         left = timedelta(seconds=round(sum(seconds) / len(seconds) * (self.epochs - epoch - 1)))
         return (
-            f"epoch {epoch + 1:>4}/{self.epochs}  train loss {metrics['train/loss']:.4f}  {validation}"
+            f"epoch {epoch + 1:>4}/{self.epochs}  loss {metrics['train/loss']:.4f}{validation}  "
             f"{metrics['seconds']:.1f} s{f', {left} left' if left else ''}{'  *' if is_best else ''}"
         )
 

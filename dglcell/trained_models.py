@@ -18,7 +18,6 @@ from dglcell.errors import CheckpointError, GraphError, did_you_mean, listing
 from dglcell.files import atomic_directory, sha256_file, user_cache
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.metrics import format_results_table
 from dglcell.outside import (
     BOMB_BYTES,
     BOMB_RATIO,
@@ -98,6 +97,8 @@ class Card:
     @property
     def table(self) -> str:
         """Scores on the test part."""
+        from dglcell.metrics import format_results_table  # takes a second
+
         return format_results_table(result_rows(self.rows))
 
     def content(self) -> dict[str, Any]:
@@ -249,10 +250,10 @@ def find_model(name: str) -> Path | None:
 def find_run(given: str | Path) -> Path:
     """The directory of a run, or of a trained model: its path, the path of its one file, or its name.
 
-    A path that exists wins over a name. A path that does not exist is returned, unless it could only be a name.
+    A path that exists wins over a name.
 
     Raises:
-        CheckpointError: nothing has that name, or a file of the model is missing or another one.
+        CheckpointError: nothing is there or has that name, or a file of the model is missing or another one.
         DataError: the model cannot be fetched.
     """
     path = Path(given)
@@ -262,22 +263,32 @@ def find_run(given: str | Path) -> Path:
         if RunDirectory(path).card.is_file():
             check_files(path)
         return path
-    if not NAME.fullmatch(str(given)):
-        return path
-    found = find_model(str(given))
+    found = find_model(str(given)) if NAME.fullmatch(str(given)) else None
     if found is None:
-        raise unknown_name(str(given))
+        raise unknown_run(path)
     return found
 
 
-def unknown_name(name: str) -> CheckpointError:
-    """The error of a name that no model has."""
-    known = list_models()
-    return CheckpointError(
-        f"run directory '{name}' not found, and no trained model is called so",
-        expected=f"a run directory, or one of {listing(known)}",
-        do=did_you_mean(name, known, "give the path that `train` printed, or see `dglcell models`"),
-    )
+def unknown_run(path: Path, folder: Path = Path("runs")) -> CheckpointError:
+    """The error of a path where no run is, and which is no model's name.
+
+    Args:
+        path: as it was given.
+        folder: of runs, in which close names are looked for.
+    """
+    known, name = list_models(), path.as_posix()
+    problem, expected = f"run directory '{name}' not found", "a run directory"
+    if NAME.fullmatch(name):
+        problem += ", and no trained model is called so"
+        expected += f", or one of {listing(known)}"
+        seeds = sorted((folder / name).glob("seed-*"))[:1]
+        if seeds:
+            return CheckpointError(problem, expected=expected, do=f"did you mean {seeds[0]}?")
+    there = [run.as_posix() for run in [*folder.glob("*"), *folder.glob("*/seed-*")]]
+    otherwise = "give the path that `train` printed; `dglcell runs` lists runs, and `dglcell models` trained models"
+    close = did_you_mean(name, [*known, *there], None)
+    do = close or did_you_mean((folder / name).as_posix(), there, otherwise)
+    return CheckpointError(problem, expected=expected, do=do)
 
 
 def unpack(path: Path) -> Path:

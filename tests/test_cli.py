@@ -483,3 +483,85 @@ def test_an_option_before_the_verb_is_told_where_it_belongs(option: str, capsys:
     with pytest.raises(SystemExit):
         main([option, "doctor"])
     assert f"unrecognized arguments: {option}; give it after the verb" in capsys.readouterr().err
+
+
+def test_without_a_verb_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([])
+    assert "first steps:" in capsys.readouterr().err
+
+
+def test_a_mistyped_verb_is_told_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        (["trian", "x"], "no verb is called 'trian'; did you mean 'train'? `dglcell --help` lists them"),
+        (["data", "bulid"], "no verb is called 'bulid'; did you mean 'build'? `dglcell data --help` lists them"),
+        (["xyzzy"], "no verb is called 'xyzzy' `dglcell --help` lists them"),
+        (["train", "quickstart", "--gpu"], "unrecognized arguments: --gpu; set trainer.accelerator=gpu"),
+        (["train", "quickstart", "--epochs", "3"], "unrecognized arguments: --epochs 3; set trainer.epochs=N"),
+    ):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert said.replace("xyzzy' `", "xyzzy'; `") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_help_fits_a_terminal(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+    long = [line for line in capsys.readouterr().out.splitlines() if len(line) > 80 and "{" not in line]
+    assert long == []
+
+
+@pytest.mark.parametrize("words", [["data", "list"], ["graph", "list"]], ids=" ".join)
+def test_lists_fit_a_terminal(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80 and "/" not in line] == []  # paths are not broken
+
+
+def test_the_name_of_a_run_is_looked_for_before_anything_takes_long(tmp_path: Path) -> None:
+    (tmp_path / "runs/quickstart/seed-0").mkdir(parents=True)
+    (tmp_path / "table.csv").write_text("genes\nb0008\n")
+    check = (
+        "import sys; from dglcell.cli import main; code = main(sys.argv[1:]); "
+        "sys.exit(9 if 'torch' in sys.modules else code)"
+    )
+    for words, hint in (
+        (["predict", "quickstart", "table.csv"], "did you mean runs/quickstart/seed-0?"),
+        (["predict", "runs/quickstrat/seed-0", "table.csv"], "did you mean runs/quickstart/seed-0"),
+        (["evaluate", "quikstart"], "did you mean runs/quickstart"),
+        (["report", "nothing"], "give the path that `train` printed; `dglcell runs` lists runs"),
+    ):
+        done = subprocess.run([sys.executable, "-c", check, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 2, done.stderr
+        assert f"run directory '{words[1]}' not found" in done.stderr
+        assert hint in done.stderr
+
+
+def test_what_is_not_installed_is_said_before_anything_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert main(["predict", "runs/none", "--all-pairs", "-o", "x.csv"]) == 2
+    assert "need pyarrow" in capsys.readouterr().err
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [_Without("wandb"), *sys.meta_path])
+    assert main(["train", "quickstart", "tracking.wandb=offline"]) == 2
+    assert "`tracking.wandb` needs the package wandb" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+class _Without:
+    """A finder for which one package is not installed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Stop looking for the package."""
+        if name == self.name:
+            raise ModuleNotFoundError(name=name)

@@ -26,7 +26,7 @@ from dglcell.download import RemoteFile
 from dglcell.errors import ConfigError, DataError
 from dglcell.fetch import Need, fetch_all, named, needs, published
 from dglcell.files import find_raw, raw_folder
-from dglcell.graph.catalogue import MODELS, NETWORKS
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
 from dglcell.recipes import ORIGINALS, RECIPES
 from tests.http_server import serve_folder
 
@@ -143,6 +143,7 @@ def experiment(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         model, known = MODELS["yeast-GEM_9.0.2"], original("model.mat")
         file = replace(model.file, url=known.url, sha256=known.sha256, size=known.size)
         monkeypatch.setitem(MODELS, "yeast-GEM_9.0.2", replace(model, file=file))
+        monkeypatch.setitem(GENE_SETS, "sgd_names", replace(GENE_SETS["sgd_names"], models=()))
         text = "{model: yeast-GEM_9.0.2, networks: {regulatory: {source: yeastract}}}"
         (tmp_path / "e.yaml").write_text(f"cell: {text}\ndata: {{source: {{name: costanzo2016_two_go_terms}}}}\n")
         yield str(tmp_path / "e.yaml")

@@ -19,6 +19,7 @@ from dglcell.parquet import import_pyarrow
 from dglcell.predict import GenotypeColumns, GenotypeTable, prediction_columns, read_genotypes, write_table
 from dglcell.run_directory import RunDirectory
 from dglcell.training.checkpoint import Trained, load_trained
+from tests.data.sources.sga_tables import write_xlsx
 
 
 @pytest.fixture(scope="module")
@@ -117,13 +118,12 @@ def test_byte_order_mark_line_ends_and_blank_lines(tiny_run: RunDirectory, tmp_p
 def test_every_wrong_row_is_named_by_its_line(trained: Trained, tmp_path: Path) -> None:
     text = 'genes,note\nb0008,ok\nb9999,x\nb0008;b0008,x\n;,x\nb0008,"two\nlines"\nb0114\nb0114,x,y\nB0008,x\n'
     assert refusal(trained, tmp_path, text) == (
-        f"'{tmp_path / 'in.csv'}': 6 of 8 rows cannot be predicted\n"
+        f"'{tmp_path / 'in.csv'}': 5 of 8 rows cannot be predicted\n"
         f"  line 3: unknown gene 'b9999'{trained.cell.genes.suggestion('b9999')}\n"
         "  line 4: gene 'b0008' is deleted twice\n"
         "  line 5: no gene is deleted\n"
         "  line 8: 1 cells where the header has 2\n"
         "  line 9: 3 cells where the header has 2\n"
-        f"  line 10: unknown gene 'B0008'{trained.cell.genes.suggestion('B0008')}\n"
         "  do:       mend or remove these rows; `dglcell graph describe RUN --names` lists the genes of the model"
     )
 
@@ -289,6 +289,33 @@ def test_other_names_of_genes(trained: Trained, tmp_path: Path) -> None:
     path.write_text("genes\ntwo\n")
     with pytest.raises(GenotypeError, match="line 2: 'two' stands for several genes"):
         read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(aliases=aliases))
+
+
+def test_a_cell_knows_other_names_and_spellings_of_its_genes(
+    tiny_run: RunDirectory, trained: Trained, tmp_path: Path
+) -> None:
+    found = predict(tiny_run, tmp_path, "genes,note\nADHE ; b0008,x\nB 0008,y\n")
+    same = predict(tiny_run, tmp_path, "genes\nb1241;b0008\nb0008\n")
+    assert [row["genes"] for row in found] == ["ADHE ; b0008", "B 0008"]
+    assert [row["systematic_names"] for row in found] == ["b1241;b0008", "b0008"]
+    assert [row["predicted_fitness"] for row in found] == [row["predicted_fitness"] for row in same]
+    assert "systematic_names" not in same[0]
+    message = refusal(trained, tmp_path, "genes\nadhE;b1241\nadhX\n")
+    assert "line 2: gene 'b1241' is deleted twice (written adhE, b1241)" in message
+    assert "line 3: unknown gene 'adhX' (close: adh" in message
+
+
+def test_the_first_sheet_of_a_spreadsheet_is_a_table(trained: Trained, tmp_path: Path) -> None:
+    write_xlsx(
+        tmp_path / "t.xlsx", [["gene_1", "gene_2", "plate"], ["b0008", "b0114", 3], ["", "", ""], ["adhE", "", 4]]
+    )
+    table = read_genotypes(tmp_path / "t.xlsx", trained.cell.genes)
+    assert table.rows == [["b0008", "b0114", "3", "b0008;b0114"], ["adhE", "", "4", "b1241"]]
+    write_xlsx(tmp_path / "t.xlsx", [["gene_1"], ["b0008"], [""], ["nope"]])
+    with pytest.raises(GenotypeError, match="line 4: unknown gene 'nope'"):
+        read_genotypes(tmp_path / "t.xlsx", trained.cell.genes)
+    with pytest.raises(GenotypeError, match="not found\\n  expected: a spreadsheet"):
+        read_genotypes(tmp_path / "none.xlsx", trained.cell.genes)
 
 
 def test_rows_with_unknown_genes_may_stay_empty(

@@ -269,7 +269,10 @@ class TestRanking:
         found = self.predict(seeds, tmp_path / "top.parquet", "--top", "7", "--rank", by)
         assert f"the first 7 of 60 predictions written to {tmp_path / 'top.parquet'}" in capsys.readouterr().out
         expected = whole.take(np.argsort(-key(whole), kind="stable")[:7])
-        assert found.to_pylist() == expected.to_pylist()
+        assert found.column_names[2:4] == ["name_1", "name_2"]
+        genes = load_trained(RunDirectory(seeds / "seed-0")).cell.genes
+        assert found["name_1"].to_pylist() == [genes.standard(gene) for gene in found["gene_1"].to_pylist()]
+        assert found.drop_columns(["name_1", "name_2"]).to_pylist() == expected.to_pylist()
         about = json.loads(found.schema.metadata[b"dglcell"])
         assert (about["rank"], about["top"], about["phenotype"]) == (by, 7, "fitness")
         assert len(about["checkpoint_sha256"]) == 2

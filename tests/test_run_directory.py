@@ -60,7 +60,7 @@ def log(tmp_path: Path) -> EpochLog:
 
 def test_epochs_are_appended_and_said(log: EpochLog) -> None:
     line = log.write(0, 4, FIGURES)
-    assert line == "epoch    1/10  train loss 1.0000  validation loss 0.5000  r 0.2500  1.2 s, 0:00:11 left  *"
+    assert line == "epoch    1/10  loss 1.0000, validation 0.5000  r 0.2500  1.2 s, 0:00:11 left  *"
     assert log.write(1, 8, {**FIGURES, "validation/loss": 0.6}).endswith("1.2 s, 0:00:10 left")
     assert log.write(2, 12, {**FIGURES, "validation/loss": 0.4}).endswith("1.2 s, 0:00:09 left  *")
     assert EpochLog(log.path, 4).write(3, 16, {**FIGURES, "validation/loss": 0.6}).endswith("1.2 s")
@@ -74,7 +74,7 @@ def test_epochs_are_appended_and_said(log: EpochLog) -> None:
 
 def test_classes_are_said_by_their_average_precision(log: EpochLog) -> None:
     line = log.write(0, 4, {**FIGURES, "validation/average_precision": 0.125})
-    assert line == "epoch    1/10  train loss 1.0000  validation loss 0.5000  AP 0.1250  1.2 s, 0:00:11 left  *"
+    assert line == "epoch    1/10  loss 1.0000, validation 0.5000  AP 0.1250  1.2 s, 0:00:11 left  *"
 
 
 def test_the_star_marks_the_epoch_whose_checkpoint_is_reported(log: EpochLog) -> None:

@@ -134,7 +134,8 @@ class TestNames:
     def test_a_path_that_exists_wins(self, shelf: Path) -> None:
         Path("ecoli").mkdir()
         assert find_run("ecoli") == Path("ecoli")
-        assert find_run("runs/no") == Path("runs/no")
+        with pytest.raises(CheckpointError, match=r"run directory 'runs/no' not found\n  expected: a run directory\n"):
+            find_run("runs/no")
 
     @pytest.mark.parametrize(
         "arguments",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import tempfile
 from dataclasses import dataclass, replace
@@ -265,6 +266,9 @@ def run(options: argparse.Namespace) -> None:
         file.write(script.encode())
         file.flush()
         os.set_inheritable(file.fileno(), True)
+        if shutil.which("dglcell") is None:
+            # Called by its path, as of an environment that is not active: the script calls it by name.
+            os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         os.execvp("bash", ["bash", f"/dev/fd/{file.fileno()}"])
 
 

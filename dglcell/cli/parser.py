@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -21,14 +23,14 @@ Verb = Callable[[argparse.Namespace], None]
 
 EPILOG = """\
 first steps:
-  dglcell doctor                                 check what works on this machine
-  dglcell predict ecoli-core genotypes.csv       predict with a trained model of this package (`dglcell models`)
-  dglcell train quickstart                       compute a screen, train, compare with null models, draw a report
+  dglcell doctor                           check what works on this machine
+  dglcell predict ecoli-core strains.csv   use a trained model of this package
+  dglcell train quickstart                 compute a screen, train, report
   dglcell train quickstart model.hidden=64 trainer.epochs=30
-  dglcell evaluate runs/quickstart/seed-0        print the table of results again
-  dglcell baselines conf/quickstart.yaml         fit only the null models
+  dglcell evaluate runs/quickstart/seed-0  print the table of results again
+  dglcell baselines conf/quickstart.yaml   fit only the null models
   dglcell predict runs/quickstart/seed-0 genotypes.csv --output predictions.csv
-  dglcell report runs/*/seed-*                   compare several runs on one page
+  dglcell report runs/*/seed-*             compare several runs on one page
 
 You can set every key of a configuration as key=value. `dglcell config show FILE` prints all of them.
 """
@@ -37,6 +39,19 @@ You can set every key of a configuration as key=value. `dglcell config show FILE
 COMPLETION = """\
   dglcell completion bash > ~/.local/share/bash-completion/completions/dglcell
   dglcell completion zsh > ~/.zfunc/_dglcell"""
+
+
+KEYS_FOR_OPTIONS = {
+    "--gpu": "trainer.accelerator=gpu",
+    "--gpus": "trainer.accelerator=gpu trainer.devices=N",
+    "--cuda": "trainer.accelerator=gpu",
+    "--device": "trainer.accelerator=gpu",
+    "--epochs": "trainer.epochs=N",
+    "--batch-size": "data.batch_size=N",
+    "--lr": "optimizer.lr=X",
+    "--seed": "seed=N",
+}
+"""Options that other programs have → the key that does it here."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -48,9 +63,16 @@ class Parser(argparse.ArgumentParser):
         if wrong:
             known = re.findall(r"[\w-]+", wrong[2]) if wrong[2] else [*self._option_string_actions]
             close = difflib.get_close_matches(wrong[1] or wrong[3], known, n=1)
+            if wrong[2] and "VERB" in message:
+                # All verbs in a line are no help; the nearest one is, and where they are described.
+                message = f"no verb is called '{wrong[1]}'"
+                after = f"; did you mean '{close[0]}'?" if close else ""
+                super().error(printable(f"{message}{after or ';'} `{self.prog} --help` lists them"))
             after_verb = wrong[3] in ("-q", "-v", "--quiet", "--verbose")
+            key = KEYS_FOR_OPTIONS.get(wrong[3] or "") if "key=value" in self.format_usage() else None
             hint = "; give it after the verb" if after_verb else f"; did you mean '{close[0]}'?" if close else ""
             message += hint
+            message += f"; set {key}" if key else ""
         message = message.removesuffix(", key=value")
         super().error(printable(message))
 
@@ -63,12 +85,13 @@ def make_parser() -> argparse.ArgumentParser:
     """All verbs with their options."""
     parser = Parser(
         prog="dglcell",
-        description="Train graph neural networks that predict what happens to a cell when genes are deleted.",
-        epilog=EPILOG,
+        description=fit("Train graph neural networks that predict what happens to a cell when genes are deleted."),
+        epilog=fit(EPILOG),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"dglcell {__version__}")
-    group = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    group = parser.add_subparsers(title="verbs", metavar="VERB")
+    parser.set_defaults(run=lambda _: _print_help(parser))
     _add_init(group)
     _add_train(group)
     _add_tune(group)
@@ -90,6 +113,27 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _print_help(parser: argparse.ArgumentParser) -> NoReturn:
+    """Without a verb, the whole help says what there is."""
+    parser.print_help(sys.stderr)
+    parser.exit(2, f"\n{parser.prog}: error: a verb is required\n")
+
+
+def fit(text: str, width: int = 80) -> str:
+    """Text in lines of at most ``width`` letters; indented lines are commands or examples and stay as they are."""
+    blocks = []
+    for block in text.split("\n\n"):
+        plain, lines = list[str](), list[str]()
+        for line in [*block.split("\n"), " "]:
+            if line and not line.startswith(" "):
+                plain.append(line)
+                continue
+            lines += textwrap.wrap(" ".join(plain), width, break_on_hyphens=False)
+            lines, plain = [*lines, line], []
+        blocks.append("\n".join(lines[:-1]))
+    return "\n\n".join(blocks)
+
+
 def completion(options: argparse.Namespace) -> None:
     """``dglcell completion``."""
     import shtab
@@ -101,8 +145,8 @@ def _verb(group: Group, name: str, run: Verb, text: str, more: str = "") -> argp
     parser = group.add_parser(
         name,
         help=text,
-        description=f"{text[0].upper()}{text[1:]}.",
-        epilog=more,
+        description=fit(f"{text[0].upper()}{text[1:]}."),
+        epilog=fit(more),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run, parser=parser, computes=name in COMPUTING)
@@ -139,18 +183,26 @@ def _add_init(group: Group) -> None:
     parser = _verb(group, "init", verbs.init, "write the file of your own experiment", verbs.INIT_EPILOG)
     parser.add_argument("file", type=Path, metavar="NAME", help="name of the experiment; writes NAME.yaml")
     strains = parser.add_mutually_exclusive_group()
-    strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV), one row for each strain")
+    strains.add_argument("--table", type=Path, metavar="FILE", help="table of strains (CSV or .xlsx), a row for each")
     strains.add_argument("--screen", metavar="NAME", help="published screen, named as in `dglcell data list`")
     parser.add_argument(
-        "--cell", help="metabolic model, or cell graph of this package (default: yeast)", default="yeast"
+        "--cell", help="yeast (default), ecoli-core, ecoli, or a metabolic model by name or path", default="yeast"
     )
     parser.add_argument("--split", default="random", metavar="KIND", help="kind of split (default: random)")
     parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
     parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
     parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")
     parser.add_argument(
-        "--na-values", nargs="+", default=[], metavar="WORD", help='cells that mean "not measured", such as ND'
+        "--na-values",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="WORD",
+        help='cells that mean "not measured", such as ND; --na-values=-9 where a word begins with a minus sign',
     )
+    parser.add_argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")
+    parser.add_argument("--fetch", action="store_true", help="download missing files of the cell graph without asking")
+    parser.add_argument("--force", action="store_true", help="replace NAME.yaml if it exists")
     add_raw(parser)
 
 

@@ -46,15 +46,18 @@ The columns are gene_1, gene_2, … and predicted_PHENOTYPE. The rows are in lex
 Finished parts are kept in OUTPUT.parts: a command that was stopped continues when it is given again.
 
 the next experiments:
-  dglcell predict runs/EXPERIMENT --all-pairs --top 200 --rank certain -o next.csv
+  dglcell predict runs/EXPERIMENT --all-pairs --top 200 --rank certain \\
+      -o next.csv
 All strains of a design are predicted, and the first ones of a ranking are written. `lowest` and `highest` rank by
 predictions, and `largest` by their absolute values. With several seeds, `certain` ranks by absolute values over the
 standard deviation, and `uncertain` by the standard deviation. `unexpected` ranks by the difference from the additive
 null model, which is fitted to the training part of the first run.
 
 several processes, with a GPU each where --device is cuda:
-  torchrun --nproc-per-node 8 --no-python dglcell predict RUN --all-triples -o predictions.parquet --device cuda
-  srun --ntasks 8 --gpus-per-task 1 dglcell predict RUN genotypes.csv -o predictions.csv --device cuda
+  torchrun --nproc-per-node 8 --no-python \\
+      dglcell predict RUN --all-triples -o predictions.parquet --device cuda
+  srun --ntasks 8 --gpus-per-task 1 \\
+      dglcell predict RUN genotypes.csv -o predictions.csv --device cuda
 They divide the strains among themselves, and the last to finish writes the output.
 """
 
@@ -107,6 +110,9 @@ def predict(options: argparse.Namespace) -> None:
     from dglcell.shares import Ranks
 
     check(options)
+    from dglcell.trained_models import find_run
+
+    find_run(options.run_directory)  # before anything is imported that takes seconds
     ranks = Ranks.of()
     if ranks.size > 1 and options.output is None:
         raise ConfigError("several processes cannot print one table", got=ranks.name, do="pass --output FILE")
@@ -149,6 +155,10 @@ def check(options: argparse.Namespace) -> None:
             got=" and ".join(wanted) or "nothing",
             expected="a CSV, or --all-pairs, or --all-triples",
         )
+    if options.designs:
+        from dglcell.parquet import import_pyarrow
+
+        import_pyarrow()  # parts of a design are Parquet, and whether that works is better said at once
     if options.designs and options.output is None:
         raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
     if options.top is None and (options.rank or options.phenotype):
@@ -196,17 +206,17 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
 
 def _aliases(options: argparse.Namespace, trained: Trained) -> AliasTable:
     """Other names of genes: as asked for, else those that training knew, where their file is here."""
-    from dglcell.errors import DataError
-    from dglcell.files import find_raw
-    from dglcell.graph.vocabulary import AliasTable, read_aliases
+    from dglcell.errors import DataError, GraphError
+    from dglcell.graph.names import named_aliases
+    from dglcell.graph.vocabulary import AliasTable
 
     source = trained.config.data.source
     known: str | None = options.aliases or (source.csv.aliases if source.name == "csv" else None)
     if known is None:
         return AliasTable.empty()
     try:
-        return read_aliases(find_raw(known))
-    except DataError:
+        return named_aliases(known, trained.config.paths.raw)[0]
+    except (DataError, GraphError):
         if options.aliases:
             raise
         return AliasTable.empty()

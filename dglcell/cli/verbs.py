@@ -6,6 +6,7 @@ Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at onc
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shlex
 import sys
 import webbrowser
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive
 from dglcell.cli.outputs import check_output
-from dglcell.errors import ConfigError, count
+from dglcell.errors import ConfigError, MissingDependencyError, count
 from dglcell.training.signals import StopSignals, is_rank_zero
 
 if TYPE_CHECKING:
@@ -172,13 +173,16 @@ def sync(options: argparse.Namespace) -> None:
 INIT_EPILOG = """\
   dglcell init mine --table strains.csv --cell textbook
   dglcell init collins --screen collins2007 --split gene_disjoint
-Without a table or a screen, the command asks for them. It reads the strains and compares them with the cell graph. It
-lists the genes that the cell graph lacks, with similar names."""
+Without a table or a screen, the command asks for them. It reads the strains and compares them with the cell graph.
+Genes may have standard names, aliases, or the names that a metabolic model has for them. All faults of the table are
+listed by line. With --write-clean FILE, a copy without them is written, and the experiment reads the copy. Files that
+the cell graph needs are offered for download; --fetch downloads them without asking."""
 
 
 def init(options: argparse.Namespace) -> None:
     """``dglcell init``."""
     from dglcell.new_experiment import Wanted, ask, write_experiment
+    from dglcell.own_cell import Downloads
 
     file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
     if options.table is None and options.screen is None:
@@ -188,7 +192,38 @@ def init(options: argparse.Namespace) -> None:
     else:
         names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw", "na_values"
         wanted = Wanted(file, *(getattr(options, name) for name in names))
-    print(f"{write_experiment(wanted)}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
+    wanted = replace(wanted, clean=options.write_clean, force=options.force)
+    confirm = _agree if options.fetch else _ask_to_download if sys.stdin.isatty() else None
+    said = write_experiment(wanted, Downloads(options.raw, confirm, options.command))
+    print(f"{said}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
+
+
+def check_wandb(mode: str) -> None:
+    """Refuse to record in W&B without its package, before anything is prepared that takes long.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    if mode == "disabled" or not is_rank_zero():
+        return
+    try:
+        found = importlib.util.find_spec("wandb")
+    except (ModuleNotFoundError, ValueError):
+        found = None
+    if found is None:
+        raise MissingDependencyError(
+            "`tracking.wandb` needs the package wandb",
+            do="pip install 'dglcell[wandb]', or set `tracking.wandb: disabled`",
+        )
+
+
+def _agree(question: str) -> bool:
+    print(question.partition(" Download?")[0], file=sys.stderr)
+    return True
+
+
+def _ask_to_download(question: str) -> bool:
+    return input(question).strip().lower() in ("", "y", "yes")
 
 
 def train(options: argparse.Namespace) -> None:
@@ -196,6 +231,7 @@ def train(options: argparse.Namespace) -> None:
     # A signal may come as early as now: imports alone take seconds.
     with StopSignals() as signals:
         config = load(options)
+        check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
         from dglcell.metrics import format_expected, format_results_table
         from dglcell.training.run import train as run
@@ -247,7 +283,8 @@ With --on, they are evaluated on the strains of another experiment, of which you
 are left out. This tests a model on a screen that it has not seen:
 
   dglcell evaluate runs/quickstart/seed-0
-  dglcell evaluate runs/101-collins2007/random/seed-0 --on conf/102-costanzo2016/random.yaml \\
+  dglcell evaluate runs/101-collins2007/random/seed-0 \\
+      --on conf/102-costanzo2016/random.yaml \\
       --phenotype s_score=digenic_interaction
 """
 
@@ -268,6 +305,9 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """``dglcell evaluate``."""
+    from dglcell.trained_models import find_run
+
+    find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.devices import threads
     from dglcell.metrics import format_results_table
 
@@ -304,7 +344,8 @@ The null models are fitted on the split of the experiment, as in a training. The
 RUNS/EXPERIMENT/baselines.json. Kernel ridge also uses networks that you add to the cell graph:
 
   dglcell baselines conf/101-collins2007/random.yaml
-  dglcell baselines conf/101-collins2007/random.yaml 'cell.networks.complexes={source: cyc2008_complexes}'
+  dglcell baselines conf/101-collins2007/random.yaml \\
+      'cell.networks.complexes={source: cyc2008_complexes}'
 
 With --without-messages the command also trains the same model without a round of messages (`model.layers=0`), with the
 same seed and split, for eight times as many epochs, of which the validation part chooses the best. Its run is

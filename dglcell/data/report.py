@@ -6,7 +6,7 @@ import io
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,7 @@ def _present(values: NDArray[np.float32] | None) -> int:
 
 BARS = "▁▂▃▄▅▆▇█"
 LABEL_WIDTH = 13
-TEXT_WIDTH, LIST_WIDTH = 80, 100
+TEXT_WIDTH = 80
 
 
 def describe_store(store: Store) -> str:
@@ -221,13 +221,18 @@ OVERLAPS = (
 """What the columns of a split's table mean."""
 
 
-def describe_split(split: Split, table: StrainTable) -> str:
+def describe_split(split: Split, table: StrainTable, used: NDArray[np.bool_] | None = None) -> str:
     """A line for each part: strains by number of deletions, and how much of it training has seen; what it can show.
 
     Args:
         split: of the strains of ``table``.
         table: as read from the store.
+        used: [S] whether a strain is trained and evaluated on; others, whose genes or labels are lacking, count as
+            unused. All where None.
     """
+    sha256 = split.sha256
+    if used is not None and not used.all():
+        split = replace(split, part=np.where(used, split.part, UNUSED).astype(split.part.dtype))
     numbers = sorted(deletion_counts(table.num_deletions))
     strain_of_gene = np.repeat(np.arange(len(table)), table.num_deletions)
     genes_of = [np.unique(table.genes[(split.part == part)[strain_of_gene]]) for part in range(len(PARTS))]
@@ -254,7 +259,7 @@ def describe_split(split: Split, table: StrainTable) -> str:
             _table(("part", "strains", "share", *columns, "genes", "new", "known", "pair"), rows),
             textwrap.fill(OVERLAPS, TEXT_WIDTH),
             textwrap.fill(f"{split.kind}: {KINDS[split.kind]}", TEXT_WIDTH),
-            f"split sha256 {split.sha256}",
+            f"split sha256 {sha256}",
         )
     )
 
@@ -323,21 +328,24 @@ def format_sources(sources: Iterable[SourceInfo]) -> str:
     rows = [
         (
             source.name,
-            source.organism,
             re.split("[:.] ", source.description)[0].rstrip("."),
             "".join(re.findall(r"^[\d,]+|^any$", source.size)),
-            re.split(" ?[;(]", source.licence)[0],
             _where(source),
         )
         for source in sources
     ]
     states = {row[-1].partition(",")[0] for row in rows}
-    header = ("data set", "organism", "what it holds", "rows", "licence", "raw files")
-    table = _table(header, rows, left=(0, 1, 2, 4, 5), width=LIST_WIDTH, wrapped=(2, 3))
-    notes = [textwrap.fill(text, LIST_WIDTH) for state, text in STATES.items() if state in states]
-    cited = [f"{source.name}: {source.citation}" for source in sources if source.citation]
-    references = [textwrap.fill(text, LIST_WIDTH, subsequent_indent="  ") for text in cited]
-    return "\n".join([table, "", *notes, "", "publications", *references])
+    table = _table(
+        ("data set", "what it holds", "rows", "raw files"), rows, left=(0, 1, 3), width=TEXT_WIDTH, wrapped=(1, 2)
+    )
+    notes = [textwrap.fill(text, TEXT_WIDTH) for state, text in STATES.items() if state in states]
+    cited = [
+        f"{source.name} ({source.organism}; {re.split(' ?[;(]', source.licence)[0]}): {source.citation}"
+        for source in sources
+        if source.citation
+    ]
+    references = [textwrap.fill(text, TEXT_WIDTH, subsequent_indent="  ") for text in cited]
+    return "\n".join([table, "", *notes, "", "organisms, licences and publications", *references])
 
 
 def _where(source: SourceInfo) -> str:

@@ -271,7 +271,7 @@ class StrainTable:
 
         Args:
             strains: the deleted genes of each.
-            cell: whose genes they have to be; not checked where None.
+            cell: whose genes they have to be, under any name that it knows; not checked where None.
             phenotypes: name → a number for each strain, NaN where not measured.
             units: phenotype → unit.
 
@@ -281,6 +281,7 @@ class StrainTable:
         """
         genotypes = list_genotypes(strains)
         if cell is not None:
+            genotypes = [[cell.genes.find(gene) for gene in genes] for genes in genotypes]
             for number, genes in enumerate(genotypes):
                 check_known(genes, cell.genes, f"strain {number}")
         names = Vocabulary.of(chain.from_iterable(genotypes))

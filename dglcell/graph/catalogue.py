@@ -19,7 +19,7 @@ from dglcell.config_values import check_choice
 from dglcell.errors import ConfigError, did_you_mean
 from dglcell.graph.network_table import SEPARATORS
 from dglcell.graph.raw_file import RawFile
-from dglcell.graph.vocabulary import UNKNOWN_POLICIES, GeneSet, read_gff, read_sgd_features
+from dglcell.graph.vocabulary import UNKNOWN_POLICIES, GeneSet, read_genome_table, read_gff, read_sgd_features
 
 PAIRS, GROUPS, MATRIX = "pairs", "groups", "matrix"
 LAYOUTS = (PAIRS, GROUPS, MATRIX)
@@ -173,11 +173,15 @@ class GeneSetSource:
         origin: who made it.
         file: where it is.
         read: how its format is read.
+        names: form of the systematic names of cells whose genes it names (`dglcell.graph.names`); empty: of none.
+        models: metabolic models with such genes.
     """
 
     origin: Origin
     file: RawFile
     read: Callable[[Path], GeneSet]
+    names: str = ""
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,11 @@ class ModelSource:
     file: RawFile
 
 
-GENE_SET_FORMATS: dict[str, Callable[[Path], GeneSet]] = {"gff": read_gff, "sgd_features": read_sgd_features}
+GENE_SET_FORMATS: dict[str, Callable[[Path], GeneSet]] = {
+    "gff": read_gff,
+    "sgd_features": read_sgd_features,
+    "genome_table": read_genome_table,
+}
 
 
 def _take(fields: dict[str, Any], kind: type[Any]) -> Any:
@@ -212,6 +220,7 @@ def _read_catalogue() -> tuple[dict[str, NetworkSource], dict[str, GeneSetSource
         networks[name] = NetworkSource(origin, file, table, **fields)
     for name, fields in content["gene_sets"].items():
         read = GENE_SET_FORMATS[fields.pop("format")]
+        fields["models"] = tuple(fields.pop("models", ()))
         gene_sets[name] = GeneSetSource(_take(fields, Origin), _take(fields, RawFile), read, **fields)
     for name, fields in content["models"].items():
         models[name] = ModelSource(_take(fields, Origin), _take(fields, RawFile), **fields)

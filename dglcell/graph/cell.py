@@ -17,6 +17,7 @@ from dglcell.graph.config import MODEL, UNION, CellConfig
 from dglcell.graph.derived import Currency, derived_edges
 from dglcell.graph.gene_space import similar_relations
 from dglcell.graph.metabolism import Metabolism
+from dglcell.graph.names import add_names
 from dglcell.graph.networks import Network, network_edges, read_network
 from dglcell.graph.raw_file import RawFile
 from dglcell.graph.schema import (
@@ -195,6 +196,10 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
             relations.add(gene_relation(name), ends, "`cell.similarity`")
             if origin:
                 provenance.setdefault("similarity", {})[name] = origin
+    known_names = [aliases, *([metabolism.aliases] if metabolism is not None else [])]
+    vocabularies[GENE], names = add_names(genes, known_names, raw)
+    if names:
+        provenance["names"] = names
     return CellGraph.assemble(vocabularies, relations.edges, provenance)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dglcell.errors import GraphError, import_optional, listing
 from dglcell.files import atomic_directory
 from dglcell.graph.schema import GENE, Relation
-from dglcell.graph.vocabulary import Vocabulary
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from dglcell.outside import (
     MAPPING,
     SHA256,
@@ -115,6 +115,7 @@ _FIELDS = {
     "vocabularies": mapping_of(Kind("different names", lambda v: list_of(TEXT).fits(v) and len({*v}) == len(v))),
     "provenance": MAPPING,
 }
+_NAMES = {"other_names": mapping_of(list_of(TEXT)), "standard_names": mapping_of(TEXT)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -324,10 +325,17 @@ class CellGraph:
             "relations": [list(relation) for relation in self.relations],
             "vocabularies": {node_type: list(v.names) for node_type, v in sorted(self.vocabularies.items())},
             "provenance": self.provenance,
+            **self._names(),
         }
         with atomic_directory(Path(directory), overwrite=overwrite) as partial:
             np.savez_compressed(partial / _EDGES, allow_pickle=False, **arrays)
             (partial / _META).write_text(json.dumps(meta, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    def _names(self) -> dict[str, Any]:
+        """What genes are called besides; nothing in a cell without genes."""
+        others = self.vocabularies[GENE].others if GENE in self.vocabularies else AliasTable.empty()
+        other = {alias: list(genes) for alias, genes in others.systematic.items()}
+        return {"other_names": other, "standard_names": dict(others.standard)}
 
     @classmethod
     def load(cls, directory: Path) -> CellGraph:
@@ -340,6 +348,10 @@ class CellGraph:
         meta = _read_meta(directory)
         relations = _read_edges(directory, [(s, name, d) for s, name, d in meta["relations"]])
         vocabularies = {node_type: Vocabulary(tuple(names)) for node_type, names in meta["vocabularies"].items()}
+        if GENE in vocabularies:
+            other = {alias: tuple(genes) for alias, genes in meta.get("other_names", {}).items()}
+            names = AliasTable(other, meta.get("standard_names", {}))
+            vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, names)
         cell = cls.assemble(vocabularies, relations, meta["provenance"])
         if cell.sha256 != meta["sha256"]:
             raise _damaged(directory, f"content hash {cell.sha256}", f"content hash {meta['sha256']}")
@@ -401,7 +413,8 @@ def _read_meta(directory: Path) -> dict[str, Any]:
     missing = sorted(set(_FIELDS) - set(meta))
     if missing:
         raise _damaged(directory, f"{_META} without {', '.join(missing)}", "all keys")
-    wrong = find_wrong(meta, _FIELDS)
+    # A cell graph of an earlier version has no other names of its genes.
+    wrong = find_wrong(meta, _FIELDS | {key: kind for key, kind in _NAMES.items() if key in meta})
     if wrong is not None:
         raise _damaged(directory, f"{_META}: {wrong.what}", wrong.expected)
     content: dict[str, Any] = meta

@@ -18,6 +18,7 @@ from dglcell.files import atomic_file, sha256_file, write_json
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, GeneSetSource, ModelSource, NetworkSource, named_table
 from dglcell.graph.config import CellConfig
 from dglcell.graph.model_files import SHIPPED
+from dglcell.graph.names import names_of_model
 from dglcell.graph.raw_file import Checked, RawFile
 from dglcell.recipes import make
 
@@ -48,7 +49,8 @@ def cell_files(config: CellConfig) -> list[RawFile]:
         ConfigError: the catalogue lacks a network.
     """
     files = [MODELS[config.model].file] if config.model in MODELS else []
-    files += [GENE_SETS[name].file for name in (config.genes, config.aliases) if name in GENE_SETS]
+    names = names_of_model(config.model) if config.model in MODELS else None
+    files += [GENE_SETS[name].file for name in (config.genes, config.aliases, names) if name in GENE_SETS]
     sources = {} if config.similarity is None else config.similarity.sources
     tables = [(f"cell.networks.{name}", network) for name, network in config.networks.items()]
     tables += [(f"cell.similarity.sources.{name}.sets", source.sets) for name, source in sources.items() if source.sets]
@@ -144,7 +146,7 @@ def _only(names: list[str], name: str, archive: Path) -> str:
 # The catalogue, and the files of one cell, in words.
 
 
-WIDTH = 100
+WIDTH = 80
 
 TRUST = {DECLARED: "as declared", FIRST_USE: "as recorded when it was downloaded"}
 """What a hash was compared with, in words."""
@@ -205,7 +207,7 @@ def format_addresses(files: Iterable[RawFile]) -> str:
 
 def source_lines(provenance: Mapping[str, Any]) -> list[str]:
     """The files that a cell graph was made of: source, licence, hash and what that was compared with."""
-    parts = [(name, provenance[name]) for name in ("model", "genes", "aliases") if name in provenance]
+    parts = [(name, provenance[name]) for name in ("model", "genes", "aliases", "names") if name in provenance]
     parts += sorted(provenance.get("networks", {}).items())
     width = max((len(name) for name, _ in parts), default=0)
     lines = []

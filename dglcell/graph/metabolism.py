@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, listing
 from dglcell.graph.model_files import model_origin, read_model
-from dglcell.graph.vocabulary import Vocabulary
+from dglcell.graph.names import model_aliases
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
     from cobra import Model, Reaction
@@ -120,6 +121,7 @@ class Metabolism:
         model_reaction_of: [N] index into ``model_reactions`` for each reaction node.
         metabolite_names: readable name of each metabolite, e.g. ``ATP``.
         compartments: compartment of each metabolite.
+        aliases: the names that the model has for its genes.
         provenance: model name, where it came from with sha256, and counts.
     """
 
@@ -134,6 +136,7 @@ class Metabolism:
     metabolite_names: tuple[str, ...]
     compartments: tuple[str, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
+    aliases: AliasTable = field(default_factory=AliasTable.empty)
 
     @property
     def name(self) -> str:
@@ -264,4 +267,5 @@ def _assemble(model: Model, nodes: list[_Node], origin: dict[str, Any]) -> Metab
             "reactions": len(model_reactions),
             "metabolites": len(metabolites),
         },
+        aliases=model_aliases(model),
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import difflib
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote
@@ -48,6 +49,23 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 UNKNOWN_POLICIES = ("refuse", "drop")
 
+NUMBER, DIGIT = re.compile(r"[0-9]+"), re.compile(r"[0-9]")
+
+
+def form_of(name: str) -> str:
+    """The spelling with 0 in place of every digit, as many names have it in common."""
+    return DIGIT.sub("0", spelling(name))
+
+
+def _numbers(name: str) -> list[str]:
+    """The numbers in a name, without leading zeros."""
+    return [number.lstrip("0") for number in NUMBER.findall(name)]
+
+
+def spelling(name: str) -> str:
+    """The name without blanks and in capitals, by which differently written names are compared."""
+    return "".join(name.split()).upper()
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -55,9 +73,11 @@ class Vocabulary:
 
     Attributes:
         names: sorted, unique.
+        others: what else they are called. Two vocabularies with the same names are equal whatever these are.
     """
 
     names: tuple[str, ...]
+    others: AliasTable = field(default_factory=lambda: AliasTable({}), compare=False, repr=False)
 
     @classmethod
     def of(cls, names: Iterable[str]) -> Vocabulary:
@@ -96,11 +116,55 @@ class Vocabulary:
             )
         return self._index[name]
 
+    def find(self, name: str) -> str:
+        """The name of the vocabulary that is meant: by another name, case or blanks; ``name`` itself where none is."""
+        return name if name in self._index else self.others.resolve([name], self, spelled=True)[0][0]
+
+    def standard(self, name: str) -> str:
+        """The standard name beside a name of the vocabulary, e.g. GCN4; empty where there is none."""
+        return self.others.standard.get(name, "")
+
+    @cached_property
+    def _own_spelling(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for name in self.names:
+            found[spelling(name)] = (*found.get(spelling(name), ()), name)
+        return found
+
+    def spelled(self, wanted: str) -> tuple[str, ...]:
+        """The names that are spelled so; see `spelling`."""
+        return self._own_spelling.get(wanted, ())
+
+    @cached_property
+    def forms(self) -> frozenset[str]:
+        """Forms of the names; see `form_of`."""
+        return frozenset(map(form_of, self._shown))
+
+    @cached_property
+    def _shown(self) -> dict[str, str]:
+        """Spelling → as it is shown: a systematic name, behind the standard or another name that leads to it."""
+        names = {a: g[0] for a, g in self.others.systematic.items() if g[0] in self._index}
+        other = {spelling(a): f"{self.standard(gene) or a} ({gene})" for a, gene in names.items()}
+        return other | {spelling(name): name for name in self.names}
+
     def suggestion(self, name: str) -> str:
-        """Close names, as the end of a message; empty where nothing is close."""
-        same = [known for known in self.names if known.lower() == name.lower()]
-        close = same or difflib.get_close_matches(name, self.names, n=3)
-        return f" (close: {', '.join(close)})" if close else ""
+        """Close names, as the end of a message; empty where nothing is close.
+
+        Nothing is suggested for a name that has the form of others, as b0002 has, because it may be right and is only
+        not in the vocabulary; nor a name with another number.
+        """
+        wanted, known = spelling(name), self._shown
+        if wanted in known:
+            return f" (close: {known[wanted]})"
+        if form_of(wanted) in self.forms:
+            return ""
+        form, numbers = NUMBER.sub("0", wanted), _numbers(wanted)
+        close = dict.fromkeys(
+            known[found]
+            for found in difflib.get_close_matches(wanted, known, n=10, cutoff=0.7)
+            if NUMBER.sub("0", found) != form or _numbers(found) == numbers
+        )
+        return f" (close: {', '.join([*close][:3])})" if close else ""
 
     def indices(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Indices of ``names``; −1 where a name is unknown."""
@@ -113,19 +177,58 @@ class AliasTable:
     """Other names of genes (common names, identifiers with prefixes) → systematic names.
 
     An alias that stands for several systematic names is ambiguous and maps to nothing.
+
+    Attributes:
+        systematic: alias → systematic names.
+        standard: systematic name → the name to show beside it.
     """
 
     systematic: Mapping[str, tuple[str, ...]]
+    standard: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def empty(cls) -> AliasTable:
         """A table without aliases."""
         return cls({})
 
-    def resolve(self, names: Sequence[str], known: Vocabulary | None = None) -> tuple[list[str], list[str]]:
+    @cached_property
+    def targets(self) -> Vocabulary:
+        """All systematic names."""
+        return Vocabulary.of(name for names in self.systematic.values() for name in names)
+
+    @cached_property
+    def _spelled(self) -> dict[str, frozenset[str]]:
+        """Spelling of an alias or systematic name → what it may stand for."""
+        found: dict[str, set[str]] = {}
+        for alias, genes in self.systematic.items():
+            found.setdefault(spelling(alias), set()).update(genes)
+        # A standard or systematic name stands for its gene, whoever has it among the aliases.
+        found |= {spelling(name): {gene} for gene, name in self.standard.items()}
+        found |= {spelling(name): {name} for name in self.targets}
+        return {name: frozenset(genes) for name, genes in found.items()}
+
+    def joined(self, other: AliasTable) -> AliasTable:
+        """These names and those of another table; these where both have one."""
+        return AliasTable({**other.systematic, **self.systematic}, {**other.standard, **self.standard})
+
+    def of_genes(self, genes: Vocabulary) -> AliasTable:
+        """The other names of some genes."""
+        among = {name: _among(targets, genes) for name, targets in self.systematic.items() if name not in genes}
+        aliases = {name: targets for name, targets in among.items() if targets}
+        return AliasTable(aliases, {gene: name for gene, name in self.standard.items() if gene in genes})
+
+    def resolve(
+        self, names: Sequence[str], known: Vocabulary | None = None, *, spelled: bool = False
+    ) -> tuple[list[str], list[str]]:
         """Replace aliases by systematic names.
 
         A name of ``known`` stands for itself, whatever the aliases say.
+
+        Args:
+            names: as they are written.
+            known: systematic names.
+            spelled: whether a name that is neither known nor an alias may differ in case and blanks from the one
+                that is meant.
 
         Returns:
             The resolved names (an ambiguous or unlisted name stays as it is) and the distinct ambiguous ones.
@@ -133,10 +236,21 @@ class AliasTable:
         resolved, ambiguous = [], set()
         for name in names:
             targets = () if known is not None and name in known else self.systematic.get(name, ())
-            if len(targets) > 1:
+            if spelled and not targets and (known is None or name not in known):
+                targets = self._meant(name, known)
+            elif len(targets) > 1:
                 ambiguous.add(name)
             resolved.append(targets[0] if len(targets) == 1 else name)
         return resolved, sorted(ambiguous)
+
+    def _meant(self, name: str, known: Vocabulary | None) -> tuple[str, ...]:
+        wanted = spelling(name)
+        same = known.spelled(wanted) if known is not None else ()
+        return same or tuple(self._spelled.get(wanted, ()))
+
+
+def _among(targets: Sequence[str], genes: Vocabulary) -> tuple[str, ...]:
+    return tuple(target for target in targets if target in genes)
 
 
 @dataclass(frozen=True)
@@ -324,6 +438,21 @@ def read_gff(path: Path) -> GeneSet:
     return _gene_set(genes, path)
 
 
+def read_genome_table(path: Path) -> GeneSet:
+    """The genes of a protein table (``.ptt``) of NCBI as comma-separated text: ``Gene`` names ``Synonym``, a locus tag.
+
+    Raises:
+        GraphError: the file is damaged, has no such columns, or holds no gene.
+    """
+    rows = list(csv.DictReader(line for _, line in numbered_lines(path)))
+    if not rows or not {"Gene", "Synonym"} <= rows[0].keys():
+        raise GraphError(
+            f"'{path.name}' is no protein table", got=listing(rows[0]) if rows else "no row",
+            expected="columns Gene and Synonym",
+        )  # fmt: skip
+    return _gene_set([_Gene(row["Synonym"], row["Gene"], ()) for row in rows if row["Synonym"] and row["Gene"]], path)
+
+
 def _gene_set(genes: list[_Gene], path: Path) -> GeneSet:
     if not genes:
         raise GraphError(
@@ -331,7 +460,8 @@ def _gene_set(genes: list[_Gene], path: Path) -> GeneSet:
         )
     standard = _targets((name, gene) for gene in genes for name in _standard_forms(gene.standard))
     others = _targets((name, gene) for gene in genes for name in gene.aliases)
-    return GeneSet(Vocabulary.of(gene.systematic for gene in genes), AliasTable({**others, **standard}))
+    shown = {gene.systematic: gene.standard for gene in genes if gene.standard}
+    return GeneSet(Vocabulary.of(gene.systematic for gene in genes), AliasTable({**others, **standard}, shown))
 
 
 def _standard_forms(name: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -230,12 +231,16 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
             log.warning("%s; this run keeps the strains that it began with", str(error).partition("\n")[0])
     if config.data.streaming is not None:
         return _prepare_streamed(config, store, cell, split)
-    table = store.read()
+    table, new = store.read(), False
     if split is None:
         split = make_split(config.split, table, store.sha256, config.paths.raw, cell)
-        log.info("%s", describe_split(split, table))
+        new = True
     dataset = StrainDataset.from_table(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
     _say_dropped(dataset)
+    if new:
+        used = np.zeros(len(table), dtype=bool)
+        used[dataset.rows.numpy()] = True
+        log.info("%s", describe_split(split, table, used))
     return Prepared(cell, store, dataset, split, split_parts(split, dataset), node_features(config, cell))
 
 

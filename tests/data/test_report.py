@@ -127,6 +127,15 @@ def test_a_split_has_a_line_for_each_part() -> None:
     assert split.sha256 in text
 
 
+def test_a_split_counts_what_is_trained() -> None:
+    table = table_of([["A"], ["A", "B"], ["B", "C"], ["C", "D"], ["A", "B", "C"]])
+    split = Split(np.array([0, 0, 1, 2, 0], np.uint8), "random", 7, {}, "5" * 64)
+    text = describe_split(split, table, np.array([True, True, True, True, False]))
+    assert row(text, "train")[:3] == ["train", "2", "40.0%"]
+    assert row(text, "unused")[:3] == ["unused", "1", "20.0%"]
+    assert split.sha256 in text
+
+
 def test_a_split_tells_what_of_a_part_training_has_seen_and_what_that_shows() -> None:
     strains = [["A", "B", "X"], ["C"], ["B", "A", "Y"], ["A", "X", "B"], ["B"], ["C", "X", "Z"], ["A", "B"]]
     split = Split(np.array([0, 0, 2, 2, 2, 2, 2], np.uint8), "pair_disjoint", 7, {}, "5" * 64)

@@ -198,6 +198,7 @@ def test_a_cell_needs_the_files_of_the_catalogue_that_it_names() -> None:
     assert cell_files(config) == [
         MODELS["yeast-GEM_9.0.2"].file,
         GENE_SETS["sgd_features"].file,
+        GENE_SETS["sgd_names"].file,
         NETWORKS["sgd_physical"].file,
         NETWORKS["go_slim_sgd"].file,
     ]

@@ -80,7 +80,7 @@ def test_a_process_of_its_own_trains_builds_the_store_and_then_evaluates(tiny: T
     assert "building store data/insilico-" in first.stderr
     assert "training from scratch" in first.stderr
     assert "Warning" not in first.stderr
-    assert "epoch    2/2  train loss" in first.stdout
+    assert "epoch    2/2  loss " in first.stdout
     assert first.stdout.endswith(
         "picture  runs/tiny/seed-0/report.png\nreport   runs/tiny/seed-0/report.html\nrun      runs/tiny/seed-0\n"
     )

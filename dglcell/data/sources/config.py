@@ -69,8 +69,9 @@ class CsvConfig:
         sds: phenotype name → column of standard deviations over replicates.
         units: phenotype name → unit.
         separator: a comma, tab or semicolon; ``auto``: the most frequent one in the header.
-        aliases: table with columns Strain, Orf, Common, Allele (or ``systematic`` and others) that maps
-            other names to systematic ones.
+        aliases: what maps other names to systematic ones: a gene set of the catalogue such as ``sgd_names``, a
+            metabolic model whose genes have names, or a table with columns Strain, Orf, Common, Allele (or
+            ``systematic`` and others). Case and blanks in names do not count where there is only one such gene.
         where: column → value; rows with other values are left out.
         ignore_genes: genes that do not count as deleted, such as a marker locus.
         missing: what to do with rows without any phenotype: ``refuse`` or ``drop``.

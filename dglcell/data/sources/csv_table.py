@@ -16,7 +16,8 @@ from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import DataError, listing
 from dglcell.files import find_raw, sha256_file
-from dglcell.graph.vocabulary import AliasTable, read_aliases
+from dglcell.graph.names import named_aliases
+from dglcell.graph.vocabulary import AliasTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,8 +64,7 @@ def find_aliases(aliases: str | None, raw: str | None) -> tuple[AliasTable, Path
     """
     if aliases is None:
         return AliasTable.empty(), None
-    path = find_raw(aliases, raw)
-    return read_aliases(path), path
+    return named_aliases(aliases, raw)
 
 
 def measure_rows(

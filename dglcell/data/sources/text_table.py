@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.errors import DataError, did_you_mean, listing
 from dglcell.files import CONTROL, DAMAGE, MOST_COLUMNS
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.graph.vocabulary import AliasTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,17 +87,19 @@ class Rows:
 
 
 def read_rows(path: Path, separator: str = "auto") -> Rows:
-    """Read a table, plain or gzipped (told by its content).
+    """Read a table, plain or gzipped (told by its content), or the first sheet of a spreadsheet (told by its name).
 
     Args:
         path: the file.
-        separator: ``auto``, comma, tab or semicolon.
+        separator: ``auto``, comma, tab or semicolon; not used in a spreadsheet.
 
     Raises:
         DataError: the file is empty, truncated, not text, or a row has too many or too few cells.
     """
     import pandas as pd
 
+    if path.suffix.lower() in SUFFIXES:
+        return _sheet(path)
     text = _text(path)
     control = CONTROL.search(text)
     if control is not None:
@@ -118,13 +121,32 @@ def read_rows(path: Path, separator: str = "auto") -> Rows:
     _check_header(path.name, lines[0], separator)
     _check_widths(path.name, kept, numbers + 1, separator)
     frame = pd.read_csv(io.StringIO("\n".join(kept)), sep=separator, dtype=str, keep_default_na=False, na_values=[])
+    return _filled(path, frame, numbers[1:] + 1)
+
+
+def _filled(path: Path, frame: pd.DataFrame, lines: NDArray[np.int64]) -> Rows:
     frame.columns = frame.columns.str.strip()
     filled = (frame != "").any(axis=1).to_numpy()
     if not filled.any():
         raise DataError(
             f"'{path.name}' has a header but no rows", got=listing(frame.columns), expected="one row per strain"
         )
-    return Rows(path.name, frame[filled], numbers[1:][filled] + 1)
+    return Rows(path.name, frame[filled], lines[filled])
+
+
+def _sheet(path: Path) -> Rows:
+    """The first sheet of a spreadsheet, whose first row is the header."""
+    import pandas as pd
+
+    rows = read_sheet(path)
+    if not rows or not any(cell.strip() for cell in rows[0]):
+        raise DataError(
+            f"'{path.name}' is empty or begins with an empty line",
+            expected="a row of column names, then one row per strain",
+        )
+    header = [name.strip() or f"column {number}" for number, name in enumerate(rows[0], start=1)]
+    _refuse_header(path.name, header)
+    return _filled(path, pd.DataFrame(rows[1:], columns=header, dtype=str), np.arange(len(rows) - 1) + 2)
 
 
 def _text(path: Path) -> str:
@@ -144,7 +166,11 @@ def _text(path: Path) -> str:
 
 def _check_header(file: str, line: str, separator: str) -> None:
     """Refuse names that stand above two columns; pandas would call the second one otherwise."""
-    names = Counter(name.strip() for name in _cells(file, line, 1, separator))
+    _refuse_header(file, [name.strip() for name in _cells(file, line, 1, separator)])
+
+
+def _refuse_header(file: str, header: Sequence[str]) -> None:
+    names = Counter(header)
     if names.total() > MOST_COLUMNS:
         raise DataError(
             f"'{file}', line 1: too many columns",
@@ -327,8 +353,7 @@ def read_genotypes(
         cells = [parts[i] for i in parts.columns]
     written, found = pd.factorize(np.concatenate([cell.to_numpy(dtype=object) for cell in cells]))
     stripped = [str(name).strip() for name in found]
-    systematic = Vocabulary.of(gene for genes in aliases.systematic.values() for gene in genes)
-    resolved, ambiguous = aliases.resolve(stripped, systematic)
+    resolved, ambiguous = aliases.resolve(stripped, aliases.targets, spelled=True)
     if ambiguous:
         raise DataError(
             f"'{rows.file}': names that stand for several genes",

@@ -1,0 +1,237 @@
+"""Everything that is wrong with one's own table of strains, found in one pass, and a copy without it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.data.sources.csv_table import read_numbers
+from dglcell.data.sources.text_table import WITHIN_CELL, Rows
+from dglcell.errors import DataError, count, listing
+from dglcell.files import atomic_file
+from dglcell.graph.vocabulary import AliasTable, Vocabulary, form_of
+
+MOST_SHOWN = 200
+"""Faults that a message lists."""
+
+SHOWN_LINES = 8
+"""Lines that share a fault and are named."""
+
+SPREAD = 3.0
+"""Standard deviations, estimated by the median deviation, by which rows of the same genes may differ."""
+
+NUMBER_WITH_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is wrong in rows of a table.
+
+    Attributes:
+        rows: by number, from 0.
+        what: is wrong; the end of a sentence that begins with the lines.
+        column: whose cells the copy without faults changes; the rows are left out of it where None.
+        cell: what the copy has there.
+        word: a cell that may mean "not measured".
+    """
+
+    rows: tuple[int, ...]
+    what: str
+    column: str | None = None
+    cell: str = ""
+    word: str | None = None
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """What the columns of a table hold.
+
+    Attributes:
+        genes: columns of genes.
+        phenotypes: columns of numbers.
+        decimal: point or comma.
+        na_values: cells that mean "not measured".
+    """
+
+    genes: Sequence[str]
+    phenotypes: Sequence[str]
+    decimal: str = "."
+    na_values: Sequence[str] = ()
+
+
+class FaultsError(DataError):
+    """A table has faults; the message lists them line by line, however many letters that takes."""
+
+    def __init__(self, rows: Rows, faults: Sequence[Fault], do: str) -> None:
+        bad = len({row for fault in faults for row in fault.rows})
+        head = f"'{rows.file}': {count(len(faults), 'fault')} in {bad:,} of {count(len(rows), 'row')}"
+        super().__init__(head, do=do)
+        more = [f"  and {len(faults) - MOST_SHOWN:,} more"] if len(faults) > MOST_SHOWN else []
+        self.args = ("\n".join([head, *describe_faults(rows, faults[:MOST_SHOWN]), *more, f"  do:       {do}"]),)
+
+
+def describe_faults(rows: Rows, faults: Sequence[Fault]) -> list[str]:
+    """A line for each fault."""
+    said = []
+    for fault in faults:
+        lines = rows.lines[list(fault.rows)]
+        said.append(f"  line{'s' if len(lines) > 1 else ''} {listing(lines, SHOWN_LINES)}: {fault.what}")
+    return said
+
+
+def na_options(faults: Sequence[Fault]) -> str:
+    """What to add to a command so that words are read as "not measured"; safe to paste into a shell."""
+    words = dict.fromkeys(fault.word for fault in faults if fault.word is not None)
+    return " ".join(shlex.quote(f"--na-values={word}") for word in words)
+
+
+def find_faults(rows: Rows, columns: TableColumns, strains: Written, genes: Vocabulary) -> list[Fault]:
+    """All faults, in the order of their first lines.
+
+    Args:
+        rows: the table.
+        columns: what its columns hold.
+        strains: its genes.
+        genes: of the cell graph, with what else they are called.
+    """
+    numbers = {name: read_numbers(rows.frame[name], columns.decimal, columns.na_values) for name in columns.phenotypes}
+    found = [*_faulty_genes(strains, genes)]
+    for name, (values, missing) in numbers.items():
+        found += _faulty_numbers(rows, name, values, missing, columns.decimal)
+        found += _contradictions(rows, strains, name, values)
+    return sorted(found, key=lambda fault: fault.rows[0])
+
+
+def write_clean(rows: Rows, faults: Sequence[Fault], file: Path) -> int:
+    """Write a table without faults as CSV: cells that are mended or emptied, rows that are left out.
+
+    Returns:
+        how many rows were left out.
+    """
+    frame = rows.frame.copy()
+    out = np.zeros(len(rows), dtype=bool)
+    for fault in faults:
+        chosen = list(fault.rows)
+        if fault.column is None:
+            out[chosen] = True
+        else:
+            frame.loc[frame.index[chosen], fault.column] = fault.cell
+    with atomic_file(file) as partial:
+        frame[~out].to_csv(partial, index=False, lineterminator="\n")
+    return int(out.sum())
+
+
+# Genes.
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the rows of a table delete.
+
+    Attributes:
+        rows: names of each row, without blanks around them.
+        meant: name → systematic name; the name itself where the cell graph lacks the gene.
+        unknown: names of genes that the cell graph lacks.
+        ambiguous: names of several genes.
+    """
+
+    rows: list[list[str]]
+    meant: dict[str, str]
+    unknown: list[str]
+    ambiguous: frozenset[str]
+
+    @classmethod
+    def of(cls, rows: Rows, columns: Sequence[str], genes: Vocabulary, aliases: AliasTable) -> Written:
+        """Read the columns of genes.
+
+        Args:
+            rows: the table.
+            columns: of genes.
+            genes: of the cell graph, with what else they are called.
+            aliases: more names of genes.
+
+        Raises:
+            DataError: there is no such column.
+        """
+        cells = [rows.column(name, "--genes").tolist() for name in columns]
+        written = []
+        for row in zip(*cells, strict=True):
+            names = row[0].split(WITHIN_CELL) if len(row) == 1 else row
+            written.append([name.strip() for name in names if name.strip()])
+        distinct = list(dict.fromkeys(name for row in written for name in row))
+        resolved, ambiguous = aliases.resolve(distinct, genes, spelled=True)
+        meant = {name: genes.find(found) for name, found in zip(distinct, resolved, strict=True)}
+        unknown = [name for name, found in meant.items() if found not in genes]
+        several = [name for name in unknown if len(genes.others.systematic.get(name, ())) > 1]
+        return cls(written, meant, unknown, frozenset([*ambiguous, *several]))
+
+    def found(self, row: int) -> list[str]:
+        """Systematic names of a row."""
+        return [self.meant[name] for name in self.rows[row]]
+
+
+def _faulty_genes(strains: Written, genes: Vocabulary) -> Iterator[Fault]:
+    where: dict[str, list[int]] = {}
+    for row, written in enumerate(strains.rows):
+        found = strains.found(row)
+        if not found:
+            yield Fault((row,), "no gene is deleted")
+        twice = sorted({gene for gene in found if found.count(gene) > 1})
+        if twice:
+            names = [name for name, gene in zip(written, found, strict=True) if gene == twice[0]]
+            written_as = names[0] if len({*names}) == 1 else f"{twice[0]} (written {' and '.join(names)})"
+            yield Fault((row,), f"{written_as} is deleted twice")
+        for name in dict.fromkeys(written):
+            where.setdefault(name, []).append(row)
+    for name in strains.unknown:
+        if name in strains.ambiguous:
+            yield Fault(tuple(where[name]), f"'{name}' stands for several genes")
+        elif form_of(strains.meant[name]) not in genes.forms:
+            yield Fault(tuple(where[name]), f"unknown gene '{name}'{genes.suggestion(name)}")
+
+
+# Numbers.
+
+
+def _faulty_numbers(
+    rows: Rows, column: str, values: NDArray[np.float64], missing: NDArray[np.bool_], decimal: str
+) -> Iterator[Fault]:
+    wrong = np.flatnonzero(~missing & ~(np.abs(values) <= np.finfo(np.float32).max))
+    cells = rows.frame[column]
+    words: dict[str, list[int]] = {}
+    for row in wrong.tolist():
+        cell = cells.iloc[row].strip()
+        if decimal == "." and NUMBER_WITH_COMMA.fullmatch(cell):
+            mended = cell.replace(",", ".")
+            yield Fault((row,), f"{column} '{cell}' has a decimal comma ({mended} in a clean copy)", column, mended)
+        else:
+            words.setdefault(cell, []).append(row)
+    for cell, where in words.items():
+        finite = bool(np.isnan(values[where[0]]))
+        what = "is no number" if finite else "is no finite number"
+        word = cell if finite and not any(c.isdigit() for c in cell) else None
+        yield Fault(tuple(where), f"{column} '{cell}' {what}", column, "", word)
+
+
+def _contradictions(rows: Rows, strains: Written, column: str, values: NDArray[np.float64]) -> Iterator[Fault]:
+    """Rows of the same genes whose values differ by more than different strains do, and than half of the effect."""
+    known = values[np.isfinite(values)]
+    if len(known) < 2:
+        return
+    centre = float(np.median(known))
+    limit = SPREAD * (1.4826 * float(np.median(np.abs(known - centre))) or float(known.std()))
+    same: dict[frozenset[str], list[int]] = {}
+    for row, written in enumerate(strains.rows):
+        if written and np.isfinite(values[row]):
+            same.setdefault(frozenset(strains.found(row)), []).append(row)
+    for where in same.values():
+        if len(where) > 1 and np.ptp(values[where]) > max(limit, float(np.abs(values[where] - centre).max()) / 2):
+            numbers = " and ".join(rows.frame[column].iloc[row].strip() for row in where)
+            genes = ", ".join(strains.rows[where[0]])
+            yield Fault(tuple(where), f"{genes} has contradicting values: {column} {numbers}")

@@ -1,0 +1,106 @@
+"""What genes are called besides: standard names, aliases, and the names that a metabolic model has for its genes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dglcell.errors import DataError
+from dglcell.files import find_raw
+from dglcell.graph.catalogue import GENE_SETS, MODELS, GeneSetSource
+from dglcell.graph.model_files import FORMATS, SHIPPED, locate_model, read_model
+from dglcell.graph.vocabulary import AliasTable, GeneSet, Vocabulary, read_aliases
+
+if TYPE_CHECKING:
+    from cobra import Model
+
+
+def named_aliases(name: str, raw: str | None = None) -> tuple[AliasTable, Path]:
+    """Other names of genes, and the file that has them.
+
+    Args:
+        name: a gene set of the catalogue, a metabolic model, or the path of a table of aliases.
+        raw: folder for relative paths; see `find_raw`.
+
+    Raises:
+        DataError: the file is not there, or not the one that it should be.
+        GraphError: it cannot be read.
+    """
+    if name in GENE_SETS:
+        file = GENE_SETS[name].file
+        path = file.find(raw)
+        file.check(path)
+        return with_own_names(GENE_SETS[name].read(path)), path
+    if name in SHIPPED or name in MODELS or Path(name.removesuffix(".gz")).suffix in FORMATS:
+        return model_aliases(read_model(name, raw)), locate_model(name, raw)
+    path = find_raw(name, raw)
+    return read_aliases(path), path
+
+
+def with_own_names(genes: GeneSet) -> AliasTable:
+    """The aliases of a gene set, among which a gene without other names stands for itself."""
+    return genes.aliases.joined(AliasTable({name: (name,) for name in genes.genes}))
+
+
+def model_aliases(model: Model) -> AliasTable:
+    """The names that a metabolic model has for its genes, as far as they are names and not identifiers again."""
+    names: dict[str, set[str]] = {}
+    for gene in model.genes:
+        if gene.name and gene.name.strip() and gene.name not in (gene.id, f"G_{gene.id}"):
+            names.setdefault(gene.name.strip(), set()).add(gene.id)
+    shown = {gene.id: gene.name.strip() for gene in model.genes if gene.name and gene.name.strip() in names}
+    own = {gene.id: (gene.id,) for gene in model.genes}
+    return AliasTable({**{name: tuple(sorted(ids)) for name, ids in names.items()}, **own}, shown)
+
+
+def names_of_model(model: str | None) -> str | None:
+    """The gene set of the catalogue that names the genes of a model, if there is one."""
+    return next((name for name, source in GENE_SETS.items() if model in source.models), None)
+
+
+def names_of_genes(genes: Iterable[str]) -> str | None:
+    """The gene set of the catalogue that names most of some genes, by the form of their systematic names."""
+    listed = list(genes)
+    for name, source in GENE_SETS.items():
+        if source.names and 2 * sum(map(bool, map(re.compile(source.names).fullmatch, listed))) > len(listed):
+            return name
+    return None
+
+
+def add_names(genes: Vocabulary, given: Iterable[AliasTable], raw: str | None) -> tuple[Vocabulary, dict[str, Any]]:
+    """Genes with what else they are called, and where that comes from.
+
+    The file of the catalogue is used where it is in the raw folder. A cell graph does not need it.
+
+    Args:
+        genes: of a cell graph.
+        given: what is known of them, the surest first.
+        raw: the raw folder.
+
+    Returns:
+        the vocabulary with other names, and its provenance; nothing where the catalogue has no part in it.
+
+    Raises:
+        DataError: the file is there, and is not the one that it should be.
+    """
+    others, provenance = AliasTable.empty(), {}
+    for table in given:
+        others = others.joined(table)
+    name = names_of_genes(genes)
+    if name is not None:
+        source = GENE_SETS[name]
+        path = _find(source, raw)
+        if path is not None:
+            checked = source.file.check(path).provenance()
+            provenance = {"source": name, "path": source.file.path, **source.origin.provenance(source.file), **checked}
+            others = source.read(path).aliases.joined(others)
+    return Vocabulary(genes.names, others.of_genes(genes)), provenance
+
+
+def _find(source: GeneSetSource, raw: str | None) -> Path | None:
+    try:
+        return source.file.find(raw)
+    except DataError:
+        return None
