@@ -35,7 +35,7 @@ class Need:
     downloads: tuple[RemoteFile, ...]
     addresses: list[str]
     fetch: Callable[[Path, bool], str]
-    is_here: Callable[[Path], bool]
+    is_here: Callable[[Path], bool] = lambda _: False
 
 
 def needs(config: Config) -> list[Need]:

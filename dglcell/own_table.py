@@ -26,7 +26,7 @@ from dglcell.data.sources.faults import (
 )
 from dglcell.data.sources.text_table import Rows, read_rows
 from dglcell.errors import ConfigError, DataError, GraphError, count, listing
-from dglcell.fetch import named
+from dglcell.fetch import format_offer, named
 from dglcell.files import find_raw
 from dglcell.graph.catalogue import GENE_SETS
 from dglcell.graph.cell_graph import CellGraph
@@ -107,13 +107,20 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
             "the cell graph has none of the genes that are deleted",
             got=listing(written.unknown),
             expected="names like " + listing(cell.genes.names, 5),
-            do="choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",
+            do="; ".join(
+                [
+                    *_names_to_fetch(cell, downloads),
+                    "choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",
+                ]
+            ),
         )
     faults = find_faults(rows, columns, written, cell.genes)
     path = wanted.path
     if faults:
         if wanted.clean is None:
-            raise FaultsError(rows, faults, _advice(faults, columns, wanted, downloads.command))
+            fetch = _names_to_fetch(cell, downloads) if written.unknown and wanted.aliases is None else []
+            advice = [*fetch, *_advice(faults, columns, wanted, downloads.command)]
+            raise FaultsError(rows, faults, "; ".join(advice))
         path = wanted.clean
         if path.exists() and path.samefile(find_raw(str(wanted.path), downloads.raw)):
             raise ConfigError("`--write-clean` names the table itself", got=path, do="choose another file")
@@ -136,7 +143,18 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
     return OwnTable(keys, cell, bool(written.unknown), [*notes, *more])
 
 
-def _advice(faults: Sequence[Fault], columns: TableColumns, wanted: WantedTable, command: str) -> str:
+def _names_to_fetch(cell: CellGraph, downloads: Downloads) -> list[str]:
+    """How the names of the catalogue are had, where they are not here and nobody was asked."""
+    listed = names_of_genes(cell.genes)
+    if listed is None or downloads.confirm is not None:
+        return []
+    (names,) = named(GENE_SETS[listed].file.path)
+    if names.is_here(downloads.folder):
+        return []
+    return [f"`{downloads.command} --fetch` downloads other names of genes ({format_offer([names])})"]
+
+
+def _advice(faults: Sequence[Fault], columns: TableColumns, wanted: WantedTable, command: str) -> list[str]:
     """What to do about faults; what stands in backticks can be pasted into a shell."""
     table = wanted.path
     clean = table.with_name(f"{table.name.removesuffix('.gz').rpartition('.')[0] or table.name}.clean.csv")
@@ -146,7 +164,7 @@ def _advice(faults: Sequence[Fault], columns: TableColumns, wanted: WantedTable,
         advice.append(f'if words mean "not measured", add `{options}`')
     if len(columns.phenotypes) > 1 and not wanted.phenotypes:
         advice.append("if a column is no phenotype, name those that are with `--phenotypes COLUMN …`")
-    return "; ".join(advice)
+    return advice
 
 
 def _columns(rows: Rows, genes: Sequence[str], wanted: WantedTable) -> tuple[TableColumns, list[str]]:

@@ -239,7 +239,9 @@ def test_names_are_fetched_where_the_table_needs_them(
             asked.append(question)  # noqa: B023
             return True
 
-        with pytest.raises(FaultsError, match="unknown gene 'firstname'"):
+        with pytest.raises(
+            FaultsError, match=r"unknown gene 'firstname'(.|\n)* --fetch` downloads other names of genes"
+        ):
             write_experiment(wanted(table, raw=raw))
         said = write_experiment(wanted(table, raw=raw), Downloads(raw, agree))
         assert asked == [

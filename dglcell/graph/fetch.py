@@ -146,7 +146,7 @@ def _only(names: list[str], name: str, archive: Path) -> str:
 # The catalogue, and the files of one cell, in words.
 
 
-WIDTH = 80
+WIDTH, LIST_WIDTH = 100, 80
 
 TRUST = {DECLARED: "as declared", FIRST_USE: "as recorded when it was downloaded"}
 """What a hash was compared with, in words."""
@@ -230,4 +230,4 @@ def source_lines(provenance: Mapping[str, Any]) -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    return textwrap.wrap(text, LIST_WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
