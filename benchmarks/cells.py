@@ -19,6 +19,9 @@ from dglcell.graph.vocabulary import Vocabulary
 
 GENES = 6_607
 
+LARGEST = 9
+"""Times as many genes as yeast has, at most: nodes are numbered in 16 bits."""
+
 
 @dataclass(frozen=True)
 class NetworkSize:
@@ -67,15 +70,16 @@ def generated_cell(*, seed: int = 0, scale: float = 1.0, symmetrise: bool = Fals
 
     Args:
         seed: of genes' ranks and of all pairs.
-        scale: factor on the number of genes; the share of pairs that are edges stays the same.
+        scale: factor on the number of genes. Of a smaller graph the share of pairs that are edges stays the same, and
+            of a larger one the number of edges of a gene.
         symmetrise: store undirected pairs in both directions; else once, in one arbitrary direction.
 
     Raises:
-        ConfigError: `scale` leaves fewer than ten genes, or is above 1.
+        ConfigError: `scale` leaves fewer than ten genes, or is above 9.
     """
     number = round(GENES * scale)
-    if not 10 <= number <= GENES:
-        raise ConfigError("`scale` is out of range", got=scale, expected=f"{10 / GENES:.4f} to 1")
+    if not 10 <= number <= LARGEST * GENES:
+        raise ConfigError("`scale` is out of range", got=scale, expected=f"{10 / GENES:.4f} to {LARGEST}")
     genes = Vocabulary(tuple(f"g{i:04d}" for i in range(number)))
     relations = {}
     known = np.empty(0, dtype=np.int64)
@@ -106,7 +110,7 @@ def _draw(
         ``source · N + destination`` of every pair; undirected ones have the lower index first.
     """
     ranked = rng.permutation(number)[: max(2, round(size.genes * scale))]
-    wanted = max(1, round(size.pairs * scale**2))
+    wanted = max(1, round(size.pairs * min(scale, scale**2)))
     if size.regulators is None:
         sources = targets = _chances(len(ranked), size.exponent)
     else:
