@@ -30,8 +30,9 @@ ROWS_IN_BLOCK = {"cpu": 1 << 14, "cuda": 1 << 22}
 """Rows that are computed together, by device: few enough to stay in a CPU's cache, so many that calls cost little; on
 a GPU as many as memory allows, so that the number of launches depends on no size."""
 
-SHARE_FOR_ACTIVATIONS = 0.25
-"""Part of the memory, on a CPU of what was free at first, that the layers of a step may keep for the backward pass."""
+SHARE_FOR_ACTIVATIONS = {"cpu": 0.4, "cuda": 0.25}
+"""Part of a GPU's memory, or of what was free of the host's at first, that the layers of a step may keep for the
+backward pass. What they keep is less: rows that do not differ are counted, too."""
 
 LEAST_FOR_ACTIVATIONS = 2 << 30
 """Bytes of it on a CPU where the system does not say how much memory is free."""
@@ -389,7 +390,7 @@ def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None
 def activation_limit(device: torch.device) -> int:
     """Bytes that the layers of a step may keep on a device for the backward pass; more is computed once more."""
     if device.type == "cuda":
-        return int(SHARE_FOR_ACTIVATIONS * torch.cuda.get_device_properties(device).total_memory)
+        return int(SHARE_FOR_ACTIVATIONS["cuda"] * torch.cuda.get_device_properties(device).total_memory)
     ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
     return _free_for_activations() // ranks
 
@@ -397,7 +398,7 @@ def activation_limit(device: torch.device) -> int:
 @cache
 def _free_for_activations() -> int:
     free = available_memory()
-    return LEAST_FOR_ACTIVATIONS if free is None else int(SHARE_FOR_ACTIVATIONS * free)
+    return LEAST_FOR_ACTIVATIONS if free is None else int(SHARE_FOR_ACTIVATIONS["cpu"] * free)
 
 
 def rows_in_block(device: torch.device) -> int:

@@ -10,6 +10,7 @@ from site_extension.markdown import code, table
 
 RESULTS = Path("benchmarks/results")
 TURNS, EPOCHS = RESULTS / "side-by-side-cpu.json", RESULTS / "whole-epoch-cpu.json"
+GROWTH = RESULTS / "growth-cpu.json"
 PRODUCTS = {
     "generated": RESULTS / "products-generated-cpu.json",
     "public": RESULTS / "products-cpu.json",
@@ -18,18 +19,26 @@ PRODUCTS = {
 
 def pages(root: Path) -> dict[str, str]:
     """A table for each."""
-    read = {path: json.loads((root / path).read_text()) for path in (TURNS, EPOCHS, *PRODUCTS.values())}
+    read = {path: json.loads((root / path).read_text()) for path in (TURNS, EPOCHS, GROWTH, *PRODUCTS.values())}
     products = "\n".join(product_table(read[path], path) for path in PRODUCTS.values())
     return {
-        "parts/side-by-side.md": turn_table(read[TURNS]["rows"]),
+        "parts/side-by-side.md": turn_table(read[TURNS]),
+        "parts/growth.md": growth_table(read[GROWTH]),
         "parts/products.md": products,
-        "parts/whole-epoch.md": epoch_table(read[EPOCHS]["rows"]),
+        "parts/whole-epoch.md": epoch_table(read[EPOCHS]),
     }
 
 
-def turn_table(rows: list[dict[str, Any]]) -> str:
+def machine(results: dict[str, Any]) -> str:
+    """The processor and the threads of a file of results."""
+    about = results["environment"]
+    threads = about["threads"]
+    return f"{about['processor']}, {threads} thread{'s' * (threads > 1)}"
+
+
+def turn_table(results: dict[str, Any]) -> str:
     """Median seconds of a step and peak memory of two methods, and how many times less the second one takes."""
-    body = []
+    body, rows = [], results["rows"]
     for row in rows:
         seconds, peaks = row["seconds_median"], row["peak_bytes"]
         peer, ours = seconds
@@ -39,8 +48,30 @@ def turn_table(rows: list[dict[str, Any]]) -> str:
         body.append((*setting, code(ours), *found, *ratios))
     peer = next(iter(rows[0]["seconds_median"]))
     header = ("", "B", "H", "L", "deleted", "method", code(peer), "the method", "faster", "less memory")
-    title = "Seconds of a step, the median of steps taken in turn, and peak memory"
+    title = f"{machine(results)}. Seconds of a step, the median of steps taken in turn, and peak memory"
     return f"{title}; `{TURNS}`.\n\n{table(header, body, 'lrrrrlrrrr')}"
+
+
+def growth_table(results: dict[str, Any]) -> str:
+    """Seconds of a step, memory and strains per second of cells of different size."""
+    body = []
+    for row in results["rows"]:
+        ours, *peer = row["seconds_median"]
+        body.append(
+            (
+                row["cell"],
+                f"{row['nodes']:,}",
+                f"{row['edges']:,}",
+                *(f"{row['seconds_median'][m]:.2f} s, {row['peak_bytes'][m] / 1e6:,.0f} MB" for m in (ours, *peer)),
+                *([] if peer else ["–"]),
+                f"{row['training_strains_per_second']:,.1f}",
+                f"{row['predicted_strains_per_second']:,.1f}",
+            )
+        )
+    header = ("cell", "nodes", "edges", "step", "step of PyG", "trained strains/s", "predicted strains/s")
+    first = results["rows"][0]
+    title = f"{machine(results)}. GIN, B = {first['batch']}, H = 64, L = 3, three deletions, float32, not compiled"
+    return f"{title}; `{GROWTH}`.\n\n{table(header, body, 'lrrrrrr')}"
 
 
 def product_table(results: dict[str, Any], path: Path) -> str:
@@ -54,7 +85,8 @@ def product_table(results: dict[str, Any], path: Path) -> str:
         for kernel, by in rows.items()
     ]
     title = (
-        f"{about['cell'].capitalize()}: {first['edges']:,} edges, B = {first['batch']}, H = {first['hidden']}; "
+        f"{machine(results)}. {about['cell'].capitalize()}: {first['edges']:,} edges, "
+        f"B = {first['batch']}, H = {first['hidden']}; "
         f"milliseconds over all networks; `{path}`.\n"
     )
     header = ("kernel", "product", "and gradient", "weighted", "and gradient")
@@ -69,7 +101,7 @@ def milliseconds(row: dict[str, Any], key: str) -> str:
     return f"{1e3 * row[key]:,.0f}" if row["status"] == "ok" else row["status"].replace("_", " ")
 
 
-def epoch_table(rows: list[dict[str, Any]]) -> str:
+def epoch_table(results: dict[str, Any]) -> str:
     """Hours of an epoch of the original experiments' size."""
     header = ("experiment", "strains run", "strains/s", "peak MB", "hours of an epoch", "")
     body = [
@@ -81,6 +113,6 @@ def epoch_table(rows: list[dict[str, Any]]) -> str:
             f"{row['hours_of_332_313_strains']:.2f}",
             row["hours_are"],
         )
-        for row in rows
+        for row in results["rows"]
     ]
-    return table(header, body, "lrrrrl")
+    return f"{machine(results)}.\n\n{table(header, body, 'lrrrrl')}"

@@ -235,6 +235,11 @@ def test_tables_of_benchmarks_have_every_committed_row() -> None:
         for method, seconds in row["seconds_median"].items():
             assert f"{seconds:.2f} s" in made["parts/side-by-side.md"]
             assert f"{row['peak_bytes'][method] / 1e6:,.0f} MB" in made["parts/side-by-side.md"]
+    growth = json.loads((ROOT / side_by_side.GROWTH).read_text())
+    assert made["parts/growth.md"].startswith(f"{growth['environment']['processor']}, 2 threads. ")
+    for row in growth["rows"]:
+        assert f"| {row['cell']} | {row['nodes']:,} | {row['edges']:,} |" in made["parts/growth.md"]
+        assert f"| {row['predicted_strains_per_second']:,.1f} |" in made["parts/growth.md"]
     for path in side_by_side.PRODUCTS.values():
         for row in json.loads((ROOT / path).read_text())["products"]:
             shown = side_by_side.milliseconds(row, "forward_seconds")
