@@ -10,6 +10,7 @@ from site_extension.markdown import code, table
 
 RESULTS = Path("benchmarks/results")
 TURNS, EPOCHS = RESULTS / "side-by-side-cpu.json", RESULTS / "whole-epoch-cpu.json"
+PLAIN = RESULTS / "side-by-side-plain-cpu.json"
 GROWTH = RESULTS / "growth-cpu.json"
 PRODUCTS = {
     "generated": RESULTS / "products-generated-cpu.json",
@@ -19,10 +20,11 @@ PRODUCTS = {
 
 def pages(root: Path) -> dict[str, str]:
     """A table for each."""
-    read = {path: json.loads((root / path).read_text()) for path in (TURNS, EPOCHS, GROWTH, *PRODUCTS.values())}
+    read = {path: json.loads((root / path).read_text()) for path in (TURNS, PLAIN, EPOCHS, GROWTH, *PRODUCTS.values())}
     products = "\n".join(product_table(read[path], path) for path in PRODUCTS.values())
     return {
-        "parts/side-by-side.md": turn_table(read[TURNS]),
+        "parts/side-by-side.md": turn_table(read[TURNS], TURNS),
+        "parts/side-by-side-plain.md": turn_table(read[PLAIN], PLAIN),
         "parts/growth.md": growth_table(read[GROWTH]),
         "parts/products.md": products,
         "parts/whole-epoch.md": epoch_table(read[EPOCHS]),
@@ -36,7 +38,7 @@ def machine(results: dict[str, Any]) -> str:
     return f"{about['processor']}, {threads} thread{'s' * (threads > 1)}"
 
 
-def turn_table(results: dict[str, Any]) -> str:
+def turn_table(results: dict[str, Any], path: Path) -> str:
     """Median seconds of a step and peak memory of two methods, and how many times less the second one takes."""
     body, rows = [], results["rows"]
     for row in rows:
@@ -49,7 +51,7 @@ def turn_table(results: dict[str, Any]) -> str:
     peer = next(iter(rows[0]["seconds_median"]))
     header = ("", "B", "H", "L", "deleted", "method", code(peer), "the method", "faster", "less memory")
     title = f"{machine(results)}. Seconds of a step, the median of steps taken in turn, and peak memory"
-    return f"{title}; `{TURNS}`.\n\n{table(header, body, 'lrrrrlrrrr')}"
+    return f"{title}; `{path}`.\n\n{table(header, body, 'lrrrrlrrrr')}"
 
 
 def growth_table(results: dict[str, Any]) -> str:

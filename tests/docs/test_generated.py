@@ -229,12 +229,14 @@ def test_the_chart_is_drawn_from_the_committed_numbers() -> None:
 
 def test_tables_of_benchmarks_have_every_committed_row() -> None:
     made = side_by_side.pages(ROOT)
-    turns = json.loads((ROOT / side_by_side.TURNS).read_text())["rows"]
-    assert made["parts/side-by-side.md"].count("\n|") == len(turns) + 2
-    for row in turns:
-        for method, seconds in row["seconds_median"].items():
-            assert f"{seconds:.2f} s" in made["parts/side-by-side.md"]
-            assert f"{row['peak_bytes'][method] / 1e6:,.0f} MB" in made["parts/side-by-side.md"]
+    for path, part in ((side_by_side.TURNS, "side-by-side"), (side_by_side.PLAIN, "side-by-side-plain")):
+        turns = json.loads((ROOT / path).read_text())["rows"]
+        shown = made[f"parts/{part}.md"]
+        assert shown.count("\n|") == len(turns) + 2
+        for row in turns:
+            for method, seconds in row["seconds_median"].items():
+                assert f"{seconds:.2f} s" in shown
+                assert f"{row['peak_bytes'][method] / 1e6:,.0f} MB" in shown
     growth = json.loads((ROOT / side_by_side.GROWTH).read_text())
     assert made["parts/growth.md"].startswith(f"{growth['environment']['processor']}, 2 threads. ")
     for row in growth["rows"]:
