@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -101,7 +100,8 @@ def main() -> None:
     for name, path in [*((name, None) for name in options.cells), *((Path(p).name, p) for p in options.model)]:
         rows.append(measure(name, path))
         print(json.dumps(rows[-1]), flush=True)
-        command = " ".join(word if not Path(word).is_file() else Path(word).name for word in sys.argv)
+        models = [word for path in options.model for word in ("--model", Path(path).name)]
+        command = " ".join(["python -m benchmarks.growth OUT --cells", *map(repr, options.cells), *models])
         about = environment(command) | {"threads": torch.get_num_threads(), "processor": processor_name()}
         write_json(options.out, {"environment": about, "rows": rows})
 
