@@ -89,6 +89,7 @@ class Link(nn.Module):
     logistic      :math:`1 + \tanh\eta`                               0 to 2                multiply, then level out
     saturation    :math:`\sigma(2 + \eta) / \sigma(2)`                0 to 1.14             are buffered, then multiply
     minimum       saturation, and at most what parts have             0 to 1.14             the worst decides
+    bounded       :math:`1 + \eta` between what measured strains say  0 to 1                the worst decides
     ============  ==================================================  ====================  =======================
 
     Args:
@@ -99,7 +100,7 @@ class Link(nn.Module):
     Attributes:
         codes: [T] number of each phenotype's link in ``LINKS``.
         shift, scale: [T] of the normalisation.
-        measured: the training strains, for ``minimum``; else None.
+        measured: the training strains, for ``minimum`` and ``bounded``; else None.
     """
 
     codes: Tensor

@@ -78,7 +78,7 @@ class MeasuredStrains(nn.Module):
         nodes = cell.num_nodes[self.node_type]
         if nodes * len(labels_ST) > MOST_CELLS:
             raise DataError(
-                "`model.link: minimum` compares every strain with all training strains, which are too many here",
+                "`model.link` compares every strain with all training strains, which are too many here",
                 got=f"{len(labels_ST):,} strains, {nodes:,} nodes of type {self.node_type}",
                 expected=f"a product of at most {MOST_CELLS:,}",
                 do="set `model.link: saturation`",

@@ -434,6 +434,24 @@ def test_features_of_an_unknown_node_type_are_refused(tiny: Tiny, tmp_path: Path
         tiny.train(tmp_path, f"model.features.protein={tmp_path / 'x.csv'}")
 
 
+def test_features_of_the_wild_type_travel_with_the_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
+    result = tiny.train(tmp_path, "model.features.reaction=wild_type", "model.pool=[gene,reaction]", "trainer.epochs=1")
+    state = read_checkpoint(result.directory.checkpoint("last"))["state_dict"]
+    assert state["model.encoder.features.reaction"].shape == (207, 10)
+    trained = load_trained(result.directory)
+    assert trained.model(GenotypeBatch.from_lists([[0, 1]])).phenotypes.isfinite().all()
+
+
+def test_features_of_the_wild_type_need_a_metabolic_model(tiny: Tiny, tmp_path: Path) -> None:
+    network = tmp_path / "network.csv"
+    network.write_text("a,b\nb0008,b0114\nb0114,b0115\n")
+    keys = ("cell.model=null", "cell.derived=[]", f"cell.networks.mine.path={network}", "model.pool=[gene]")
+    message = r"`model.features.gene: wild_type` needs a metabolic model\n  do:       set `cell.model`, or give a table"
+    with pytest.raises(ConfigError, match=message):
+        tiny.train(tmp_path, *keys, "cell.metabolism=false", "model.metabolism=false", "model.features.gene=wild_type")
+    assert not list(tmp_path.rglob("config.yaml"))
+
+
 # Phenotypes of 0 and 1 from training to table, and the units in which models learn.
 
 
