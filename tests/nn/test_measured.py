@@ -88,7 +88,7 @@ def test_too_many_strains_are_refused(cell: ResidentCell, monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "MOST_CELLS", 800)
     with pytest.raises(
         DataError,
-        match=r"`model.link: minimum` compares .*\n  got: +6 strains, 137 nodes of type gene\n.*800\n.*saturation",
+        match=r"`model.link` compares .*\n  got: +6 strains, 137 nodes of type gene\n.*800\n.*saturation",
     ):
         remembered(cell, STRAINS, LABELS)
 
