@@ -101,9 +101,7 @@ class EncoderConfig(ModelConfig):
     local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; with 0.01 interactions are learnt slowly
     local_factors: int | None = 64  # factorisation: width of a gene's vector; null: its state is the vector
     local_deviations: bool = False  # factorisation: add a free effect and vector per gene to those from the states
-    link: str = (
-        "identity"  # link from score to phenotype: identity | log | logistic | saturation | minimum | bounded | auto
-    )
+    link: str = "identity"  # score to phenotype: identity | log | logistic | saturation | minimum | bounded | auto
     recompute: str = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
 
     def validate(self) -> None:
