@@ -399,7 +399,7 @@ class Config:
             raise ConfigError(
                 f"`model.link: {self.model.link}` may compare strains with all training strains, and `data.streaming` "
                 "keeps them out of memory",
-                do="set `model.link: saturation`, or another one but `minimum` and `auto`",
+                do="set `model.link: saturation`, or another one but `minimum`, `bounded` and `auto`",
             )
 
     def _validate_graph(self) -> None:

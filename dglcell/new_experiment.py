@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -25,7 +27,17 @@ SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to 
 HEAD = """\
 # {about}
 # `dglcell config show {file}` prints every key with its default.
+# {schedule}
 """
+
+STEPS = 1_500
+"""Optimiser steps that a small table is trained for; a large one has more, in its ten epochs."""
+
+STEPS_OF_EPOCH = 12
+"""An epoch of a small table has about so many steps, as far as its batches are not too small for that."""
+
+BATCHES, EPOCHS, WARM_UP = (8, 128), (10, 200), 0.05
+"""Smallest and largest batch and number of epochs; and the part of the steps in which the learning rate rises."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +92,61 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
     cell = find_cell(wanted.cell, wanted.screen, downloads)
     content, notes, cell = _content(wanted, cell, downloads)
     about = f"Strains of {wanted.table.name if wanted.table else wanted.screen} on the cell graph of {wanted.cell}."
+    raw = [f"paths.raw={wanted.raw}"] if wanted.raw else []
     with atomic_file(wanted.file) as partial:
-        text = HEAD.format(about=about, file=wanted.file) + yaml.safe_dump(as_plain_text(content), sort_keys=False)
-        partial.write_text(text, encoding="utf-8")
-        raw = [f"paths.raw={wanted.raw}"] if wanted.raw else []
-        return "\n".join([_check(load_config(partial, raw), cell), *notes])
+
+        def write(schedule: Schedule) -> Config:
+            text = HEAD.format(about=about, file=wanted.file, schedule=schedule)
+            partial.write_text(text + yaml.safe_dump(as_plain_text(schedule.into(content)), sort_keys=False), "utf-8")
+            return load_config(partial, raw)
+
+        config = write(Schedule.of(0))
+        table = load_source(config.data.source, config.paths.raw)
+        share = 1.0 if wanted.split == NONE else config.split.fractions[0]
+        schedule = Schedule.of(round(len(table) * share))
+        return "\n".join([_check(write(schedule), table, cell), f"training    {schedule}", *notes])
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a table is trained.
+
+    Attributes:
+        strains: about as many as train.
+        batch: strains of a step.
+        epochs: passes over them.
+    """
+
+    strains: int
+    batch: int
+    epochs: int
+
+    @classmethod
+    def of(cls, strains: int) -> Schedule:
+        """Few strains need small batches and many epochs, or there are too few steps to learn anything."""
+        smallest, largest = BATCHES
+        batch = smallest
+        while batch < largest and strains >= 2 * batch * STEPS_OF_EPOCH:
+            batch *= 2
+        fewest, most = EPOCHS
+        return cls(strains, batch, max(fewest, min(most, round(STEPS / max(1, math.ceil(strains / batch))))))
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of the whole training."""
+        return self.epochs * math.ceil(self.strains / self.batch)
+
+    def into(self, content: dict[str, Any]) -> dict[str, Any]:
+        """An experiment's keys with this schedule."""
+        trainer = {**content.get("trainer", {}), "epochs": self.epochs}
+        data = {**content["data"], "batch_size": self.batch}
+        return {**content, "data": data, "trainer": trainer, "scheduler": {"warmup": round(WARM_UP * self.steps)}}
+
+    def __str__(self) -> str:
+        return (
+            f"{count(self.epochs, 'epoch')} of about {self.strains:,} strains in batches of {self.batch}: "
+            f"{count(self.steps, 'step')}"
+        )
 
 
 def ask(file: Path, read: Callable[[str], str]) -> Wanted:
@@ -101,10 +163,10 @@ def ask(file: Path, read: Callable[[str], str]) -> Wanted:
     return Wanted(file, Path(table) if is_table else None, None if is_table else table, cell, split)
 
 
-def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dict[str, object], list[str], CellGraph]:
+def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dict[str, Any], list[str], CellGraph]:
     """The keys of the file, what was decided about the table, and the cell graph with the names that it uses."""
     keys = cell_keys(wanted.cell)
-    content: dict[str, object] = {"experiment": {"name": wanted.file.stem}} | {
+    content: dict[str, Any] = {"experiment": {"name": wanted.file.stem}} | {
         key: value for key, value in keys.items() if key != "extends"
     }
     data: dict[str, object] = {"source": {"name": wanted.screen}}
@@ -122,9 +184,8 @@ def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dic
     return {"extends": keys["extends"], **content}, notes, cell
 
 
-def _check(config: Config, cell: CellGraph) -> str:
-    """Read the strains, and compare their genes with those of the cell graph."""
-    table = load_source(config.data.source, config.paths.raw)
+def _check(config: Config, table: StrainTable, cell: CellGraph) -> str:
+    """Compare the genes of the strains with those of the cell graph."""
     unknown = [name for name in table.names if cell.genes.find(name) not in cell.genes]
     lines = [f"strains     {len(table):,}, phenotypes {', '.join(table.phenotypes)}"]
     share = 1 - len(unknown) / len(table.names)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.errors import GraphError
@@ -51,12 +52,15 @@ def read_features(path: Path, vocabulary: Vocabulary, node_type: str) -> Tensor:
             got=f"{len(rows):,} names, e.g. {next(iter(rows), 'none')}",
             expected=f"names such as {vocabulary.names[0]}",
         )
-    values = np.array(list(known.values()), dtype=np.float64)
-    sd = values.std(0)
-    standard = (values - values.mean(0)) / np.where(sd > 0, sd, 1.0)
     features = torch.zeros(len(vocabulary), len(header) - 1)
-    features[torch.as_tensor(vocabulary.indices(list(known)))] = torch.as_tensor(standard).float()
+    features[torch.as_tensor(vocabulary.indices(list(known)))] = standardised(np.array(list(known.values())))
     return features
+
+
+def standardised(values_NF: NDArray[np.float64]) -> Tensor:
+    """[N, F] float32, every column with mean 0 and standard deviation 1; a constant column becomes 0."""
+    sd = values_NF.std(0)
+    return torch.as_tensor((values_NF - values_NF.mean(0)) / np.where(sd > 0, sd, 1.0)).float()
 
 
 def _rows(lines: Iterator[list[str]], path: Path, width: int) -> Iterator[tuple[str, list[float]]]:

@@ -31,7 +31,7 @@ class ModelConfig:
 
     name: str = ""  # kind of model: a key of `MODEL_CONFIGS`, or MODULE:CLASS of your own
     kernel: str = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | triton | reference
-    features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features
+    features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features, or wild_type
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -101,7 +101,7 @@ class EncoderConfig(ModelConfig):
     local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; with 0.01 interactions are learnt slowly
     local_factors: int | None = 64  # factorisation: width of a gene's vector; null: its state is the vector
     local_deviations: bool = False  # factorisation: add a free effect and vector per gene to those from the states
-    link: str = "identity"  # link from score to phenotype: identity | log | logistic | saturation | minimum | auto
+    link: str = "identity"  # score to phenotype: identity | log | logistic | saturation | minimum | bounded | auto
     recompute: str = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
 
     def validate(self) -> None:

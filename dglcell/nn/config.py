@@ -18,11 +18,11 @@ LOCAL_KINDS = ("hyper_sagnn", "factorisation", "both")
 COMBINATIONS = ("sum", "mean", "gated")
 """Of two predictions."""
 
-LINKS = ("identity", "log", "logistic", "saturation", "minimum")
+LINKS = ("identity", "log", "logistic", "saturation", "minimum", "bounded")
 """From scores to phenotypes; see ``dglcell.nn.links.Link``."""
 
 AUTO_LINK = "auto"
-COMPARING_LINKS = (AUTO_LINK, "minimum")
+COMPARING_LINKS = (AUTO_LINK, "minimum", "bounded")
 """Those that may compare a strain with all training strains."""
 
 TARGETS = ("binary", "weight")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.nn.config import COMPARING_LINKS, LINKS
-from dglcell.nn.measured import MeasuredStrains
+from dglcell.nn.measured import WILD_TYPE, MeasuredStrains
 from dglcell.perturbation.genotype import GenotypeBatch
 
 OFFSET = 2.0
@@ -21,6 +21,9 @@ SHARPNESS = 4.0
 
 FLOOR = 1e-3
 """Least value that is bounded: powers of smaller ones overflow."""
+
+LEAK = 0.05
+"""Of ``bounded``: slope beyond the bounds while a model trains, so that a score that is far off finds its way back."""
 
 LARGEST = 20.0
 """Scores are cut off there: its exponential is far beyond any phenotype, and finite."""
@@ -57,6 +60,20 @@ def minimum(value: Tensor, bound: Tensor) -> Tensor:
     return (s.pow(-SHARPNESS) + b.pow(-SHARPNESS) - 1).pow(-1 / SHARPNESS)
 
 
+def bounded(score: Tensor, least: Tensor, largest: Tensor, slope: float = 0.0) -> Tensor:
+    r""":math:`y = \min(b, \max(a, 1 + \eta))`: exactly a bound for any score that is low or high enough.
+
+    Args:
+        score: of the strains.
+        least: a.
+        largest: b; it decides where it is below a, which labels with noise can bring about.
+        slope: outside of the bounds.
+    """
+    free = 1 + score
+    held = free.maximum(least).minimum(largest)
+    return held + slope * (free - held)
+
+
 class Link(nn.Module):
     r"""From the scores :math:`\eta` of a model to phenotypes, in normalised units, one link for each phenotype.
 
@@ -72,6 +89,7 @@ class Link(nn.Module):
     logistic      :math:`1 + \tanh\eta`                               0 to 2                multiply, then level out
     saturation    :math:`\sigma(2 + \eta) / \sigma(2)`                0 to 1.14             are buffered, then multiply
     minimum       saturation, and at most what parts have             0 to 1.14             the worst decides
+    bounded       :math:`1 + \eta` between what measured strains say  0 to 1                the worst decides
     ============  ==================================================  ====================  =======================
 
     Args:
@@ -82,7 +100,7 @@ class Link(nn.Module):
     Attributes:
         codes: [T] number of each phenotype's link in ``LINKS``.
         shift, scale: [T] of the normalisation.
-        measured: the training strains, for ``minimum``; else None.
+        measured: the training strains, for ``minimum`` and ``bounded``; else None.
     """
 
     codes: Tensor
@@ -95,7 +113,9 @@ class Link(nn.Module):
         self.register_buffer("codes", torch.zeros(outputs, dtype=torch.uint8))
         self.register_buffer("shift", torch.zeros(outputs))
         self.register_buffer("scale", torch.ones(outputs))
-        self.measured = MeasuredStrains(outputs, node_type) if name in COMPARING_LINKS else None
+        self.measured = (
+            MeasuredStrains(outputs, node_type, whole=name == "bounded") if name in COMPARING_LINKS else None
+        )
 
     def choose(self, links: Sequence[str], shift: Tensor, scale: Tensor) -> None:
         """Set each phenotype's link, and how its labels are normalised."""
@@ -105,21 +125,33 @@ class Link(nn.Module):
 
     def compare(self, score_BT: Tensor, wild_type_1T: Tensor, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
         """[B, T] phenotypes of strains, beside those of their measured parts where the link compares them."""
-        return self(score_BT, wild_type_1T, None if self.measured is None else self.measured(cell, genotypes))
+        if self.measured is None:
+            return self(score_BT, wild_type_1T, None)
+        if self.training and self.name == "bounded":
+            # A strain with new genes has few bounds, so that a model must not learn to lean on them.
+            wild_type_BT = torch.full_like(score_BT, WILD_TYPE)
+            return self(score_BT, wild_type_1T, wild_type_BT, torch.zeros_like(score_BT))
+        least_BT = self.measured.largest(cell, genotypes) if self.name == "bounded" else None
+        return self(score_BT, wild_type_1T, self.measured(cell, genotypes), least_BT)
 
-    def forward(self, score_BT: Tensor, wild_type_1T: Tensor, bound_BT: Tensor | None) -> Tensor:
+    def forward(
+        self, score_BT: Tensor, wild_type_1T: Tensor, bound_BT: Tensor | None, least_BT: Tensor | None = None
+    ) -> Tensor:
         """[B, T] phenotypes in normalised units.
 
         Args:
             score_BT: of the strains.
             wild_type_1T: of the strain without deletions.
             bound_BT: smallest phenotypes of the strains' measured parts, in original units.
+            least_BT: largest ones of the measured strains that they are parts of.
         """
         anchored_BT = score_BT - wild_type_1T
         single_BT = saturation(anchored_BT)
         values = {"log": log(anchored_BT), "logistic": logistic(anchored_BT), "saturation": single_BT}
         if bound_BT is not None:
             values["minimum"] = minimum(single_BT, bound_BT)
+            least_BT = torch.zeros_like(bound_BT) if least_BT is None else least_BT
+            values["bounded"] = bounded(anchored_BT, least_BT, bound_BT, LEAK if self.training else 0.0)
         out_BT = score_BT
         for name, value_BT in values.items():
             chosen_T = self.codes == LINKS.index(name)

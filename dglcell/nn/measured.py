@@ -1,4 +1,4 @@
-"""What is measured of parts of a strain: training strains that lose some of what it loses, and nothing else."""
+"""What is measured of parts of a strain, which lose some of what it loses, and of strains that it is a part of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from dglcell.errors import DataError
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.schema import GENE
+from dglcell.graph.schema import CONVERTS, GENE, REACTION
 from dglcell.perturbation.deletions import keep_masks
 from dglcell.perturbation.genotype import GenotypeBatch
 
@@ -20,6 +20,12 @@ ROWS = 1024
 WILD_TYPE = 1.0
 """Phenotype of the strain without deletions, of which every strain loses more."""
 
+MISSING = 1e30
+"""In place of a missing label: so large that it bounds nothing, and finite, as everything in a checkpoint has to be."""
+
+LEAST = 0.0
+"""Phenotype that no strain is below."""
+
 
 class MeasuredStrains(nn.Module):
     """The training strains, and the smallest label among those that lose only what a strain loses.
@@ -27,30 +33,36 @@ class MeasuredStrains(nn.Module):
     A training strain is a *part* of a strain if every reaction (or gene) that it loses is lost by the strain too.
     Growth cannot be above that of any part as long as a deletion only takes away.
 
+    In turn, growth cannot be below that of any strain of which it is a part.
+
     Only labels of the training part come here, and a strain's own label is left out: what a training strain is told is
     what it would be told were it held out. A strain is known by its set of deleted genes.
 
     Args:
         outputs: T.
         node_type: whose losses are compared.
+        whole: compare what a strain loses altogether: reaction nodes with the same metabolites, such as the enzyme
+            complexes of one reaction, count as lost when all of them are.
 
     Attributes:
         genes: [P] int32 deleted genes, strain by strain.
         offsets: [S + 1] int64.
-        labels: [S, T] in original units; the wild type's where missing.
+        labels: [S, T] in original units; ``MISSING`` where missing.
     """
 
     genes: Tensor
     offsets: Tensor
     labels: Tensor
 
-    def __init__(self, outputs: int, node_type: str) -> None:
+    def __init__(self, outputs: int, node_type: str, *, whole: bool = False) -> None:
         super().__init__()
-        self.node_type = node_type
+        self.node_type, self.whole = node_type, whole and node_type == REACTION
+        self._same: Tensor | None = None
         self.register_buffer("genes", torch.zeros(0, dtype=torch.int32))
         self.register_buffer("offsets", torch.zeros(1, dtype=torch.int64))
         self.register_buffer("labels", torch.zeros(0, outputs))
         self._table: _Table | None = None
+        self._above: _Table | None = None
 
     def remember(self, cell: ResidentCell, genotypes: GenotypeBatch, labels_ST: Tensor) -> None:
         """Take in the training strains.
@@ -66,21 +78,21 @@ class MeasuredStrains(nn.Module):
         nodes = cell.num_nodes[self.node_type]
         if nodes * len(labels_ST) > MOST_CELLS:
             raise DataError(
-                "`model.link: minimum` compares every strain with all training strains, which are too many here",
+                "`model.link` compares every strain with all training strains, which are too many here",
                 got=f"{len(labels_ST):,} strains, {nodes:,} nodes of type {self.node_type}",
                 expected=f"a product of at most {MOST_CELLS:,}",
                 do="set `model.link: saturation`",
             )
         self.genes, self.offsets = genotypes.genes.int(), genotypes.offsets
-        self.labels = labels_ST.nan_to_num(WILD_TYPE)
-        self._table = None
+        self.labels = labels_ST.nan_to_num(MISSING)
+        self._table = self._above = None
 
     def make_room(self, strains: int, genes: int) -> None:
         """Give the buffers the size that they have in a checkpoint, whose values are then loaded."""
         self.genes = self.genes.new_zeros(genes)
         self.offsets = self.offsets.new_zeros(strains + 1)
         self.labels = self.labels.new_zeros(strains, self.labels.shape[1])
-        self._table = None
+        self._table = self._above = None
 
     def fits(self, num_genes: int) -> bool:
         """Whether the buffers are strains of a cell with so many genes."""
@@ -91,8 +103,29 @@ class MeasuredStrains(nn.Module):
     def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
         """[B, T] the smallest label of each strain's measured parts; the wild type's where there is none smaller."""
         if self._table is None or self._table.lost.device != self.genes.device:
-            self._table = _Table.of(cell, self.node_type, self.genotypes(), self.labels)
-        return self._table.smallest(_lost(cell, self.node_type, genotypes), genotypes)
+            self._table = self._table_of(cell, self.labels)
+        return self._table.smallest(self._lost(cell, genotypes), genotypes)
+
+    def largest(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+        """[B, T] the largest label of the training strains that each strain is a part of; 0 where there is none."""
+        if self._above is None or self._above.lost.device != self.genes.device:
+            # The smallest of their negatives.
+            labels_ST = self.labels.masked_fill(self.labels == MISSING, LEAST).neg()
+            self._above = self._table_of(cell, labels_ST, prune=False)
+        return self._above.largest(self._lost(cell, genotypes), genotypes)
+
+    def _table_of(self, cell: ResidentCell, labels_ST: Tensor, *, prune: bool = True) -> _Table:
+        genotypes = self.genotypes()
+        return _Table.of(cell, self._lost(cell, genotypes), genotypes, labels_ST, prune=prune)
+
+    def _lost(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+        """[B, N] whether each strain loses each node, or each set of nodes with the same metabolites."""
+        lost_BN = ~keep_masks(cell, genotypes)[self.node_type].T
+        if not self.whole:
+            return lost_BN
+        if self._same is None or self._same.device != lost_BN.device:
+            self._same = _with_the_same_metabolites(cell)
+        return lost_BN.float() @ self._same == self._same.sum(0)
 
     def genotypes(self) -> GenotypeBatch:
         """The training strains' deleted genes."""
@@ -117,12 +150,13 @@ class _Table:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, cell: ResidentCell, node_type: str, genotypes: GenotypeBatch, labels_ST: Tensor) -> _Table:
-        """The table of training strains."""
+    def of(
+        cls, cell: ResidentCell, lost_SN: Tensor, genotypes: GenotypeBatch, labels_ST: Tensor, *, prune: bool
+    ) -> _Table:
+        """The table of training strains, which lose nodes; if ``prune``, without sets that bound nothing from above."""
         device = genotypes.genes.device
         generator = torch.Generator().manual_seed(0)
         bits = torch.randint(2**62, (cell.num_nodes[GENE],), generator=generator).to(device)
-        lost_SN = _lost(cell, node_type, genotypes)
         columns = lost_SN.any(0).nonzero().squeeze(1)
         if not len(columns):  # no training strain loses such a node, or there is none
             return cls(bits, columns, labels_ST.new_zeros(0, 0), (labels_ST[:0],) * 3)
@@ -130,7 +164,7 @@ class _Table:
         keys_S = _keys(bits, genotypes)
         lowest = [_two_lowest(len(sets), which, keys_S, label_S) for label_S in labels_ST.unbind(1)]
         first, second, owner = (torch.stack(parts, 1) for parts in zip(*lowest, strict=True))
-        needed = _needed(sets.float(), first)
+        needed = _needed(sets.float(), first) if prune else torch.ones(len(sets), dtype=torch.bool, device=device)
         return cls(bits, columns, sets[needed].float(), (first[needed], second[needed], owner[needed]))
 
     @torch.no_grad()
@@ -140,14 +174,30 @@ class _Table:
             return self.first.new_full((genotypes.num_strains, self.first.shape[1]), WILD_TYPE)
         lost_BC = lost_BN[:, self.columns].float()
         is_part_BM = lost_BC @ self.lost.T == self.lost.sum(1)
+        return torch.where(is_part_BM[..., None], self._of_others(genotypes), WILD_TYPE).amin(1).clamp(max=WILD_TYPE)
+
+    @torch.no_grad()
+    def largest(self, lost_BN: Tensor, genotypes: GenotypeBatch) -> Tensor:
+        """[B, T] see ``MeasuredStrains.largest``; the labels of the table are negative."""
+        if not len(self.lost):
+            return self.first.new_full((genotypes.num_strains, self.first.shape[1]), LEAST)
+        contains_BM = lost_BN[:, self.columns].float() @ self.lost.T == lost_BN.sum(1, keepdim=True)
+        return -torch.where(contains_BM[..., None], self._of_others(genotypes), -LEAST).amin(1).clamp(max=-LEAST)
+
+    def _of_others(self, genotypes: GenotypeBatch) -> Tensor:
+        """[B, M, T] smallest label of each set's strains but the strain itself."""
         own_BMT = self.owner == _keys(self.bits, genotypes)[:, None, None]
-        label_BMT = torch.where(own_BMT, self.second, self.first)
-        return torch.where(is_part_BM[..., None], label_BMT, WILD_TYPE).amin(1).clamp(max=WILD_TYPE)
+        return torch.where(own_BMT, self.second, self.first)
 
 
-def _lost(cell: ResidentCell, node_type: str, genotypes: GenotypeBatch) -> Tensor:
-    """[B, N] whether each strain loses each node."""
-    return ~keep_masks(cell, genotypes)[node_type].T
+def _with_the_same_metabolites(cell: ResidentCell) -> Tensor:
+    """[N, G] float32, 1 where a reaction node converts what set G converts, in the same amounts."""
+    converts = cell[CONVERTS]
+    amounts_NM = torch.zeros(converts.num_src, converts.num_dst, device=converts.src.device)
+    assert converts.weight is not None
+    amounts_NM[converts.src, converts.dst] = converts.weight.float()
+    which_N = torch.unique(amounts_NM, dim=0, return_inverse=True)[1]
+    return torch.nn.functional.one_hot(which_N).float()
 
 
 def _keys(bits: Tensor, genotypes: GenotypeBatch) -> Tensor:

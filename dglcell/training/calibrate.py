@@ -11,7 +11,7 @@ from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.models.model import StrainModel
-from dglcell.nn.config import AUTO_LINK
+from dglcell.nn.config import AUTO_LINK, COMPARING_LINKS
 from dglcell.training.prepare import Prepared
 
 log = logging.getLogger("dglcell")
@@ -42,7 +42,7 @@ def calibrate(model: StrainModel, prepared: Prepared, normaliser: Normaliser) ->
     link.choose(links, normaliser.shift, normaliser.scale)
     if link.name == AUTO_LINK:
         log.info("links: %s", ", ".join(f"{name} {one}" for name, one in zip(dataset.phenotypes, links, strict=True)))
-    if link.measured is not None and "minimum" in links:
+    if link.measured is not None and not set(links).isdisjoint(COMPARING_LINKS):
         link.measured.remember(model.cell, batch.genotypes, batch.labels)
 
 

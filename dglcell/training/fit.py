@@ -259,6 +259,8 @@ def make_task(
         cuda_graph=settings.cuda_graph,
         about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
     )
+    if config.scheduler.name == "cosine_restarts" and config.scheduler.interval == "step":
+        warn_of_warm_up(config.scheduler.warmup, task.steps)
     if checkpoint is not None:
         check_weights(checkpoint, task, config)
     elif isinstance(model, SetOperator) and model.pair_effects is not None:
@@ -268,6 +270,17 @@ def make_task(
         assert isinstance(model, PerturbedModel)
         model.choose(find_autotuned(config, prepared, directory, task))
     return task
+
+
+def warn_of_warm_up(warm_up: int, steps: int) -> None:
+    """Say so where the learning rate rises for most of the training."""
+    if 2 * warm_up > steps and is_rank_zero():
+        log.warning(
+            "the training has %s, and the learning rate rises during the first %d of them: lower `scheduler.warmup` or "
+            "`data.batch_size`, or raise `trainer.epochs`",
+            count(steps, "step"),
+            warm_up,
+        )
 
 
 def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, task: StrainTask) -> Autotuned:

@@ -25,6 +25,8 @@ from dglcell.files import canonical_hash, clear_abandoned, find_raw, only_writer
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.features import read_features
+from dglcell.graph.model_files import read_model
+from dglcell.graph.wild_type import WILD_TYPE, wild_type_features
 from dglcell.run_directory import RunDirectory
 from dglcell.trained_models import cell_of_run
 from dglcell.training.autotune import read_autotuned
@@ -202,7 +204,8 @@ def check_files(config: Config) -> None:
     if autotuned is not None:
         read_autotuned(Path(autotuned))
     for path in config.model.features.values():
-        find_raw(path, config.paths.raw)
+        if path != WILD_TYPE:
+            find_raw(path, config.paths.raw)
 
 
 def prepare(config: Config, *, command: str, cell: CellGraph | None = None, split: Split | None = None) -> Prepared:
@@ -312,7 +315,7 @@ def store_of_run(config: Config, split: Split) -> Store:
 
 
 def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
-    """The feature tables of `model.features`.
+    """The features of `model.features`: tables, or what follows from the wild type.
 
     Raises:
         ConfigError: the cell graph has no such node type.
@@ -326,10 +329,18 @@ def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
             got=", ".join(unknown),
             expected="among " + ", ".join(cell.vocabularies),
         )
-    return {
-        node_type: read_features(find_raw(path, config.paths.raw), cell.vocabularies[node_type], node_type)
-        for node_type, path in config.model.features.items()
-    }
+    return {node_type: _features(config, cell, node_type, path) for node_type, path in config.model.features.items()}
+
+
+def _features(config: Config, cell: CellGraph, node_type: str, path: str) -> Tensor:
+    vocabulary, raw = cell.vocabularies[node_type], config.paths.raw
+    if path != WILD_TYPE:
+        return read_features(find_raw(path, raw), vocabulary, node_type)
+    if config.cell.model is None:
+        raise ConfigError(
+            f"`model.features.{node_type}: {WILD_TYPE}` needs a metabolic model", do="set `cell.model`, or give a table"
+        )
+    return wild_type_features(read_model(config.cell.model, raw), node_type, vocabulary.names)
 
 
 def split_parts(split: Split, dataset: StrainDataset) -> dict[str, Tensor]:

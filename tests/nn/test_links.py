@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.nn.config import LINKS
-from dglcell.nn.links import FLOOR, Link, log, logistic, minimum, saturation
+from dglcell.nn.links import FLOOR, LEAK, Link, log, logistic, minimum, saturation
 
 scores = st.floats(-1e4, 1e4, width=32)
 fitness = st.floats(0, 1, width=32)
@@ -95,3 +95,22 @@ def test_every_phenotype_has_its_own_link() -> None:
 
 def test_the_saturation_of_no_effect_is_one_in_double_precision() -> None:
     assert abs(saturation(torch.zeros((), dtype=torch.float64)).item() - 1) < 1e-15
+
+
+@given(score=scores, bounds=st.tuples(fitness, fitness))
+def test_bounded_is_a_bound_or_the_score_itself(score: float, bounds: tuple[float, float]) -> None:
+    least, largest = (torch.tensor([[bound]]) for bound in sorted(bounds))
+    made = link("bounded").eval()
+    found = made(torch.tensor([[score]]), torch.zeros(1, 1), largest, least)
+    expected = min(max(1 + torch.tensor(score).item(), least.item()), largest.item())
+    assert found.item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_bounded_training_slopes_outside_of_its_bounds() -> None:
+    made = link("bounded").train()
+    score = torch.tensor([[-3.0], [-0.5], [2.0]], requires_grad=True)
+    out = made(score, torch.zeros(1, 1), torch.ones(3, 1), torch.zeros(3, 1))
+    assert torch.allclose(out[:, 0], torch.tensor([-2 * LEAK, 0.5, 1 + 2 * LEAK]))
+    out.sum().backward()
+    assert score.grad is not None
+    assert torch.allclose(score.grad[:, 0], torch.tensor([LEAK, 1.0, LEAK]))

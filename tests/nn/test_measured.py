@@ -88,7 +88,7 @@ def test_too_many_strains_are_refused(cell: ResidentCell, monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "MOST_CELLS", 800)
     with pytest.raises(
         DataError,
-        match=r"`model.link: minimum` compares .*\n  got: +6 strains, 137 nodes of type gene\n.*800\n.*saturation",
+        match=r"`model.link` compares .*\n  got: +6 strains, 137 nodes of type gene\n.*800\n.*saturation",
     ):
         remembered(cell, STRAINS, LABELS)
 
@@ -108,3 +108,38 @@ def test_where_no_training_strain_loses_such_a_node_nothing_is_bounded(cell: Res
         made = remembered(cell, strains, [0.2] * len(strains), by="reaction")
         assert bounds(made, cell, [[0], [1, 2], *busy]) == [1.0] * 5
     assert bounds(remembered(cell, [[0], [1]], [1.0, 1.2]), cell, [[0, 1], [2]]) == [1.0, 1.0]
+
+
+def above(made: MeasuredStrains, cell: ResidentCell, strains: list[list[int]]) -> list[float]:
+    return [round(x, 6) for x in made.largest(cell, GenotypeBatch.from_lists(strains))[:, 0].tolist()]
+
+
+def test_the_largest_label_of_strains_that_a_strain_is_part_of(cell: ResidentCell) -> None:
+    made = remembered(cell, STRAINS, LABELS)
+    assert above(made, cell, [[], [0], [1], [0, 2], [1, 2], [3]]) == [1.1, 0.3, 0.7, 0.2, 0.2, 0.0]
+
+
+def test_largest_labels_are_those_of_other_strains(cell: ResidentCell) -> None:
+    for number, strain in enumerate(STRAINS):
+        changed = [*LABELS[:number], 5.0, *LABELS[number + 1 :]]
+        assert above(remembered(cell, STRAINS, changed), cell, [strain]) == above(
+            remembered(cell, STRAINS, LABELS), cell, [strain]
+        )
+
+
+def test_a_missing_label_is_no_bound_from_below(cell: ResidentCell) -> None:
+    assert above(remembered(cell, [[0, 1], [0, 2]], [float("nan"), 0.5]), cell, [[0], [1]]) == [0.5, 0.0]
+
+
+def test_a_reaction_with_another_complex_is_not_lost() -> None:
+    graph = build_cell(CellConfig(model="textbook"))
+    cell, genes = ResidentCell.of(graph), graph.genes
+    acetaldehyde = [genes.index("b0351"), genes.index("b1241")]  # ACALD: b0351 or b1241
+    made = MeasuredStrains(1, "reaction", whole=True)
+    made.remember(cell, GenotypeBatch.from_lists([acetaldehyde, [acetaldehyde[1]]]), torch.tensor([[0.4], [1.0]]))
+    alone = GenotypeBatch.from_lists([[acetaldehyde[0]]])
+    assert made.largest(cell, alone).item() == 1.0
+    assert made(cell, alone).item() == 1.0
+    nodes = MeasuredStrains(1, "reaction")
+    nodes.remember(cell, GenotypeBatch.from_lists([acetaldehyde, [acetaldehyde[1]]]), torch.tensor([[0.4], [1.0]]))
+    assert nodes.largest(cell, alone).item() == pytest.approx(0.4)

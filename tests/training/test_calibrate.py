@@ -103,7 +103,10 @@ def test_links_of_a_fitness_are_refused_for_scores(tiny: Tiny, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (["model.link=loog"], r"`model.link` is unknown\n  got: +loog\n.*identity, log, logistic, .*minimum, auto"),
+        (
+            ["model.link=loog"],
+            r"`model.link` is unknown\n  got: +loog\n.*identity, log, logistic, .*minimum, bounded, auto",
+        ),
         (
             ["model.link=minimum", "data.streaming={}", "split.subset=null"],
             r"`model.link: minimum` may compare strains with all training",

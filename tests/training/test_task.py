@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.errors import ConfigError, DataError
+from dglcell.graph.cell import build_cell
 from dglcell.losses.elementwise import ELEMENTS
 from dglcell.metrics import best_threshold, classification_metrics, f1, format_results_table, regression_metrics
 from dglcell.optimizers import count_steps
@@ -29,7 +30,7 @@ from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.distributed import leave_group
 from dglcell.training.evaluate import evaluate_run
 from dglcell.training.fit import make_task
-from dglcell.training.prepare import prepare, prepare_run
+from dglcell.training.prepare import node_features, prepare, prepare_run
 from dglcell.training.task import FIELDS, add_sums, embedding_metrics, embedding_sums, metrics_of, pair_sums
 from tests.tiny import Tiny, history
 
@@ -432,6 +433,22 @@ def test_features_of_an_unknown_node_type_are_refused(tiny: Tiny, tmp_path: Path
     (tmp_path / "x.csv").write_text("gene,x\n")
     with pytest.raises(ConfigError, match=message):
         tiny.train(tmp_path, f"model.features.protein={tmp_path / 'x.csv'}")
+
+
+def test_features_of_the_wild_type_travel_with_the_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
+    result = tiny.train(tmp_path, "model.features.reaction=wild_type", "model.pool=[gene,reaction]", "trainer.epochs=1")
+    state = read_checkpoint(result.directory.checkpoint("last"))["state_dict"]
+    assert state["model.encoder.features.reaction"].shape == (207, 10)
+    trained = load_trained(result.directory)
+    assert trained.model(GenotypeBatch.from_lists([[0, 1]])).phenotypes.isfinite().all()
+
+
+def test_features_of_the_wild_type_need_a_metabolic_model(tiny: Tiny, tmp_path: Path) -> None:
+    config = tiny.config(tmp_path, "model.features.reaction=wild_type")
+    cell = build_cell(config.cell)
+    message = r"`model.features.reaction: wild_type` needs a metabolic model\n  do:       set `cell.model`, or give a"
+    with pytest.raises(ConfigError, match=message):
+        node_features(dataclasses.replace(config, cell=dataclasses.replace(config.cell, model=None)), cell)
 
 
 # Phenotypes of 0 and 1 from training to table, and the units in which models learn.
