@@ -125,6 +125,8 @@ def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains:
     for path in kept:
         if path.is_file():
             shutil.copyfile(path, folder / path.name)
+    environment = {**run.environment, "command": _anywhere(run.environment["command"])}
+    write_json(here.environment, environment)
     config = _neutral(trained.config)
     here.config.write_text(to_yaml(config), encoding="utf-8")
     here.checkpoints.mkdir()
@@ -135,6 +137,11 @@ def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains:
     files = {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}
     write_json(here.card, _card(run, trained, about, files).content())
     load_trained(here, cell=trained.cell)
+
+
+def _anywhere(command: str) -> str:
+    """A command without the folders of the machine where it was called."""
+    return " ".join(word for word in command.split() if not word.startswith("paths."))
 
 
 def _neutral(config: Config) -> Config:
@@ -179,7 +186,7 @@ def _card(run: RunFiles, trained: Trained, about: About, files: dict[str, str]) 
         organism=about.organism or "",
         licence=about.licence or "",
         limits=about.limits or [],
-        command=environment["command"],
+        command=_anywhere(environment["command"]),
         dglcell=environment["dglcell"],
         model=environment["model"],
         parameters=environment["parameters"],

@@ -108,7 +108,7 @@ def test_scales_without_enough_genes_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"`scale` is out of range\n  got:      0.001"):
         generated_cell(scale=0.001)
     with pytest.raises(ConfigError, match="`scale` is out of range"):
-        generated_cell(scale=1.5)
+        generated_cell(scale=9.5)
 
 
 # The cell graph from public files.
