@@ -277,18 +277,18 @@ def unknown_run(path: Path, folder: Path = Path("runs")) -> CheckpointError:
         folder: of runs, in which close names are looked for.
     """
     known, name = list_models(), path.as_posix()
-    problem, expected = f"run directory '{name}' not found", "a run directory"
-    if NAME.fullmatch(name):
-        problem += ", and no trained model is called so"
-        expected += f", or one of {listing(known)}"
-        seeds = sorted((folder / name).glob("seed-*"))[:1]
-        if seeds:
-            return CheckpointError(problem, expected=expected, do=f"did you mean {seeds[0]}?")
     there = [run.as_posix() for run in [*folder.glob("*"), *folder.glob("*/seed-*")]]
     otherwise = "give the path that `train` printed; `dglcell runs` lists runs, and `dglcell models` trained models"
     close = did_you_mean(name, [*known, *there], None)
     do = close or did_you_mean((folder / name).as_posix(), there, otherwise)
-    return CheckpointError(problem, expected=expected, do=do)
+    if not NAME.fullmatch(name):
+        return CheckpointError(f"run directory '{name}' not found", expected="a run directory", do=do)
+    seeds = sorted((folder / name).glob("seed-*"))[:1]
+    return CheckpointError(
+        f"run directory '{name}' not found, and no trained model is called so",
+        expected=f"a run directory, or one of {listing(known)}",
+        do=f"did you mean {seeds[0]}?" if seeds else do,
+    )
 
 
 def unpack(path: Path) -> Path:

@@ -55,10 +55,14 @@ class EpochLines(Callback):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Start the clock."""
+    def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Start the clock; also where an epoch is continued, whose start Lightning does not call."""
         self._began = self._said = self._clock()
-        self._strains = 0
+        self._strains = self._batches = 0
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Start the clock of this epoch."""
+        self.on_train_start(trainer, module)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -66,17 +70,17 @@ class EpochLines(Callback):
         """Say how far the epoch is, how fast, and how long the rest of it takes."""
         now, batches = self._clock(), int(trainer.num_training_batches)
         self._strains += len(batch.strains) * trainer.world_size
+        self._batches += 1
         if now - self._said < SECONDS_BETWEEN_LINES or batch_idx + 1 == batches or not trainer.is_global_zero:
             return
-        self._said, done = now, batch_idx + 1
-        seconds = now - self._began
+        self._said, done, seconds = now, batch_idx + 1, now - self._began
         log.info(
             "epoch %4d/%d  %3.0f %%  %s strains/s  %s of the epoch left",
             trainer.current_epoch + 1,
             trainer.max_epochs,
             100 * done / batches,
             f"{self._strains / seconds:,.0f}",
-            timedelta(seconds=round(seconds * (batches - done) / done)),
+            timedelta(seconds=round(seconds * (batches - done) / self._batches)),
         )
 
 

@@ -325,12 +325,13 @@ def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, mode
 
     about = {**describe(model, batches[0].genotypes), "loss": config.loss.name, "split": config.split.kind}
     steps = Steps(model.choose, step, batches, task.steps, about)
-    loss = copy.deepcopy(task.loss.state_dict())
+    # Steps leave no trace: a loss may remember strains, and gets another one in its place.
+    loss, task.loss = task.loss, copy.deepcopy(task.loss)
     task.train()
     with random_streams_kept():
         form, seconds = choose_form(forms, found.autotuned, steps)
     task.on_train_epoch_start()
-    task.loss.load_state_dict(loss)
+    task.loss = loss
     return replace(found, autotuned=form.of(found.autotuned), reasons={**found.reasons, "step_seconds": seconds})
 
 

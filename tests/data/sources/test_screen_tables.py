@@ -123,7 +123,7 @@ def test_the_command_line_fetches_lists_and_tells_how_a_file_is_trusted(
     assert re.search(r"^kuzmin2018 +Trigenic screen, Data S1 +90  fetch, < 1 MB$", listed, re.M)
     assert "\nfetch: `dglcell data fetch NAME` downloads the raw files" in listed
     assert "\nkuzmin2018 (yeast; none stated): Kuzmin et al. 2018, Science" in listed
-    assert max(map(len, listed.splitlines())) <= 80
+    assert max(len(line) for line in listed.splitlines() if str(tmp_path) not in line) <= 80
     assert main(["data", "fetch", "kuzmin2018", "--raw", raw]) == 0
     printed = capsys.readouterr().out
     path = tmp_path / "raw" / "interactions" / "kuzmin2018_Data_S1.tsv"
