@@ -97,7 +97,8 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
 
         def write(schedule: Schedule) -> Config:
             text = HEAD.format(about=about, file=wanted.file, schedule=schedule)
-            partial.write_text(text + yaml.safe_dump(as_plain_text(schedule.into(content)), sort_keys=False), "utf-8")
+            text += yaml.safe_dump(as_plain_text(schedule.into(content)), sort_keys=False)
+            partial.write_text(text, encoding="utf-8")
             return load_config(partial, raw)
 
         config = write(Schedule.of(0))
