@@ -216,6 +216,7 @@ def _add_train(group: Group) -> None:
         "exists, the run continues from its last checkpoint. With resume=never this is an error, and resume=PATH\n"
         "starts from another checkpoint.",
     )
+    verbs.add_train(parser)
     _add_configuration(parser)
 
 

@@ -20,6 +20,7 @@ from dglcell.errors import ConfigError, MissingDependencyError, count
 from dglcell.training.signals import StopSignals, is_rank_zero
 
 if TYPE_CHECKING:
+    from dglcell.config import Config
     from dglcell.metrics import ResultRow
 
 # ``dglcell graph list`` and ``dglcell graph fetch``: the catalogue of networks, and its files.
@@ -226,27 +227,61 @@ def _ask_to_download(question: str) -> bool:
     return input(question).strip().lower() in ("", "y", "yes")
 
 
+def add_train(parser: argparse.ArgumentParser) -> None:
+    """Whether a control is trained, too."""
+    parser.add_argument(
+        "--control",
+        type=positive,
+        metavar="N",
+        help="afterwards also train the same model without messages, for N epochs, and show it in the table",
+    )
+
+
 def train(options: argparse.Namespace) -> None:
     """``dglcell train``."""
     # A signal may come as early as now: imports alone take seconds.
     with StopSignals() as signals:
         config = load(options)
+        if options.control:
+            _check_control(config)
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
         from dglcell.metrics import format_expected, format_results_table
         from dglcell.training.run import train as run
 
         result = run(config, options.command, signals)
+        rows = result.rows
+        if options.control:
+            from dglcell.training.control import rows_with, train_control
+
+            rows = rows_with(rows, train_control(config, options.control, options.command, signals))
     if not is_rank_zero():
         return
-    print(f"\n{format_results_table(result.rows, color=sys.stdout.isatty())}\n")
+    print(f"\n{format_results_table(rows, color=sys.stdout.isatty())}\n")
     if config.plot:
         print(f"picture  {result.directory.report}")
         print(f"report   {result.directory.page}")
     print(f"run      {result.directory.path}")
     expected = config.experiment.expected
-    if expected is not None and not options.overrides and result.rows:
-        print(f"\n{format_expected(result.rows, expected.metric, expected.value, expected.tolerance)}")
+    if expected is not None and not options.overrides and rows:
+        print(f"\n{format_expected(rows, expected.metric, expected.value, expected.tolerance)}")
+
+
+def _check_control(config: Config) -> None:
+    """Refuse a control that cannot be trained, before the run is.
+
+    Raises:
+        ConfigError: the run has several processes, or the model passes no messages.
+    """
+    from dglcell.training.control import without_messages
+
+    without_messages(config)
+    if config.trainer.devices * config.trainer.num_nodes > 1:
+        raise ConfigError(
+            "`--control` trains twice in one process, so that it works with a single device only",
+            got=f"`trainer.devices: {config.trainer.devices}`, `trainer.num_nodes: {config.trainer.num_nodes}`",
+            do="leave it out, and call `dglcell baselines FILE --without-messages` after the training",
+        )
 
 
 TUNE_HELP = "search for the best values of some keys, judged on the validation part"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,7 +25,9 @@ from dglcell.training.fit import make_task, quieten
 from dglcell.training.prepare import Prepared
 from dglcell.training.task import StrainTask
 
-SMALLEST, LARGEST = 16, 1024
+PROBE, SMALLEST, LARGEST = 2, 16, 1024
+"""Sizes from ``PROBE`` on are tried to see what memory a strain takes; one below ``SMALLEST`` is chosen where no other
+fits."""
 PART_OF_EPOCH = 4
 """An epoch keeps at least so many steps."""
 WORTHWHILE = 1.05
@@ -85,9 +88,10 @@ def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory,
     del task, steps
     release(str(device))
     chosen = choose(trials, available(device))
+    size = at_least(sizes[0], chosen, available(device))
     rates = ", ".join(f"{trial.batch_size} → {trial.rate:,.0f}" for trial in trials)
-    log.info("data.batch_size: auto: %d (strains/s: %s; %s)", chosen.batch_size, rates, _memory_text(chosen))
-    return chosen.batch_size
+    log.info("data.batch_size: auto: %d (strains/s: %s; %s)", size, rates, _memory_text(chosen))
+    return size
 
 
 def _plain(config: Config, device: torch.device) -> Config:
@@ -102,27 +106,33 @@ def _plain(config: Config, device: torch.device) -> Config:
 def candidates(strains: int) -> list[int]:
     """Powers of two, ascending, for a training part of so many strains."""
     largest = max(1, min(LARGEST, strains // PART_OF_EPOCH))
-    powers = [1 << exponent for exponent in range(largest.bit_length())]
+    powers = powers_of_two(largest)
     return [size for size in powers if size >= SMALLEST] or powers[-1:]
+
+
+def powers_of_two(largest: int) -> list[int]:
+    """Those up to a number, ascending."""
+    return [1 << exponent for exponent in range(largest.bit_length())]
 
 
 def search(
     sizes: Sequence[int], measure: Callable[[int], Trial | None], room: int | None, clock: Callable[[], float]
 ) -> list[Trial]:
-    """Try one size after the other while that is worth it.
+    """Try one size after the other while that is worth it: first those that only say what memory a strain takes.
 
     It ends where strains per second have not grown by ``WORTHWHILE``, where the next size is expected to take more
     than ``MEMORY_SHARE`` of the memory or to outlast ``SECONDS``, or where memory did run out.
 
     Args:
-        sizes: ascending.
+        sizes: to choose from, ascending.
         measure: size → trial; None where memory ran out.
         room: bytes available.
         clock: seconds.
     """
     trials: list[Trial] = []
     start = began = clock()
-    for size in sizes:
+    probes = [size for size in powers_of_two(sizes[0] - 1) if size >= PROBE]
+    for size in [*probes, *sizes]:
         last, took, began = (trials[-1] if trials else None), clock() - began, clock()
         if last is not None:
             growth = size // last.batch_size
@@ -132,9 +142,9 @@ def search(
         if trial is None:
             break
         trials.append(trial)
-        if last is not None and trial.rate < WORTHWHILE * last.rate:
+        if last is not None and size > sizes[0] and trial.rate < WORTHWHILE * last.rate:
             break
-    return trials
+    return [trial for trial in trials if trial.batch_size >= sizes[0]] or trials
 
 
 def choose(trials: Sequence[Trial], room: int | None) -> Trial:
@@ -151,6 +161,12 @@ def choose(trials: Sequence[Trial], room: int | None) -> Trial:
     fitting = [trial for trial in trials if trial.fits(room)] or list(trials[:1])
     fastest = max(trial.rate for trial in fitting)
     return min((t for t in fitting if WORTHWHILE * t.rate >= fastest), key=lambda trial: trial.batch_size)
+
+
+def at_least(smallest: int, chosen: Trial, room: int | None) -> int:
+    """The chosen size, or the smallest one that is wanted where there was no time to try it, and memory is enough."""
+    size = chosen.batch_size
+    return smallest if size < smallest and chosen.fits(room, math.ceil(smallest / size)) else size
 
 
 def available(device: torch.device) -> int | None:

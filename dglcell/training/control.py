@@ -62,7 +62,9 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
     return control
 
 
-def train_control(config: Config, epochs: int | None, command: str, signals: StopSignals | None = None) -> None:
+def train_control(
+    config: Config, epochs: int | None, command: str, signals: StopSignals | None = None
+) -> list[ResultRow]:
     """Train the control, or continue it; add its rows to the results of the run, where the run is finished.
 
     Args:
@@ -70,6 +72,9 @@ def train_control(config: Config, epochs: int | None, command: str, signals: Sto
         epochs: see ``without_messages``.
         command: recorded in what is written.
         signals: that are listened to already.
+
+    Returns:
+        Its rows; none where the run is not finished, or has another split.
 
     Raises:
         DglcellError: anything the user can mend.
@@ -79,10 +84,18 @@ def train_control(config: Config, epochs: int | None, command: str, signals: Sto
     log.info("training %s for at most %d epochs", control.experiment.name, control.trainer.epochs)
     train(control, command, signals)
     run = RunDirectory(config.run_directory)
-    if run.results.exists():
-        add_rows(run, control_rows(run.path, Split.load(run.split).sha256))
-        if config.plot:
-            write_report(run.path)
+    if not run.results.exists():
+        return []
+    rows = control_rows(run.path, Split.load(run.split).sha256)
+    add_rows(run, rows)
+    if config.plot:
+        write_report(run.path)
+    return rows
+
+
+def rows_with(rows: list[ResultRow], control: list[ResultRow]) -> list[ResultRow]:
+    """Rows of a run with those of its control, in place of earlier ones."""
+    return [row for row in rows if row.model != WITHOUT_MESSAGES] + control
 
 
 def add_rows(run: RunDirectory, rows: list[ResultRow]) -> None:

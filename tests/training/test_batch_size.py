@@ -13,7 +13,7 @@ from dglcell.cli import main
 from dglcell.errors import ConfigError
 from dglcell.run_directory import RunDirectory
 from dglcell.training import batch_size
-from dglcell.training.batch_size import Trial, candidates, choose, search
+from dglcell.training.batch_size import Trial, at_least, candidates, choose, search
 from dglcell.training.checkpoint import read_checkpoint
 from tests.tiny import BARE, Tiny, history
 
@@ -39,19 +39,20 @@ class Machine:
         return None if size * self.share > self.memory else Trial(size, seconds, size * self.share)
 
     def find(self, room: int | None = 1 << 60, sizes: list[int] = SIZES) -> int:
-        return choose(search(sizes, self.measure, room, lambda: self.now), room).batch_size
+        chosen = choose(search(sizes, self.measure, room, lambda: self.now), room)
+        return at_least(sizes[0], chosen, room)
 
 
 def test_growing_ends_where_it_is_no_longer_worthwhile() -> None:
     machine = Machine(fixed=0.1, slope=0.01)  # 61, 76, 86, 93, 96 strains/s at 16, 32, 64, 128, 256
     assert machine.find() == 128
-    assert machine.tried == [16, 32, 64, 128, 256]
+    assert machine.tried == [2, 4, 8, 16, 32, 64, 128, 256]
 
 
 def test_where_the_batch_does_not_matter_the_smallest_is_taken() -> None:
     machine = Machine(fixed=0.0, slope=0.001)
     assert machine.find() == 16
-    assert machine.tried == [16, 32]
+    assert machine.tried == [2, 4, 8, 16, 32]
 
 
 def test_where_it_always_pays_the_largest_is_taken() -> None:
@@ -66,13 +67,13 @@ def test_a_slower_size_is_not_taken() -> None:
 def test_the_next_size_is_not_tried_where_it_would_take_too_much_memory() -> None:
     machine = Machine(fixed=0.1, slope=0.0, share=GIB)
     assert machine.find(room=200 * GIB) == 64  # 128 would take more than 60 % of 200
-    assert machine.tried == [16, 32, 64]
+    assert machine.tried == [2, 4, 8, 16, 32, 64]
 
 
 def test_memory_that_runs_out_all_the_same_ends_the_search() -> None:
     machine = Machine(fixed=0.1, slope=0.0, memory=100)
     assert machine.find() == 64
-    assert machine.tried == [16, 32, 64, 128]
+    assert machine.tried == [2, 4, 8, 16, 32, 64, 128]
 
 
 def test_a_size_that_took_more_than_its_share_is_not_taken() -> None:
@@ -86,10 +87,17 @@ def test_memory_that_cannot_be_measured_limits_nothing() -> None:
     assert Machine(fixed=0.1, slope=0.0, share=GIB).find(room=None) == 1024
 
 
+def test_where_not_even_the_smallest_would_fit_a_smaller_one_is_taken() -> None:
+    """A step that takes more memory than there is may end the process before anybody can say so."""
+    machine = Machine(fixed=0.1, slope=0.0, share=GIB)
+    assert machine.find(room=15 * GIB) == 8  # 16 would take more than 60 % of 15
+    assert machine.tried == [2, 4, 8]
+
+
 def test_the_search_ends_before_it_would_last_too_long() -> None:
     machine = Machine(fixed=10.0, slope=0.0)  # half a minute for each
-    machine.find()
-    assert machine.tried == [16]
+    assert machine.find() == 16
+    assert machine.tried == [2]
 
 
 def test_memory_that_runs_out_at_once_is_said() -> None:

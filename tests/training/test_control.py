@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,31 @@ def test_a_control_of_another_split_is_not_compared_with(tiny: Tiny, tmp_path: P
 def test_epochs_are_those_of_the_control(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["baselines", str(tiny.file), "--epochs", "3"]) == 2
     assert "--epochs is given without --without-messages" in capsys.readouterr().err
+
+
+def test_train_shows_it_beside_the_model(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["train", str(tiny.file), "--control", "1", *tiny.overrides(tmp_path, *BARE)]
+    for _ in range(2):  # a finished run has its rows already
+        assert main(arguments) == 0
+        lines = [line.split() for line in capsys.readouterr().out.splitlines() if " without messages " in line]
+        assert len(lines) == 2, "one for each part"
+    rows = json.loads((tmp_path / "tiny" / "seed-0" / "results.json").read_text())["rows"]
+    assert [row["part"] for row in rows if row["model"] == "without messages"] == ["validation", "test"]
+
+
+@pytest.mark.parametrize(
+    ("override", "refusal"),
+    [
+        ("model.layers=0", "there is no control without messages"),
+        (
+            "trainer.devices=2",
+            r"works with a single device only[\s\S]*call `dglcell baselines FILE --without-messages`",
+        ),
+    ],
+)
+def test_a_control_that_cannot_be_is_refused_before_the_training(
+    tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str], override: str, refusal: str
+) -> None:
+    assert main(["train", str(tiny.file), "--control", "1", *tiny.overrides(tmp_path, *BARE), override]) == 2
+    assert re.search(refusal, capsys.readouterr().err)
+    assert not (tmp_path / "tiny").exists()
