@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dglcell.config_io import experiment_file, load_config
 from dglcell.files import write_json
 from dglcell.processor import cores, processor_name
 from dglcell.run_directory import environment
@@ -51,16 +52,20 @@ class Choice:
         threads: a number, or auto.
         waiting: active or passive; auto for what the command chooses.
         form: of layers, a key of ``FORMS``; auto for what the command chooses.
+        processes: that each take a part of every batch.
     """
 
     threads: str
     waiting: str
     form: str
+    processes: int = 1
 
-    def keys(self) -> list[str]:
-        """Overrides on the command line."""
+    def keys(self, batch: int) -> list[str]:
+        """Overrides on the command line, for batches of so many strains."""
         precision, compiled = FORMS.get(self.form, ("auto", "auto"))
-        return [f"trainer.threads={self.threads}", f"trainer.precision={precision}", f"model.compile={compiled}"]
+        parts = [f"trainer.devices={self.processes}", f"data.batch_size={batch // self.processes}"]
+        layers = [f"trainer.precision={precision}", f"model.compile={compiled}"]
+        return [f"trainer.threads={self.threads}", *layers, *(parts if self.processes > 1 else [])]
 
     def environment(self) -> dict[str, str]:
         """Variables of the process."""
@@ -74,6 +79,8 @@ AUTO = Choice("auto", "auto", "auto")
 def choices() -> list[Choice]:
     """All settings; one thread waits for nobody."""
     found = [Choice("1", "passive", form) for form in FORMS]
+    if cores() > 1:
+        found.append(Choice("1", "passive", "float32", processes=cores()))
     waits = itertools.product([str(cores())] if cores() > 1 else [], ("active", "passive"), FORMS)
     return [*found, *(Choice(*one) for one in waits), AUTO]
 
@@ -101,15 +108,18 @@ def measure(choice: Choice, experiment: str, overrides: list[str], folder: Path)
         f"paths.runs={runs}",
         f"paths.data={folder}",
     ]
-    command = [sys.executable, "-m", "dglcell", "train", experiment, *fixed, *choice.keys(), *overrides]
+    batch = load_config(experiment_file(experiment), overrides).data.training_batch
+    command = [sys.executable, "-m", "dglcell", "train", experiment, *fixed, *choice.keys(batch), *overrides]
     with (runs / "log").open("w") as log:
-        process = subprocess.Popen(command, env=choice.environment(), stderr=log, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, env=choice.environment(), stderr=log, stdout=subprocess.DEVNULL, start_new_session=True
+        )
         began = time.monotonic()
         epochs: list[float] = []
         while len(epochs) < EPOCHS and process.poll() is None and time.monotonic() - began < PATIENCE:
             time.sleep(0.2)
             epochs = _epochs(runs)
-        process.send_signal(signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
         process.wait()
     said = re.findall(r"^(?:layers in .*|\d+ threads? \(measured.*)$", (runs / "log").read_text(), re.MULTILINE)
     if len(epochs) < 2:
