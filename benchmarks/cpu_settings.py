@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.cpu_settings OUT [--experiment NAME] [--busy N …] [key=value …]`` trains the experiment as
 ``dglcell train`` does, once with each setting and once with ``auto``, and ends each training after a few epochs. The
-time is the median of the epochs after the first. Busy processes compute matrix products with one thread each.
+time is the median of the epochs after the first. Busy processes compute matrix products with one thread each. Rows
+that OUT has already are not measured again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from dglcell.files import write_json
 from dglcell.processor import cores, processor_name
 from dglcell.run_directory import environment
 
-EPOCHS = 4
+EPOCHS = 3
 PLANNED = 200
 """Epochs that each training plans: enough that ``auto`` thinks timing other forms of layers worth its while."""
 
@@ -119,7 +120,8 @@ def measure(choice: Choice, experiment: str, overrides: list[str], folder: Path)
         while len(epochs) < EPOCHS and process.poll() is None and time.monotonic() - began < PATIENCE:
             time.sleep(0.2)
             epochs = _epochs(runs)
-        os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
         process.wait()
     said = re.findall(r"^(?:layers in .*|\d+ threads? \(measured.*)$", (runs / "log").read_text(), re.MULTILINE)
     if len(epochs) < 2:
@@ -143,11 +145,13 @@ def main() -> None:
     beside = options.busy or [0, 1, 2]
     words = ["--experiment", options.experiment, *(f"--busy {number}" for number in beside), *options.overrides]
     about = environment(f"python -m benchmarks.cpu_settings OUT {' '.join(words)}") | {"processor": processor_name()}
-    rows: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
     with tempfile.TemporaryDirectory() as folder:
         for number in beside:
             with busy(number):
                 for choice in choices():
+                    if any({"busy": number, **asdict(choice)}.items() <= row.items() for row in rows):
+                        continue
                     row = measure(choice, options.experiment, options.overrides, Path(folder))
                     rows.append({"busy": number, **row})
                     print(json.dumps(rows[-1]), flush=True)

@@ -358,7 +358,11 @@ def _better_null(own: ResultRow, nulls: Sequence[ResultRow], metric: str) -> tup
     reached = own.metrics.get(metric, math.nan)
     if not best or sign * reached >= scores[best]:
         return "", ""
-    return best, f"{format_metric(metric, sign * scores[best])} against {format_metric(metric, reached)}"
+    values = sign * scores[best], reached
+    theirs, own_text = (format_metric(metric, value) for value in values)
+    if theirs == own_text:  # as shown; more digits say which is better
+        theirs, own_text = (f"{value:.7g}" for value in values)
+    return best, f"{theirs} against {own_text}"
 
 
 def left_out_lines(left_out: Mapping[str, Mapping[str, str]]) -> list[str]:

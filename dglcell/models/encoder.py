@@ -91,6 +91,20 @@ class CellEncoder(nn.Module):
             residual=config.residual,
         )
 
+    def freeze_all_but(self, read: list[str]) -> None:
+        """Take the gradient from parameters that the last states of these node types do not depend on.
+
+        Several processes wait for the gradient of every parameter that requires one.
+        """
+        needed = live_relations(choose_relations(self.cell, self.config), self.config.layers, set(read))
+        for layer, relations in zip(self.layers, needed, strict=True):
+            cast(HeteroLayer, layer).freeze_all_but(relations)
+        known = set(read) | {t for layer in needed for r in layer for t in (r[0], r[2])}
+        for modules in (self.embeddings, self.project, self.preprocessors):
+            for node_type, module in modules.items():
+                if node_type not in known:
+                    module.requires_grad_(False)
+
     @property
     def rows_per_strain(self) -> int:
         """Rows that a strain has in all relations of all layers."""

@@ -76,6 +76,8 @@ class HeteroCell(PerturbedModel):
             dropout=config.dropout,
         )
         self.link = make_link(cell, config, outputs)
+        if not config.local_head:
+            self.encoder.freeze_all_but(config.pool)
         self.apply(initialise)
         self.encoder.spread_embeddings()
         start_at_the_mean(self.global_head[-1])

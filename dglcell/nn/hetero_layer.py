@@ -176,6 +176,16 @@ class HeteroLayer(nn.Module):
         mixers = {t: make_mixer(cross_relation, number, width) for t, number in numbers.items()}
         self.mixers = nn.ModuleDict({t: mixer for t, mixer in mixers.items() if mixer is not None})
 
+    def freeze_all_but(self, relations: list[Relation]) -> None:
+        """Take the gradient from the parameters of all other relations."""
+        for relation, conv in zip(self.relations, self.convs, strict=True):
+            if relation not in relations:
+                conv.requires_grad_(False)
+        ends = {relation[2] for relation in relations}
+        for node_type, mixer in self.mixers.items():
+            if node_type not in ends:
+                mixer.requires_grad_(False)
+
     def forward(self, perturbed: PerturbedCell, states: Mapping[str, States]) -> dict[str, States]:
         """New states by node type."""
         new = dict(states)

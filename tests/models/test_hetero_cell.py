@@ -305,6 +305,21 @@ def test_every_parameter_gets_a_gradient(conv: str, cross_relation: str) -> None
     assert [n for n, p in model.named_parameters() if p.grad is None] == []
 
 
+@pytest.mark.parametrize("cross_relation", ["sum", "cross_attention"])
+@pytest.mark.parametrize("layers", [0, 1, 2])
+@pytest.mark.parametrize("pool", [["gene"], ["reaction"], ["reaction", "metabolite"]], ids="-".join)
+def test_every_parameter_that_can_have_a_gradient_gets_one(pool: list[str], layers: int, cross_relation: str) -> None:
+    """Several processes wait for all of them."""
+    options = {"local_head": False, "combination": "none", "cross_relation": cross_relation, "cross_relation_heads": 2}
+    cell = build_cell(CellConfig(model="textbook", derived=["isoenzyme", "shares_complex"]))
+    model = HeteroCell(ResidentCell.of(cell), small_config(pool=pool, layers=layers, **options))
+    genes = [cell.genes.index(name) for name in ("b0008", "b0727", "b2464")]
+    model(GenotypeBatch.from_lists([[genes[0]], genes[1:], genes])).phenotypes.sum().backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None and p.requires_grad] == []
+    frozen = {n for n, p in model.named_parameters() if not p.requires_grad}
+    assert bool(frozen) == (pool != ["gene"]), "the last states of genes are read, or not"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
