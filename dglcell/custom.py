@@ -1,4 +1,6 @@
-"""Models, losses and sources of one's own: classes that a configuration names by ``MODULE:CLASS`` or an entry point."""
+"""Models, convolutions, losses and sources of one's own: classes that a configuration names by ``MODULE:CLASS`` or an
+entry point.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +35,7 @@ class Part:
 
 PARTS = {
     "model": Part("model.name", "dglcell.models", "dglcell.models.model:StrainModel"),
+    "conv": Part("model.conv", "dglcell.convs", "dglcell.nn.convolutions:Convolution"),
     "loss": Part("loss.name", "dglcell.losses", "dglcell.losses.loss:Loss"),
     "source": Part("data.source.name", "dglcell.sources", "dglcell.data.sources.source:Source"),
 }
@@ -52,7 +55,7 @@ def find_class(part: str, name: str) -> Any:
     Modules are looked up where Python looks them up, and then in the working folder.
 
     Args:
-        part: ``model``, ``loss`` or ``source``.
+        part: ``model``, ``conv``, ``loss`` or ``source``.
         name: ``MODULE:CLASS``, or the name of an entry point.
 
     Returns:
