@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
+from benchmarks.committed_usage import committed_usage
 from dglcell.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -52,6 +55,29 @@ def test_they_run_from_the_root_of_a_clone() -> None:
         assert last.endswith(f" dglcell train {experiment}"), name
         # Nothing of the machine on which they were rendered.
         assert str(ROOT) not in script.decode()
+
+
+def test_times_and_memory_are_those_of_the_committed_runs() -> None:
+    known = files("dglcell").joinpath("usage.yaml").read_text()
+    assert known == committed_usage(), "renew it with: python -m benchmarks.committed_usage"
+
+
+def asked_for(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    """Time and memory in the script of an experiment."""
+    assert main(["job", "render", *words]) == 0
+    return re.findall(r"--(?:mem|time)=(\S+)", capsys.readouterr().out)
+
+
+def test_a_script_asks_for_what_the_committed_run_took(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert asked_for(capsys, "quickstart") == ["4G", "0:30:00"]
+    assert asked_for(capsys, "quickstart", "trainer.epochs=80") == ["4G", "3:20:00"]
+    assert asked_for(capsys, "quickstart", "slurm.memory=9G", "seed=3", "data.store=x") == ["9G", "0:30:00"]
+    other = ("model.hidden=256", "trainer.accelerator=gpu", "trainer.devices=2", "data.source.insilico.triples=none")
+    for change in other:
+        assert asked_for(capsys, "quickstart", change) == ["32G", "24:00:00"], change
 
 
 def test_scripts_that_are_current_are_not_written_again(
