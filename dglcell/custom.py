@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dglcell.errors import ConfigError, listing
+from dglcell.errors import ConfigError, OwnClassError, listing
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _import(key: str, target: str) -> Any:
     try:
         found = importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(
+        raise OwnClassError(
             f"`{key}: {target}` cannot be imported",
             got=f"{type(error).__name__}: {error}",
             expected=f"a module '{module}' that Python can import",
@@ -93,7 +93,7 @@ def _import(key: str, target: str) -> Any:
         ) from error
     if not hasattr(found, name):
         there = [n for n, value in vars(found).items() if isinstance(value, type) and value.__module__ == module]
-        raise ConfigError(
+        raise OwnClassError(
             f"module '{module}' has no '{name}'",
             got=f"`{key}: {target}`",
             expected="one of its classes: " + listing(there) if there else "a module that defines a class",

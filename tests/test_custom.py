@@ -261,6 +261,12 @@ def test_own_parts_are_trained_loaded_and_reported(folder: Path, capsys: pytest.
     assert main(["predict", str(run.path), "in.csv", "-o", "out.csv"]) == 0
     assert (folder / "out.csv").read_text().startswith("genes,predicted_length\nb0008;b0114,")
     assert main(["report", str(run.path)]) == 0
+    (folder / "my_parts.py").rename(folder / "elsewhere.py")
+    sys.modules.pop("my_parts")
+    capsys.readouterr()
+    assert main(["predict", str(run.path), "in.csv"]) == 2
+    assert capsys.readouterr().err.startswith("error: `model.name: my_parts:Additive` cannot be imported\n")
+    (folder / "elsewhere.py").rename(folder / "my_parts.py")
     (folder / "lines.txt").write_text("b0008\n")
     assert main(["train", "mine.yaml", "experiment.name=again"]) == 2
     assert "'lines.txt' has changed since the store" in capsys.readouterr().err
