@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import yaml
 
 from benchmarks.committed_usage import committed_usage
 from dglcell.cli import main
@@ -72,9 +73,15 @@ def test_a_script_asks_for_what_the_committed_run_took(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert asked_for(capsys, "quickstart") == ["4G", "0:30:00"]
-    assert asked_for(capsys, "quickstart", "trainer.epochs=80") == ["4G", "3:20:00"]
-    assert asked_for(capsys, "quickstart", "slurm.memory=9G", "seed=3", "data.store=x") == ["9G", "0:30:00"]
+    record = yaml.safe_load(files("dglcell").joinpath("usage.yaml").read_text())["quickstart"]
+    memory, time = asked_for(capsys, "quickstart")
+    hours, minutes, _ = map(int, time.split(":"))
+    assert 0 <= 3600 * hours + 60 * minutes - max(1800, 4 * record["wall_seconds"] + 120) < 600
+    assert int(memory.removesuffix("G")) * 2**30 >= 1.5 * record["peak_resident_bytes"]
+    longer = asked_for(capsys, "quickstart", f"trainer.epochs={10 * record['epochs']}")
+    assert longer[0] == memory
+    assert int(longer[1].split(":")[0]) > hours
+    assert asked_for(capsys, "quickstart", "slurm.memory=9G", "seed=3", "data.store=x") == ["9G", time]
     other = ("model.hidden=256", "trainer.accelerator=gpu", "trainer.devices=2", "data.source.insilico.triples=none")
     for change in other:
         assert asked_for(capsys, "quickstart", change) == ["32G", "24:00:00"], change
