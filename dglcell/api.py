@@ -39,6 +39,10 @@ from dglcell.training.prepare import open_store, prepare_run, store_of_run
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pytorch_lightning.callbacks import Callback
+    from pytorch_lightning.loggers import Logger
+
+    from dglcell.models.model import StrainModel
 
 log = logging.getLogger("dglcell")
 
@@ -77,6 +81,26 @@ class Predictor:
     def cell(self) -> CellGraph:
         """The cell graph."""
         return self.members[0].cell
+
+    @property
+    def model(self) -> StrainModel:
+        """The trained model as a module of torch, in evaluation mode.
+
+        >>> import dglcell
+        >>> type(dglcell.load("ecoli-core").model).__name__
+        'HeteroCell'
+
+        Raises:
+            CheckpointError: there are several seeds, and so several models.
+        """
+        if len(self.members) > 1:
+            raise CheckpointError(
+                "several seeds have a model each",
+                got=f"{len(self.members)} runs",
+                expected="one run",
+                do="take `members[0].model` and so on, or load one run",
+            )
+        return self.members[0].model
 
     @property
     def phenotypes(self) -> tuple[str, ...]:
@@ -252,7 +276,13 @@ def runs_in(path: Path) -> list[Path]:
     return found or [path]
 
 
-def train(experiment: str | Path, *overrides: str, **keys: Any) -> Predictor:
+def train(
+    experiment: str | Path,
+    *overrides: str,
+    callbacks: Sequence[Callback] = (),
+    logger: Logger | Sequence[Logger] = (),
+    **keys: Any,
+) -> Predictor:
     """Train an experiment, or continue it where it stopped, as `dglcell train` does.
 
     >>> import dglcell
@@ -263,6 +293,9 @@ def train(experiment: str | Path, *overrides: str, **keys: Any) -> Predictor:
     Args:
         experiment: a YAML file, or its name in the folder ``conf``.
         overrides: ``dotted.key=value``, as on the command line.
+        callbacks: of Lightning, which are called beside those of the package. What they keep in checkpoints must be
+            numbers, texts and containers of these.
+        logger: of Lightning, or several. They get the figures of each epoch, as W&B does with `tracking.wandb`.
         keys: key → value. A key needs no section if only one section has it: ``epochs=3`` is
             `trainer.epochs`, ``lr=0.01`` is `optimizer.lr`. ``**{"split.seed": 1}`` always works.
 
@@ -275,9 +308,11 @@ def train(experiment: str | Path, *overrides: str, **keys: Any) -> Predictor:
     """
     path = experiment_file(experiment)
     config = load_config(path, [*overrides, *keyword_overrides(path, overrides, keys)])
+    from dglcell.training.run import Beside
     from dglcell.training.run import train as run
 
-    return load(run(config, f"dglcell.train({str(experiment)!r})").directory.path)
+    with_own = Beside(tuple(callbacks), tuple(logger) if isinstance(logger, Sequence) else (logger,))
+    return load(run(config, f"dglcell.train({str(experiment)!r})", beside=with_own).directory.path)
 
 
 def evaluate(run: str | Path | Predictor, strains: StrainTable | pd.DataFrame | None = None) -> pd.DataFrame:

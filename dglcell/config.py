@@ -232,8 +232,8 @@ class SlurmConfig:
     partition: str | None = None  # partition of the cluster; null: the cluster's default
     account: str | None = None  # account that pays for the job, `sbatch --account`
     qos: str | None = None  # quality of service, `sbatch --qos`
-    time: str = "auto"  # D-HH:MM:SS, HH:MM:SS or minutes; auto: 1.5 times what a finished run took, else 24:00:00
-    memory: str | None = "auto"  # of every node; auto: 1.5 times what a finished run took, else 32G; null: the default
+    time: str = "auto"  # D-HH:MM:SS, HH:MM:SS or minutes; auto: more than a finished or recorded run took
+    memory: str | None = "auto"  # of every node; auto: more than such a run took; null: the default
     cpus_per_task: int = 4  # a task is one device
     gpu: str | None = None  # one GPU per task: a type, e.g. a100, or any; null: only if `trainer.accelerator` is gpu
     modules: list[str] = field(default_factory=list)  # modules to load before anything else

@@ -1,4 +1,6 @@
-"""Models, losses and sources of one's own: classes that a configuration names by ``MODULE:CLASS`` or an entry point."""
+"""Models, convolutions, losses and sources of one's own: classes that a configuration names by ``MODULE:CLASS`` or an
+entry point.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dglcell.errors import ConfigError, listing
+from dglcell.errors import ConfigError, OwnClassError, listing
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Part:
 
 PARTS = {
     "model": Part("model.name", "dglcell.models", "dglcell.models.model:StrainModel"),
+    "conv": Part("model.conv", "dglcell.convs", "dglcell.nn.convolutions:Convolution"),
     "loss": Part("loss.name", "dglcell.losses", "dglcell.losses.loss:Loss"),
     "source": Part("data.source.name", "dglcell.sources", "dglcell.data.sources.source:Source"),
 }
@@ -52,7 +55,7 @@ def find_class(part: str, name: str) -> Any:
     Modules are looked up where Python looks them up, and then in the working folder.
 
     Args:
-        part: ``model``, ``loss`` or ``source``.
+        part: ``model``, ``conv``, ``loss`` or ``source``.
         name: ``MODULE:CLASS``, or the name of an entry point.
 
     Returns:
@@ -82,7 +85,7 @@ def _import(key: str, target: str) -> Any:
     try:
         found = importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(
+        raise OwnClassError(
             f"`{key}: {target}` cannot be imported",
             got=f"{type(error).__name__}: {error}",
             expected=f"a module '{module}' that Python can import",
@@ -90,7 +93,7 @@ def _import(key: str, target: str) -> Any:
         ) from error
     if not hasattr(found, name):
         there = [n for n, value in vars(found).items() if isinstance(value, type) and value.__module__ == module]
-        raise ConfigError(
+        raise OwnClassError(
             f"module '{module}' has no '{name}'",
             got=f"`{key}: {target}`",
             expected="one of its classes: " + listing(there) if there else "a module that defines a class",

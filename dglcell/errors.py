@@ -42,6 +42,10 @@ class ConfigError(DglcellError):
     """A configuration key or value is wrong, or two of them contradict each other."""
 
 
+class OwnClassError(ConfigError):
+    """A class of one's own is not where Python looks for it."""
+
+
 class GraphError(DglcellError):
     """A metabolic model, edge table, vocabulary or cell graph is unusable."""
 

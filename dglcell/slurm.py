@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
+import yaml
+
 from dglcell.config import ANY, AUTO, Config
-from dglcell.config_io import hide_override
+from dglcell.config_io import PACKAGED, hide_override, load_config
 from dglcell.config_values import HIDDEN, check_one_line
 from dglcell.errors import ConfigError
-from dglcell.run_directory import RunDirectory, read_usage
+from dglcell.run_directory import RunDirectory, Usage, read_usage
 
 # Job arrays: one experiment with several seeds and values of keys.
 
@@ -237,6 +239,12 @@ def _on_one_cpu(config: Config) -> Config:
     return replace(config, trainer=trainer)
 
 
+ENVIRONMENT = """\
+# It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to
+# activate it, e.g. slurm.setup='[source .venv/bin/activate]'.
+"""
+
+
 def _script(config: Config, file: Path, command: Sequence[str], members: int = 1) -> str:
     config, _ = with_limits(config)
     template = Template(files("dglcell").joinpath("slurm.sh").read_text(encoding="utf-8"))
@@ -245,6 +253,7 @@ def _script(config: Config, file: Path, command: Sequence[str], members: int = 1
         file=shlex.quote(str(file)),
         logs=shlex.quote(config.slurm.logs),
         directives="".join(f"#SBATCH {option}\n" for option in directives(config, members)),
+        environment="" if config.slurm.setup or config.slurm.container else ENVIRONMENT,
         surroundings="\n".join([*surroundings(config), ""]),
         command="\n".join(command),
     )
@@ -262,46 +271,104 @@ LONGEST_RUN = 1e8
 SPARE = 1.5
 """How much more than what was measured."""
 
+ELSEWHERE = 4.0
+"""How much more time than a run took that this package has a record of: it ran on another machine."""
+
+SHORTEST, SMALLEST = 1800, 4
+"""Seconds and GiB that such a run is given at least: it may first compute its strains, in several processes."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a job asks for.
+
+    Attributes:
+        time: as SLURM takes it.
+        memory: the same; None where it is not known.
+        why: what they follow from.
+    """
+
+    time: str
+    memory: str | None
+    why: str
+
 
 def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, str | None]:
     """The experiment with a time and a memory in place of `auto`.
 
     Args:
         config: the experiment.
-        folders: of runs; those that have finished tell what to ask for.
+        folders: of runs; those that have finished tell what to ask for, before the records of this package do.
 
     Returns:
         it, and what was measured, in words; None where nothing was, or nothing is `auto`.
     """
     slurm, said = config.slurm, []
-    time, memory, path = _measured(config, folders)
+    found = _measured(config, folders) or _recorded(config)
+    time, memory = (found.time, found.memory) if found is not None else (None, None)
     if slurm.time == AUTO:
         slurm = replace(slurm, time=time or DEFAULT_TIME)
         said += [f"time {time}"] if time else []
     if slurm.memory == AUTO:
         slurm = replace(slurm, memory=memory or DEFAULT_MEMORY)
         said += [f"memory {memory}"] if memory else []
-    about = f"{' and '.join(said)}: {SPARE} times what {path} took" if said else None
+    about = f"{' and '.join(said)}: {found.why}" if found is not None and said else None
     return replace(config, slurm=slurm), about
 
 
-def _measured(config: Config, folders: Iterable[Path]) -> tuple[str | None, str | None, Path | None]:
+def _measured(config: Config, folders: Iterable[Path]) -> Limits | None:
     """Time and memory for what the longest of the finished runs took, on as many of the same devices."""
-    trainer, found = config.trainer, []
+    found = []
     for path in sorted(path for folder in folders for path in folder.glob("seed-*")):
         usage = read_usage(RunDirectory(path))
-        if usage is None or usage.device.startswith("cuda") != wants_gpus(config):
-            continue
-        training = usage.seconds / max(1, usage.epochs) * trainer.epochs
-        seconds = usage.wall_seconds - usage.seconds + training
-        if usage.processes == trainer.devices * trainer.num_nodes and 0 <= seconds < LONGEST_RUN:
+        seconds = None if usage is None else _seconds(config, usage)
+        if usage is not None and seconds is not None:
             found.append((seconds, path, usage.peak_resident_bytes or 0))
     if not found:
-        return None, None, None
+        return None
     seconds, path, _ = max(found)
-    tens = math.ceil((SPARE * seconds + config.slurm.warning) / 600)
-    gigabytes = math.ceil(SPARE * max(peak for _, _, peak in found) * trainer.devices / 2**30)
-    return f"{tens // 6}:{tens % 6}0:00", f"{gigabytes}G" if gigabytes else None, path
+    gigabytes = _gigabytes(config, max(peak for _, _, peak in found))
+    memory = f"{gigabytes}G" if gigabytes else None
+    return Limits(_time(SPARE * seconds + config.slurm.warning), memory, f"{SPARE} times what {path} took")
+
+
+def _recorded(config: Config) -> Limits | None:
+    """The same for the recorded run of an experiment of this package, unless keys make it another experiment."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    records = yaml.load(files("dglcell").joinpath("usage.yaml").read_text(encoding="utf-8"), Loader=loader)
+    if config.experiment.name not in records:
+        return None
+    usage = Usage(**records[config.experiment.name])
+    seconds = _seconds(config, usage)
+    if seconds is None or usage.peak_resident_bytes is None:
+        return None
+    packaged = load_config(PACKAGED / f"{config.experiment.name}.yaml")
+    same = all(getattr(packaged, part) == getattr(config, part) for part in ("cell", "model", "loss"))
+    if not same or packaged.data != replace(config.data, store=packaged.data.store):
+        return None
+    gigabytes = max(SMALLEST, _gigabytes(config, usage.peak_resident_bytes))
+    took = f"{usage.wall_seconds:,.0f} s and {usage.peak_resident_bytes / 2**30:.1f} GiB"
+    time = _time(max(SHORTEST, ELSEWHERE * seconds + config.slurm.warning))
+    return Limits(time, f"{gigabytes}G", f"well above the {took} of the run that the documentation shows")
+
+
+def _seconds(config: Config, usage: Usage) -> float | None:
+    """What a run took, for as many epochs as there are now; None where it had other devices, or is damaged."""
+    trainer = config.trainer
+    if usage.device.startswith("cuda") != wants_gpus(config) or usage.processes != trainer.devices * trainer.num_nodes:
+        return None
+    seconds = usage.wall_seconds - usage.seconds + usage.seconds / max(1, usage.epochs) * trainer.epochs
+    return seconds if 0 <= seconds < LONGEST_RUN else None
+
+
+def _time(seconds: float) -> str:
+    tens = math.ceil(seconds / 600)
+    return f"{tens // 6}:{tens % 6}0:00"
+
+
+def _gigabytes(config: Config, peak: int) -> int:
+    """Of memory a node, for the peak of one process."""
+    return math.ceil(SPARE * peak * config.trainer.devices / 2**30)
 
 
 def job_name(config: Config) -> str:

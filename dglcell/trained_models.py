@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import textwrap
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -358,19 +359,22 @@ def cell_of_run(directory: RunDirectory) -> CellGraph:
 
 
 def format_models(models: Mapping[str, Path | Listed]) -> str:
-    """A line or two for each model."""
-    lines = []
+    """Each model's name, with what it is below it."""
+    lines: list[str] = []
+
+    def add(*paragraphs: str) -> None:
+        for text in paragraphs:
+            lines.extend(textwrap.wrap(text, 80, initial_indent="    ", subsequent_indent="    "))
+
     for name, found in models.items():
+        lines.append(name)
         if isinstance(found, Listed):
-            lines += [
-                f"{name}  {found.description}",
-                f"    {_megabytes(found.file.size or 0)}, fetched at its first use",
-            ]
+            add(found.description, f"{_megabytes(found.file.size or 0)}, fetched at its first use")
             continue
         card = read_card(found)
         size = sum(path.stat().st_size for path in found.rglob("*") if path.is_file())
         about = f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {_megabytes(size)}"
-        lines += [f"{name}  {card.description}", f"    {about}"]
+        add(card.description, about)
     return "\n".join([*lines, "", "`dglcell models NAME` shows scores, limits and licence of a model."])
 
 

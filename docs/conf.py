@@ -32,6 +32,7 @@ nb_execution_in_temp = True
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_output_stderr = "remove"
+nb_merge_streams = True  # lines that a cell prints are one block
 
 autodoc_default_options = {"members": True, "ignore-module-all": True, "show-inheritance": True}
 autodoc_member_order = "bysource"

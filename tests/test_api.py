@@ -11,12 +11,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import networkx
 import numpy as np
 import pandas as pd
 import pytest
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Callback, EarlyStopping
+from pytorch_lightning.loggers import CSVLogger
 
 import dglcell
 from dglcell.cli import main
@@ -54,9 +59,11 @@ def predictor(folder: Path) -> dglcell.Predictor:
 
 
 def test_nothing_is_imported_for_the_names() -> None:
-    code = "import sys, dglcell; assert set(dglcell.__all__) <= set(dir(dglcell)); print('torch' in sys.modules)"
+    code = (
+        "import sys, dglcell; print('torch' in sys.modules, dir(dglcell) == sorted([*dglcell.__all__, '__version__']))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=process_environment())
-    assert done.stdout == "False\n", done.stderr
+    assert done.stdout == "False True\n", done.stderr
 
 
 def test_every_public_name_is_there() -> None:
@@ -75,7 +82,7 @@ def test_examples_of_docstrings_are_right(folder: Path, name: str) -> None:
 
 def test_every_public_function_and_method_has_an_example() -> None:
     public = [getattr(dglcell, name) for name in dglcell.__all__]
-    public += [dglcell.Predictor.predict, dglcell.Predictor.results]
+    public += [dglcell.Predictor.predict, dglcell.Predictor.results, dglcell.Predictor.model]
     public += [dglcell.Strains.from_names, dglcell.Strains.from_dataframe]
     public += [dglcell.CellGraph.to_pyg, dglcell.CellGraph.to_networkx, dglcell.CellGraph.to_pandas]
     for thing in public:
@@ -312,6 +319,70 @@ def test_cells_become_graphs_of_pytorch_geometric(small: CellGraph) -> None:
     assert "edge_weight" not in graph["gene", "catalyses", "reaction"]
 
 
+def test_strains_become_annotated_data(tmp_path: Path) -> None:
+    anndata = pytest.importorskip("anndata")
+    strains = dglcell.Strains.from_names(
+        [["a", "b"], [], ["c"]], phenotypes={"growth": [0.5, 1.0, float("nan")]}, units={"growth": "1/h"}
+    )
+    found = replace(strains, sds={"growth": np.array([0.1, 0.2, 0.3], np.float32)}).to_anndata()
+    assert found.X.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
+    assert found.var_names.tolist() == ["a", "b", "c"]
+    found.write_h5ad(tmp_path / "strains.h5ad")
+    again = anndata.read_h5ad(tmp_path / "strains.h5ad")
+    assert again.obs.genes.tolist() == ["a;b", "", "c"]
+    assert again.obs.deletions.tolist() == [2, 0, 1]
+    assert again.obs.growth.tolist()[:2] == [0.5, 1.0]
+    assert "sd_growth" in again.obs
+    assert again.uns["units"] == {"growth": "1/h"}
+    assert again.uns["provenance"]["source"] == "python"
+
+
+def test_a_loaded_model_is_a_module(predictor: dglcell.Predictor) -> None:
+    assert predictor.model is predictor.members[0].model
+    assert not predictor.model.training
+    with pytest.raises(CheckpointError, match=r"several seeds have a model each\n.*2 runs"):
+        dglcell.load("runs/quickstart").model  # noqa: B018
+
+
+class Epochs(Callback):
+    """Remembers the epochs that it was told of, in checkpoints too."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.seen.append(trainer.current_epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.seen = list(state_dict["seen"])
+
+
+def test_callbacks_and_loggers_are_told_of_the_training(folder: Path, tmp_path: Path) -> None:
+    def train(epochs: int, **told: Any) -> None:
+        dglcell.train("quickstart", "experiment.name=told", epochs=epochs, null_models=False, **told)
+
+    counted, logger = Epochs(), CSVLogger(tmp_path)
+    train(2, callbacks=[counted], logger=logger)
+    rows = pd.read_csv(Path(logger.log_dir) / "metrics.csv")
+    assert rows.epoch.tolist() == [0, 1]
+    assert counted.seen == [0, 1]
+    assert rows["validation/loss"].notna().all()
+    again = Epochs()
+    stopping = EarlyStopping("validation/loss", patience=50)
+    train(3, callbacks=[again, stopping], logger=[CSVLogger(tmp_path), CSVLogger(tmp_path)])
+    assert again.seen == [0, 1, 2]
+    train(4)
+
+
+@pytest.mark.parametrize(("key", "given"), [("callbacks", [print]), ("logger", "csv"), ("logger", print)])
+def test_what_is_no_callback_or_logger_is_refused(folder: Path, key: str, given: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"`{key}` cannot be used\n.*\n.*derived from pytorch_lightning"):
+        dglcell.train("quickstart", **{key: given})
+
+
 @pytest.mark.parametrize(
     ("package", "method", "install"),
     [
@@ -368,3 +439,9 @@ def test_an_infinite_label_is_refused() -> None:
     frame = pd.DataFrame({"gene_1": ["b0008", "b0114"], "fitness": [1.0, np.inf]})
     with pytest.raises(DataError, match="strain 1: fitness is infinite"):
         dglcell.Strains.from_dataframe(frame, phenotypes=["fitness"])
+
+
+def test_a_missing_anndata_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "anndata", None)
+    with pytest.raises(MissingDependencyError, match=r"package 'anndata'\n.*pip install 'dglcell\[anndata\]'"):
+        dglcell.Strains.from_names([["a"]]).to_anndata()

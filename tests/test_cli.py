@@ -31,6 +31,13 @@ VERBS = [
     ["baselines"],
     ["predict"],
     ["report"],
+    ["init"],
+    ["tune"],
+    ["models"],
+    ["export"],
+    ["runs"],
+    ["sync"],
+    ["completion"],
     ["data"],
     ["data", "build"],
     ["data", "stats"],
@@ -39,13 +46,21 @@ VERBS = [
     ["data", "fetch"],
     ["graph"],
     ["graph", "describe"],
+    ["graph", "list"],
+    ["graph", "fetch"],
     ["config"],
+    ["config", "list"],
     ["config", "show"],
     ["config", "validate"],
     ["job"],
     ["job", "submit"],
+    ["job", "render"],
+    ["job", "check"],
     ["job", "run"],
+    ["job", "status"],
     ["job", "retry"],
+    ["job", "cancel"],
+    ["job", "logs"],
     ["profile"],
     ["compare"],
     ["doctor"],
@@ -515,7 +530,7 @@ def test_help_fits_a_terminal(
     assert long == []
 
 
-@pytest.mark.parametrize("words", [["data", "list"], ["graph", "list"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["data", "list"], ["graph", "list"], ["config", "list"], ["models"]], ids=" ".join)
 def test_lists_fit_a_terminal(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -39,6 +39,8 @@ from dglcell.losses.loss import Loss, LossTerms
 from dglcell.models.config import ModelConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import Prediction, StrainModel
+from dglcell.nn.config import ConvOptions
+from dglcell.nn.convolutions import Convolution
 
 LIMIT = 3
 
@@ -99,6 +101,28 @@ class Wider(HeteroCell):
     """The package's own model under another name."""
 
 
+class Plain(Convolution):
+    """The mean of the neighbours."""
+
+    @dataclass
+    class Config(ConvOptions):
+        factor: float = 1.0
+
+    def __init__(self, relation, width, config):
+        super().__init__(relation)
+        self.factor, self.linear = config.factor, torch.nn.Linear(width, width)
+
+    def receive(self, perturbed, source, destination):
+        return perturbed.aggregate(self.relation, source, "mean")
+
+    def update(self, x, received):
+        return x + self.factor * self.linear(received)
+
+
+class NoUpdate(Convolution):
+    def receive(self, perturbed, source, destination): ...
+
+
 class NoForward(StrainModel):
     pass
 
@@ -150,6 +174,12 @@ def test_classes_have_the_configurations_that_are_read_without_them() -> None:
         ("model=my_parts:NotDerived", "its `Config` cannot be used\n.*dict.*\n.*dglcell.models.config.ModelConfig"),
         ("model=my_parts:NoDefault", "its `Config` cannot be read from YAML"),
         ("model={name: 'my_parts:Additive', scales: 2}", "unknown key `model.scales`\n.*\n.*`model.scale`"),
+        ("model.conv=my_parts:Additive", "cannot be used\n.*Additive.*\n.*dglcell.nn.convolutions.Convolution"),
+        ("model.conv=my_parts:NoUpdate", "`model.conv: my_parts:NoUpdate` lacks the method `update`"),
+        ("model={conv: 'my_parts:Plain', conv_options: {factors: 2}}", "unknown key `model.conv_options.factors`"),
+        ("model={conv: 'my_parts:Plain', conv_options: {factor: x}}", "`model.conv_options.factor` has a wrong value"),
+        ("model.conv_options={factor: 2}", "`model.conv_options` is for a MODULE:CLASS of your own\n.*conv: gin"),
+        ("model.conv=sagee", "`model.conv` is unknown\n.*\n.*gatv2, or MODULE:CLASS of your own\n.*did you mean sage"),
         ("data.source={name: 'my_parts:Lines', options: {file: x}}", "unknown key `data.source.options.file`"),
         ("data.source={name: 'my_parts:Lines', options: {path: []}}", "`data.source.options.path` has a wrong value"),
         ("data.source.name=lines", "no data source is called 'lines'\n.*or MODULE:CLASS of your own"),
@@ -185,6 +215,20 @@ def test_models_of_the_package_are_derived_from_with_their_keys(folder: Path) ->
     assert made(GenotypeBatch.from_lists([[0, 1], [2]])).phenotypes.shape == (2, 2)
 
 
+@pytest.mark.parametrize("model", ["hetero_cell", "set_operator"])
+def test_convolutions_pass_messages_in_every_model(folder: Path, model: str) -> None:
+    Path("experiment.yaml").write_text(
+        "cell: {model: textbook, derived: [isoenzyme]}\n"
+        f"model: {{name: {model}, hidden: 8, conv: 'my_parts:Plain', conv_options: {{factor: 2}}}}\n"
+    )
+    config = load_config("experiment.yaml")
+    made = make_model(config.model, ResidentCell.of(build_cell(config.cell)), outputs=1)
+    convs = [module for module in made.modules() if type(module).__name__ == "Plain"]
+    assert convs
+    assert {conv.factor for conv in convs} == {2.0}
+    assert made(GenotypeBatch.from_lists([[0, 1], [2]])).phenotypes.isfinite().all()
+
+
 def test_a_source_says_what_it_is_of(folder: Path) -> None:
     (folder / "lines.txt").write_text("b0008 b2464\nb0727\n")
     table = load_source(SourceConfig("my_parts:Lines"))
@@ -217,6 +261,12 @@ def test_own_parts_are_trained_loaded_and_reported(folder: Path, capsys: pytest.
     assert main(["predict", str(run.path), "in.csv", "-o", "out.csv"]) == 0
     assert (folder / "out.csv").read_text().startswith("genes,predicted_length\nb0008;b0114,")
     assert main(["report", str(run.path)]) == 0
+    (folder / "my_parts.py").rename(folder / "elsewhere.py")
+    sys.modules.pop("my_parts")
+    capsys.readouterr()
+    assert main(["predict", str(run.path), "in.csv"]) == 2
+    assert capsys.readouterr().err.startswith("error: `model.name: my_parts:Additive` cannot be imported\n")
+    (folder / "elsewhere.py").rename(folder / "my_parts.py")
     (folder / "lines.txt").write_text("b0008\n")
     assert main(["train", "mine.yaml", "experiment.name=again"]) == 2
     assert "'lines.txt' has changed since the store" in capsys.readouterr().err

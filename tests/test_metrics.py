@@ -25,6 +25,7 @@ from dglcell.metrics import (
     format_results_table,
     json_safe,
     left_out_lines,
+    mean_ranks,
     pearson,
     regression_metrics,
     rows_of,
@@ -412,3 +413,8 @@ def test_rows_of_numbers_are_the_metrics_of_numbers() -> None:
     assert [(row.part, row.metrics) for row in rows] == [
         (part, regression_metrics(parts[part], labels[part])) for part in parts
     ]
+
+
+def test_ranks_are_those_of_scipy() -> None:
+    values = np.random.default_rng(0).integers(0, 20, 100).astype(float)
+    assert mean_ranks(values).tolist() == scipy.stats.rankdata(values).tolist()

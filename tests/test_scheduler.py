@@ -124,6 +124,13 @@ def test_what_has_not_finished_and_is_not_under_way_is_submitted_again(
     somebody = Lease(directory.owner, directory.path)
     assert somebody.acquire() is None
     answers("sbatch", "9\n")
+    assert main(["job", "retry", str(file), "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "1 run finished, 2 queued or running",
+        "would run again what was 7_2, 7_4",
+        "would run again what was 8",
+    ]
+    assert not (tmp_path / "bin/sbatch.called").exists()
     assert main(["job", "retry", str(file), "slurm.array_limit=1"]) == 0
     somebody.release()
     assert capsys.readouterr().out.splitlines() == [

@@ -387,3 +387,25 @@ def test_a_pipeline_needs_runs_to_compare(file: Path, capsys: pytest.CaptureFixt
     assert main(["job", "check", str(file), "--pipeline"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: `--pipeline` compares runs, and this is one run\n  do:       give `--seeds`")
+
+
+def test_a_script_says_whose_environment_it_runs_in(file: Path) -> None:
+    said = "It runs in the environment of the shell that submits it"
+    assert said in render(load_config(file), file)
+    for override in ("slurm.setup=[source .venv/bin/activate]", "slurm.container=dglcell.sif"):
+        assert said not in render(load_config(file, [override]), file)
+
+
+def test_nothing_is_done_in_a_dry_run(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")  # no SLURM is asked
+    assert main(["job", "submit", str(file), "--seeds", "0-1", "--pipeline", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("#!/bin/bash") == 3
+    assert "seed-0, " in said
+    assert said.endswith("# nothing was submitted\n")
+    assert main(["job", "run", str(file), "--local", "--dry-run"]) == 0
+    assert "exec dglcell train" in capsys.readouterr().out
+    assert not (tmp_path / "slurm").exists()

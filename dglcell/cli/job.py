@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dglcell.slurm import Sweep
 
 SWEEP_HELP = "every value with every seed is a member of a job array, e.g. optimizer.lr=1e-3,1e-4"
+DRY_RUN_HELP = "only say what would be done"
 PIPELINE_HELP = "build the store in a job before, where it is not there, and compare the runs in a job after them"
 RUN_EPILOG = """\
 Variables, modules and container are those of the job, and the run directory is the same. Members of an array run one
@@ -70,6 +71,11 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
         "--split-seeds", action="store_true", help="divide the strains anew for every seed: split.seed is the seed too"
     )
     parser.add_argument("--sweep", action="append", default=[], metavar="key=a,b", help=SWEEP_HELP)
+
+
+def add_dry_run(parser: argparse.ArgumentParser) -> None:
+    """The option of all verbs that change something."""
+    parser.add_argument("--dry-run", action="store_true", help=DRY_RUN_HELP)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -161,6 +167,9 @@ def submit(options: argparse.Namespace) -> None:
     from dglcell.scheduler import Submitting, refuse_under_way
     from dglcell.slurm import job_name
 
+    if options.dry_run:
+        _show(options)
+        return
     jobs = _check(options)
     submissions = [Submitting(job_name(job.config), Path.cwd(), job.config.slurm.logs) for job in jobs]
     for job, submission in zip(jobs, submissions, strict=True):
@@ -170,6 +179,18 @@ def submit(options: argparse.Namespace) -> None:
         if submission.goes_on:
             print(f"going on with the submission of {submission.name} that was not finished")
         _submit_job(job, submission)
+
+
+def _show(options: argparse.Namespace) -> None:
+    """Print what would be submitted; SLURM is not asked."""
+    for file in experiments(options.config):
+        job = make_job(options, file, measured=True)
+        job = _pipeline(job) if options.pipeline else job
+        print(f"# {file}: {count(len(job.runs), 'job')}, {', '.join(map(str, job.runs))}")
+        if job.measured:
+            print(f"# {job.measured}")
+        print(*filter(None, (job.build, job.script, job.comparison)), sep="\n")
+    print("# nothing was submitted")
 
 
 def _submit_job(job: Job, submission: Submitting) -> None:
@@ -260,6 +281,9 @@ def run(options: argparse.Namespace) -> None:
 
     job = make_job(options, experiment_file(options.config))
     script = render_here(job.config, job.file, job.overrides, job.sweep)
+    if options.dry_run:
+        print(script, end="")
+        return
     sys.stdout.flush()
     # Values of variables may be tokens, which the command line of a process would show to others.
     with tempfile.TemporaryFile() as file:
@@ -307,6 +331,9 @@ def retry(options: argparse.Namespace) -> None:
     found = find_submitted(name, Path.cwd(), slurm.logs)
     print(f"{count(found.finished, 'run')} finished, {found.under_way} queued or running")
     for one in found.unfinished:
+        if options.dry_run:
+            print(f"would run again what was {', '.join(one.jobs)}")
+            continue
         tasks, at_once = ",".join(one.runs), "" if slurm.array_limit is None else f"%{slurm.array_limit}"
         array = [f"--array={tasks}{at_once}"] if tasks else []
         submission = Submitting(name, Path.cwd(), slurm.logs)
@@ -324,6 +351,10 @@ def cancel(options: argparse.Namespace) -> None:
     from dglcell.slurm import job_name
 
     jobs = queue(job_name(load(options)))
+    if options.dry_run:
+        _print_jobs(jobs)
+        print(f"{count(len(jobs), 'job')} would be cancelled")
+        return
     cancel_jobs(jobs)
     print(f"{count(len(jobs), 'job')} cancelled")
 

@@ -350,10 +350,13 @@ def _add_job(group: Group) -> None:
             job.add_output(parser)
         else:
             parser.add_argument("--pipeline", action="store_true", help=job.PIPELINE_HELP)
+        if name == "submit":
+            job.add_dry_run(parser)
     here = _verb(jobs, "run", job.run, "run on this machine what the job script would run", job.RUN_EPILOG)
     _add_configuration(here)
     job.add_sweep(here)
     here.add_argument("--local", action="store_true", required=True, help="without SLURM, which `job submit` is for")
+    job.add_dry_run(here)
     status = _verb(jobs, "status", job.status, "show the jobs of an experiment, or all of yours")
     status.add_argument("config", type=Path, nargs="?", metavar="FILE", help="experiment")
     status.set_defaults(overrides=[], raw=None)
@@ -364,6 +367,8 @@ def _add_job(group: Group) -> None:
     ):
         parser = _verb(jobs, name, run, text)
         _add_configuration(parser)
+        if name != "logs":
+            job.add_dry_run(parser)
     parser.add_argument("--lines", "-n", type=positive, default=20, metavar="N", help="how many (default: 20)")
     parser.add_argument("--all", action="store_true", help="of all its output files, not of the newest only")
 

@@ -9,6 +9,7 @@ import argparse
 import importlib.util
 import shlex
 import sys
+import textwrap
 import webbrowser
 from dataclasses import replace
 from pathlib import Path
@@ -442,10 +443,10 @@ The output is a folder, or one file if its name ends in .zip. It has what predic
 the optimiser is left out, and so are settings of this machine. The cell graph is left out where it can be made from a
 metabolic model that cobra ships. If the output is an earlier model, its card says what you do not give.
 
-  dglcell export runs/mine/seed-0 -o models/mine --organism 'S. cerevisiae' --licence 'CC BY 4.0' \\
-      --limit 'It was trained on single and double deletions.'
+  dglcell export runs/mine/seed-0 -o models/mine --organism 'S. cerevisiae' \\
+      --licence 'CC BY 4.0' --limit 'It was trained on pairs of genes.'
   DGLCELL_MODELS=models dglcell predict mine genotypes.csv
-  dglcell export runs/mine/seed-0 -o mine.zip --organism 'S. cerevisiae' --licence 'CC BY 4.0' --limit …
+  dglcell export runs/mine/seed-0 -o mine.zip --organism 'S. cerevisiae' …
 """
 
 
@@ -613,10 +614,10 @@ def config_list(options: argparse.Namespace) -> None:
     """``dglcell config list``."""
     from dglcell.config_io import named_experiments
 
-    found = named_experiments()
-    width = max(map(len, found))
-    for name, description in found.items():
-        print(f"{name:{width}}  {description}".rstrip())
+    for name, description in named_experiments().items():
+        print(name)
+        if description:
+            print(textwrap.fill(description, 80, initial_indent="    ", subsequent_indent="    "))
 
 
 def config_validate(options: argparse.Namespace) -> None:

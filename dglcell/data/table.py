@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dglcell.errors import DataError, GenotypeError, did_you_mean, listing
+from dglcell.errors import DataError, GenotypeError, did_you_mean, import_optional, listing
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
+    import anndata
     import pandas as pd
 
     from dglcell.graph.cell_graph import CellGraph
@@ -348,6 +349,37 @@ class StrainTable:
     def num_deletions(self) -> NDArray[np.int64]:
         """[S] number of deleted genes of each strain."""
         return np.diff(self.offsets)
+
+    def to_anndata(self) -> anndata.AnnData:
+        """The strains as annotated data, for Scanpy and other packages that read them.
+
+        Returns:
+            A row per strain and a column per gene of some strain, which is 1 where the strain lacks the gene. ``obs``
+            has the deleted genes, their number and the phenotypes; ``uns`` has units and where the strains come from.
+
+        Raises:
+            MissingDependencyError: anndata is not installed.
+        """
+        import pandas as pd
+        from scipy import sparse
+
+        made = import_optional("anndata", "`to_anndata`", "pip install 'dglcell[anndata]'")
+        columns: dict[str, Any] = {
+            "genes": [";".join(genes) for genes in self.genotypes],
+            "deletions": self.num_deletions,
+            **self.phenotypes,
+        }
+        for prefix, more in (("p", self.p_values), ("sd", self.sds), ("replicates", self.replicates)):
+            columns |= {f"{prefix}_{name}": values for name, values in more.items()}
+        shape = (len(self), len(self.names))
+        deleted = sparse.csr_matrix((np.ones(len(self.genes), np.float32), self.genes, self.offsets), shape)
+        about = {name: getattr(self.provenance, name) for name in ("source", "description", "citation", "licence")}
+        return made.AnnData(
+            deleted,
+            obs=pd.DataFrame(columns, index=[str(number) for number in range(len(self))]),
+            var=pd.DataFrame(index=list(self.names)),
+            uns={"units": dict(self.units), "provenance": about},
+        )
 
     @property
     def head(self) -> TableHead:

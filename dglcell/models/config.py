@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from dglcell.config_values import check_choice
-from dglcell.errors import ConfigError
-from dglcell.graph.schema import GENE, NODE_TYPES
+from dglcell.custom import FORM, find_class, installed_names, read_options
+from dglcell.errors import ConfigError, did_you_mean
+from dglcell.graph.schema import GENE, NODE_TYPES, Relation
 from dglcell.kernels import KERNEL_NAMES
 from dglcell.nn.config import (
     AUTO_LINK,
@@ -15,12 +18,16 @@ from dglcell.nn.config import (
     LOCAL_KINDS,
     MEANS,
     TARGETS,
+    ConvOptions,
     CrossRelation,
     check_activation,
     check_heads,
     check_norm,
 )
 from dglcell.perturbation import STRATEGIES
+
+if TYPE_CHECKING:
+    from dglcell.nn.convolutions import Convolution
 
 # What the configurations of all models have in common.
 
@@ -78,7 +85,8 @@ class EncoderConfig(ModelConfig):
 
     hidden: int = 64  # H, width of every state
     layers: int = 3  # L, rounds of message passing
-    conv: str = "gin"  # gin | sage | gatv2, for every relation
+    conv: str = "gin"  # for every relation: gin | sage | gatv2, or MODULE:CLASS of your own
+    conv_options: dict[str, Any] | None = None  # keys of a conv of your own
     gin_layers: int = 2  # Linear layers of a GIN's MLP; with 0 states are only summed
     gin_hidden: int | None = None  # width inside a GIN's MLP; null: H
     conv_heads: int = 4  # heads of gatv2; must divide H
@@ -127,17 +135,39 @@ class EncoderConfig(ModelConfig):
             raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
         self.recompute = str(self.recompute).lower()  # YAML's true is "True" here
         for key, allowed in (
-            ("conv", CONVS),
             ("local_kind", LOCAL_KINDS),
             ("link", (*LINKS, AUTO_LINK)),
             ("recompute", ("auto", "true", "false")),
         ):
             check_choice(f"model.{key}", getattr(self, key), allowed)
+        self._validate_conv()
         if self.conv == "gatv2":
             check_heads(self.hidden, self.conv_heads)
         self.combination_of_relations().check(self.hidden)
         check_norm(self.norm)
         check_activation(self.activation)
+
+    def _validate_conv(self) -> None:
+        own = self.own_conv()
+        if own is not None:
+            own[1].validate()
+        elif self.conv not in CONVS:
+            known = (*CONVS, *installed_names("conv"))
+            expected, do = f"{', '.join(known)}, or {FORM}", did_you_mean(self.conv, known)
+            raise ConfigError("`model.conv` is unknown", got=self.conv, expected=expected, do=do)
+        elif self.conv_options is not None:
+            raise ConfigError(f"`model.conv_options` is for a {FORM}", got=f"`model.conv: {self.conv}`")
+
+    def own_conv(self) -> tuple[Callable[[Relation, int, ConvOptions], Convolution], ConvOptions] | None:
+        """The convolution, where it is a class of one's own, and the values of its keys.
+
+        Raises:
+            ConfigError: the class or a key is wrong.
+        """
+        kind: Any = None if self.conv in CONVS else find_class("conv", self.conv)
+        return (
+            None if kind is None else (kind, read_options(kind.Config, self.conv_options or {}, "model.conv_options"))
+        )
 
     def provides(self) -> frozenset[str]:
         return frozenset({"embedding"})

@@ -15,7 +15,7 @@ from dglcell.graph.schema import GENE, REACTION, Relation
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
 from dglcell.models.model import StrainModel
 from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
-from dglcell.nn.convolutions import GATv2Conv, GINConv, SAGEConv
+from dglcell.nn.convolutions import Convolution, GATv2Conv, GINConv, SAGEConv
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
@@ -62,9 +62,12 @@ class CellEncoder(nn.Module):
         self.layers = nn.ModuleList(self._make_layer(live) for live in plan)
 
     def _make_layer(self, relations: list[Relation]) -> HeteroLayer:
-        config = self.config
+        config, own = self.config, self.config.own_conv()
 
-        def make_conv(relation: Relation) -> nn.Module:
+        def make_conv(relation: Relation) -> Convolution:
+            if own is not None:
+                kind, options = own
+                return kind(relation, config.hidden, options)
             if config.conv == "sage":
                 return SAGEConv(relation, config.hidden)
             if config.conv == "gatv2":

@@ -12,6 +12,19 @@ ACTIVATION_NAMES = ("relu", "gelu", "silu", "elu", "tanh", "identity")
 NORM_NAMES = ("layer", "rms", "none")
 REFUSED_NORMS = ("batch", "graph", "instance", "pair", "mean_subtraction")
 
+
+@dataclass
+class ConvOptions:
+    """What `model.conv_options` may say; a convolution with options derives its own ``Config`` from it."""
+
+    def validate(self) -> None:
+        """Check values and their combinations.
+
+        Raises:
+            ConfigError: naming the key.
+        """
+
+
 LOCAL_KINDS = ("hyper_sagnn", "factorisation", "both")
 """Heads on the deleted genes."""
 

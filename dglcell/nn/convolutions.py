@@ -1,21 +1,56 @@
-"""Message passing along one relation: GIN, GraphSAGE and GATv2."""
+"""Message passing along one relation: what a convolution is, and GIN, GraphSAGE and GATv2."""
 
 from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from dglcell.graph.schema import Relation
 from dglcell.nn.blocks import mlp
-from dglcell.nn.config import check_heads
+from dglcell.nn.config import ConvOptions, check_heads
 from dglcell.perturbation.attention import GATv2Score
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
 
+
+class Convolution(nn.Module):
+    """A convolution over one relation: all that looks at edges apart from all that looks at rows.
+
+    One of your own, `model.conv: MODULE:CLASS`, is made with three arguments: ``relation``, ``width`` (H) and
+    ``config``, a ``Config`` with the values of `model.conv_options`.
+
+    A class whose ``stackable`` is True, in the class itself, lets a GPU compute several relations by one convolution.
+    Such convolutions may differ in their weights only: see ``dglcell.nn.hetero_layer.structure_of``.
+
+    Attributes:
+        Config: what `model.conv_options` may say.
+        reduce: of sums or means, see ``PerturbedCell.aggregate``; None where nodes receive something else.
+        relation: whose edges are used; source and destination types may differ.
+    """
+
+    Config: ClassVar[type[ConvOptions]] = ConvOptions
+    reduce: ClassVar[str | None] = None
+
+    def __init__(self, relation: Relation) -> None:
+        super().__init__()
+        self.relation = relation
+
+    @abstractmethod
+    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
+        """What the destination nodes receive along the surviving edges."""
+
+    @abstractmethod
+    def update(self, x: Tensor, received: Tensor) -> Tensor:
+        """New rows [K, H] from those of the destination nodes and what they receive."""
+
+
 # Graph isomorphism convolution over the surviving edges of one relation.
 
 
-class GINConv(nn.Module):
+class GINConv(Convolution):
     r"""GIN (Xu et al. 2019, *How powerful are graph neural networks?*, eq. 4.1).
 
     .. math:: h'_v = \mathrm{MLP}\Big((1+\epsilon)\,h_v + \sum_{u \to v \text{ survives}} w_{uv}\,h_u\Big)
@@ -48,8 +83,7 @@ class GINConv(nn.Module):
         dropout: float,
         weighs: bool = False,
     ) -> None:
-        super().__init__()
-        self.relation = relation
+        super().__init__(relation)
         self.epsilon = nn.Parameter(torch.zeros(1))
         self.weight = nn.Parameter(torch.ones(1)) if weighs else None
         widths = [width] + [hidden] * (layers - 1) + [width]
@@ -70,7 +104,7 @@ class GINConv(nn.Module):
 # GraphSAGE convolution with the mean over surviving in-edges of one relation.
 
 
-class SAGEConv(nn.Module):
+class SAGEConv(Convolution):
     r"""GraphSAGE, mean aggregator (Hamilton et al. 2017, *Inductive representation learning on large graphs*).
 
     .. math:: h'_v = W_1 h_v + W_2 \frac{1}{|\mathcal{N}(v)|}\sum_{u \in \mathcal{N}(v)} w_{uv}\,h_u + b
@@ -89,8 +123,7 @@ class SAGEConv(nn.Module):
     stackable = True
 
     def __init__(self, relation: Relation, width: int) -> None:
-        super().__init__()
-        self.relation = relation
+        super().__init__(relation)
         self.neighbours = nn.Linear(width, width)
         self.itself = nn.Linear(width, width, bias=False)
 
@@ -107,7 +140,7 @@ class SAGEConv(nn.Module):
 # Graph attention (GATv2) over the surviving edges of one relation.
 
 
-class GATv2Conv(nn.Module):
+class GATv2Conv(Convolution):
     r"""GATv2 (Brody, Alon & Yahav 2022, *How attentive are graph attention networks?*, eq. 7), heads side by side.
 
     .. math::
@@ -137,9 +170,9 @@ class GATv2Conv(nn.Module):
     def __init__(
         self, relation: Relation, width: int, heads: int, *, weighted: bool = False, slope: float = 0.2
     ) -> None:
-        super().__init__()
+        super().__init__(relation)
         check_heads(width, heads)
-        self.relation, self.slope = relation, slope
+        self.slope = slope
         self.keys = nn.Linear(width, width)
         self.queries = nn.Linear(width, width)
         self.vector = nn.Parameter(torch.empty(heads, width // heads))

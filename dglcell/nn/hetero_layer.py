@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,28 +14,10 @@ from torch.autograd.function import once_differentiable
 from dglcell.graph.schema import Relation
 from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import CrossRelation
+from dglcell.nn.convolutions import Convolution
 from dglcell.nn.cross_relation import RelationMixer, RelationWeights, make_mixer
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import DifferenceStates, States, stacked
-
-
-class Conv(Protocol):
-    """What a convolution over one relation offers: all that looks at edges apart from all that looks at rows.
-
-    A class whose ``stackable`` is True, in the class itself, lets a GPU compute several relations by one convolution.
-    Such convolutions may differ in their weights only: see ``structure_of``.
-
-    Attributes:
-        reduce: of sums or means, see ``PerturbedCell.aggregate``; None where nodes receive something else.
-    """
-
-    reduce: str | None
-
-    def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
-        """What the destination nodes receive along the surviving edges."""
-
-    def update(self, x: Tensor, received: Tensor) -> Tensor:
-        """New rows [K, H] from those of the destination nodes and what they receive."""
 
 
 class RelationConv(nn.Module):
@@ -45,18 +27,18 @@ class RelationConv(nn.Module):
         rows [K, H] of the destination nodes, and what these receive [K, H] → [K, H].
     """
 
-    def __init__(self, conv: nn.Module, width: int, norm: str, activation: str, dropout: float) -> None:
+    def __init__(self, conv: Convolution, width: int, norm: str, activation: str, dropout: float) -> None:
         super().__init__()
         self.conv = conv
         self.after = nn.Sequential(make_norm(norm, width), make_activation(activation), nn.Dropout(dropout))
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """What the destination nodes receive along the surviving edges."""
-        return cast(Conv, self.conv).receive(perturbed, source, destination)
+        return self.conv.receive(perturbed, source, destination)
 
     def forward(self, x: Tensor, received: Tensor) -> Tensor:
         """New rows."""
-        out: Tensor = self.after(cast(Conv, self.conv).update(x, received))
+        out: Tensor = self.after(self.conv.update(x, received))
         return out
 
 
@@ -109,7 +91,7 @@ class StackedConvs(nn.Module):
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """What the destination nodes receive along the surviving edges of each relation."""
-        reduce = cast(Conv, self.convs[0].conv).reduce
+        reduce = cast(RelationConv, self.convs[0]).conv.reduce
         if reduce is not None:
             return perturbed.aggregate_along(self.relations, source, reduce)
         received = [cast(RelationConv, conv).receive(perturbed, source, destination) for conv in self.convs]
@@ -158,7 +140,7 @@ class HeteroLayer(nn.Module):
     def __init__(
         self,
         relations: list[Relation],
-        make_conv: Callable[[Relation], nn.Module],
+        make_conv: Callable[[Relation], Convolution],
         *,
         width: int,
         cross_relation: CrossRelation,

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import jensenshannon
-from scipy.stats import wasserstein_distance
 
 from dglcell.errors import DataError
 from dglcell.metrics import average_precision, ranked, regression_metrics
@@ -64,6 +62,10 @@ class Distributions:
 
 def distributions(predictions: Predictions) -> Distributions:
     """Count and compare; NaN distances where no strain is measured."""
+    # Here, because scipy.stats takes a second to import, and lists of runs draw nothing.
+    from scipy.spatial.distance import jensenshannon
+    from scipy.stats import wasserstein_distance
+
     p = predictions.usable
     if len(p) == 0:
         return Distributions(np.zeros(1), np.zeros(0, np.int64), np.zeros(0, np.int64), math.nan, math.nan)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from dglcell.plots.data import EDGES, Predictions, Subject, is_binary, is_interaction
 from dglcell.plots.style import (
@@ -283,7 +282,8 @@ def draw_residual_histogram(axes: Axes, subject: Subject) -> None:
     top = 1.12 * float(counts.max())
     if _is_normal_drawn(error):
         x = np.linspace(edges[0], edges[-1], 200)
-        axes.plot(x, norm.pdf(x, mean, sd) * len(error) * (edges[1] - edges[0]), color=VERMILION, linewidth=1.2)
+        density = np.exp(-(((x - mean) / sd) ** 2) / 2) / (sd * math.sqrt(2 * math.pi))
+        axes.plot(x, density * len(error) * (edges[1] - edges[0]), color=VERMILION, linewidth=1.2)
     axes.set(xlim=(float(edges[0]), float(edges[-1])), ylim=(0, top))
     count_axis(axes)
     axes.locator_params(axis="x", nbins=6)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dglcell.config import Config
 from dglcell.config_io import parse_config, parse_yaml
-from dglcell.errors import CheckpointError, DglcellError, listing
+from dglcell.errors import CheckpointError, DglcellError, OwnClassError, listing
 from dglcell.outside import COUNT, LIST, MAPPING, NAMES, SHA256, TEXT, Kind, find_wrong, is_count, list_of, mapping_of
 
 SCHEMA_VERSION = 2
@@ -269,6 +269,8 @@ def read_about(about: Mapping[str, Any], path: Path) -> tuple[DictConfig, About]
         content = parse_yaml(about["config"], where="its configuration")
         config = parse_config(content, where="its configuration")
         config.validate()
+    except OwnClassError:
+        raise  # a class of the user's own is in another folder; the checkpoint is right
     except DglcellError as error:
         raise refuse(path, "is damaged: `dglcell.config` is wrong", " ".join(str(error).split())) from error
     names, units = tuple(about["phenotypes"]), tuple(about["units"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from torch import Tensor, nn
 
 from dglcell.config import Config
@@ -23,18 +24,23 @@ LOSS = "loss."
 """What names of a loss's buffers begin with."""
 
 
-def check_progress(checkpoint: ReadCheckpoint, trainer: pl.Trainer) -> None:
+def check_progress(checkpoint: ReadCheckpoint, trainer: pl.Trainer, callbacks: Sequence[Callback]) -> None:
     """Refuse a checkpoint whose loops or callbacks are not those of this run, or contradict its epoch and step.
+
+    Args:
+        checkpoint: that will be taken up.
+        trainer: of this run.
+        callbacks: of the package; what others keep is their own affair.
 
     Raises:
         CheckpointError: naming the first field that differs.
     """
     content = checkpoint.content
-    remembering = [*trainer.checkpoint_callbacks, *trainer.early_stopping_callbacks]
+    remembering = [one for one in callbacks if isinstance(one, ModelCheckpoint | EarlyStopping)]
     expected = {callback.state_key: callback.state_dict() for callback in remembering}
-    callbacks = {key: state for key, state in content["callbacks"].items() if key in expected}
+    kept = {key: state for key, state in content["callbacks"].items() if key in expected}
     loop = content["loops"]["fit_loop"]
-    _refuse_form(checkpoint, "callbacks", callbacks, expected)
+    _refuse_form(checkpoint, "callbacks", kept, expected)
     _refuse_form(checkpoint, "loops.fit_loop", loop, trainer.fit_loop.state_dict())
     steps = loop["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]["step"]["total"]["completed"]
     counted = loop["epoch_progress"]["current"]["completed"], steps

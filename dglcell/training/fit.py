@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumulationScheduler, ModelCheckpoint
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.profilers import Profiler
 from pytorch_lightning.strategies import DDPStrategy
 
@@ -353,8 +354,12 @@ def fit(
     directory: RunDirectory,
     checkpoint: ReadCheckpoint | None,
     signals: StopSignals,
+    loggers: Sequence[Logger] = (),
 ) -> None:
     """Run Lightning, in as many processes as it takes.
+
+    Args:
+        loggers: of the user, beside that of `tracking`.
 
     Raises:
         StoppedError: a signal came.
@@ -367,7 +372,7 @@ def fit(
     # A signal that comes after the last epoch stops the run, but not one that is tracked any more: it was finished.
     with warnings.catch_warnings(), signals.noted(), tracked(config, directory) as logger:
         quieten()
-        trainer.logger = logger
+        trainer.loggers = [*([] if logger is None else [logger]), *loggers]
         with launched(trainer):
             try:
                 path = None if checkpoint is None else checkpoint.path

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.loggers import Logger
 
 from dglcell.config import AUTO, Config
 from dglcell.config_io import to_yaml
@@ -47,13 +49,45 @@ class RunResult:
     rows: list[ResultRow]
 
 
-def train(config: Config, command: str = "dglcell train", signals: StopSignals | None = None) -> RunResult:
+@dataclass(frozen=True)
+class Beside:
+    """What a caller in Python wants to be told of a training.
+
+    Attributes:
+        callbacks: of Lightning, called beside those of the package.
+        loggers: of Lightning, which get the figures of each epoch.
+
+    Raises:
+        ConfigError: one of them is something else.
+    """
+
+    callbacks: tuple[Callback, ...] = ()
+    loggers: tuple[Logger, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, given, kind in (("callbacks", self.callbacks, Callback), ("logger", self.loggers, Logger)):
+            wrong = next((one for one in given if not isinstance(one, kind)), None)
+            if wrong is not None:
+                expected = f"objects of classes derived from {kind.__module__}.{kind.__qualname__}"
+                raise ConfigError(f"`{name}` cannot be used", got=repr(wrong), expected=expected)
+
+
+NOTHING = Beside()
+
+
+def train(
+    config: Config,
+    command: str = "dglcell train",
+    signals: StopSignals | None = None,
+    beside: Beside = NOTHING,
+) -> RunResult:
     """Train, evaluate, compare with null models, draw; continue where an earlier run of the same name stopped.
 
     Args:
         config: validated.
         command: recorded in what is written.
         signals: that are listened to already; for the time of the run where None.
+        beside: what is told of the training.
 
     Raises:
         DglcellError: anything the user can mend.
@@ -62,7 +96,7 @@ def train(config: Config, command: str = "dglcell train", signals: StopSignals |
     """
     if signals is None:
         with StopSignals(config.slurm.requeue) as signals:
-            return train(config, command, signals)
+            return train(config, command, signals, beside)
     watch_parent()
     check_allocation(config.trainer)
     if not is_rank_zero():
@@ -71,13 +105,13 @@ def train(config: Config, command: str = "dglcell train", signals: StopSignals |
     directory = RunDirectory(config.run_directory)
     if not is_rank_zero():
         follow_owner(directory, config.trainer.timeout)
-        return _train(config, directory, command, signals)
+        return _train(config, directory, command, signals, beside)
     directory.check_writable()
     with owned(directory):
-        return _train(config, directory, command, signals)
+        return _train(config, directory, command, signals, beside)
 
 
-def _train(config: Config, directory: RunDirectory, command: str, signals: StopSignals) -> RunResult:
+def _train(config: Config, directory: RunDirectory, command: str, signals: StopSignals, beside: Beside) -> RunResult:
     began = time.monotonic()
     checkpoint = resume_from(config)
     start, finished = starting_point(checkpoint, config)
@@ -88,9 +122,10 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     if checkpoint is not None:
         check_continues(checkpoint, config, prepared.cell, prepared.split)
     config = settle_checkpoint(config, prepared)
-    trainer = make_trainer(config, directory, make_callbacks(config, directory, prepared.dataset.kinds, signals))
+    callbacks = make_callbacks(config, directory, prepared.dataset.kinds, signals)
+    trainer = make_trainer(config, directory, [*callbacks, *beside.callbacks])
     if checkpoint is not None:
-        check_progress(checkpoint, trainer)
+        check_progress(checkpoint, trainer, callbacks)
     if config.data.batch_size == AUTO:
         config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
     task = make_task(config, prepared, directory, checkpoint)
@@ -104,7 +139,7 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
         if not finished:
             directory.usage.unlink(missing_ok=True)  # of fewer epochs
     if not finished:
-        fit(config, trainer, prepared, task, directory, checkpoint, signals)
+        fit(config, trainer, prepared, task, directory, checkpoint, signals, beside.loggers)
         if is_rank_zero():
             write_usage(directory, trainer.strategy.root_device)
     elif is_rank_zero() and not directory.usage.exists():

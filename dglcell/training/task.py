@@ -401,8 +401,8 @@ class StrainTask(pl.LightningModule):
         if self.trainer.is_global_zero:
             self.print(self.record.write(self.current_epoch, self.global_step, metrics))
             # Not by Lightning, which logs after the checkpoint: a run that is killed in between would lack the row.
-            if self.logger is not None:
-                self.logger.log_metrics({"epoch": self.current_epoch, **metrics}, self.global_step - 1)
+            for logger in self.loggers:
+                logger.log_metrics({"epoch": self.current_epoch, **metrics}, self.global_step - 1)
         for scheduler in self.trainer.lr_scheduler_configs:
             if isinstance(scheduler.scheduler, ReduceLROnPlateau):
                 scheduler.scheduler.step(metrics["validation/loss"])

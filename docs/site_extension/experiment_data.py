@@ -11,7 +11,7 @@ from dglcell.download import RemoteFile
 from dglcell.fetch import needs
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
 from dglcell.graph.raw_file import RawFile
-from dglcell.recipes import download_size
+from dglcell.recipes import RECIPES, download_size
 from site_extension.markdown import code, table
 
 FETCH = (
@@ -20,8 +20,9 @@ FETCH = (
     "licences are [below](#data).\n"
 )
 PART = (
-    "The committed results were computed from {part}, a part of {rows:,} rows. The download gives {whole}, which "
-    "contains all published rows. The numbers of your own runs will therefore differ.\n"
+    "**The results on this site are of a part of what these commands download.** They were computed from {part}: "
+    "{rows:,} rows, sha256 {sha256}. This part cannot be downloaded. The commands give the whole table, {whole} "
+    "({about}), and runs on it have other numbers.\n"
 )
 
 
@@ -50,7 +51,13 @@ def downloads(config: Config) -> str:
 def _part(name: str) -> str:
     """Where committed results are of a part of what is downloaded."""
     return "".join(
-        PART.format(rows=raw.rows, part=code(raw.copies[0].name), whole=code(raw.name))
+        PART.format(
+            rows=raw.rows,
+            part=code(Path(raw.copies[0].name).name),
+            sha256=code(raw.copies[0].sha256 or ""),
+            whole=code(Path(raw.name).name),
+            about=RECIPES[raw.name].description,
+        )
         for raw in LABORATORIES[name].tables.values()
         if raw.name != raw.copies[0].name
     )

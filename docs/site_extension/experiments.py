@@ -11,7 +11,7 @@ from dglcell.config_io import load_config, read_yaml, to_yaml
 from dglcell.data.config import KINDS
 from dglcell.fetch import needs
 from dglcell.graph.fetch import cell_files
-from dglcell.slurm import render
+from dglcell.slurm import Sweep, render
 from site_extension import plots
 from site_extension.cost import cost_table, costs
 from site_extension.differences import differences
@@ -84,7 +84,7 @@ def page(root: Path, file: Path, config: Config, found: dict[int, dict[str, Any]
         block("yaml", file.read_text()),
         "## Run it\n",
         run_it(config, relative, found),
-        folded("As a job of SLURM", block("{unsearched} bash", render(config, relative))),
+        as_job(config, relative, found),
         "## Expected\n",
         expected(found) if found else stated_table(root, list(stated.values())),
         *(picture(slug(root, file), name) for name in drawings(found)),
@@ -152,6 +152,17 @@ def run_it(config: Config, file: Path, found: dict[int, dict[str, Any]]) -> str:
     if any("split.seed=" in change for change in changes.values()):
         text += f"\n{BOTH_SEEDS}"
     return f"{text}\n{downloads(config)}"
+
+
+def as_job(config: Config, file: Path, found: dict[int, dict[str, Any]]) -> str:
+    """The command that submits it, and its script: the job array of the committed runs where there are several."""
+    seeds = tuple(sorted(found)) if len(found) > 1 else ()
+    splits = bool(seeds) and any(word.startswith("split.seed=") for one in found.values() for word in overrides(one))
+    listed = ",".join(map(str, seeds))
+    options = [*(["--seeds", listed] if seeds else []), *(["--split-seeds"] if splits else [])]
+    command = block("sh", " ".join(["dglcell job submit", str(file), *options]))
+    script = block("{unsearched} bash", render(config, file, (), Sweep(seeds, (), splits)))
+    return f"As a job of SLURM:\n\n{command}\n{folded('The script that this submits', script)}"
 
 
 def parameters(found: dict[int, dict[str, Any]]) -> str:

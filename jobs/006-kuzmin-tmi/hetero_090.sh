@@ -2,6 +2,8 @@
 # Heterograph model 090, live metabolism
 # Rendered by `dglcell job render conf/006-kuzmin-tmi/hetero_090.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
+# It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to
+# activate it, e.g. slurm.setup='[source .venv/bin/activate]'.
 #SBATCH --job-name=006-kuzmin-tmi.hetero_090
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=4

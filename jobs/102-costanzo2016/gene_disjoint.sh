@@ -2,6 +2,8 @@
 # Costanzo 2016, two GO terms, over the yeast cell graph, gene-disjoint split
 # Rendered by `dglcell job render conf/102-costanzo2016/gene_disjoint.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
+# It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to
+# activate it, e.g. slurm.setup='[source .venv/bin/activate]'.
 #SBATCH --job-name=102-costanzo2016.gene_disjoint
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1

@@ -2,12 +2,14 @@
 # In-silico deletion screen of yeast-GEM 9.0.2, relations between genes alone
 # Rendered by `dglcell job render conf/105-yeast-gem/without_metabolism.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
+# It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to
+# activate it, e.g. slurm.setup='[source .venv/bin/activate]'.
 #SBATCH --job-name=105-yeast-gem.without_metabolism
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=4
-#SBATCH --mem=32G
-#SBATCH --time=24:00:00
+#SBATCH --mem=4G
+#SBATCH --time=0:30:00
 #SBATCH --output=slurm/%x-%j.out
 #SBATCH --open-mode=append
 #SBATCH --requeue

@@ -2,6 +2,8 @@
 # The pairs of Costanzo 2016 and of Kuzmin 2020, to predict Collins 2007
 # Rendered by `dglcell job render conf/109-several-screens/without_collins2007.yaml`: edit the `slurm` section of the experiment, not this script.
 # Submit it from the folder that this path starts in, with `dglcell job submit`, or after `mkdir -p slurm` with sbatch.
+# It runs in the environment of the shell that submits it, which has to be active there; or say in `slurm.setup` how to
+# activate it, e.g. slurm.setup='[source .venv/bin/activate]'.
 #SBATCH --job-name=109-several-screens.without_collins2007
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1

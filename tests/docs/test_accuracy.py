@@ -11,6 +11,10 @@ from collections.abc import Sequence
 import pytest
 from scipy.stats import t
 
+from dglcell.config_io import load_config
+from dglcell.data.sources.laboratory import LABORATORIES
+from dglcell.fetch import needs
+from dglcell.recipes import RECIPES
 from tests.docs.pages import ROOT
 
 CONTROL = "without messages"
@@ -84,3 +88,19 @@ def test_every_control_of_several_seeds_is_shown() -> None:
     records = (ROOT / "docs" / "results").glob("*/*/seed-1/results.json")
     names = {path.parents[1].relative_to(ROOT / "docs" / "results").as_posix() for path in records}
     assert CONTROLLED.keys() == {name for name in names if CONTROL in scores(name)}
+
+
+def test_tables_that_are_parts() -> None:
+    rows = [cells(line) for line in lines("docs/accuracy.md") if re.search(r"`[0-9a-f]{64}`", line)]
+    tables = [table for screen in LABORATORIES.values() for table in screen.tables.values()]
+    parts = [table for table in tables if table.name in RECIPES and table.copies[0].name != table.name]
+    assert [row[2:4] for row in rows] == [[f"{part.rows:,}", f"`{part.copies[0].sha256}`"] for part in parts]
+    for row, part in zip(rows, parts, strict=True):
+        assert row[4] in RECIPES[part.name].description
+        for folder in row[1].split(", "):
+            files = list((ROOT / "conf").glob(f"{folder}-*/*.yaml"))
+            assert any(part.name in {need.name for need in needs(load_config(file))} for file in files)
+    for file in sorted((ROOT / "conf").glob("[1-9]*/*.yaml")):
+        reads = {need.name for need in needs(load_config(file))}
+        stated = [row for row, part in zip(rows, parts, strict=True) if part.name in reads]
+        assert all(file.parent.name.partition("-")[0] in row[1].split(", ") for row in stated), file

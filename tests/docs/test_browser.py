@@ -73,10 +73,19 @@ def test_every_page_is_drawn_fits_and_has_no_errors(browser: Browser, site: str,
 
 
 @needs_the_site
-def test_the_search_finds(browser: Browser, site: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "guide"),
+    [
+        ("node_mask", "strains"),
+        ("uncertainty", "prediction"),
+        ("explain", "report"),
+        ("knock-down", "strains"),
+    ],
+)
+def test_the_search_finds(browser: Browser, site: str, words: str, guide: str) -> None:
     with opened(browser, DESKTOP) as (page, seen):
-        page.goto(f"{site}/search.html?q=node_mask", timeout=PATIENCE)
-        page.locator("#search-results li a[href*='strains']").first.wait_for(timeout=PATIENCE)
+        page.goto(f"{site}/search.html?q={words}", timeout=PATIENCE)
+        page.locator(f"#search-results li a[href*='guides/{guide}']").first.wait_for(timeout=PATIENCE)
     assert seen.complaints == seen.elsewhere == []
 
 

@@ -178,7 +178,7 @@ def test_a_page_says_where_files_come_from() -> None:
     page = experiments.page(ROOT, file, load_config(file), {})
     assert f"\ndglcell data fetch --all {file.relative_to(ROOT)}\n" in page
     assert "| `interactions/collins2007_emap_whole.csv.gz` | 1.3 MB | `raw.githubusercontent.com/bioc/SLGI` |" in page
-    assert "a part of 140,579 rows" in page
+    assert "140,579 rows, sha256" in page
 
 
 @pytest.fixture(scope="module")
