@@ -14,9 +14,14 @@ from scipy.stats import false_discovery_control, hypergeom
 
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strains import Strains
+from dglcell.config import Config
 from dglcell.config_io import parse_config
+from dglcell.data.sources.csv_table import find_aliases
+from dglcell.data.sources.faults import Written
+from dglcell.data.sources.text_table import read_rows
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DglcellError, count, listing
+from dglcell.files import find_raw
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.gene_sets import GeneSets, gene_sets
 from dglcell.graph.vocabulary import Vocabulary
@@ -74,11 +79,13 @@ class GenesOfRun:
         genes: of the cell graph.
         sets: that the cell graph and its files name.
         strains: part → deleted genes of its strains, in the order of the predictions.
+        own_names: systematic name → another one that the user's table has.
     """
 
     genes: Vocabulary
     sets: Sequence[GeneSets] = ()
     strains: Mapping[str, list[tuple[str, ...]]] = field(default_factory=dict)
+    own_names: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, directory: RunDirectory, parts: Sequence[str]) -> GenesOfRun:
@@ -90,15 +97,16 @@ class GenesOfRun:
         try:
             cell = CellGraph.load(directory.cell)
             config = parse_config(read_run_config(directory), where=str(directory.config))
-            return cls(cell.genes, gene_sets(cell, config.cell, config.paths.raw), strains)
+            sets = gene_sets(cell, config.cell, config.paths.raw)
+            return cls(cell.genes, sets, strains, own_names(config, cell.genes))
         except DglcellError as error:
             log.warning("the report names no sets of genes: %s", error)
             return cls(listed, (), strains)
 
     def shown(self, gene: str) -> str:
-        """The name that people use, with the systematic one beside it."""
-        standard = self.genes.standard(gene)
-        return f"{standard} ({gene})" if standard and standard != gene else gene
+        """The name in the user's table, or else that which people use, with the systematic one beside it."""
+        name = self.own_names.get(gene) or self.genes.standard(gene)
+        return f"{name} ({gene})" if name and name != gene else gene
 
     def strain(self, genes: Sequence[str]) -> str:
         """The names of deleted genes."""
@@ -109,6 +117,21 @@ def read_strains(directory: RunDirectory, part: str) -> list[tuple[str, ...]]:
     """The deleted genes of the strains in ``predictions_<part>.csv``, which has been read before."""
     with open(directory.predictions(part), newline="", encoding="utf-8") as file:
         return [tuple(line["genes"].split(";")) for line in csv.DictReader(file)]
+
+
+def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:
+    """Systematic name → the first other name that the user's table has for the gene; none where the table is gone."""
+    source = config.data.source
+    if source.name != "csv":
+        return {}
+    try:
+        rows = read_rows(find_raw(source.csv.path, config.paths.raw), source.csv.separator)
+        aliases, _ = find_aliases(source.csv.aliases, config.paths.raw)
+        written = Written.of(rows, source.csv.genes, genes, aliases)
+    except DglcellError as error:
+        log.info("the report uses standard names of genes: %s", str(error).partition("\n")[0])
+        return {}
+    return {gene: name for name, gene in reversed(written.meant.items()) if name != gene}
 
 
 def genes_tables(run: RunFiles) -> dict[str, list[GeneTable]]:

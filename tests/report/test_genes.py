@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from scipy.stats import false_discovery_control, fisher_exact
 
 from dglcell.graph.gene_sets import GeneSets
@@ -126,6 +127,19 @@ def test_genes_have_the_names_that_people_use(run: RunDirectory) -> None:
     about = GenesOfRun.read(run, ["test"])
     assert about.strain(("b0116", "b0726")).startswith("lpd (b0116), ")
     assert about.shown("nobody") == "nobody"
+
+
+def test_names_are_those_of_the_users_table(run: RunDirectory, tmp_path: Path) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text("a,b,growth\nSUCB,b0116,1\nsucB,,1\nb0726,nobody,1\n")
+    source = {"name": "csv", "csv": {"path": str(table), "genes": ["a", "b"], "phenotypes": {"growth": "growth"}}}
+    config = yaml.safe_load(run.config.read_text())
+    config["data"]["source"] = source
+    run.config.write_text(yaml.safe_dump(config))
+    about = GenesOfRun.read(run, ["test"])
+    assert about.strain(("b0727", "b0726", "b0116")) == "SUCB (b0727), sucA (b0726), lpd (b0116)"
+    table.unlink()
+    assert GenesOfRun.read(run, ["test"]).shown("b0727") == "sucB (b0727)"
 
 
 def test_planted_sets_are_found(run: RunDirectory) -> None:
