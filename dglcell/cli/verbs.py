@@ -248,7 +248,7 @@ def train(options: argparse.Namespace) -> None:
         signals.requeue = config.slurm.requeue
         from dglcell.metrics import format_expected, format_results_table
         from dglcell.report.run_files import read_run
-        from dglcell.training.advice import what_next
+        from dglcell.training.next_steps import what_next
         from dglcell.training.run import train as run
 
         result = run(config, options.command, signals)
