@@ -15,8 +15,8 @@ from dglcell.metrics import ResultRow, average_precision
 from dglcell.plots.data import History
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.run_directory import RunDirectory
-from dglcell.training.next_steps import example, how_sure, interval, still_falling, to_try, what_next
 from dglcell.training.evaluate import rows_as_json
+from dglcell.training.next_steps import example, how_sure, interval, still_falling, to_try, what_next
 from tests.tiny import dglcell
 
 
