@@ -26,6 +26,7 @@ from dglcell.metrics import ResultRow, row_of
 from dglcell.predict import (
     GenotypeColumns,
     GenotypeTable,
+    chosen_columns,
     gene_indices,
     predict_members,
     predicted_column,
@@ -36,6 +37,7 @@ from dglcell.run_directory import RunDirectory
 from dglcell.trained_models import cell_of_run, find_model, find_run
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.prepare import open_store, prepare_run, store_of_run
+from dglcell.training.with_null import MODEL, predicting_with
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,8 +158,8 @@ class Predictor:
 
         Returns:
             The strains in order. ``predicted_PHENOTYPE`` is in original units. For several seeds it is their mean,
-            and ``sd_PHENOTYPE`` is their standard deviation. ``unknown`` names the genes that the cell graph lacks,
-            separated by ``;``.
+            and ``sd_PHENOTYPE`` is their standard deviation. ``model_PHENOTYPE`` names what predicted it, where `load`
+            was told ``predict_with``. ``unknown`` names the genes that the cell graph lacks, separated by ``;``.
 
         Raises:
             GenotypeError: strains cannot be predicted; the text names each one by its number, from 0.
@@ -171,6 +173,7 @@ class Predictor:
         table = GenotypeTable([], [], self._indices(genotypes, left_out))
         with _PREDICTING:
             columns: dict[str, Any] = dict(predict_members(self.members, table, batch_size=batch_size))
+        columns |= chosen_columns(self.members)
         columns["unknown"] = [";".join(names) for names in lacking]
         taken = [name for name in columns if name in frame.columns]
         if taken:
@@ -218,7 +221,13 @@ def _results(rows: Sequence[tuple[int, ResultRow]]) -> pd.DataFrame:
     return pd.DataFrame(found, columns=None if found else ["seed", *about])
 
 
-def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = None, device: str = "cpu") -> Predictor:
+def load(
+    runs: str | Path | Sequence[str | Path],
+    *,
+    checkpoint: str | None = None,
+    device: str = "cpu",
+    predict_with: str = MODEL,
+) -> Predictor:
     """Load a trained model, or the models of several seeds.
 
     >>> import dglcell
@@ -227,6 +236,9 @@ def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = No
     >>> predictor = dglcell.load("runs/quickstart")
     >>> [path.name for path in predictor.directories]
     ['seed-0', 'seed-1']
+    >>> best = dglcell.load("runs/quickstart/seed-0", predict_with="best")
+    >>> "model_fitness" in best.predict([["b0008"]]).columns
+    True
 
     Args:
         runs: a run directory; an experiment's folder, for all of its seeds; the name of a trained model, or the path of
@@ -234,9 +246,14 @@ def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = No
         checkpoint: ``best_loss``, ``best_pearson``, ``best_average_precision``, ``last`` or a path; None: as
             configured in each run.
         device: ``cpu`` or ``cuda``.
+        predict_with: ``model``; ``best``, which is the best null model of each run where it is better than the run's
+            model on the validation part; or the name of a null model, e.g. ``kernel ridge``. A null model is fitted
+            again to the strains of the run, which must be there.
 
     Raises:
-        CheckpointError: a run or checkpoint is missing or damaged, or the runs predict different things.
+        CheckpointError: a run or checkpoint is missing or damaged, the runs predict different things, or the strains
+            that a null model is fitted to are gone.
+        ConfigError: no null model has this name, or it does not apply to these strains.
         MissingDependencyError: the device is not there.
     """
     check_device(device)
@@ -256,7 +273,8 @@ def load(runs: str | Path | Sequence[str | Path], *, checkpoint: str | None = No
                 got=f"'{directories[0]}' and '{path}'",
                 expected="runs on one cell graph that predict the same phenotypes",
             )
-    return Predictor(tuple(members), tuple(directories))
+    pairs = zip(members, directories, strict=True)
+    return Predictor(tuple(predicting_with(predict_with, member, path) for member, path in pairs), tuple(directories))
 
 
 def runs_in(path: Path) -> list[Path]:
@@ -373,8 +391,15 @@ def _measured_rows(
 ) -> list[ResultRow]:
     """Metrics of the mean prediction; a row for each phenotype of the model that ``measured`` gives a column for."""
     predicted, name = predictor.predict(strains), predictor.members[0].config.model.name
+    chosen = chosen_columns(predictor.members)
     return [
-        row_of(name, phenotype, part, predicted[predicted_column(phenotype)].to_numpy(), strains.phenotypes[column])
+        row_of(
+            chosen.get(f"model_{phenotype}", name),
+            phenotype,
+            part,
+            predicted[predicted_column(phenotype)].to_numpy(),
+            strains.phenotypes[column],
+        )
         for phenotype, column in measured.items()
     ]
 

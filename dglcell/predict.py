@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dglcell.baselines.strains import Strains
 from dglcell.data.dataset import StrainDataset
 from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
@@ -271,19 +272,56 @@ def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int) ->
     known = counts > 0
     if not known.any():
         return predicted_ST
+    genes = np.array([gene for strain in table.strains for gene in strain], np.int32)
+    offsets = np.concatenate([[0], np.cumsum(counts[known])])
+    if len(trained.null_models) < len(trained.phenotypes):
+        predicted_ST[known] = _predict_by_model(trained, genes, offsets, batch_size)
+    strains = Strains(genes, offsets, len(trained.cell.genes))
+    for phenotype, null_model in trained.null_models.items():
+        predicted_ST[known, trained.phenotypes.index(phenotype)] = null_model.predict(strains)
+    return predicted_ST
+
+
+def _predict_by_model(
+    trained: Trained, genes: NDArray[np.int32], offsets: NDArray[np.int64], batch_size: int
+) -> NDArray[np.float32]:
+    """[n, T] predictions of the run's own model."""
+    counts = np.diff(offsets)
     dataset = StrainDataset(
-        genes=torch.tensor([gene for strain in table.strains for gene in strain], dtype=torch.int32),
-        offsets=torch.as_tensor(np.concatenate([[0], np.cumsum(counts[known])])),
-        labels=torch.full((int(known.sum()), len(trained.phenotypes)), torch.nan),
+        genes=torch.from_numpy(genes),
+        offsets=torch.as_tensor(offsets),
+        labels=torch.full((len(counts), len(trained.phenotypes)), torch.nan),
         phenotypes=trained.phenotypes,
         units=trained.units,
         max_deletions=int(counts.max()),
-        rows=torch.arange(int(known.sum())),
+        rows=torch.arange(len(counts)),
         names=NameReport(len(trained.cell.genes)),
     )
-    strains = torch.arange(int(known.sum()))
-    predicted_ST[known] = predict_strains(trained.model, trained.normaliser, dataset, strains, batch_size=batch_size)
-    return predicted_ST
+    strains = torch.arange(len(counts))
+    return predict_strains(trained.model, trained.normaliser, dataset, strains, batch_size=batch_size)
+
+
+def chosen_columns(members: Sequence[Trained]) -> dict[str, str]:
+    """``model_<phenotype>`` → the name of what predicts it, or the names; none where nobody asked for it."""
+    names: dict[str, dict[str, None]] = {}
+    for member in members:
+        for phenotype, chosen in member.chosen.items():
+            names.setdefault(f"model_{phenotype}", {})[chosen.name] = None
+    return {column: "; ".join(found) for column, found in names.items()}
+
+
+def name_models(table: GenotypeTable, members: Sequence[Trained]) -> GenotypeTable:
+    """The table with a column for each phenotype that says what predicts it, where that was asked for.
+
+    Raises:
+        GenotypeError: it has such a column already.
+    """
+    columns = chosen_columns(members)
+    for column in columns:
+        if column in table.header:
+            raise GenotypeError(f"column '{column}' is there already", do="rename or remove it")
+    rows = [[*row, *columns.values()] for row in table.rows]
+    return replace(table, header=[*table.header, *columns], rows=rows)
 
 
 def predict_members(members: Sequence[Trained], table: GenotypeTable, *, batch_size: int) -> dict[str, NDArray[Any]]:
@@ -299,7 +337,7 @@ def predict_table_together(
 
     Args:
         members: one or several models, on the device where this runs.
-        table: the whole table, which all of them have read.
+        table: the whole table, which all of them have read, with what `name_models` adds.
         output: where it goes; an older one is replaced.
         ranks: which process this is.
         batch_size: strains per forward pass.

@@ -26,7 +26,7 @@ from dglcell.models.encoder import PerturbedModel
 from dglcell.parquet import import_pyarrow, make_table, named
 from dglcell.perturbation.autotuned import Autotuned, wait_for
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.predict import predicted_column, prediction_columns, spread_column
+from dglcell.predict import chosen_columns, predicted_column, prediction_columns, spread_column
 from dglcell.run_directory import RunDirectory
 from dglcell.shares import Ranks, Shares
 from dglcell.training.autotune import autotuned_for
@@ -305,7 +305,7 @@ def predict_design(
     began, before, rate = time.perf_counter(), parts.rows, 0.0
     batches = _in_batches(members, design, parts.rows, batch_size, worth_sharing)
     for genes_SK, predicted_RST in _in_parts(batches, part_strains):
-        parts.append(design_table(members[0], genes_SK, predicted_RST))
+        parts.append(design_table(members, genes_SK, predicted_RST))
         rate = (parts.rows - before) / (time.perf_counter() - began)
         left = timedelta(seconds=round((len(design) - parts.rows) / rate))
         report(f"{parts.rows:,} of {len(design):,} strains, {rate:,.0f} strains/s, {left} left")
@@ -365,6 +365,8 @@ def describe_design(members: Sequence[Trained], design: Design, ranking: Ranking
     autotuned = getattr(first.model, "autotuned", None)
     if autotuned is not None and autotuned.differences is not None:
         about["differences"] = autotuned.differences
+    if chosen_columns(members):
+        about["models"] = [{name: chosen.name for name, chosen in member.chosen.items()} for member in members]
     return {
         "checkpoint_sha256": [sha256_file(member.path) for member in members],
         "cell_sha256": first.cell.sha256,
@@ -378,11 +380,12 @@ def describe_design(members: Sequence[Trained], design: Design, ranking: Ranking
     }
 
 
-def design_table(trained: Trained, genes_SK: NDArray[np.int64], predicted_RST: NDArray[np.float32]) -> Any:
+def design_table(members: Sequence[Trained], genes_SK: NDArray[np.int64], predicted_RST: NDArray[np.float32]) -> Any:
     """Strains and what R models predict of them as a pyarrow table."""
-    names = trained.cell.genes.names
-    genes = {f"gene_{k + 1}": named(column, names) for k, column in enumerate(genes_SK.T)}
-    return make_table(genes, prediction_columns(trained.phenotypes, predicted_RST))
+    names, same = members[0].cell.genes.names, np.zeros(len(genes_SK), np.int64)
+    texts = {f"gene_{k + 1}": named(column, names) for k, column in enumerate(genes_SK.T)}
+    texts |= {column: named(same, (name,)) for column, name in chosen_columns(members).items()}
+    return make_table(texts, prediction_columns(members[0].phenotypes, predicted_RST))
 
 
 def _in_parts(
@@ -419,7 +422,18 @@ def _in_batches(
     normalisers = [member.normaliser.to(device) for member in members]
     for (genes_BK, _), *predictions in zip(told, *streams, strict=True):
         restored = [n.restore(found.phenotypes.float()) for n, found in zip(normalisers, predictions, strict=True)]
+        for member, predicted_BT in zip(members, restored, strict=True):
+            _put_null_models(member, genes_BK, predicted_BT)
         yield genes_BK, torch.stack(restored)
+
+
+def _put_null_models(member: Trained, genes_BK: NDArray[np.int64], predicted_BT: Tensor) -> None:
+    """Write what null models predict over what the model does, where they are to take its place."""
+    offsets = np.arange(len(genes_BK) + 1) * genes_BK.shape[1]
+    strains = Strains(genes_BK.reshape(-1), offsets, len(member.cell.genes))
+    for phenotype, null_model in member.null_models.items():
+        values = torch.as_tensor(null_model.predict(strains), dtype=predicted_BT.dtype)
+        predicted_BT[:, member.phenotypes.index(phenotype)] = values.to(predicted_BT.device)
 
 
 def _batch(genes_BK: NDArray[np.int64], shared: tuple[int, ...]) -> GenotypeBatch:

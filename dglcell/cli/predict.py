@@ -40,6 +40,12 @@ several seeds:
 Of an experiment's folder all seeds predict: predicted_PHENOTYPE is their mean, and sd_PHENOTYPE their standard
 deviation.
 
+the best model:
+  dglcell predict RUN genotypes.csv --with best -o predictions.csv
+The best null model of the run predicts if it is better than the run's own model on the validation part. It is fitted
+again to the strains of the run. A column model_PHENOTYPE names what predicted. Name a null model to use it in any case:
+--with kernel-ridge.
+
 a design:
   dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
 The columns are gene_1, gene_2, … and predicted_PHENOTYPE. The rows are in lexicographic order of the list.
@@ -88,6 +94,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes (default: as in training)")
     parser.add_argument(
+        "--with",
+        dest="predict_with",
+        default="model",
+        metavar="MODEL",
+        help="what predicts: model, best, or a null model such as kernel-ridge (default: model)",
+    )
+    parser.add_argument(
         "--unknown", default="refuse", choices=("refuse", "empty"), help="rows with genes that the model lacks (refuse)"
     )
     parser.add_argument(
@@ -131,7 +144,8 @@ def predict(options: argparse.Namespace) -> None:
         check_output(options.output, "predictions", [*given, *files])
     check_device(options.device)
     with threads(options.threads or (max(1, idle_cores() // ranks.here) if ranks.here > 1 else None)):
-        members = load(runs, checkpoint=options.checkpoint, device=device_of_rank(options.device, ranks)).members
+        device = device_of_rank(options.device, ranks)
+        members = load(runs, checkpoint=options.checkpoint, device=device, predict_with=options.predict_with).members
         for config in (member.config for member in members):
             if options.output is not None:
                 check_output(options.output, "predictions", source_files(config.data.source, config.paths.raw))
@@ -182,7 +196,14 @@ def device_of_rank(device: str, ranks: Ranks) -> str:
 
 
 def _predict_table(options: argparse.Namespace, members: Sequence[Trained], ranks: Ranks) -> None:
-    from dglcell.predict import GenotypeColumns, predict_members, predict_table_together, read_genotypes, write_table
+    from dglcell.predict import (
+        GenotypeColumns,
+        name_models,
+        predict_members,
+        predict_table_together,
+        read_genotypes,
+        write_table,
+    )
 
     trained = members[0]
     source = trained.config.data.source
@@ -191,6 +212,7 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
     table = read_genotypes(
         options.genotypes, trained.cell.genes, trained.phenotypes, columns, with_spread=len(members) > 1
     )
+    table = name_models(table, members)
     if ranks.size > 1:
         if not predict_table_together(members, table, options.output, ranks, batch_size=options.batch_size):
             print(f"{ranks.name}: {FINISHED}")

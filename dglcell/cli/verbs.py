@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive
 from dglcell.cli.outputs import check_output
-from dglcell.errors import ConfigError, MissingDependencyError, count
+from dglcell.errors import ConfigError, MissingDependencyError, count, printable
 from dglcell.training.signals import StopSignals, is_rank_zero
 
 if TYPE_CHECKING:
@@ -248,6 +248,8 @@ def train(options: argparse.Namespace) -> None:
         check_wandb(config.tracking.wandb)
         signals.requeue = config.slurm.requeue
         from dglcell.metrics import format_expected, format_results_table
+        from dglcell.report.run_files import read_run
+        from dglcell.training.next_steps import what_next
         from dglcell.training.run import train as run
 
         result = run(config, options.command, signals)
@@ -266,6 +268,7 @@ def train(options: argparse.Namespace) -> None:
     expected = config.experiment.expected
     if expected is not None and not options.overrides and rows:
         print(f"\n{format_expected(rows, expected.metric, expected.value, expected.tolerance)}")
+    print(f"\n{printable(what_next(read_run(result.directory.path, parts=())))}")
 
 
 def _check_control(config: Config) -> None:

@@ -15,6 +15,7 @@ from dglcell.graph.catalogue import GENE_SETS
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.config import MODEL, UNION, CellConfig
 from dglcell.graph.derived import Currency, derived_edges
+from dglcell.graph.gene_sets import SUBSYSTEMS
 from dglcell.graph.gene_space import similar_relations
 from dglcell.graph.metabolism import Metabolism
 from dglcell.graph.names import add_names
@@ -248,4 +249,5 @@ def _add_metabolism(
         kept = np.flatnonzero((src >= 0) & (dst >= 0))
         relations.add(gene_relation(name), Edges(src, dst).select(kept), "`cell.derived`")
     dropped = {"unknown": list(unknown), "edges_dropped": report.rows_dropped}
-    return {**metabolism.provenance, **dropped}
+    subsystems = {name: list(members) for name, members in metabolism.subsystems.items()}
+    return {**metabolism.provenance, **dropped, **({SUBSYSTEMS: subsystems} if subsystems else {})}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dglcell.errors import ConfigError, GraphError
 from dglcell.files import find_raw, sha256_file
-from dglcell.graph.catalogue import GROUPS, NetworkConfig, named_table
+from dglcell.graph.catalogue import GROUPS, NamedTable, NetworkConfig, named_table
 from dglcell.graph.cell_graph import Edges
 from dglcell.graph.gene_vectors import read_gene_vectors
 from dglcell.graph.network_table import read_table
@@ -184,36 +184,67 @@ def _neighbourhoods(relations: Iterable[Edges], num_genes: int) -> csr_array:
     return _of_length_one(counts)
 
 
-def _set_profiles(
-    config: NetworkConfig, key: str, genes: Vocabulary, aliases: AliasTable, raw: str | None
-) -> tuple[csr_array, dict[str, Any]]:
-    """[N, S] rows of length one: a gene's sets, each as −log of its share of the genes (Spärck Jones 1972).
+@dataclass(frozen=True)
+class SetMembers:
+    """Which genes of a cell graph a table puts into which sets.
 
-    Names that the cell lacks are left out, and rows without a set.
+    Attributes:
+        genes: [n] numbers of genes.
+        sets: [n] numbers of the sets that they are in.
+        names: of the sets.
+        provenance: of the file.
     """
-    from scipy import sparse
 
-    named = named_table(config, f"{key}.sets")
-    table_config, path = named.config, named.file.find(raw)
-    provenance = {"path": table_config.path, **named.file.check(path).provenance(), **named.provenance()}
-    columns, quotes = table_config.requested_columns(), table_config.quotes is not False
-    table = read_table(path, columns, table_config.separator, table_config.header, quotes=quotes)
-    table = table.where(table_config.where)
-    members, sets = table.text(table_config.columns[0]), table.columns[table_config.columns[1]]
-    names, ambiguous = aliases.resolve([n.removeprefix(table_config.strip_prefix) for n in members.names], genes)
+    genes: NDArray[np.int64]
+    sets: NDArray[np.int64]
+    names: tuple[str, ...]
+    provenance: dict[str, Any]
+
+
+def read_sets(named: NamedTable, key: str, genes: Vocabulary, aliases: AliasTable, raw: str | None) -> SetMembers:
+    """Read a table of genes and sets. Names that the cell lacks are left out, and rows without a set.
+
+    Args:
+        named: the table, whose columns are gene and set.
+        key: dotted path of its configuration, for messages.
+        genes: of the cell graph.
+        aliases: other names of genes.
+        raw: folder for relative paths; see `find_raw`.
+
+    Raises:
+        DataError: the file is not there, or not the one that it should be.
+        GraphError: it is unusable, or names no gene of the cell graph.
+    """
+    config, path = named.config, named.file.find(raw)
+    provenance = {"path": config.path, **named.file.check(path).provenance(), **named.provenance()}
+    columns, quotes = config.requested_columns(), config.quotes is not False
+    table = read_table(path, columns, config.separator, config.header, quotes=quotes)
+    table = table.where(config.where)
+    members, sets = table.text(config.columns[0]), table.columns[config.columns[1]]
+    names, ambiguous = aliases.resolve([n.removeprefix(config.strip_prefix) for n in members.names], genes)
     index = np.where(np.isin(names, list(ambiguous)), -1, genes.indices(names))[members.rows]
     known = (index >= 0) & (sets.rows != sets.code(""))
     if not known.any():
         raise GraphError(
-            f"`{key}.sets`: '{path.name}' names no gene of the cell graph",
+            f"`{key}`: '{path.name}' names no gene of the cell graph",
             got=f"{len(names):,} names, e.g. {names[0] if names else 'none'}",
             expected=f"names such as {genes.names[0]}",
         )
-    ends = (index[known], sets.rows[known])
-    profiles = sparse.csr_array((np.ones(known.sum()), ends), shape=(len(genes), len(sets.names)))
+    return SetMembers(index[known], sets.rows[known], sets.names, provenance | {"rows": len(table)})
+
+
+def _set_profiles(
+    config: NetworkConfig, key: str, genes: Vocabulary, aliases: AliasTable, raw: str | None
+) -> tuple[csr_array, dict[str, Any]]:
+    """[N, S] rows of length one: a gene's sets, each as −log of its share of the genes (Spärck Jones 1972)."""
+    from scipy import sparse
+
+    found = read_sets(named_table(config, f"{key}.sets"), f"{key}.sets", genes, aliases, raw)
+    ends = (found.genes, found.sets)
+    profiles = sparse.csr_array((np.ones(len(found.genes)), ends), shape=(len(genes), len(found.names)))
     profiles.data[:] = 1  # a gene that a set names twice is in it once
     weight = np.log(len(genes) / np.maximum(profiles.sum(axis=0), 1))
-    return _of_length_one(sparse.csr_array(profiles.multiply(weight[None]))), provenance | {"rows": len(table)}
+    return _of_length_one(sparse.csr_array(profiles.multiply(weight[None]))), found.provenance
 
 
 def _of_length_one(profiles: csr_array) -> csr_array:

@@ -122,6 +122,7 @@ class Metabolism:
         metabolite_names: readable name of each metabolite, e.g. ``ATP``.
         compartments: compartment of each metabolite.
         aliases: the names that the model has for its genes.
+        subsystems: part of metabolism, as the model divides it → genes of its reactions; empty where it does not.
         provenance: model name, where it came from with sha256, and counts.
     """
 
@@ -137,6 +138,7 @@ class Metabolism:
     compartments: tuple[str, ...]
     provenance: dict[str, Any] = field(default_factory=dict)
     aliases: AliasTable = field(default_factory=AliasTable.empty)
+    subsystems: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -268,4 +270,23 @@ def _assemble(model: Model, nodes: list[_Node], origin: dict[str, Any]) -> Metab
             "metabolites": len(metabolites),
         },
         aliases=model_aliases(model),
+        subsystems=_subsystems(model),
     )
+
+
+def _subsystems(model: Model) -> dict[str, tuple[str, ...]]:
+    """Genes by the subsystem of their reactions: what the reaction says itself, else the groups that it is in."""
+    groups: dict[str, list[str]] = {}
+    for group in model.groups:
+        for member in group.members:
+            groups.setdefault(member.id, []).append(str(group.name or group.id))
+    genes: dict[str, set[str]] = {}
+    for reaction in model.reactions:
+        for name in [str(reaction.subsystem)] if reaction.subsystem else groups.get(reaction.id, []):
+            genes.setdefault(_in_words(name), set()).update(gene.id for gene in reaction.genes)
+    return {name: tuple(sorted(found)) for name, found in sorted(genes.items()) if found}
+
+
+def _in_words(subsystem: str) -> str:
+    """``S_Transport__Mitochondrial`` of some files is "Transport, Mitochondrial"."""
+    return " ".join(subsystem.removeprefix("S_").replace("__", ", ").replace("_", " ").split())

@@ -15,6 +15,7 @@ from dglcell.metrics import average_precision, ranked, regression_metrics
 from dglcell.plots.data import CUT, Predictions, Subject, is_binary, is_interaction
 from dglcell.plots.style import (
     BLUE,
+    FEWEST_COUNTED,
     GREY,
     INK,
     MANY_STRAINS,
@@ -24,6 +25,7 @@ from dglcell.plots.style import (
     Table,
     count_axis,
     draw_nothing,
+    draw_strip,
     heading,
     number,
     robust_range,
@@ -91,30 +93,38 @@ def distributions_panel(subject: Subject) -> Panel:
         found.edges[:-1].tolist(), found.edges[1:].tolist(), found.measured.tolist(), found.predicted.tolist(),
         strict=True,
     )  # fmt: skip
-    unit = f" {subject.unit}" if subject.unit else ""
+    unit, usable = f" {subject.unit}" if subject.unit else "", subject.usable
+    how = "How often values of {} are measured and predicted" if _counted(subject) else "Each value of {} as a point"
     caption = (
-        f"How often values of {subject.phenotype} are measured and predicted, n = {len(subject.usable):,} "
+        f"{how.format(subject.phenotype)}, n = {len(usable):,} "
         f"{subject.part} strains{', counts on a logarithmic scale' if _many(subject) else ''}. Wasserstein distance "
         f"{found.wasserstein:.3g}{unit}; Jensen–Shannon divergence {found.jensen_shannon:.3g} bit (0: the same, "
-        f"1: disjoint; over the {len(found.measured)} bins shown and one beyond either end)."
+        f"1: disjoint; over {len(found.measured)} bins and one beyond either end)."
     )
+    table = Table(("from", "to", "measured", "predicted"), list(rows))
+    if not _counted(subject):
+        table = Table(("measured", "predicted"), np.column_stack([usable.measured, usable.predicted]).tolist())
     return Panel(
         subject.key("distributions"),
         "Distributions",
         caption,
-        Table(("from", "to", "measured", "predicted"), list(rows)),
+        table,
         lambda axes: draw_distributions(axes, subject),
     )
 
 
 def draw_distributions(axes: Axes, subject: Subject) -> None:
-    """Both histograms over each other."""
+    """Both histograms over each other; points where strains are few."""
     title = f"Distributions ({subject.part})"
     if subject.nothing:
         draw_nothing(axes, title, subject.nothing)
         return
     found = distributions(subject.predictions)
     heading(axes, title, f"Wasserstein {number(found.wasserstein)} · n = {len(subject.usable):,}")
+    axes.set_xlabel(with_unit(shorten(subject.phenotype), subject.unit))
+    if not _counted(subject):
+        draw_strip(axes, {"measured": (subject.usable.measured, GREY), "predicted": (subject.usable.predicted, BLUE)})
+        return
     for counts, label, color in ((found.measured, "measured", GREY), (found.predicted, "predicted", BLUE)):
         axes.stairs(counts, found.edges, fill=True, color=color, alpha=0.28)
         axes.stairs(counts, found.edges, color=color, linewidth=1.4, label=label)
@@ -126,8 +136,11 @@ def draw_distributions(axes: Axes, subject: Subject) -> None:
     count_axis(axes)
     axes.locator_params(axis="x", nbins=6)
     axes.set_xlim(float(found.edges[0]), float(found.edges[-1]))
-    axes.set_xlabel(with_unit(shorten(subject.phenotype), subject.unit))
     axes.legend(ncols=2, loc="upper left", borderaxespad=0.1)
+
+
+def _counted(subject: Subject) -> bool:
+    return len(subject.usable) >= FEWEST_COUNTED
 
 
 def _many(subject: Subject) -> bool:

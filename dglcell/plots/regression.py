@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dglcell.plots.data import EDGES, Predictions, Subject, is_binary, is_interaction
 from dglcell.plots.style import (
     BLUE,
+    FEWEST_COUNTED,
     GREY,
     INK,
     LIGHT,
@@ -24,6 +25,7 @@ from dglcell.plots.style import (
     diagonal,
     draw_density,
     draw_nothing,
+    draw_strip,
     heading,
     hexagons,
     number,
@@ -202,7 +204,7 @@ def draw_calibration(axes: Axes, subject: Subject) -> None:
 # Residuals: predicted minus measured, along the predictions and as a histogram.
 
 
-LEAST_FOR_SD, LEAST_FOR_NORMAL = 2, 20
+LEAST_FOR_SD, LEAST_FOR_NORMAL = 2, FEWEST_COUNTED
 
 
 def residuals(subject: Subject) -> list[Panel]:
@@ -213,11 +215,16 @@ def residuals(subject: Subject) -> list[Panel]:
         f"Predicted minus measured {subject.phenotype} along the prediction, n = {n:,} {subject.part} strains. "
         "Red: mean residual of bins with equally many strains; away from zero, predictions of that size are biased."
     )
-    spread = f"The same residuals counted: mean {number(mean)}, SD {number(sd)}, n = {n:,}." + (
+    each = "counted" if n >= FEWEST_COUNTED else "as points"
+    spread = f"The same residuals {each}: mean {number(mean)}, SD {number(sd)}, n = {n:,}." + (
         " The line is the normal distribution with this mean and SD." if _is_normal_drawn(error) else ""
     )
     bins = [(b.predicted, b.predicted - b.measured, b.standard_error, b.n) for b in calibration(subject.predictions)]
     counts, edges = _counts(error)
+    counted = Table(
+        ("from", "to", "strains"),
+        list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)),
+    )
     return [
         Panel(
             subject.key("residuals"),
@@ -230,10 +237,7 @@ def residuals(subject: Subject) -> list[Panel]:
             subject.key("residual-histogram"),
             "Distribution of residuals",
             spread,
-            Table(
-                ("from", "to", "strains"),
-                list(zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)),
-            ),
+            counted if n >= FEWEST_COUNTED else Table(("residual",), error[:, None].tolist()),
             lambda axes: draw_residual_histogram(axes, subject),
         ),
     ]
@@ -267,7 +271,7 @@ def draw_residuals(axes: Axes, subject: Subject) -> None:
 
 
 def draw_residual_histogram(axes: Axes, subject: Subject) -> None:
-    """Residuals counted, with the normal distribution of the same mean and SD."""
+    """Residuals counted, with the normal distribution of the same mean and SD; points where strains are few."""
     title = "Distribution of residuals"
     if subject.nothing:
         draw_nothing(axes, title, subject.nothing)
@@ -275,10 +279,14 @@ def draw_residual_histogram(axes: Axes, subject: Subject) -> None:
     error = residual(subject)
     mean, sd = _moments(error)
     heading(axes, title, f"mean {number(mean)} · SD {number(sd)} · n = {len(error):,}")
+    axes.set_xlabel(with_unit("predicted − measured", subject.unit))
+    axes.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
+    if len(error) < FEWEST_COUNTED:
+        draw_strip(axes, {"strains": (error, BLUE)})
+        return
     counts, edges = _counts(error)
     axes.stairs(counts, edges, fill=True, color=BLUE, alpha=0.35)
     axes.stairs(counts, edges, color=BLUE, linewidth=1.2)
-    axes.axvline(0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)))
     top = 1.12 * float(counts.max())
     if _is_normal_drawn(error):
         x = np.linspace(edges[0], edges[-1], 200)
@@ -287,7 +295,6 @@ def draw_residual_histogram(axes: Axes, subject: Subject) -> None:
     axes.set(xlim=(float(edges[0]), float(edges[-1])), ylim=(0, top))
     count_axis(axes)
     axes.locator_params(axis="x", nbins=6)
-    axes.set_xlabel(with_unit("predicted − measured", subject.unit))
 
 
 def _moments(error: NDArray[np.float64]) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -180,6 +180,8 @@ def count_axis(axes: Axes) -> None:
 
 HEXAGONS = (48, 20)  # regular in a panel that is about 1.4 times as wide as high
 FEW_STRAINS = 200
+FEWEST_COUNTED = 30
+"""Fewer strains than these are drawn one by one, and not counted in bins."""
 Range = tuple[float, float]
 Floats = NDArray[np.floating]
 
@@ -235,6 +237,24 @@ def draw_density(axes: Axes, x: Floats, y: Floats, x_range: Range, y_range: Rang
         _draw_hexagons(axes, hexagons(x, y, x_range, y_range))
     axes.set(xlim=x_range, ylim=y_range)
     axes.locator_params(axis="x", nbins=6)
+
+
+def draw_strip(axes: Axes, rows: Mapping[str, tuple[Floats, str]]) -> None:
+    """Every value as a point, a row for each name; of strains that are too few to be counted in bins.
+
+    Args:
+        axes: to draw in.
+        rows: name → values and their colour, from the top.
+    """
+    for height, (values, color) in zip(range(len(rows), 0, -1), rows.values(), strict=True):
+        # Points of one value lie above each other.
+        order = np.argsort(values, kind="stable")
+        same = np.concatenate([[0], np.cumsum(np.diff(values[order]) != 0)])
+        place = np.arange(len(values)) - np.searchsorted(same, same)
+        heights = height + 0.5 * place / max(1, int(place.max()))
+        axes.scatter(values[order], heights, s=30, alpha=0.7, color=color, linewidths=0)
+    axes.set_yticks(range(len(rows), 0, -1), list(rows))
+    axes.set_ylim(0.4, len(rows) + 0.7)
 
 
 def _draw_hexagons(axes: Axes, found: Hexagons) -> None:

@@ -50,12 +50,14 @@ class Grid:
     Attributes:
         columns: heads.
         rows: one text per column.
-        texts: how many columns from the left are text; the others are numbers, set flush right.
+        texts: how many columns from the left are text; the others are numbers, set flush right …
+        notes: … but for so many from the right, which are text again.
     """
 
     columns: list[str]
     rows: list[list[str]]
     texts: int = 1
+    notes: int = 0
 
 
 @dataclass(frozen=True)

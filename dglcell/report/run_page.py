@@ -16,6 +16,7 @@ from dglcell.plots.comparison import SCORES, curve_key
 from dglcell.plots.learning import COSINE, NORM, SPREAD, term_keys
 from dglcell.plots.relations import relation_means
 from dglcell.plots.style import Panel, render
+from dglcell.report.genes import genes_tables
 from dglcell.report.page import NOTE, UNDEFINED, Grid, Section, figure, format_value, number, results_tables, write_page
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.run_directory import RunDirectory
@@ -62,6 +63,7 @@ def page_content(run: RunFiles, data: ReportData, draw: Callable[[Panel], bytes]
         "cards": cards(run),
         "tables": results_tables(run.rows),
         "table_note": " ".join([*table_notes(run.rows), *left_out_lines(run.results.get("left_out", {}))]),
+        "genes": genes_tables(run),
         "sections": sections(run, data, draw),
         "setting": setting(run),
         "split": split_facts(about["split"]),

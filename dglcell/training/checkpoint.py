@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from dglcell.baselines.fit import NullModel
 from dglcell.config import AUTO, Config
 from dglcell.config_io import parse_config, to_yaml
 from dglcell.data.split import Split
@@ -38,6 +39,19 @@ from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint
 
 
 @dataclass(frozen=True)
+class Chosen:
+    """What predicts a phenotype.
+
+    Attributes:
+        name: of a model.
+        null_model: that predicts in place of the run's own model; None where the latter does.
+    """
+
+    name: str
+    null_model: NullModel | None = None
+
+
+@dataclass(frozen=True)
 class Trained:
     """A model that can predict.
 
@@ -51,6 +65,7 @@ class Trained:
         epoch: after which the checkpoint was written.
         path: of the checkpoint.
         split_sha256: of the split that it was trained on.
+        chosen: phenotype → what predicts it, where that was asked for (`dglcell.training.with_null`); else the model.
     """
 
     model: StrainModel
@@ -62,6 +77,13 @@ class Trained:
     epoch: int
     path: Path
     split_sha256: str
+    chosen: Mapping[str, Chosen] = field(default_factory=dict)
+
+    @property
+    def null_models(self) -> dict[str, NullModel]:
+        """Phenotype → the null model that predicts it in place of the model."""
+        found = {phenotype: chosen.null_model for phenotype, chosen in self.chosen.items()}
+        return {phenotype: model for phenotype, model in found.items() if model is not None}
 
 
 def describe_run(

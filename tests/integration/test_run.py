@@ -81,9 +81,8 @@ def test_a_process_of_its_own_trains_builds_the_store_and_then_evaluates(tiny: T
     assert "training from scratch" in first.stderr
     assert "Warning" not in first.stderr
     assert "epoch    2/2  loss " in first.stdout
-    assert first.stdout.endswith(
-        "picture  runs/tiny/seed-0/report.png\nreport   runs/tiny/seed-0/report.html\nrun      runs/tiny/seed-0\n"
-    )
+    files = "picture  runs/tiny/seed-0/report.png\nreport   runs/tiny/seed-0/report.html\nrun      runs/tiny/seed-0\n"
+    assert f"{files}\nWhat next\n  predict   printf" in first.stdout
     table = first.stdout[first.stdout.index("phenotype") : first.stdout.index("picture")]
     for model in ("hetero_cell", "training mean", "additive ridge"):
         lines = [line for line in table.splitlines() if not line.startswith("On the test part")]

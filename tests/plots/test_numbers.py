@@ -14,11 +14,11 @@ from hypothesis.extra.numpy import arrays
 from dglcell.errors import DataError
 from dglcell.plots import Predictions, Subject
 from dglcell.plots.data import CUT, EDGES, is_binary, is_interaction
-from dglcell.plots.distributions import class_curves, distributions, precision_recall
+from dglcell.plots.distributions import class_curves, distributions, distributions_panel, precision_recall
 from dglcell.plots.learning import term_keys
 from dglcell.plots.regression import agreement, compact, residuals, score_bins, score_bins_panel
 from dglcell.plots.relations import relation_means
-from dglcell.plots.style import HEXAGONS, hexagons, sample
+from dglcell.plots.style import HEXAGONS, draw_strip, hexagons, new_figure, sample
 from tests.plots.invented import CONSTANT, NOTHING, WEIGHTS, history, predictions, subject
 
 FINITE = st.floats(-1e3, 1e3, allow_subnormal=False)
@@ -216,3 +216,23 @@ def test_a_record_without_values_is_nan() -> None:
     assert np.isnan(found.curve("nothing")).all()
     assert found.curve("train/loss").tolist() == [2.0, 1.0]
     assert found.minutes == 1.0
+
+
+def test_few_strains_are_shown_one_by_one() -> None:
+    few, more = (Subject(of(np.arange(float(n)), np.ones(n)), "fitness") for n in (14, 30))
+    panel = distributions_panel(few)
+    assert panel.table.columns == ("measured", "predicted")
+    assert len(panel.table.rows) == 14
+    assert "as a point" in panel.caption
+    assert residuals(few)[1].table.rows == [[1.0 - i] for i in range(14)]
+    assert "as points" in residuals(few)[1].caption
+    assert distributions_panel(more).table.columns[0] == "from"
+    assert "counted" in residuals(more)[1].caption
+
+
+def test_points_of_one_value_lie_above_each_other() -> None:
+    axes = new_figure(3, 2, 100).subplots()
+    draw_strip(axes, {"a": (np.array([1.0, 0.0, 1.0, 1.0]), "blue"), "b": (np.array([2.0]), "grey")})
+    first, second = (np.asarray(points.get_offsets()) for points in axes.collections)
+    np.testing.assert_allclose(first, [[0, 2], [1, 2], [1, 2.25], [1, 2.5]])
+    np.testing.assert_allclose(second, [[2, 1]])

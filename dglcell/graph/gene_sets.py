@@ -1,0 +1,129 @@
+"""Sets of genes that a cell graph and its files name: subsystems, complexes, genes around a metabolite, groups."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from dglcell.errors import DataError, GraphError
+from dglcell.graph.catalogue import GROUPS, NETWORKS, NamedTable, NetworkConfig, named_table
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.config import CellConfig
+from dglcell.graph.derived import CURRENCY_SPECIES
+from dglcell.graph.gene_space import read_sets
+from dglcell.graph.names import names_of_genes
+from dglcell.graph.schema import CATALYSES, CONVERTS, METABOLITE, REACTION, Relation
+
+log = logging.getLogger("dglcell")
+
+SUBSYSTEMS = "subsystems"
+"""In the provenance of a cell graph's metabolic model: subsystem → genes."""
+
+SETS_OF_GENOMES = {"sgd_names": ("cyc2008_complexes", "go_slim_sgd")}
+"""Names of genes → tables of sets of the catalogue with such genes, which are read where their files are."""
+
+SET_NAMES = {"go_slim_sgd": "4"}
+"""Table of the catalogue → its column of sets that people read, where the table names another one."""
+
+
+@dataclass(frozen=True)
+class GeneSets:
+    """Sets of one kind.
+
+    Attributes:
+        kind: what a set is, e.g. ``subsystem``.
+        members: name of a set → its genes, sorted.
+    """
+
+    kind: str
+    members: Mapping[str, tuple[str, ...]]
+
+
+def gene_sets(cell: CellGraph, config: CellConfig, raw: str | None = None) -> list[GeneSets]:
+    """All kinds of sets that a cell graph, its configuration and the files in the raw folder name.
+
+    A file that is gone or unusable is left out, and the log says so.
+
+    Args:
+        cell: the cell graph.
+        config: of the cell graph.
+        raw: folder for relative paths; see `find_raw`.
+    """
+    found = [*_of_metabolism(cell), *_of_tables(cell, config, raw)]
+    return [sets for sets in found if sets.members]
+
+
+def _of_metabolism(cell: CellGraph) -> Iterator[GeneSets]:
+    subsystems = cell.provenance.get("model", {}).get(SUBSYSTEMS, {})
+    inside = {name: tuple(gene for gene in genes if gene in cell.genes) for name, genes in subsystems.items()}
+    yield GeneSets("subsystem", inside)
+    if CATALYSES not in cell.relations:
+        return
+    genes_of, reactions = _sources(cell, CATALYSES), cell.vocabularies[REACTION].names
+    complexes = {frozenset(genes): reactions[node][:-1] for node, genes in genes_of.items() if len(genes) > 1}
+    yield GeneSets("enzyme complex", _named(cell, {name: genes for genes, name in complexes.items()}))
+    if not subsystems and CONVERTS in cell.relations:
+        yield GeneSets("genes around a metabolite", _named(cell, _around_metabolites(cell, genes_of)))
+
+
+def _sources(cell: CellGraph, relation: Relation) -> dict[int, set[int]]:
+    """Destination → sources of its edges."""
+    edges = cell.edges(relation)
+    found: dict[int, set[int]] = {}
+    for source, destination in zip(edges.src.tolist(), edges.dst.tolist(), strict=True):
+        found.setdefault(destination, set()).add(source)
+    return found
+
+
+def _around_metabolites(cell: CellGraph, genes_of: Mapping[int, set[int]]) -> dict[str, set[int]]:
+    """Metabolite → genes of the reactions that make or take it; without carriers, which most reactions have."""
+    names, edges = cell.vocabularies[METABOLITE].names, cell.edges(CONVERTS)
+    found: dict[str, set[int]] = {}
+    for reaction, metabolite in zip(edges.src.tolist(), edges.dst.tolist(), strict=True):
+        name = names[metabolite]
+        if name.rpartition("_")[0].lower() not in CURRENCY_SPECIES and name.lower() not in CURRENCY_SPECIES:
+            found.setdefault(name, set()).update(genes_of.get(reaction, ()))
+    return found
+
+
+def _named(cell: CellGraph, members: Mapping[str, Iterable[int]]) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(cell.genes.names[gene] for gene in sorted(genes)) for name, genes in members.items()}
+
+
+def _of_tables(cell: CellGraph, config: CellConfig, raw: str | None) -> Iterator[GeneSets]:
+    for name, named in _tables(cell, config, raw).items():
+        try:
+            found = read_sets(named, name, cell.genes, cell.genes.others, raw)
+        except (DataError, GraphError) as error:
+            log.info("no sets of genes from '%s': %s", name, str(error).partition("\n")[0])
+            continue
+        members: dict[str, set[int]] = {}
+        for gene, number in zip(found.genes.tolist(), found.sets.tolist(), strict=True):
+            members.setdefault(found.names[number], set()).add(gene)
+        yield GeneSets(name.replace("_", " "), _named(cell, members))
+
+
+def _tables(cell: CellGraph, config: CellConfig, raw: str | None) -> dict[str, NamedTable]:
+    """Tables of genes and sets: of the configuration, and of the catalogue where their files are."""
+    found = {name: table for name, table in config.tables().items() if table.config.layout == GROUPS}
+    sources = config.similarity.sources if config.similarity is not None else {}
+    for name, source in sources.items():
+        if source.sets is not None:
+            found.setdefault(name, named_table(source.sets, f"cell.similarity.sources.{name}.sets"))
+    used = {table.config.source for table in found.values()}
+    for name in SETS_OF_GENOMES.get(names_of_genes(cell.genes) or "", ()):
+        with suppress(DataError):
+            NETWORKS[name].file.find(raw)
+            if name not in used:
+                found[name] = named_table(NetworkConfig(source=name), name)
+    return {name: _with_set_names(table) for name, table in found.items()}
+
+
+def _with_set_names(table: NamedTable) -> NamedTable:
+    """The same with names of sets that people read."""
+    column = SET_NAMES.get(table.config.source)
+    if column is None:
+        return table
+    return replace(table, config=replace(table.config, columns=[table.config.columns[0], column]))

@@ -1,0 +1,185 @@
+"""What the terminal says after a training: how to predict, how sure the model is, and what may help."""
+
+from __future__ import annotations
+
+import csv
+import math
+import shlex
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from dglcell.data.table import CLASSIFICATION
+from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_metric
+from dglcell.plots.data import History
+from dglcell.report.run_files import RunFiles
+from dglcell.run_directory import RunDirectory
+from dglcell.training.with_null import Comparison, compare
+
+WIDTH, INDENT = 80, 10
+MOST_PHENOTYPES = 3
+
+ENOUGH_STEPS = 500
+"""Optimiser steps below which a training is short, whatever its data."""
+
+STEPS_PER_EPOCH = 20
+"""Of small tables, as `dglcell init` has them; half as many are few."""
+
+FALLING = 0.01
+"""Share of its value that the validation loss lost in the last quarter of the epochs, from which on it still falls."""
+
+NEARLY = 0.9
+"""Correlation from which on a null model of single effects says how the labels come about."""
+
+TOLD = {
+    "multiplicative": "products of single effects",
+    "additive ridge": "sums of single effects",
+}
+"""Null model → what labels are where it is right."""
+
+
+def what_next(run: RunFiles) -> str:
+    """The lines, at most as wide as a terminal but for commands that are to be pasted.
+
+    Args:
+        run: that is finished.
+    """
+    lines = ["What next"]
+    genes = example(run.directory)
+    lines += _entry("predict", [f"printf '{genes}' > strains.csv", command(run)] if genes else [command(run)])
+    for text in how_sure(run.rows, run.results["units"]):
+        lines += _entry("how sure", _wrap(text))
+    for text in to_try(run):
+        lines += _entry("to try", _wrap(text))
+    return "\n".join(lines)
+
+
+def _entry(label: str, texts: list[str]) -> list[str]:
+    return [f"  {label if i == 0 else '':<{INDENT}}{text}" for i, text in enumerate(texts)]
+
+
+def _wrap(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH - INDENT - 2, break_long_words=False, break_on_hyphens=False)
+
+
+def command(run: RunFiles) -> str:
+    """That predicts the strains of the example."""
+    return f"dglcell predict {shlex.quote(str(run.directory.path))} strains.csv"
+
+
+def example(directory: RunDirectory) -> str:
+    """A small table of strains for ``printf``, two of those that were tested; empty where none was."""
+    path = directory.predictions("test")
+    if not path.is_file():
+        return ""
+    with open(path, newline="", encoding="utf-8") as file:
+        strains = [line["genes"] for line, _ in zip(csv.DictReader(file), range(2), strict=False)]
+    rows = ["genes", *strains]
+    quoted = "".join(row.replace("\\", "\\\\").replace("%", "%%").replace("'", "'\\''") + "\\n" for row in rows)
+    return quoted if strains else ""
+
+
+# How sure.
+
+
+def how_sure(rows: list[ResultRow], units: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each of the first phenotypes; one where nothing was tested."""
+    own = [row for row in rows if row.part == "test" and not row.is_null]
+    if not own:
+        yield "nothing says it: there is no test part"
+    for row in own[:MOST_PHENOTYPES]:
+        metric, n = HEADLINE[row.kind], int(row.metrics.get("n", 0))
+        value = row.metrics.get(metric, math.nan)
+        low, high = interval(row)
+        between = f"95 % interval {format_metric(metric, low)} to {format_metric(metric, high)}, "
+        between = between if math.isfinite(low) else ""
+        score = f"{row.phenotype}: test {COLUMNS[row.kind][metric]} {format_metric(metric, value)} ({between}n = {n:,})"
+        error, unit = row.metrics.get("mae", math.nan), units.get(row.phenotype, "")
+        off = f"; wrong by {format_metric('mae', error)}{f' {unit}' if unit else ''} on average (MAE)"
+        yield score + (off if row.kind != CLASSIFICATION and math.isfinite(error) else "")
+    if len(own) > MOST_PHENOTYPES:
+        yield f"and {len(own) - MOST_PHENOTYPES} more phenotypes in the table"
+
+
+def interval(row: ResultRow) -> tuple[float, float]:
+    """The 95 % interval of the score by which models are compared, as if test strains were independent.
+
+    Of a correlation by Fisher's transformation; of an average precision the logit interval of Boyd, Eng and Page 2013
+    (ECML PKDD). NaN where it is undefined.
+    """
+    value, n = row.metrics.get(HEADLINE[row.kind], math.nan), row.metrics.get("n", 0)
+    if not math.isfinite(value):
+        return math.nan, math.nan
+    if row.kind == CLASSIFICATION:
+        positives = row.metrics.get("prevalence", math.nan) * n
+        if not 0 < value < 1 or not positives > 0:
+            return math.nan, math.nan
+        middle, reach = math.log(value / (1 - value)), 1.96 / math.sqrt(positives * value * (1 - value))
+        return _logistic(middle - reach), _logistic(middle + reach)
+    if n <= 3 or abs(value) >= 1:
+        return math.nan, math.nan
+    reach = 1.96 / math.sqrt(n - 3)
+    return math.tanh(math.atanh(value) - reach), math.tanh(math.atanh(value) + reach)
+
+
+def _logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+# What to try.
+
+
+def to_try(run: RunFiles) -> Iterator[str]:
+    """What may help where a null model is better on the validation part; nothing where none is."""
+    beaten = [found for found in compare(run.rows).values() if found.is_beaten]
+    for found in beaten[:MOST_PHENOTYPES]:
+        yield f"'{found.null_model}' predicts {found.phenotype} better ({found}): add --with best to the line above"
+        yield from _single_effects(run.rows, found)
+    if beaten:
+        yield from _longer(run.config, run.environment, run.history)
+
+
+def _single_effects(rows: list[ResultRow], found: Comparison) -> Iterator[str]:
+    """What the labels are where a null model of single effects is better than the model, and nearly right."""
+    scores = {
+        row.model: row.metrics.get(found.metric, math.nan)
+        for row in rows
+        if (row.part, row.phenotype) == ("validation", found.phenotype) and row.model in TOLD
+    }
+    least = max(NEARLY, found.own) if math.isfinite(found.own) else NEARLY
+    right = {name: score for name, score in scores.items() if score >= least}
+    if right:
+        best = max(right, key=right.__getitem__)
+        yield (
+            f"labels of {found.phenotype} are nearly {TOLD[best]}: '{best}' alone reaches "
+            f"{format_metric(found.metric, right[best])}, so that a network has little to add"
+        )
+
+
+def _longer(config: Mapping[str, Any], about: Mapping[str, Any], history: History) -> Iterator[str]:
+    """More steps, where they were few or the loss was still falling."""
+    epochs, steps = len(history), int(np.nan_to_num(history.curve("step")).max(initial=0))
+    falling = still_falling(history)
+    if not steps or not (falling or steps < ENOUGH_STEPS):
+        return
+    more = max(3 * epochs, math.ceil(ENOUGH_STEPS * epochs / steps))
+    said = f"the training had {steps:,} steps" + (", and the loss was still falling" if falling else "")
+    minutes = history.minutes * more / epochs
+    longer = f"train longer with trainer.epochs={more} (about {minutes:.0f} min)" if minutes >= 1 else ""
+    longer = longer or f"train longer with trainer.epochs={more} (less than a minute)"
+    smaller = max(8, int(about["strains"]["train"]) // STEPS_PER_EPOCH)
+    batch = config["data"]["batch_size"]
+    is_large = isinstance(batch, int) and smaller < batch and 2 * steps < STEPS_PER_EPOCH * epochs
+    yield f"{said}: {longer}" + (f", or in smaller batches with data.batch_size={smaller}" if is_large else "")
+
+
+def still_falling(history: History) -> bool:
+    """Whether the validation loss was lowest at the end, and clearly lower than before the last quarter of epochs."""
+    loss = history.curve("validation/loss")
+    loss = loss[np.isfinite(loss)]
+    if len(loss) < 2:
+        return False
+    before = float(loss[: -max(1, len(loss) // 4)].min())
+    return int(loss.argmin()) == len(loss) - 1 and before - float(loss[-1]) > FALLING * abs(before)

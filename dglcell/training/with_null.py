@@ -1,0 +1,193 @@
+"""Predictions by a null model in place of a run's own model: the best on the validation part, or one by name."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dglcell.baselines.fit import (
+    MEAN_OF_TWO,
+    NULL_MODELS,
+    NullModel,
+    Problem,
+    best_of,
+    fit_null_models,
+    in_words,
+    left_out_null_models,
+)
+from dglcell.errors import CheckpointError, ConfigError, count, did_you_mean, listing
+from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_metric
+from dglcell.report.run_files import read_run
+from dglcell.run_directory import RunDirectory
+from dglcell.training.checkpoint import Chosen, Trained
+from dglcell.training.null_problems import null_problems
+from dglcell.training.prepare import Prepared, prepare_run
+
+log = logging.getLogger("dglcell")
+
+MODEL, BEST = "model", "best"
+"""What predicts: the run's own model, or the best on the validation part of it and the null models."""
+
+NAMES = (*NULL_MODELS, MEAN_OF_TWO)
+"""Null models that can be fitted again."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run's own model and its best null model on the validation part.
+
+    Attributes:
+        phenotype: that is predicted.
+        metric: by which they are compared; more is better.
+        model: name of the run's own.
+        own: what it reaches.
+        null_model: name of the best null model.
+        value: what that reaches.
+        n: measured strains of the validation part.
+    """
+
+    phenotype: str
+    metric: str
+    model: str
+    own: float
+    null_model: str
+    value: float
+    n: int
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether the null model is better; a model whose score is undefined is beaten by any that has one."""
+        return self.value > self.own or not math.isfinite(self.own)
+
+    def __str__(self) -> str:
+        own, value = (format_metric(self.metric, score) for score in (self.own, self.value))
+        names = {**COLUMNS["regression"], **COLUMNS["classification"]}
+        return f"{names[self.metric]} {value} against {own} on the validation part, {count(self.n, 'strain')}"
+
+
+def compare(rows: Iterable[ResultRow]) -> dict[str, Comparison]:
+    """Phenotype → the comparison, where the validation part was evaluated and a null model has a score there.
+
+    The test part has no say: what is chosen by it cannot be judged by it.
+    """
+    validation = [row for row in rows if row.part == "validation"]
+    found = {}
+    for own in (row for row in validation if not row.is_null):
+        metric = HEADLINE[own.kind]
+        scores = {
+            row.model: row.metrics.get(metric, math.nan)
+            for row in validation
+            if row.is_null and row.phenotype == own.phenotype and row.model in NAMES
+        }
+        defined = {name: score for name, score in scores.items() if math.isfinite(score)}
+        if defined:
+            best = max(defined, key=defined.__getitem__)
+            n = int(own.metrics.get("n", 0))
+            values = own.metrics.get(metric, math.nan), best, defined[best]
+            found[own.phenotype] = Comparison(own.phenotype, metric, own.model, *values, n)
+    return found
+
+
+def null_model_name(given: str) -> str:
+    """The name of a null model however it is written: ``kernel-ridge`` is ``kernel ridge``.
+
+    Raises:
+        ConfigError: none has this name.
+    """
+    name = " ".join(given.replace("-", " ").replace("_", " ").lower().split())
+    known = {name.replace("-", " "): name for name in NAMES}
+    if name not in known:
+        options = [MODEL, BEST, *(one.replace(" ", "-") for one in NAMES)]
+        do = did_you_mean(given, options)
+        raise ConfigError("what shall predict?", got=given, expected=", ".join(options), do=do)
+    return known[name]
+
+
+def predicting_with(wanted: str, trained: Trained, run: Path) -> Trained:
+    """The same with what predicts each phenotype: its own model, the best on the validation part, or a null model.
+
+    A null model is fitted again to the training part of the run. It does not depend on the strains to predict.
+
+    Args:
+        wanted: ``MODEL``, ``BEST`` or the name of a null model.
+        trained: of the run.
+        run: its directory.
+
+    Raises:
+        CheckpointError: the run is not finished, or a null model is to be fitted to a store that is gone.
+        ConfigError: no null model has the name, or it does not apply to these strains.
+    """
+    if wanted == MODEL:
+        return trained
+    own = trained.config.model.name
+    names = {phenotype: null_model_name(wanted) for phenotype in trained.phenotypes} if wanted != BEST else {}
+    if wanted == BEST:
+        found = compare(read_run(run, parts=()).rows)
+        for phenotype in trained.phenotypes:
+            names[phenotype] = _best(phenotype, found.get(phenotype), own, run)
+    to_fit = [phenotype for phenotype in trained.phenotypes if names[phenotype] != own]
+    fitted = _fit(to_fit, names, trained, run) if to_fit else {}
+    return replace(trained, chosen={name: Chosen(names[name], fitted.get(name)) for name in trained.phenotypes})
+
+
+def _best(phenotype: str, found: Comparison | None, own: str, run: Path) -> str:
+    """The name of what predicts a phenotype best; the log says why."""
+    if found is None:
+        log.info("%s: '%s' predicts %s: no null model was evaluated on a validation part", run, own, phenotype)
+        return own
+    if not found.is_beaten:
+        log.info("%s: '%s' predicts %s: no null model is better (%s)", run, own, phenotype, found)
+        return own
+    log.info("%s: the null model '%s' predicts %s instead of '%s' (%s)", run, found.null_model, phenotype, own, found)
+    return found.null_model
+
+
+def _fit(phenotypes: Sequence[str], names: dict[str, str], trained: Trained, run: Path) -> dict[str, NullModel]:
+    """Phenotype → its null model, fitted to the training part of a run."""
+    prepared = _prepare(trained, run, listing(sorted({f"'{names[phenotype]}'" for phenotype in phenotypes})))
+    fitted = {}
+    for phenotype in phenotypes:
+        problem = null_problems(prepared)[prepared.dataset.phenotypes.index(phenotype)].labelled()
+        began = time.perf_counter()
+        fitted[phenotype] = _fit_one(names[phenotype], problem, phenotype)
+        seconds = time.perf_counter() - began
+        said = in_words(names[phenotype], fitted[phenotype])
+        strains = count(len(problem.y_train), "training strain")
+        log.info("null model of %s: %s, fitted again to %s in %.1f s", phenotype, said, strains, seconds)
+    return fitted
+
+
+def _prepare(trained: Trained, run: Path, which: str) -> Prepared:
+    """What a run was trained on."""
+    remedy = "leave out `--with`, so that the model of the run predicts; or "
+    if RunDirectory(run).card.is_file():
+        raise CheckpointError(
+            f"{which} cannot be fitted again: the trained model '{run.name}' comes without its strains",
+            do=f"{remedy}train `{trained.config.experiment.name}`, and predict with its run",
+        )
+    if trained.config.data.streaming is not None:
+        raise ConfigError(f"{which} needs all training strains in memory", got="`data.streaming`", do="use the model")
+    try:
+        return prepare_run(replace(trained.config, plot=False), RunDirectory(run), "dglcell predict", continued=True)
+    except CheckpointError as error:
+        what, _, do = str(error).partition("\n  do:")
+        raise CheckpointError(f"{which} cannot be fitted again: {what}", do=f"{remedy}{do.strip()}") from error
+
+
+def _fit_one(name: str, problem: Problem, phenotype: str) -> NullModel:
+    if name == MEAN_OF_TWO:
+        models = fit_null_models(problem)
+        reason = None if name in models else "it is of two that are evaluated on the validation part"
+    else:
+        reason = left_out_null_models(problem).get(name)
+        models = {} if reason else {name: best_of(NULL_MODELS[name], problem)[1]}
+    if reason:
+        applies = [one for one in NULL_MODELS if one not in left_out_null_models(problem)]
+        raise ConfigError(
+            f"the null model '{name}' does not apply to {phenotype}", got=reason, expected=", ".join(applies)
+        )
+    return models[name]

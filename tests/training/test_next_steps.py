@@ -1,0 +1,136 @@
+"""What the terminal says after a training: lines that can be pasted, honest intervals, and what may help."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dglcell.metrics import ResultRow, average_precision
+from dglcell.plots.data import History
+from dglcell.report.run_files import RunFiles, read_run
+from dglcell.run_directory import RunDirectory
+from dglcell.training.evaluate import rows_as_json
+from dglcell.training.next_steps import example, how_sure, interval, still_falling, to_try, what_next
+from tests.tiny import dglcell
+
+
+def row(model: str, part: str, metrics: dict[str, float], kind: str = "regression") -> ResultRow:
+    """Of one phenotype; the model called ``own`` is no null model."""
+    return ResultRow(model, part, "fitness", metrics, model != "own", kind)
+
+
+def with_rows(run: RunFiles, *rows: ResultRow, losses: tuple[float, ...] = (1.0, 0.5)) -> RunFiles:
+    """The same run with another table and another record."""
+    record = [{"epoch": i, "step": 4.0 * (i + 1), "validation/loss": loss} for i, loss in enumerate(losses)]
+    results: dict[str, Any] = {**run.results, "rows": rows_as_json(rows)}
+    return replace(run, results=results, history=History(record))
+
+
+@pytest.fixture(scope="module")
+def run(tiny_run: RunDirectory) -> RunFiles:
+    """The tiny run."""
+    return read_run(tiny_run.path, parts=())
+
+
+def test_the_lines_can_be_pasted(run: RunFiles, tmp_path: Path) -> None:
+    said = what_next(run)
+    lines = [line[12:] for line in said.splitlines()[1:3]]
+    assert lines[0].startswith("printf")
+    subprocess.run(["sh", "-c", lines[0]], cwd=tmp_path, check=True)
+    words = lines[1].split()
+    assert words[:2] == ["dglcell", "predict"]
+    found = dglcell(*words[1:], cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.splitlines()[0] == "genes,predicted_fitness"
+    assert len(found.stdout.splitlines()) == 3
+    assert all(len(line) <= 80 for line in said.splitlines() if not line[12:].startswith(("printf", "dglcell")))
+
+
+def test_names_that_a_shell_would_read_are_quoted(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    run.predictions("test").write_text("genes,measured_x,predicted_x\na'$(b)%d\\n;c,1,2\n")
+    text = subprocess.run(["sh", "-c", f"printf '{example(run)}'"], capture_output=True, check=True).stdout
+    assert text.decode() == "genes\na'$(b)%d\\n;c\n"
+    run.predictions("test").write_text("genes,measured_x,predicted_x\n")
+    assert example(run) == ""
+
+
+def test_the_interval_of_a_correlation_holds_the_truth_as_often_as_it_says() -> None:
+    generator, truth, inside = np.random.default_rng(0), 0.6, 0
+    for _ in range(1000):
+        x = generator.standard_normal(40)
+        y = truth * x + math.sqrt(1 - truth**2) * generator.standard_normal(40)
+        low, high = interval(row("own", "test", {"pearson": float(np.corrcoef(x, y)[0, 1]), "n": 40}))
+        inside += low < truth < high
+    assert 0.93 < inside / 1000 < 0.97
+
+
+def test_the_interval_of_an_average_precision_holds_the_truth_as_often_as_it_says() -> None:
+    generator, inside = np.random.default_rng(0), 0
+
+    def draw(n: int) -> tuple[float, float]:
+        positive = generator.random(n) < 0.3
+        score = generator.standard_normal(n) + 1.5 * positive
+        return average_precision(score, positive), float(positive.mean())
+
+    truth = draw(1_000_000)[0]
+    for _ in range(500):
+        value, prevalence = draw(200)
+        metrics = {"average_precision": value, "prevalence": prevalence, "n": 200.0}
+        low, high = interval(row("own", "test", metrics, "classification"))
+        inside += low < truth < high
+    assert 0.9 < inside / 500 <= 1
+
+
+@pytest.mark.parametrize(
+    "metrics", [{"pearson": math.nan, "n": 9}, {"pearson": 1.0, "n": 9}, {"pearson": 0.5, "n": 3}, {}]
+)
+def test_an_interval_that_is_undefined_is_not_shown(metrics: dict[str, float]) -> None:
+    assert all(map(math.isnan, interval(row("own", "test", metrics))))
+    assert "interval" not in next(how_sure([row("own", "test", metrics)], {}))
+
+
+def test_how_sure_names_score_error_and_unit() -> None:
+    found = row("own", "test", {"pearson": 0.5, "mae": 0.0321, "n": 103})
+    said = "fitness: test Pearson 0.500 (95 % interval 0.339 to 0.632, n = 103); wrong by 0.03210 1/h on average (MAE)"
+    assert list(how_sure([found, row("multiplicative", "test", {"pearson": 0.9})], {"fitness": "1/h"})) == [said]
+    assert list(how_sure([], {})) == ["nothing says it: there is no test part"]
+
+
+def test_nothing_is_to_be_tried_where_the_model_wins(run: RunFiles) -> None:
+    rows = [row("own", "validation", {"pearson": 0.9}), row("multiplicative", "validation", {"pearson": 0.8})]
+    assert list(to_try(with_rows(run, *rows))) == []
+
+
+def test_what_may_help_where_a_null_model_wins(run: RunFiles) -> None:
+    rows = [
+        row("own", "validation", {"pearson": 0.5, "n": 30}),
+        row("multiplicative", "validation", {"pearson": 0.95}),
+        row("additive ridge", "validation", {"pearson": 0.93}),
+        row("kernel ridge", "validation", {"pearson": 0.96}),
+    ]
+    best, effects, longer = to_try(with_rows(run, *rows))
+    assert "'kernel ridge' predicts fitness better (Pearson 0.960 against 0.500" in best
+    assert "--with best" in best
+    assert "nearly products of single effects: 'multiplicative' alone reaches 0.950" in effects
+    assert longer.startswith("the training had 8 steps, and the loss was still falling: train longer with ")
+    assert "trainer.epochs=125" in longer
+    assert "data.batch_size=12" in longer
+    # Few steps are said where the loss no longer falls; many steps are not.
+    *_, few = to_try(with_rows(run, *rows, losses=(0.5, 1.0)))
+    assert "the training had 8 steps: train longer" in few
+    assert len(list(to_try(with_rows(run, *rows, losses=tuple([1.0] * 200))))) == 2
+
+
+@pytest.mark.parametrize(
+    ("losses", "falls"),
+    [((1.0, 0.5), True), ((1.0, 0.5, 0.6), False), ((1.0,), False), ((), False), ((1.0, 0.5, 0.5, 0.499), False)],
+)
+def test_a_loss_falls_where_the_last_epochs_lowered_it(losses: tuple[float, ...], falls: bool) -> None:
+    assert still_falling(History([{"epoch": i, "validation/loss": loss} for i, loss in enumerate(losses)])) is falls
