@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from pytorch_lightning.callbacks import Callback, EarlyStopping, GradientAccumul
 from pytorch_lightning.profilers import Profiler
 from pytorch_lightning.strategies import DDPStrategy
 
+from dglcell.baselines.packed import PackedNulls
 from dglcell.config import Config, TrainerConfig
 from dglcell.data.datamodule import StrainDataModule, StreamedDataModule
 from dglcell.data.dataset import StrainBatch
@@ -60,7 +62,7 @@ from dglcell.training.checkpoint_file import ReadCheckpoint
 from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.layer_forms import Steps, choose_form, forms_of, random_streams_kept
-from dglcell.training.null_problems import fit_pair_effects
+from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
@@ -261,10 +263,18 @@ def make_task(
     )
     if config.scheduler.name == "cosine_restarts" and config.scheduler.interval == "step":
         warn_of_warm_up(config.scheduler.warmup, task.steps)
+    nulls = model.find_null_share()
+    if nulls is not None:
+        nulls.read = partial(PackedNulls.unpack, cell=prepared.cell)
     if checkpoint is not None:
+        if nulls is not None:
+            nulls.make_room(len(checkpoint.content["state_dict"].get("model.null_share.packed", ())))
         check_weights(checkpoint, task, config)
-    elif isinstance(model, SetOperator) and model.pair_effects is not None:
-        fit_pair_effects(model.pair_effects, model.config, prepared, normaliser)
+    else:
+        if isinstance(model, SetOperator) and model.pair_effects is not None:
+            fit_pair_effects(model.pair_effects, model.config, prepared, normaliser)
+        if nulls is not None:
+            fit_null_share(nulls, prepared, normaliser)
     # After everything that may refuse the data or the checkpoint: this writes the first file of the run.
     if config.model.is_autotuned() and is_rank_zero():
         assert isinstance(model, PerturbedModel)

@@ -11,6 +11,7 @@ import torch
 from dglcell.baselines.fit import NULL_MODELS, Problem, best_of, in_words
 from dglcell.baselines.kernel_ridge import KernelRidge
 from dglcell.baselines.low_rank import RidgeAndLowRank
+from dglcell.baselines.packed import PackedNulls
 from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.similarity import gene_similarity
 from dglcell.baselines.strains import Strains
@@ -18,6 +19,7 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSES
 from dglcell.models.config import SetOperatorConfig
+from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.training.prepare import Prepared
 
@@ -59,6 +61,26 @@ def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Prob
         )
         for t in range(len(dataset.phenotypes))
     ]
+
+
+def fit_null_share(share: NullShare, prepared: Prepared, normaliser: Normaliser) -> None:
+    """Fit the best null models of every phenotype to the training part; see ``fit_best_two``.
+
+    Where the model predicts log-odds, a standard deviation of the labels counts as one, from the log-odds of the
+    training mean.
+
+    Raises:
+        ConfigError: strains are read from disk as they are needed.
+    """
+    if prepared.streamed is not None:
+        raise ConfigError("`model.null_share` needs all training strains in memory", do="set `data.streaming: null`")
+    problems = null_problems(prepared)
+    shift, scale = normaliser.shift.clone(), normaliser.scale.clone()
+    if normaliser.kind == "logistic":
+        for t, problem in enumerate(problems):
+            mean, scale[t] = float(np.nanmean(problem.y_train)), float(np.nanstd(problem.y_train))
+            shift[t] = mean - float(scale[t]) * float(np.log(mean / (1 - mean)))
+    share.take(PackedNulls.fit(problems, prepared.dataset.phenotypes).pack(), shift, scale)
 
 
 def fit_pair_effects(
