@@ -37,6 +37,7 @@ from dglcell.models.set_operator import SetOperator
 from dglcell.optimizers import count_steps, parameter_groups
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.run_directory import CHECKPOINTS, EpochLog, RunDirectory
+from dglcell.training.advice import warn_of_falling_loss, warn_of_few_steps, warn_of_warm_up
 from dglcell.training.autotune import (
     Autotuning,
     autotuned_for,
@@ -263,6 +264,7 @@ def make_task(
     )
     if config.scheduler.name == "cosine_restarts" and config.scheduler.interval == "step":
         warn_of_warm_up(config.scheduler.warmup, task.steps)
+    warn_of_few_steps(batches, strains_per_step, task.steps)
     nulls = model.find_null_share()
     if nulls is not None:
         nulls.read = partial(PackedNulls.unpack, cell=prepared.cell)
@@ -280,17 +282,6 @@ def make_task(
         assert isinstance(model, PerturbedModel)
         model.choose(find_autotuned(config, prepared, directory, task))
     return task
-
-
-def warn_of_warm_up(warm_up: int, steps: int) -> None:
-    """Say so where the learning rate rises for most of the training."""
-    if 2 * warm_up > steps and is_rank_zero():
-        log.warning(
-            "the training has %s, and the learning rate rises during the first %d of them: lower `scheduler.warmup` or "
-            "`data.batch_size`, or raise `trainer.epochs`",
-            count(steps, "step"),
-            warm_up,
-        )
 
 
 def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, task: StrainTask) -> Autotuned:
@@ -384,7 +375,9 @@ def fit(
                 trainer.fit(task, datamodule=data, ckpt_path=path, weights_only=True)
             finally:
                 leave_group()
-        if trainer.current_epoch < config.trainer.epochs:
+        if trainer.current_epoch >= config.trainer.epochs:
+            warn_of_falling_loss(task.record.read())
+        else:
             log.info(
                 "stopped after epoch %d: no better validation loss for %s",
                 trainer.current_epoch,
