@@ -12,6 +12,7 @@ import argparse
 import itertools
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -270,9 +271,11 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
         finally:
             os.chdir(here)
     scores_of = {name: [found[name] for found, _ in runs if name in found] for name in runs[0][0]}
-    means = {name: round(float(np.nanmean(values)), 4) for name, values in scores_of.items() if len(values) == splits}
     model = chosen.model.name
-    nulls = {name: value for name, value in means.items() if name != model and not np.isnan(value)}
+    # What predicts a constant has no correlation.
+    whole = {name: values for name, values in scores_of.items() if len(values) == splits and not np.isnan(values).any()}
+    means = {name: round(float(np.mean(values)), 4) for name, values in whole.items()}
+    nulls = {name: value for name, value in means.items() if name != model}
     best = max(nulls, key=nulls.__getitem__)
     return {
         "table": table.name,
@@ -287,7 +290,7 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
             "warmup": chosen.scheduler.warmup,
             "fractions": list(chosen.split.fractions),
         },
-        "estimate": next(line.strip() for line in said.splitlines() if "roughly" in line),
+        "estimate": re.findall(r"roughly .* of memory", " ".join(said.split()))[0],
         "splits": splits,
         "minutes_of_init": of_init[0],
         "minutes": max(minutes for _, (minutes, _) in runs),

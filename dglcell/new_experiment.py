@@ -17,7 +17,7 @@ from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.files import atomic_file
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.own_cell import Downloads, cell_keys, find_cell
-from dglcell.own_settings import BASES, Facts, Settings, choose_settings, with_reasons
+from dglcell.own_settings import BASES, Facts, Settings, choose_settings, comment, with_reasons
 from dglcell.own_table import SHOWN, WantedTable, read_own_table
 
 SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: "
@@ -25,7 +25,7 @@ SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to 
 HEAD = """\
 # {about}
 # `dglcell config show {file}` prints every key with its default.
-# {schedule}; {cost}.
+{schedule}
 # Comments say why each key has its value. Keys without a comment say what the table is.
 """
 
@@ -90,7 +90,9 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
         def write(settings: Settings | None = None) -> Config:
             text = with_reasons(content, {})
             if settings is not None:
-                text = HEAD.format(about=about, file=wanted.file, schedule=settings.schedule, cost=settings.cost)
+                text = HEAD.format(
+                    about=about, file=wanted.file, schedule=comment(f"{settings.schedule}; {settings.cost}.")
+                )
                 text += with_reasons(_with_settings(content, settings), settings.reasons)
             partial.write_text(text, encoding="utf-8")
             return load_config(partial, raw)

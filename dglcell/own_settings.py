@@ -30,6 +30,10 @@ FEW = 1_000
 """Strains that are few: a tenth of them would say little about anything."""
 
 
+WIDTH = 80
+"""Of a terminal."""
+
+
 # What is known of the strains.
 
 
@@ -81,6 +85,11 @@ def choose_model(facts: Facts) -> tuple[str, str]:
 # How long a table is trained.
 
 
+def size_of(genes: int) -> float:
+    """Size of a cell graph relative to one of 1,000 genes; smaller ones cost as much as that."""
+    return max(1.0, genes / 1000)
+
+
 @dataclass(frozen=True)
 class Pace:
     """How long tables of a model are trained, and what that takes.
@@ -129,15 +138,19 @@ class Schedule:
     epochs: int
 
     @classmethod
-    def of(cls, strains: int, model: str = GROWTH) -> Schedule:
-        """Few strains need small batches and many epochs, or there are too few steps to learn anything."""
+    def of(cls, strains: int, model: str = GROWTH, genes: int = 0) -> Schedule:
+        """Few strains need small batches and many epochs, or there are too few steps to learn anything.
+
+        A step on a large cell graph takes longer, so that there are fewer.
+        """
         pace = PACES[model]
+        wanted = pace.steps / math.sqrt(size_of(genes))
         smallest, largest = pace.batches
         batch = smallest
         while batch < largest and strains >= 2 * batch * pace.steps_of_epoch:
             batch *= 2
         fewest, most = pace.epochs
-        return cls(strains, batch, max(fewest, min(most, round(pace.steps / max(1, math.ceil(strains / batch))))))
+        return cls(strains, batch, max(fewest, min(most, round(wanted / max(1, math.ceil(strains / batch))))))
 
     @property
     def steps(self) -> int:
@@ -147,7 +160,7 @@ class Schedule:
     def seconds(self, model: str, genes: int) -> float:
         """About how long training takes on one core that nothing else uses; null models are in it."""
         pace = PACES[model]
-        larger = max(1.0, genes / 1000)
+        larger = size_of(genes)
         of_epochs = self.epochs * (pace.seconds_of_epoch + self.strains * pace.seconds_of_strain * larger)
         of_nulls = 2 * larger * (2 + min(self.strains, 20_000) / 500)
         return SECONDS_AT_START + self.steps * pace.seconds_of_step * larger + of_epochs + of_nulls
@@ -196,11 +209,14 @@ class Settings:
         )
 
     def __str__(self) -> str:
-        lines = [f"training    {self.schedule}", f"            {self.cost}", "chosen"]
+        indent = " " * 12
+        lines = textwrap.wrap(f"training    {self.schedule}; {self.cost}", WIDTH, subsequent_indent=indent)
+        lines.append("chosen")
         for key, reason in self.reasons.items():
             section, _, name = key.partition(".")
             value = self.keys.get(section, {}).get(name, self.model) if name else BASES[self.model]
-            lines.append(f"  {key}: {_short(value)}  # {reason}")
+            line = f"  {key}: {_short(value)}  # {reason}"
+            lines += textwrap.wrap(line, WIDTH, subsequent_indent="      ", break_on_hyphens=False)
         return "\n".join(lines)
 
 
@@ -221,7 +237,7 @@ def choose_settings(facts: Facts, split: str, model: str | None = None) -> Setti
     few = facts.strains < FEW
     fractions = FRACTIONS[few]
     trained = facts.strains if split == NONE else round(facts.strains * fractions[0])
-    chosen = Settings(name, Schedule.of(trained, name), facts)
+    chosen = Settings(name, Schedule.of(trained, name, facts.genes), facts)
     chosen.reasons["extends"] = why
     if split == NONE:
         chosen.put("split", "kind", split, "every strain trains, as was asked for")
@@ -286,9 +302,14 @@ def with_reasons(content: Mapping[str, Any], reasons: Mapping[str, str], width: 
             indent = len(found[1])
             path = [*path[: indent // 2], found[2]]
             if reason := reasons.get(".".join(path)):
-                lines += textwrap.wrap(reason, width, initial_indent=f"{found[1]}# ", subsequent_indent=f"{found[1]}# ")
+                lines.append(comment(reason, found[1], width))
         lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def comment(text: str, indent: str = "", width: int = 120) -> str:
+    """Lines of YAML that say something to people."""
+    return textwrap.fill(text, width, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
 
 
 def _short(value: object) -> str:

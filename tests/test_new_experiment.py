@@ -39,10 +39,11 @@ def wanted(table: Path, **more: object) -> Wanted:
 
 def test_columns_are_found_and_the_file_is_valid(table: Path) -> None:
     said = write_experiment(wanted(table))
-    assert said.splitlines()[:3] == [
+    assert said.splitlines()[:4] == [
         "strains     3, phenotypes growth",
         "genes       4 are deleted, 100.0% of them are in the cell graph",
-        "training    100 epochs of about 2 strains in batches of 8: 100 steps",
+        "training    100 epochs of about 2 strains in batches of 8: 100 steps; roughly 1",
+        "            minute on one free core and 0.8 GB of memory, by the number of",
     ]
     assert "# 100 epochs of about 2 strains in batches of 8: 100 steps; roughly " in Path("mine.yaml").read_text()
     config = load_config(Path("mine.yaml"))
@@ -293,12 +294,21 @@ def test_the_name_of_an_experiment_may_have_a_point_and_a_space(
 def test_every_choice_is_in_the_file_with_its_reason_and_is_printed(table: Path) -> None:
     said = write_experiment(wanted(table))
     lines = Path("mine.yaml").read_text().splitlines()
-    printed = said.partition("chosen\n")[2].splitlines()
-    assert "  model.link: minimum  # a strain grows at most as well as one that loses a part of the same" in printed
-    for line in printed:
-        key, _, rest = line.strip().partition(": ")
-        at = next(i for i, written in enumerate(lines) if written.strip().startswith(key.rpartition(".")[2] + ":"))
-        assert lines[at - 1].strip() == "# " + rest.partition("  # ")[2]
+    printed = " ".join(said.partition("chosen\n")[2].split())
+    link = "model.link: minimum # a strain grows at most as well as one that loses a part of the same"
+    assert link in printed
+    for section, key in (
+        ("data", "batch_size"),
+        ("split", "fractions"),
+        ("trainer", "epochs"),
+        ("scheduler", "warmup"),
+    ):
+        at = next(i for i, line in enumerate(lines) if line.strip().startswith(f"{key}:"))
+        reason = lines[at - 1].strip()
+        assert reason.startswith("# ")
+        assert reason in printed
+        assert f"{section}.{key}: " in printed
+    assert max(map(len, said.splitlines())) <= 80
     assert load_config(Path("mine.yaml")).model.name == "hetero_cell"
 
 

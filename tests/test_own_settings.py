@@ -75,6 +75,10 @@ def test_smaller_tables_have_smaller_batches_and_more_epochs() -> None:
     assert [one.epochs for one in schedules] == sorted((one.epochs for one in schedules), reverse=True)
 
 
+def test_large_cell_graphs_have_fewer_steps() -> None:
+    assert Schedule.of(2400, GROWTH, 6600).epochs < Schedule.of(2400, GROWTH, 137).epochs
+
+
 def test_costs_grow_with_strains_and_genes() -> None:
     small, large = Schedule.of(100), Schedule.of(24_000)
     assert small.seconds(GROWTH, 137) < large.seconds(GROWTH, 137) < large.seconds(GROWTH, 6000)
