@@ -99,7 +99,7 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
 
         config = write()
         table = load_source(config.data.source, config.paths.raw)
-        settings = choose_settings(Facts.of(table, len(cell.genes)), wanted.split, wanted.model)
+        settings = choose_settings(Facts.of(table, cell), wanted.split, wanted.model)
         return "\n".join([_check(write(settings), table, cell), str(settings), *notes])
 
 

@@ -17,6 +17,8 @@ from dglcell.config_io import as_plain_text
 from dglcell.data.config import NONE
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, count
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import CATALYSES
 
 GROWTH, PAIRS = "hetero_cell", "set_operator"
 
@@ -47,6 +49,7 @@ class Facts:
         classes: whether all labels are 0 or 1.
         fitness: whether all labels look like a growth relative to the wild type.
         genes: of the cell graph.
+        metabolic: whether most of the deleted genes have reactions in the cell graph.
     """
 
     strains: int
@@ -55,15 +58,20 @@ class Facts:
     classes: bool
     fitness: bool
     genes: int
+    metabolic: bool = False
 
     @classmethod
-    def of(cls, table: StrainTable, genes: int) -> Facts:
-        """Those of a table of strains on a cell graph of so many genes."""
+    def of(cls, table: StrainTable, cell: CellGraph) -> Facts:
+        """Those of a table of strains on a cell graph."""
         deletions = np.diff(table.offsets)
         labels = [values[~np.isnan(values)] for values in table.phenotypes.values()]
         classes = all(set(np.unique(values)) <= {0.0, 1.0} for values in labels)
         fitness = not classes and all(len(values) and not_fitness_like(values) is None for values in labels)
-        return cls(len(table), int(deletions.min()), int(deletions.max()), classes, fitness, genes)
+        with_reactions = set(np.unique(cell.edges(CATALYSES).src).tolist() if CATALYSES in cell.relations else [])
+        known = [cell.genes.index(gene) for gene in map(cell.genes.find, table.names) if gene in cell.genes]
+        metabolic = 2 * len(with_reactions.intersection(known)) > len(table.names)
+        fewest, most = int(deletions.min()), int(deletions.max())
+        return cls(len(table), fewest, most, classes, fitness, len(cell.genes), metabolic)
 
     @property
     def what(self) -> str:
@@ -79,6 +87,11 @@ def choose_model(facts: Facts) -> tuple[str, str]:
         return GROWTH, "classes of strains, single deletions among them: each strain's own graph"
     if facts.most < 2:
         return GROWTH, "single deletions alone: each strain's own graph"
+    if facts.metabolic:
+        return (
+            GROWTH,
+            f"{facts.what}, and most deleted genes have reactions: each strain's own graph says which are lost",
+        )
     return PAIRS, f"{facts.what} of several deletions: products of genes' vectors, over the wild type's graph"
 
 
@@ -112,7 +125,7 @@ class Pace:
 
 
 PACES = {
-    GROWTH: Pace(1_200, 10, (8, 256), (8, 100), 0.012, 2e-4, 0.15),
+    GROWTH: Pace(600, 10, (8, 256), (8, 60), 0.012, 2e-4, 0.15),
     PAIRS: Pace(500, 24, (8, 2048), (10, 60), 0.02, 1e-5, 0.15),
 }
 

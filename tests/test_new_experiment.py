@@ -42,12 +42,12 @@ def test_columns_are_found_and_the_file_is_valid(table: Path) -> None:
     assert said.splitlines()[:4] == [
         "strains     3, phenotypes growth",
         "genes       4 are deleted, 100.0% of them are in the cell graph",
-        "training    100 epochs of about 2 strains in batches of 8: 100 steps; roughly 1",
+        "training    60 epochs of about 2 strains in batches of 8: 60 steps; roughly 1",
         "            minute on one free core and 0.8 GB of memory, by the number of",
     ]
-    assert "# 100 epochs of about 2 strains in batches of 8: 100 steps; roughly " in Path("mine.yaml").read_text()
+    assert "# 60 epochs of about 2 strains in batches of 8: 60 steps; roughly " in Path("mine.yaml").read_text()
     config = load_config(Path("mine.yaml"))
-    assert (config.trainer.epochs, config.data.batch_size, config.scheduler.warmup) == (100, 8, 5)
+    assert (config.trainer.epochs, config.data.batch_size, config.scheduler.warmup) == (60, 8, 3)
     assert config.experiment.name == "mine"
     assert config.cell.model == "textbook"
     assert (config.data.source.csv.genes, config.data.source.csv.phenotypes) == (

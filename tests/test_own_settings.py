@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dglcell.api import load_cell
 from dglcell.config_io import load_config, parse_yaml
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import ConfigError
@@ -23,6 +24,7 @@ FITNESS = Facts(strains=3000, fewest=1, most=2, classes=False, fitness=True, gen
         (replace(FITNESS, fitness=False), PAIRS, "identity"),
         (replace(FITNESS, fitness=False, most=1), GROWTH, "identity"),
         (replace(FITNESS, fitness=False, fewest=3, most=3), PAIRS, "identity"),
+        (replace(FITNESS, fitness=False, fewest=2, metabolic=True), GROWTH, "identity"),
         (replace(FITNESS, fitness=False, classes=True), GROWTH, None),
         (replace(FITNESS, fitness=False, classes=True, fewest=2), PAIRS, None),
     ],
@@ -35,17 +37,23 @@ def test_labels_and_deletions_choose_the_model(facts: Facts, model: str, link: s
 
 
 def test_labels_are_told_apart() -> None:
+    cell = load_cell("quickstart")
+    names = (cell.genes.names[0], "b9999")
+
     def facts(**columns: list[float]) -> Facts:
         genes, offsets = np.array([0, 0, 1, 1]), np.array([0, 1, 3, 4])
         labels = {name: np.array(values) for name, values in columns.items()}
-        return Facts.of(StrainTable(("a", "b"), genes, offsets, labels, Provenance("tests")), 10)
+        return Facts.of(StrainTable(names, genes, offsets, labels, Provenance("tests")), cell)
 
     nan = float("nan")
-    assert facts(y=[0.9, 0.5, nan]) == Facts(3, 1, 2, False, True, 10)
+    assert facts(y=[0.9, 0.5, nan]) == Facts(3, 1, 2, False, True, 137, False)
     assert facts(y=[1, 0, nan]).what == "classes"
     assert facts(y=[-1, 0, 1]).what == "scores"
     assert facts(y=[0.9, 0.5, 1], z=[1, 0, 1]).what == "growth"
     assert facts(y=[0.9, 0.5, 1], z=[-1, 0.5, 1]).what == "scores"
+
+    names = cell.genes.names[:2]
+    assert facts(y=[0.9, 0.5, nan]).metabolic
 
 
 def test_few_strains_leave_more_to_test() -> None:

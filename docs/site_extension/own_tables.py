@@ -28,7 +28,7 @@ def pages(root: Path) -> dict[str, str]:
                 f"{code(row['table'])}: {row['about']}{splits}",
                 f"{row['rows']:,}",
                 settings,
-                f"{row['minutes']:.1f}",
+                f"{row['cpu_minutes']:.1f}",
                 row["metric"],
                 numbers[0],
                 row["best_null"],
@@ -36,4 +36,9 @@ def pages(root: Path) -> dict[str, str]:
                 f"{row['difference']:+.3f}".replace("-", "−"),
             )
         )
-    return {"parts/own-tables.md": table(HEADER, body, "lrlrlrlrr")}
+    machine = results["machine"]
+    note = (
+        f"Minutes are those that `train` computed, with one thread on {machine['processor']}, which other work used at "
+        "the same time. Of several splits they are those of the slowest.\n"
+    )
+    return {"parts/own-tables.md": table(HEADER, body, "lrlrlrlrr") + "\n" + note}
