@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from dglcell.config import Config
-from dglcell.config_io import as_plain_text, load_config
-from dglcell.data.config import NONE
+from dglcell.config_io import load_config
 from dglcell.data.sources import load_source
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.files import atomic_file
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.own_cell import Downloads, cell_keys, find_cell
+from dglcell.own_settings import BASES, Facts, Settings, choose_settings, comment, with_reasons
 from dglcell.own_table import SHOWN, WantedTable, read_own_table
 
 SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: "
@@ -27,17 +25,9 @@ SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to 
 HEAD = """\
 # {about}
 # `dglcell config show {file}` prints every key with its default.
-# {schedule}
+{schedule}
+# Comments say why each key has its value. Keys without a comment say what the table is.
 """
-
-STEPS = 1_500
-"""Optimiser steps that a small table is trained for; a large one has more, in its ten epochs."""
-
-STEPS_OF_EPOCH = 12
-"""An epoch of a small table has about so many steps, as far as its batches are not too small for that."""
-
-BATCHES, EPOCHS, WARM_UP = (8, 128), (10, 200), 0.05
-"""Smallest and largest batch and number of epochs; and the part of the steps in which the learning rate rises."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +45,7 @@ class Wanted:
         na_values: cells that mean "not measured", beside empty ones, NA, N/A and NaN.
         clean: where a copy of the table without its faults is written, which the experiment then reads.
         force: whether a file that is there is replaced.
+        model: a key of `BASES`; chosen where None.
     """
 
     file: Path
@@ -69,6 +60,7 @@ class Wanted:
     na_values: Sequence[str] = field(default_factory=list)
     clean: Path | None = None
     force: bool = False
+    model: str | None = None
 
 
 def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
@@ -95,59 +87,28 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
     raw = [f"paths.raw={wanted.raw}"] if wanted.raw else []
     with atomic_file(wanted.file) as partial:
 
-        def write(schedule: Schedule) -> Config:
-            text = HEAD.format(about=about, file=wanted.file, schedule=schedule)
-            text += yaml.safe_dump(as_plain_text(schedule.into(content)), sort_keys=False)
+        def write(settings: Settings | None = None) -> Config:
+            text = with_reasons(content, {})
+            if settings is not None:
+                text = HEAD.format(
+                    about=about, file=wanted.file, schedule=comment(f"{settings.schedule}; {settings.cost}.")
+                )
+                text += with_reasons(_with_settings(content, settings), settings.reasons)
             partial.write_text(text, encoding="utf-8")
             return load_config(partial, raw)
 
-        config = write(Schedule.of(0))
+        config = write()
         table = load_source(config.data.source, config.paths.raw)
-        share = 1.0 if wanted.split == NONE else config.split.fractions[0]
-        schedule = Schedule.of(round(len(table) * share))
-        return "\n".join([_check(write(schedule), table, cell), f"training    {schedule}", *notes])
+        settings = choose_settings(Facts.of(table, cell), wanted.split, wanted.model)
+        return "\n".join([_check(write(settings), table, cell), str(settings), *notes])
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How long a table is trained.
-
-    Attributes:
-        strains: about as many as train.
-        batch: strains of a step.
-        epochs: passes over them.
-    """
-
-    strains: int
-    batch: int
-    epochs: int
-
-    @classmethod
-    def of(cls, strains: int) -> Schedule:
-        """Few strains need small batches and many epochs, or there are too few steps to learn anything."""
-        smallest, largest = BATCHES
-        batch = smallest
-        while batch < largest and strains >= 2 * batch * STEPS_OF_EPOCH:
-            batch *= 2
-        fewest, most = EPOCHS
-        return cls(strains, batch, max(fewest, min(most, round(STEPS / max(1, math.ceil(strains / batch))))))
-
-    @property
-    def steps(self) -> int:
-        """Optimiser steps of the whole training."""
-        return self.epochs * math.ceil(self.strains / self.batch)
-
-    def into(self, content: dict[str, Any]) -> dict[str, Any]:
-        """An experiment's keys with this schedule."""
-        trainer = {**content.get("trainer", {}), "epochs": self.epochs}
-        data = {**content["data"], "batch_size": self.batch}
-        return {**content, "data": data, "trainer": trainer, "scheduler": {"warmup": round(WARM_UP * self.steps)}}
-
-    def __str__(self) -> str:
-        return (
-            f"{count(self.epochs, 'epoch')} of about {self.strains:,} strains in batches of {self.batch}: "
-            f"{count(self.steps, 'step')}"
-        )
+def _with_settings(content: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """An experiment's keys with what was chosen for it."""
+    merged = {**content, "extends": [*content["extends"], BASES[settings.model]]}
+    for section, keys in settings.keys.items():
+        merged[section] = {**merged.get(section, {}), **keys}
+    return merged
 
 
 def ask(file: Path, read: Callable[[str], str]) -> Wanted:
@@ -179,9 +140,7 @@ def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dic
         table = read_own_table(asked, cell, wanted.cell, downloads)
         cell, notes = table.cell, table.notes
         data = {"source": {"name": "csv", "csv": table.keys}} | ({"unknown_genes": "drop"} if table.drops else {})
-    content |= {"data": data, "split": {"kind": wanted.split}}
-    if wanted.split == NONE:
-        content["trainer"] = {"checkpoint": "last"}  # no validation part says which is best
+    content["data"] = data
     return {"extends": keys["extends"], **content}, notes, cell
 
 

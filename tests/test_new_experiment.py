@@ -17,9 +17,8 @@ from dglcell.data.sources import load_source
 from dglcell.data.sources.faults import FaultsError
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.catalogue import GENE_SETS
-from dglcell.new_experiment import Schedule, Wanted, ask, write_experiment
+from dglcell.new_experiment import Wanted, ask, write_experiment
 from dglcell.own_cell import Downloads, describe_cells
-from dglcell.training.fit import warn_of_warm_up
 from tests.data.sources.sga_tables import write_xlsx
 from tests.http_server import serve_folder
 
@@ -40,14 +39,15 @@ def wanted(table: Path, **more: object) -> Wanted:
 
 def test_columns_are_found_and_the_file_is_valid(table: Path) -> None:
     said = write_experiment(wanted(table))
-    assert said.splitlines() == [
+    assert said.splitlines()[:4] == [
         "strains     3, phenotypes growth",
         "genes       4 are deleted, 100.0% of them are in the cell graph",
-        "training    200 epochs of about 2 strains in batches of 8: 200 steps",
+        "training    60 epochs of about 2 strains in batches of 8: 60 steps; roughly 1",
+        "            minute on one free core and 0.8 GB of memory, by the number of",
     ]
-    assert "# 200 epochs of about 2 strains in batches of 8: 200 steps\n" in Path("mine.yaml").read_text()
+    assert "# 60 epochs of about 2 strains in batches of 8: 60 steps; roughly " in Path("mine.yaml").read_text()
     config = load_config(Path("mine.yaml"))
-    assert (config.trainer.epochs, config.data.batch_size, config.scheduler.warmup) == (200, 8, 10)
+    assert (config.trainer.epochs, config.data.batch_size, config.scheduler.warmup) == (60, 8, 3)
     assert config.experiment.name == "mine"
     assert config.cell.model == "textbook"
     assert (config.data.source.csv.genes, config.data.source.csv.phenotypes) == (
@@ -291,21 +291,31 @@ def test_the_name_of_an_experiment_may_have_a_point_and_a_space(
     assert "`dglcell train 'my exp.v2.yaml'`" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("strains", "batch", "epochs"), [(0, 8, 200), (40, 8, 200), (92, 8, 125), (800, 64, 115), (30_000, 128, 10)]
-)
-def test_a_small_table_gets_small_batches_and_many_epochs(strains: int, batch: int, epochs: int) -> None:
-    schedule = Schedule.of(strains)
-    assert (schedule.batch, schedule.epochs) == (batch, epochs)
-    keys = schedule.into({"data": {"source": 1}, "trainer": {"checkpoint": "last"}})
-    assert keys["trainer"] == {"checkpoint": "last", "epochs": epochs}
-    assert keys["data"] == {"source": 1, "batch_size": batch}
-    assert keys["scheduler"]["warmup"] <= 0.05 * schedule.steps + 1
+def test_every_choice_is_in_the_file_with_its_reason_and_is_printed(table: Path) -> None:
+    said = write_experiment(wanted(table))
+    lines = Path("mine.yaml").read_text().splitlines()
+    printed = " ".join(said.partition("chosen\n")[2].split())
+    link = "model.link: minimum # a strain grows at most as well as one that loses a part of the same"
+    assert link in printed
+    for section, key in (
+        ("data", "batch_size"),
+        ("split", "fractions"),
+        ("trainer", "epochs"),
+        ("scheduler", "warmup"),
+    ):
+        at = next(i for i, line in enumerate(lines) if line.strip().startswith(f"{key}:"))
+        reason = lines[at - 1].strip()
+        assert reason.startswith("# ")
+        assert reason in printed
+        assert f"{section}.{key}: " in printed
+    assert max(map(len, said.splitlines())) <= 80
+    assert load_config(Path("mine.yaml")).model.name == "hetero_cell"
 
 
-def test_a_warm_up_that_takes_most_of_the_training_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    warn_of_warm_up(15, 30)
-    assert not caplog.messages
-    warn_of_warm_up(100, 30)
-    (said,) = caplog.messages
-    assert said.startswith("the training has 30 steps, and the learning rate rises during the first 100 of them")
+def test_a_model_is_asked_for_with_its_settings(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "mine", "--table", "strains.csv", "--cell", "textbook", "--model", "set_operator"]) == 0
+    assert "extends: bases/pairs.yaml  # as `--model` says" in capsys.readouterr().out
+    assert load_config(Path("mine.yaml")).model.name == "set_operator"
+    assert main(["init", "mine", "--table", "strains.csv", "--cell", "textbook", "--model", "dango", "--force"]) == 2
+    assert "expected: hetero_cell or set_operator" in capsys.readouterr().err
+    assert load_config(Path("mine.yaml")).model.name == "set_operator"

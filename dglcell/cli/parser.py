@@ -189,6 +189,9 @@ def _add_init(group: Group) -> None:
         "--cell", help="yeast (default), ecoli-core, ecoli, or a metabolic model by name or path", default="yeast"
     )
     parser.add_argument("--split", default="random", metavar="KIND", help="kind of split (default: random)")
+    parser.add_argument(
+        "--model", metavar="NAME", help="hetero_cell or set_operator, with settings for it (default: by the labels)"
+    )
     parser.add_argument("--genes", nargs="+", default=[], metavar="COLUMN", help="columns of genes (default: by name)")
     parser.add_argument("--phenotypes", nargs="+", default=[], metavar="COLUMN", help="default: others with numbers")
     parser.add_argument("--aliases", metavar="FILE", help="table of other names of genes, such as common ones")

@@ -110,6 +110,7 @@ class EncoderConfig(ModelConfig):
     local_factors: int | None = 64  # factorisation: width of a gene's vector; null: its state is the vector
     local_deviations: bool = False  # factorisation: add a free effect and vector per gene to those from the states
     link: str = "identity"  # score to phenotype: identity | log | logistic | saturation | minimum | bounded | auto
+    null_share: float = 0.0  # share of null models in each prediction: the mean of the two that are best
     recompute: str = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
 
     def validate(self) -> None:
@@ -133,6 +134,8 @@ class EncoderConfig(ModelConfig):
             raise ConfigError("`model.embedding_std` must be positive", got=self.embedding_std)
         if not 0 <= self.dropout < 1:
             raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
+        if not 0 <= self.null_share < 1:
+            raise ConfigError("`model.null_share` is no share", got=self.null_share, expected="0 ≤ null_share < 1")
         self.recompute = str(self.recompute).lower()  # YAML's true is "True" here
         for key, allowed in (
             ("local_kind", LOCAL_KINDS),

@@ -17,6 +17,7 @@ from dglcell.models.model import Prediction
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import AttentionPooling, Combination
+from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
@@ -37,6 +38,8 @@ class HeteroCell(PerturbedModel):
     3. The local head scores the deleted genes by their *wild-type* states (``LocalHead``).
     4. Both are combined to a score: their sum, their mean, a gated sum, or the global head alone.
     5. ``link`` makes a phenotype of the score (``Link``).
+    6. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
+       (``NullShare``). Training does not see them: their errors on strains that they were fitted to would say nothing.
 
     After ``GeneInteractionDango`` of the torchcell project, with metabolism live in both directions and per-node
     norms.
@@ -76,6 +79,7 @@ class HeteroCell(PerturbedModel):
             dropout=config.dropout,
         )
         self.link = make_link(cell, config, outputs)
+        self.null_share = NullShare(outputs) if config.null_share else None
         if not config.local_head:
             self.encoder.freeze_all_but(config.pool)
         self.apply(initialise)
@@ -120,6 +124,8 @@ class HeteroCell(PerturbedModel):
             score, gates = self.combination(*parts.values())
         if self.link is not None:
             score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes)
+        if self.null_share is not None and not self.training:
+            score = torch.lerp(score, self.null_share(genotypes), self.config.null_share)
         return Prediction(score, embedding, parts, gates)
 
     def _wild_type_score(self, like_BT: Tensor) -> Tensor:

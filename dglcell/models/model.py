@@ -14,6 +14,7 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import ModelConfig
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.links import Link
+from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.genotype import GenotypeBatch
 
 
@@ -120,12 +121,20 @@ class StrainModel(nn.Module):
         """What makes phenotypes of scores; None where scores are phenotypes in normalised units."""
         return next((module for module in self.children() if isinstance(module, Link)), None)
 
+    def find_null_share(self) -> NullShare | None:
+        """The null models that share its predictions, if there are any."""
+        return next((module for module in self.children() if isinstance(module, NullShare)), None)
+
     def make_room(self, weights: Mapping[str, Tensor]) -> None:
         """Give weights whose size follows from the training data the size that they have in a checkpoint."""
         link = self.find_link()
         found = [weights.get(f"link.measured.{name}") for name in ("labels", "genes")]
         if link is not None and link.measured is not None:
             link.measured.make_room(*(0 if tensor is None else len(tensor) for tensor in found))
+        nulls = self.find_null_share()
+        if nulls is not None:
+            packed = weights.get("null_share.packed")
+            nulls.make_room(0 if packed is None else len(packed))
 
     @property
     def shares_deletions(self) -> bool:

@@ -15,6 +15,7 @@ from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import AttentionPooling, Combination
+from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.perturbation.deletions import Kept, keep_genes
 from dglcell.perturbation.execution import BaseCache
@@ -93,7 +94,8 @@ class SetOperator(StrainModel):
 
     With ``kernel_ridge`` an evaluation gives the mean, weighted by that share, of this prediction and the null model's
     of that name; ``kernel_ridge_low_rank`` is the part of this share that comes from the null model with low rank.
-    Training does not see it: its errors on strains that it was fitted to would say nothing.
+    Training does not see it: its errors on strains that it was fitted to would say nothing. ``null_share`` does the
+    same with other null models.
 
     Both are functions of a set: neither the order of the deleted genes nor the other strains of a batch matter.
 
@@ -131,6 +133,7 @@ class SetOperator(StrainModel):
             outputs, how=config.combination, width=width, activation=activation, dropout=dropout
         )
         self.link = make_link(cell, config, outputs)
+        self.null_share = NullShare(outputs) if config.null_share else None
         self.pair_effects = (
             PairEffects(outputs, cell.num_nodes[GENE], config.rank_of_pairs) if config.kernel_ridge else None
         )
@@ -165,6 +168,8 @@ class SetOperator(StrainModel):
             phenotypes = self.link.compare(phenotypes, self._wild_type_score(phenotypes), self.cell, genotypes)
         if self.pair_effects is not None and not self.training:
             phenotypes = torch.lerp(phenotypes, self.pair_effects(genes_BK, present_BK), self.config.kernel_ridge)
+        if self.null_share is not None and not self.training:
+            phenotypes = torch.lerp(phenotypes, self.null_share(genotypes), self.config.null_share)
         return Prediction(phenotypes, difference, parts, gates)
 
     def relation_weights(self) -> list[RelationWeights]:

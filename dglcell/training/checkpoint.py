@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from dglcell.baselines.fit import NullModel
+from dglcell.baselines.packed import PackedNulls
 from dglcell.config import AUTO, Config
 from dglcell.config_io import parse_config, to_yaml
 from dglcell.data.split import Split
@@ -193,6 +195,13 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
     made = make_model(model, ResidentCell.of(cell), outputs, features)
     made.make_room(weights)
     made.load_state_dict(weights)
+    nulls = made.find_null_share()
+    if nulls is not None:
+        nulls.read = partial(PackedNulls.unpack, cell=cell)
+        try:
+            nulls.predictor()
+        except ValueError as error:
+            raise refuse(path, "is damaged: `null_share.packed` is wrong", error) from error
     link = made.find_link()
     measured = None if link is None else link.measured
     if measured is not None and not measured.fits(cell.num_nodes[GENE]):

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.profilers import Profiler
 from pytorch_lightning.strategies import DDPStrategy
 
+from dglcell.baselines.packed import PackedNulls
 from dglcell.config import Config, TrainerConfig
 from dglcell.data.datamodule import StrainDataModule, StreamedDataModule
 from dglcell.data.dataset import StrainBatch
@@ -36,6 +38,7 @@ from dglcell.models.set_operator import SetOperator
 from dglcell.optimizers import count_steps, parameter_groups
 from dglcell.perturbation.autotuned import Autotuned
 from dglcell.run_directory import CHECKPOINTS, EpochLog, RunDirectory
+from dglcell.training.advice import warn_of_falling_loss, warn_of_few_steps, warn_of_warm_up
 from dglcell.training.autotune import (
     Autotuning,
     autotuned_for,
@@ -61,7 +64,7 @@ from dglcell.training.checkpoint_file import ReadCheckpoint
 from dglcell.training.checkpoint_form import check_weights
 from dglcell.training.distributed import launched, leave_group
 from dglcell.training.layer_forms import Steps, choose_form, forms_of, random_streams_kept
-from dglcell.training.null_problems import fit_pair_effects
+from dglcell.training.null_problems import fit_null_share, fit_pair_effects
 from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
@@ -262,26 +265,24 @@ def make_task(
     )
     if config.scheduler.name == "cosine_restarts" and config.scheduler.interval == "step":
         warn_of_warm_up(config.scheduler.warmup, task.steps)
+    warn_of_few_steps(batches, strains_per_step, task.steps)
+    nulls = model.find_null_share()
+    if nulls is not None:
+        nulls.read = partial(PackedNulls.unpack, cell=prepared.cell)
     if checkpoint is not None:
+        if nulls is not None:
+            nulls.make_room(len(checkpoint.content["state_dict"].get("model.null_share.packed", ())))
         check_weights(checkpoint, task, config)
-    elif isinstance(model, SetOperator) and model.pair_effects is not None:
-        fit_pair_effects(model.pair_effects, model.config, prepared, normaliser)
+    else:
+        if isinstance(model, SetOperator) and model.pair_effects is not None:
+            fit_pair_effects(model.pair_effects, model.config, prepared, normaliser)
+        if nulls is not None:
+            fit_null_share(nulls, prepared, normaliser)
     # After everything that may refuse the data or the checkpoint: this writes the first file of the run.
     if config.model.is_autotuned() and is_rank_zero():
         assert isinstance(model, PerturbedModel)
         model.choose(find_autotuned(config, prepared, directory, task))
     return task
-
-
-def warn_of_warm_up(warm_up: int, steps: int) -> None:
-    """Say so where the learning rate rises for most of the training."""
-    if 2 * warm_up > steps and is_rank_zero():
-        log.warning(
-            "the training has %s, and the learning rate rises during the first %d of them: lower `scheduler.warmup` or "
-            "`data.batch_size`, or raise `trainer.epochs`",
-            count(steps, "step"),
-            warm_up,
-        )
 
 
 def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, task: StrainTask) -> Autotuned:
@@ -379,7 +380,9 @@ def fit(
                 trainer.fit(task, datamodule=data, ckpt_path=path, weights_only=True)
             finally:
                 leave_group()
-        if trainer.current_epoch < config.trainer.epochs:
+        if trainer.current_epoch >= config.trainer.epochs:
+            warn_of_falling_loss(task.record.read())
+        else:
             log.info(
                 "stopped after epoch %d: no better validation loss for %s",
                 trainer.current_epoch,

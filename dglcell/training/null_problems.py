@@ -7,10 +7,12 @@ import logging
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from dglcell.baselines.fit import NULL_MODELS, Problem, best_of, in_words
 from dglcell.baselines.kernel_ridge import KernelRidge
 from dglcell.baselines.low_rank import RidgeAndLowRank
+from dglcell.baselines.packed import PackedNulls
 from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.similarity import gene_similarity
 from dglcell.baselines.strains import Strains
@@ -18,6 +20,7 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSES
 from dglcell.models.config import SetOperatorConfig
+from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.training.prepare import Prepared
 
@@ -59,6 +62,56 @@ def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Prob
         )
         for t in range(len(dataset.phenotypes))
     ]
+
+
+def fit_null_share(share: NullShare, prepared: Prepared, normaliser: Normaliser) -> None:
+    """Fit the best null models of every phenotype to the training part; see ``fit_best_two``.
+
+    Where the model predicts log-odds, a logistic regression on the validation part makes log-odds of their predictions.
+
+    Raises:
+        ConfigError: strains are read from disk as they are needed.
+    """
+    if prepared.streamed is not None:
+        raise ConfigError("`model.null_share` needs all training strains in memory", do="set `data.streaming: null`")
+    problems = null_problems(prepared)
+    nulls = PackedNulls.fit(problems, prepared.dataset.phenotypes)
+    shift, scale = normaliser.shift.clone(), normaliser.scale.clone()
+    if normaliser.kind == "logistic":
+        for t, (problem, model) in enumerate(zip(problems, nulls.models, strict=True)):
+            intercept, slope = log_odds(model.predict(problem.validation), problem.y_validation, problem.y_train)
+            shift[t], scale[t] = -intercept / slope, 1 / slope
+    share.take(nulls.pack(), shift, scale)
+
+
+NEWTON_STEPS, PRIOR = 25, 1.0
+"""Of a logistic regression: steps, and how many strains its prior counts as."""
+
+
+def log_odds(
+    predicted: NDArray[np.float64], y: NDArray[np.floating], y_train: NDArray[np.floating]
+) -> tuple[float, float]:
+    """Intercept and slope that make log-odds of predictions of classes (Platt 1999, *Probabilistic outputs*).
+
+    A prior holds them near those with which a standard deviation of the training labels counts as one, from the
+    log-odds of their mean. They are these where no class is known.
+
+    Args:
+        predicted: [S] in the units of the labels.
+        y: [S] 0 or 1, NaN where missing.
+        y_train: labels that the predictions were fitted to.
+    """
+    mean, spread = float(np.nanmean(y_train)), float(np.nanstd(y_train))
+    first = np.array([np.log(mean / (1 - mean)), 1.0])
+    measured = ~np.isnan(y)
+    design = np.stack([np.ones(measured.sum()), (predicted[measured] - mean) / spread], axis=1)
+    found = first.copy()
+    for _ in range(NEWTON_STEPS):
+        p = 1 / (1 + np.exp(-np.clip(design @ found, -30, 30)))
+        gradient = design.T @ (p - y[measured]) + PRIOR * (found - first)
+        found = found - np.linalg.solve(design.T @ (design * (p * (1 - p))[:, None]) + PRIOR * np.eye(2), gradient)
+    slope = max(float(found[1]), 1e-3) / spread  # never the other way round
+    return float(found[0]) - slope * mean, slope
 
 
 def fit_pair_effects(

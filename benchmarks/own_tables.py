@@ -1,0 +1,362 @@
+"""How good `dglcell init` is by default, on twelve tables: ``python -m benchmarks.own_tables OUT.json [NAME …]``.
+
+Every table is computed, so that it is the same on every machine: growth by flux balance analysis, and scores and
+classes of invented vectors of genes, which are alike where networks link genes. Noise is added as a laboratory has it.
+`init` and `train` are then called as anyone would call them, with one thread. Small tables are split several times,
+because the test part of a single split would be a handful of strains. Tables of yeast need its files (DGLCELL_RAW).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.config_io import load_config
+from dglcell.data.sources import SourceConfig, load_source
+from dglcell.data.sources.config import InSilicoConfig
+from dglcell.data.table import CLASSIFICATION
+from dglcell.files import write_json
+from dglcell.metrics import ResultRow
+from dglcell.new_experiment import Wanted, write_experiment
+from dglcell.own_cell import Downloads, find_cell
+from dglcell.processor import cores, processor_name
+from dglcell.training.run import train
+
+SPLITS, SMALL = 5, 400
+"""A table of at most so many rows is split so often."""
+
+TOLERANCE = 0.02
+"""By how much a model may be behind the best null model."""
+
+Rows = list[tuple[tuple[str, ...], float]]
+"""Deleted genes of each strain, and its label."""
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """A table of the benchmark.
+
+    Attributes:
+        name: of its experiment.
+        cell: as `--cell` has it.
+        about: what its numbers are.
+        make: its rows, the same at every call.
+    """
+
+    name: str
+    cell: str
+    about: str
+    make: Callable[[], Rows]
+
+    def write(self, path: Path) -> int:
+        """Write it as CSV; returns the number of rows."""
+        rows = self.make()
+        most = max(len(genes) for genes, _ in rows)
+        lines = [",".join([*(f"gene_{i + 1}" for i in range(most)), "label"])]
+        lines += [",".join([*genes, *[""] * (most - len(genes)), f"{label:.6g}"]) for genes, label in rows]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return len(rows)
+
+
+# Growth by flux balance analysis.
+
+
+@cache
+def screen(model: str, pairs: str, triples: str) -> list[tuple[tuple[str, ...], dict[str, float]]]:
+    """Strains of an in-silico screen with all that is known of them."""
+    table = load_source(SourceConfig(name="insilico", insilico=InSilicoConfig(model, pairs=pairs, triples=triples)))
+    columns = {name: values.tolist() for name, values in table.phenotypes.items()}
+    return [
+        (tuple(genes), {name: values[i] for name, values in columns.items()}) for i, genes in enumerate(table.genotypes)
+    ]
+
+
+def growth(
+    counts: tuple[int, int, int],
+    *,
+    noise: float = 0.0,
+    genes: int | None = None,
+    phenotype: str = "fitness",
+    yeast: bool = False,
+) -> Rows:
+    """Strains of one, two and three deletions, drawn at random.
+
+    Args:
+        counts: most strains with one, two and three deletions.
+        noise: standard deviation.
+        genes: so many, of which some matter, are deleted; all where None.
+        phenotype: of the in-silico screen.
+        yeast: yeast-GEM in place of the core model of *E. coli*.
+    """
+    rng = np.random.default_rng(0)
+    strains = screen("yeast-GEM_9.0.2", "6000", "none") if yeast else screen("textbook", "all", "20000")
+    if genes is not None:
+        alone = {strain[0]: values["fitness"] for strain, values in strains if len(strain) == 1}
+        matter = [gene for gene, value in alone.items() if 0.05 < value < 0.99]
+        others = [gene for gene, value in alone.items() if value >= 0.99]
+        some = [*rng.permutation(matter)[: genes // 2].tolist()]
+        chosen = {*some, *rng.permutation(others)[: genes - len(some)].tolist()}
+        strains = [(strain, values) for strain, values in strains if chosen.issuperset(strain)]
+    rows: Rows = []
+    for deletions, most in enumerate(counts, start=1):
+        of_size = [(strain, values[phenotype]) for strain, values in strains if len(strain) == deletions]
+        of_size = [(strain, value) for strain, value in of_size if not np.isnan(value)]
+        rows += [of_size[i] for i in rng.permutation(len(of_size))[:most]]
+    if noise:  # no measured growth is negative
+        rows = [(strain, max(0.0, value + noise * rng.normal())) for strain, value in rows]
+    return rows
+
+
+def viable(rows: Rows, least: float = 0.05) -> Rows:
+    """1 where a strain grows, else 0."""
+    return [(strain, float(value > least)) for strain, value in rows]
+
+
+# Scores of genes' invented vectors.
+
+
+DIMENSIONS, STEPS = 6, 2
+"""Of the vectors; and how often they are mixed with those of the genes that networks link."""
+
+
+@cache
+def vectors(cell: str) -> tuple[list[str], NDArray[np.float64]]:
+    """Genes of a cell graph with networks, and a vector of each, which is half its own and half its neighbours'."""
+    graph = find_cell(cell, None, Downloads())
+    size, rng = len(graph.genes), np.random.default_rng(1)
+    links = np.zeros((size, size), np.float32)
+    for relation in graph.relations:
+        if relation[0] == relation[2] == "gene":
+            edges = graph.edges(relation)
+            links[edges.src, edges.dst] = links[edges.dst, edges.src] = 1
+    np.fill_diagonal(links, 0)
+    degree = links.sum(1)
+    own = rng.normal(size=(size, DIMENSIONS))
+    mixed = own
+    for _ in range(STEPS):
+        mean = links @ mixed / np.maximum(degree, 1)[:, None]
+        length = np.linalg.norm(mean, axis=1, keepdims=True)
+        mixed = mean / np.maximum(length, 1e-9) * np.sqrt(DIMENSIONS) + own
+    linked = np.flatnonzero(degree > 4)
+    return [graph.genes.names[i] for i in linked], mixed[linked] / np.sqrt(2)
+
+
+def scores(cell: str, rows: int, genes: int, *, deletions: int = 2, noise: float = 1.0, singles: bool = False) -> Rows:
+    """Scores of sets of genes: sums over pairs of products of vectors, beside effects of genes, with noise.
+
+    Args:
+        cell: whose networks make genes alike.
+        rows: sets of genes.
+        genes: of which they consist.
+        deletions: genes in a set.
+        noise: standard deviation, relative to that of the scores.
+        singles: list each gene alone as well.
+    """
+    names, vector = vectors(cell)
+    rng = np.random.default_rng(2)
+    chosen = rng.permutation(len(names))[:genes]
+    signs = np.where(np.arange(DIMENSIONS) % 3 == 0, -1.0, 1.0)
+    candidates = np.sort(chosen[rng.integers(len(chosen), size=(4 * rows, deletions))], axis=1)
+    sets = np.unique(candidates[(np.diff(candidates, axis=1) > 0).all(1)], axis=0)
+    drawn = [tuple(row) for row in rng.permutation(sets)[:rows].tolist()]
+    drawn += [(gene,) for gene in sorted(chosen.tolist())] if singles else []
+
+    def score(strain: tuple[int, ...]) -> float:
+        of_pairs = sum(float((vector[a] * signs) @ vector[b]) for a, b in itertools.combinations(strain, 2))
+        return of_pairs + 0.5 * float(vector[list(strain), 0].sum())
+
+    values = np.array([score(strain) for strain in drawn])
+    values = values / values.std() + noise * rng.normal(size=len(values))
+    return [(tuple(names[i] for i in strain), value) for strain, value in zip(drawn, values.tolist(), strict=True)]
+
+
+def interacting(rows: Rows, share: float = 0.1) -> Rows:
+    """1 for the lowest scores, else 0."""
+    least = np.quantile([value for _, value in rows], share)
+    return [(strain, float(value < least)) for strain, value in rows]
+
+
+CORE, YEAST = "ecoli-core", "yeast"
+
+TABLES = [
+    OwnTable(
+        "growth-60",
+        CORE,
+        "growth, 20 single and 40 double deletions of 20 genes",
+        lambda: growth((20, 40, 0), genes=20),
+    ),
+    OwnTable(
+        "growth-144",
+        CORE,
+        "growth with noise, 48 single and 96 double deletions of 48 genes",
+        lambda: growth((48, 96, 0), genes=48, noise=0.02),
+    ),
+    OwnTable("singles-137", CORE, "growth, single deletions", lambda: growth((137, 0, 0))),
+    OwnTable(
+        "growth-3000",
+        CORE,
+        "growth with noise, single and double deletions",
+        lambda: growth((137, 2863, 0), noise=0.05),
+    ),
+    OwnTable("pairs-3000", CORE, "growth with noise, double deletions", lambda: growth((0, 3000, 0), noise=0.05)),
+    OwnTable("growth-30000", CORE, "growth, single, double and triple deletions", lambda: growth((137, 9316, 20_000))),
+    OwnTable(
+        "viable-1000",
+        CORE,
+        "which strains grow, single and double deletions",
+        lambda: viable(growth((137, 863, 0))),
+    ),
+    OwnTable(
+        "epsilon-5000",
+        CORE,
+        "digenic interactions of growth, double deletions",
+        lambda: growth((0, 5000, 0), phenotype="digenic_interaction"),
+    ),
+    OwnTable(
+        "yeast-growth-3000",
+        YEAST,
+        "growth with noise, single and double deletions",
+        lambda: growth((1161, 1839, 0), noise=0.03, yeast=True),
+    ),
+    OwnTable("yeast-scores-20000", YEAST, "scores of pairs with noise", lambda: scores(YEAST, 20_000, 500)),
+    OwnTable(
+        "yeast-triples-4000",
+        YEAST,
+        "scores of triples with noise, and of their genes alone",
+        lambda: scores(YEAST, 4000, 150, deletions=3, singles=True),
+    ),
+    OwnTable(
+        "yeast-classes-10000",
+        YEAST,
+        "which pairs interact",
+        lambda: interacting(scores(YEAST, 10_000, 400, noise=0.5)),
+    ),
+]
+
+
+# What `init` makes of them.
+
+
+def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
+    """Call `init`, and train what it wrote; once for each split.
+
+    Args:
+        table: of the benchmark.
+        seeds: number of splits; by the size of the table where None.
+    """
+    here = Path.cwd()
+    with TemporaryDirectory() as folder:
+        os.chdir(folder)  # paths of an experiment are relative to where it is trained
+        try:
+            rows = table.write(Path("table.csv"))
+            clocks = Clocks.start()
+            said = write_experiment(Wanted(Path("own.yaml"), Path("table.csv"), None, table.cell))
+            of_init = clocks.minutes()
+            splits = seeds or (SPLITS if rows <= SMALL else 1)
+            runs = [_train(seed) for seed in range(splits)]
+            chosen = load_config(Path("own.yaml"))
+        finally:
+            os.chdir(here)
+    scores_of = {name: [found[name] for found, _ in runs if name in found] for name in runs[0][0]}
+    model = chosen.model.name
+    # What predicts a constant has no correlation.
+    whole = {name: values for name, values in scores_of.items() if len(values) == splits and not np.isnan(values).any()}
+    means = {name: round(float(np.mean(values)), 4) for name, values in whole.items()}
+    nulls = {name: value for name, value in means.items() if name != model}
+    best = max(nulls, key=nulls.__getitem__)
+    return {
+        "table": table.name,
+        "about": table.about,
+        "cell": table.cell,
+        "rows": rows,
+        "chosen": {
+            "model": model,
+            "link": getattr(chosen.model, "link", None),
+            "batch_size": chosen.data.batch_size,
+            "epochs": chosen.trainer.epochs,
+            "warmup": chosen.scheduler.warmup,
+            "fractions": list(chosen.split.fractions),
+        },
+        "estimate": re.findall(r"roughly .* of memory", " ".join(said.split()))[0],
+        "splits": splits,
+        "minutes_of_init": of_init[0],
+        "minutes": max(minutes for _, (minutes, _) in runs),
+        "cpu_minutes": max(minutes for _, (_, minutes) in runs),
+        "metric": "average precision" if table.name in CLASSES else "pearson",
+        "score": means[model],
+        "best_null": best,
+        "best_null_score": nulls[best],
+        "difference": round(means[model] - nulls[best], 4),
+        "each_split": {name: [round(value, 4) for value in scores_of[name]] for name in (model, best)},
+    }
+
+
+def _train(seed: int) -> tuple[dict[str, float], tuple[float, float]]:
+    """Test scores of the model and of the null models, and minutes of the whole run."""
+    config = load_config(Path("own.yaml"), [f"seed={seed}", f"split.seed={seed}", "trainer.threads=1"])
+    clocks = Clocks.start()
+    rows = train(config).rows
+    return {row.model: _score(row) for row in rows if row.part == "test"}, clocks.minutes()
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """When something started, by the clock on the wall and by what this process has computed."""
+
+    wall: float
+    computed: float
+
+    @classmethod
+    def start(cls) -> Clocks:
+        """Now."""
+        return cls(time.monotonic(), time.process_time())
+
+    def minutes(self) -> tuple[float, float]:
+        """Minutes since, by both; on a machine that others use the second says more."""
+        return round((time.monotonic() - self.wall) / 60, 2), round((time.process_time() - self.computed) / 60, 2)
+
+
+def _score(row: ResultRow) -> float:
+    value = row.metrics.get("average_precision" if row.kind == CLASSIFICATION else "pearson")
+    return float("nan") if value is None else float(value)
+
+
+CLASSES = ("viable-1000", "yeast-classes-10000")
+
+
+def main() -> None:
+    """Measure tables, and write the file after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="tables (default: all); others in the file are kept")
+    options = parser.parse_args()
+    before = json.loads(options.output.read_text())["tables"] if options.output.exists() else []
+    done = {row["table"]: row for row in before}
+    for table in TABLES:
+        if options.names and table.name not in options.names:
+            continue
+        done[table.name] = measure(table)
+        print(json.dumps(done[table.name]), flush=True)
+        machine = {"processor": processor_name(), "cores": cores(), "threads": 1, "load_at_end": os.getloadavg()[0]}
+        rows = [done[one.name] for one in TABLES if one.name in done]
+        write_json(options.output, {"command": COMMAND, "tolerance": TOLERANCE, "machine": machine, "tables": rows})
+
+
+COMMAND = "python -m benchmarks.own_tables OUT.json"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""The null models that share a model's predictions: the best two of each phenotype, as bytes in a checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from dglcell.baselines.composition import Multiplicative
+from dglcell.baselines.fit import NULL_MODELS, MeanOfTwo, NullModel, Problem, best_of, in_words
+from dglcell.baselines.kernel_ridge import KernelRidge, PairKernel, PairMatrix
+from dglcell.baselines.low_rank import LowRankProfiles, RidgeAndLowRank
+from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, ReactionRidge, Reactions, UntrainedBound
+from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.strains import Strains
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import CATALYSES
+
+log = logging.getLogger("dglcell")
+
+FOLDS = 5
+FEW = 100
+"""Validation strains: of fewer, held-out folds of the training part say as well which null models are best."""
+
+CLASSES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        AdditiveRidge,
+        KernelRidge,
+        LostSetKernel,
+        LowRankProfiles,
+        MeanOfTwo,
+        Multiplicative,
+        PairKernel,
+        PairMatrix,
+        ReactionKernelRidge,
+        ReactionRidge,
+        RidgeAndLowRank,
+        UntrainedBound,
+    )
+}
+"""What bytes may hold; everything in it is made of numbers, texts and arrays."""
+
+LEFT_OUT = ("training mean", "query-pair mean", "smallest subset")
+"""Null models that say little beside the others."""
+
+
+# Which null models predict best.
+
+
+def fit_best_two(problem: Problem) -> NullModel:
+    """The mean of the two null models with the least error, fitted to the training part; one where only one applies.
+
+    The error is that on the validation part. Where that is small, the training part is predicted as well, fold by fold,
+    each time by null models that were fitted to its other folds.
+
+    Raises:
+        DataError: no training strain has a label.
+    """
+    problem = problem.labelled()
+    families = {name: family for name, family in NULL_MODELS.items() if name not in LEFT_OUT}
+    families = {name: family for name, family in families.items() if family.why_not(problem) is None}
+    models = {name: best_of(family, problem)[1] for name, family in families.items()}
+    measured = int((~np.isnan(problem.y_validation)).sum())
+    squares = {name: [problem.error(model) * measured if measured else 0.0] for name, model in models.items()}
+    if measured < FEW and len(problem.y_train) > FOLDS:
+        for fold in _folds(problem):
+            for name, family in families.items():
+                fitted = AdditiveRidge().fit(fold.train, fold.y_train) if family.why_not(fold) else None
+                model = (
+                    fitted
+                    or best_of(family, replace(fold, validation=problem.validation, y_validation=problem.y_validation))[
+                        1
+                    ]
+                )
+                squares[name].append(fold.error(model) * len(fold.y_validation))
+    best = sorted(models, key=lambda name: sum(squares[name]))[:2]
+    if len(best) < 2:
+        return models[best[0]]
+    return MeanOfTwo((best[0], best[1]), (models[best[0]], models[best[1]]))
+
+
+def _folds(problem: Problem) -> list[Problem]:
+    """Problems whose training parts lack a fold, which is their validation part."""
+    order = np.random.default_rng(0).permutation(len(problem.y_train))
+    found = []
+    for held_out in map(np.sort, np.array_split(order, FOLDS)):
+        rest = np.setdiff1d(order, held_out)
+        found.append(
+            replace(
+                problem,
+                train=problem.train.take(rest),
+                y_train=problem.y_train[rest],
+                validation=problem.train.take(held_out),
+                y_validation=problem.y_train[held_out],
+            )
+        )
+    return found
+
+
+# Null models as bytes, and back.
+
+
+@dataclass(frozen=True)
+class PackedNulls:
+    """A null model for each phenotype, which strains are given to as integers.
+
+    Attributes:
+        models: T of them.
+        num_genes: of the cell graph.
+    """
+
+    models: Sequence[NullModel]
+    num_genes: int
+
+    @classmethod
+    def fit(cls, problems: Sequence[Problem], phenotypes: Sequence[str]) -> Self:
+        """Choose and fit those of all phenotypes; see ``fit_best_two``."""
+        models = [fit_best_two(problem) for problem in problems]
+        for phenotype, model in zip(phenotypes, models, strict=True):
+            log.info("part of the prediction of %s: %s", phenotype, in_words("null models", model))
+        return cls(models, problems[0].num_genes)
+
+    def __call__(self, genes: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
+        """[S, T] predictions in the units of the labels."""
+        strains = Strains(genes, offsets, self.num_genes)
+        return np.stack([model.predict(strains) for model in self.models], axis=1)
+
+    def pack(self) -> bytes:
+        """All that is needed beside the cell graph, without code."""
+        arrays: list[NDArray[Any]] = []
+        text = json.dumps([_plain(model, arrays) for model in self.models])
+        file = io.BytesIO()
+        np.savez(file, np.array(text), *arrays)
+        return file.getvalue()
+
+    @classmethod
+    def unpack(cls, packed: bytes, cell: CellGraph) -> Self:
+        """The inverse of ``pack``.
+
+        Raises:
+            ValueError: the bytes are no null models.
+        """
+        try:
+            with np.load(io.BytesIO(packed), allow_pickle=False) as file:
+                text, *arrays = (file[f"arr_{i}"] for i in range(len(file.files)))
+            written = json.loads(str(text))
+            reactions = Reactions(cell) if CATALYSES in cell.relations else None
+            models = [_restored(value, arrays, reactions) for value in written]
+        except Exception as error:  # of a damaged archive there are a dozen kinds
+            raise ValueError(f"no null models: {error}") from error
+        return cls(models, len(cell.genes))
+
+
+def _plain(value: Any, arrays: list[NDArray[Any]]) -> Any:
+    """A value as JSON has it; arrays are put into ``arrays``, and their place stands for them."""
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if sparse.issparse(value):
+        matrix = sparse.csr_array(value)
+        parts = [_plain(part, arrays) for part in (matrix.data, matrix.indices, matrix.indptr)]
+        return {"sparse": parts, "shape": list(matrix.shape)}
+    if isinstance(value, Reactions):
+        return {"reactions": True}
+    if dataclasses.is_dataclass(value):
+        fields = {part.name: _plain(getattr(value, part.name), arrays) for part in dataclasses.fields(value)}
+        return {"class": type(value).__name__, "fields": fields}
+    if isinstance(value, tuple):
+        return {"tuple": [_plain(item, arrays) for item in value]}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _restored(value: Any, arrays: Sequence[NDArray[Any]], reactions: Reactions | None) -> Any:
+    """The inverse of ``_plain``."""
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return arrays[value["array"]]
+    if "sparse" in value:
+        parts = tuple(_restored(part, arrays, reactions) for part in value["sparse"])
+        return sparse.csr_array(parts, shape=tuple(value["shape"]))
+    if "reactions" in value:
+        return reactions
+    if "tuple" in value:
+        return tuple(_restored(item, arrays, reactions) for item in value["tuple"])
+    restored: Any = object.__new__(CLASSES[value["class"]])
+    for name, part in value["fields"].items():
+        object.__setattr__(restored, name, _restored(part, arrays, reactions))
+    return restored

@@ -1,0 +1,72 @@
+"""What null models say of a strain, which were fitted once, before a model is trained, and then stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dglcell.perturbation.genotype import GenotypeBatch
+
+Predictor = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
+"""Deleted genes and offsets of S strains to [S, T] phenotypes in the units of the labels."""
+
+
+class NullShare(nn.Module):
+    """Null models as bytes among the weights, so that a checkpoint needs nothing beside it.
+
+    They compute in numpy. An evaluation on a GPU waits for them, and no training step does.
+
+    Args:
+        outputs: T.
+
+    Attributes:
+        packed: the null models.
+        shift, scale: [T] units in which the model predicts: (phenotype − shift) / scale.
+        read: makes a predictor of the bytes; must be set before the first prediction.
+    """
+
+    packed: Tensor
+    shift: Tensor
+    scale: Tensor
+    read: Callable[[bytes], Predictor] | None = None
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.register_buffer("packed", torch.zeros(0, dtype=torch.uint8))
+        self.register_buffer("shift", torch.zeros(outputs))
+        self.register_buffer("scale", torch.ones(outputs))
+        self._predictor: Predictor | None = None
+
+    def make_room(self, size: int) -> None:
+        """Give the bytes the size that they have in a checkpoint, whose values are then loaded."""
+        self.packed = self.packed.new_zeros(size)
+        self._predictor = None
+
+    def take(self, packed: bytes, shift: Tensor, scale: Tensor) -> None:
+        """Keep null models, and the units of the model."""
+        self.packed = torch.frombuffer(bytearray(packed), dtype=torch.uint8).to(self.packed.device)
+        self.shift.copy_(shift)
+        self.scale.copy_(scale)
+        self._predictor = None
+
+    def predictor(self) -> Predictor:
+        """What predicts; read when it is first asked for.
+
+        Raises:
+            ValueError: the bytes are no null models.
+        """
+        if self._predictor is None:
+            assert self.read is not None
+            self._predictor = self.read(self.packed.cpu().numpy().tobytes())
+        return self._predictor
+
+    @torch.no_grad()
+    def forward(self, genotypes: GenotypeBatch) -> Tensor:
+        """[B, T] what null models say, in the units of the model."""
+        offsets = genotypes.offsets.cpu().numpy()
+        found = self.predictor()(genotypes.genes.cpu().numpy()[: offsets[-1]], offsets)
+        return (torch.as_tensor(found).to(self.shift) - self.shift) / self.scale

@@ -1,0 +1,89 @@
+"""The best two null models, and their bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dglcell.api import load_cell
+from dglcell.baselines.fit import MEAN_OF_TWO, NULL_MODELS, MeanOfTwo, Problem, best_of, fit_null_models
+from dglcell.baselines.packed import LEFT_OUT, PackedNulls, fit_best_two
+from dglcell.baselines.reactions import Reactions
+from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.strains import Strains
+from tests.baselines.invented import low_rank_pairs, pairs_of, problem_of, strains_of, unlike
+
+CELL = load_cell("quickstart")
+
+
+def growth(strains: int, seed: int = 0) -> Problem:
+    """Pairs of the genes of *E. coli* core, whose effects multiply."""
+    genes, rng = len(CELL.genes), np.random.default_rng(seed)
+    effects = rng.uniform(0.5, 1, genes)
+    pairs = rng.permutation(np.stack(np.triu_indices(genes, 1), axis=1))[: 2 * strains]
+    y = effects[pairs].prod(1)
+    train, validation = pairs_of(pairs[:strains], genes), pairs_of(pairs[strains:], genes)
+    return replace(problem_of(train, y[:strains], validation, y[strains:]), reactions=Reactions(CELL))
+
+
+def arrays(strains: Strains) -> tuple[np.ndarray, np.ndarray]:
+    return strains.genes.astype(np.int64), strains.offsets
+
+
+@pytest.mark.parametrize("name", [name for name in NULL_MODELS if name not in LEFT_OUT])
+def test_what_is_unpacked_predicts_the_same(name: str) -> None:
+    problem = growth(300)
+    assert NULL_MODELS[name].why_not(problem) is None
+    model = best_of(NULL_MODELS[name], problem)[1]
+    packed = PackedNulls([model, model], problem.num_genes)
+    again = PackedNulls.unpack(packed.pack(), CELL)
+    found = again(*arrays(problem.validation))
+    np.testing.assert_array_equal(found, packed(*arrays(problem.validation)))
+    np.testing.assert_array_equal(found[:, 1], model.predict(problem.validation))
+    assert packed.pack() == again.pack()
+
+
+def test_with_many_validation_strains_it_is_the_null_model_of_that_name() -> None:
+    problem = growth(200)
+    best = fit_best_two(problem)
+    expected = fit_null_models(problem)[MEAN_OF_TWO]
+    assert isinstance(best, MeanOfTwo)
+    assert isinstance(expected, MeanOfTwo)
+    assert best.names == expected.names
+    np.testing.assert_array_equal(best.predict(problem.validation), expected.predict(problem.validation))
+
+
+def test_of_few_validation_strains_the_training_part_is_asked_as_well() -> None:
+    pairs, y = low_rank_pairs(0, genes=40)
+    train, few = pairs_of(pairs[4:], 40), pairs_of(pairs[:4], 40)
+    misleading = AdditiveRidge(1.0).fit(train, y[4:]).predict(few)  # as if effects were additive
+    problem = problem_of(train, y[4:], few, misleading)
+    best, by_few = fit_best_two(problem), fit_null_models(problem)[MEAN_OF_TWO]
+    assert isinstance(best, MeanOfTwo)
+    assert isinstance(by_few, MeanOfTwo)
+    assert "additive ridge" in by_few.names
+    assert "additive ridge" not in best.names
+
+
+def test_without_a_validation_part_folds_alone_choose() -> None:
+    pairs, y = low_rank_pairs(1, genes=40)
+    train = pairs_of(pairs, 40)
+    best = fit_best_two(problem_of(train, y, pairs_of(pairs[:1], 40), np.full(1, np.nan)))
+    assert isinstance(best, MeanOfTwo)
+    assert "additive ridge" not in best.names
+    assert np.corrcoef(best.predict(train), y)[0, 1] > 0.9
+
+
+def test_where_one_null_model_applies_it_stands_alone() -> None:
+    singles = strains_of([[gene] for gene in range(12)], 12)
+    y = np.linspace(-1, 1, 12)
+    problem = Problem(singles, singles, y, y, 12, lambda: unlike(12), 1)
+    assert isinstance(fit_best_two(problem), AdditiveRidge)
+
+
+@pytest.mark.parametrize("packed", [b"", b"PK", b"nothing of the kind" * 10])
+def test_other_bytes_are_refused(packed: bytes) -> None:
+    with pytest.raises(ValueError, match="no null models"):
+        PackedNulls.unpack(packed, CELL)

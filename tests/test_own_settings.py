@@ -1,0 +1,121 @@
+"""What is chosen for tables of different size and kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dglcell.api import load_cell
+from dglcell.config_io import load_config, parse_yaml
+from dglcell.data.table import Provenance, StrainTable
+from dglcell.errors import ConfigError
+from dglcell.own_settings import BASES, GROWTH, PAIRS, Facts, Schedule, choose_settings, with_reasons
+
+FITNESS = Facts(strains=3000, fewest=1, most=2, classes=False, fitness=True, genes=137)
+
+
+@pytest.mark.parametrize(
+    ("facts", "model", "link"),
+    [
+        (FITNESS, GROWTH, "minimum"),
+        (replace(FITNESS, most=1), GROWTH, "log"),
+        (replace(FITNESS, fitness=False), PAIRS, "identity"),
+        (replace(FITNESS, fitness=False, most=1), GROWTH, "identity"),
+        (replace(FITNESS, fitness=False, fewest=3, most=3), PAIRS, "identity"),
+        (replace(FITNESS, fitness=False, fewest=2, metabolic=True), GROWTH, "identity"),
+        (replace(FITNESS, fitness=False, classes=True), GROWTH, None),
+        (replace(FITNESS, fitness=False, classes=True, fewest=2), PAIRS, None),
+    ],
+)
+def test_labels_and_deletions_choose_the_model(facts: Facts, model: str, link: str | None) -> None:
+    chosen = choose_settings(facts, "random")
+    assert chosen.model == model
+    assert chosen.keys.get("model", {}).get("link") == link
+    assert ("normalise" in chosen.keys["data"]) == facts.classes
+
+
+def test_labels_are_told_apart() -> None:
+    cell = load_cell("quickstart")
+    names = (cell.genes.names[0], "b9999")
+
+    def facts(**columns: list[float]) -> Facts:
+        genes, offsets = np.array([0, 0, 1, 1]), np.array([0, 1, 3, 4])
+        labels = {name: np.array(values) for name, values in columns.items()}
+        return Facts.of(StrainTable(names, genes, offsets, labels, Provenance("tests")), cell)
+
+    nan = float("nan")
+    assert facts(y=[0.9, 0.5, nan]) == Facts(3, 1, 2, False, True, 137, False)
+    assert facts(y=[1, 0, nan]).what == "classes"
+    assert facts(y=[-1, 0, 1]).what == "scores"
+    assert facts(y=[0.9, 0.5, 1], z=[1, 0, 1]).what == "growth"
+    assert facts(y=[0.9, 0.5, 1], z=[-1, 0.5, 1]).what == "scores"
+
+    names = cell.genes.names[:2]
+    assert facts(y=[0.9, 0.5, nan]).metabolic
+
+
+def test_few_strains_leave_more_to_test() -> None:
+    few, many = (choose_settings(replace(FITNESS, strains=strains), "random") for strains in (300, 3000))
+    assert few.keys["split"]["fractions"] == [0.7, 0.15, 0.15]
+    assert many.keys["split"]["fractions"] == [0.8, 0.1, 0.1]
+    everything = choose_settings(FITNESS, "none")
+    assert everything.keys["split"] == {"kind": "none"}
+    assert everything.keys["trainer"]["checkpoint"] == "last"
+    assert everything.schedule.strains == 3000
+
+
+@pytest.mark.parametrize("model", [GROWTH, PAIRS])
+@pytest.mark.parametrize("strains", [1, 40, 92, 800, 2_400, 24_000, 110_000])
+def test_there_are_steps_enough_and_the_warm_up_is_a_part_of_them(model: str, strains: int) -> None:
+    schedule = Schedule.of(strains, model)
+    assert schedule.steps >= min(100, 20 * strains)
+    chosen = choose_settings(replace(FITNESS, strains=strains), "none", model)
+    assert chosen.keys["scheduler"]["warmup"] <= 0.05 * schedule.steps + 1
+    assert chosen.keys["trainer"]["epochs"] == schedule.epochs
+    assert chosen.keys["data"]["batch_size"] == schedule.batch
+
+
+def test_smaller_tables_have_smaller_batches_and_more_epochs() -> None:
+    schedules = [Schedule.of(strains) for strains in (40, 800, 24_000)]
+    assert [one.batch for one in schedules] == sorted(one.batch for one in schedules)
+    assert [one.epochs for one in schedules] == sorted((one.epochs for one in schedules), reverse=True)
+
+
+def test_large_cell_graphs_have_fewer_steps() -> None:
+    assert Schedule.of(2400, GROWTH, 6600).epochs < Schedule.of(2400, GROWTH, 137).epochs
+
+
+def test_costs_grow_with_strains_and_genes() -> None:
+    small, large = Schedule.of(100), Schedule.of(24_000)
+    assert small.seconds(GROWTH, 137) < large.seconds(GROWTH, 137) < large.seconds(GROWTH, 6000)
+    assert (
+        "roughly 1 minute on one free core and 0.8 GB" in choose_settings(replace(FITNESS, strains=60), "random").cost
+    )
+
+
+def test_a_model_without_settings_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"got:      `--model dango`\n  expected: hetero_cell or set_operator"):
+        choose_settings(FITNESS, "random", "dango")
+
+
+@pytest.mark.parametrize("base", BASES.values())
+def test_bases_are_experiments(base: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("base") / "own.yaml"
+    file.write_text(f"extends: [base.yaml, {base}]\ncell: {{model: textbook, derived: [isoenzyme]}}\n")
+    config = load_config(file)
+    assert BASES[config.model.name] == base
+    assert config.model.null_share > 0.5  # type: ignore[attr-defined]
+
+
+def test_reasons_stand_above_their_keys_and_change_nothing() -> None:
+    content = {"a": {"b": [1, {"x": "y: z"}], "c": 2}, "c": "${not: this}", "d": {"c": "x"}}
+    text = with_reasons(content, {"a.c": "one", "d.c": "words " * 40}, width=60)
+    lines = text.splitlines()
+    assert lines[lines.index("  c: 2") - 1] == "  # one"
+    assert lines[lines.index("  c: x") - 1].startswith("  # words")
+    assert "#" not in lines[0]
+    assert max(map(len, lines)) <= 60
+    again = parse_yaml(text, where="test")
+    assert (again.a.c, again.d.c, again["c"]) == (2, "x", "${not: this}")

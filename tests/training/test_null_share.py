@@ -1,0 +1,131 @@
+"""A share of null models in a model's predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dglcell.baselines.packed import fit_best_two
+from dglcell.errors import CheckpointError, ConfigError
+from dglcell.run_directory import RunDirectory
+from dglcell.training.checkpoint import load_trained
+from dglcell.training.fit import make_task
+from dglcell.training.null_problems import log_odds, null_problems, strains_by_part
+from dglcell.training.prepare import prepare
+from tests.tiny import Tiny, history
+
+SHARE = "model.null_share=0.5"
+
+
+@pytest.mark.parametrize("normalise", ["standard", "minmax"])
+def test_it_is_what_the_best_null_models_predict(tiny: Tiny, tmp_path: Path, normalise: str) -> None:
+    config = tiny.config(tmp_path, SHARE, f"data.normalise={normalise}")
+    prepared = prepare(config, command="tests")
+    task = make_task(config, prepared, RunDirectory(tmp_path))
+    share = task.model.find_null_share()
+    assert share is not None
+    rows = prepared.parts["test"]
+    batch = prepared.dataset.gather(rows, int(prepared.dataset.offsets.diff()[rows].sum())).genotypes
+    found = task.normaliser.restore(share(batch))[:, 0]
+    expected = fit_best_two(null_problems(prepared)[0]).predict(strains_by_part(prepared)["test"])
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+    task.model.eval()
+    share.read = lambda packed: lambda genes, offsets: np.zeros((len(offsets) - 1, 1))
+    share.make_room(0)
+    without = task.model(batch).phenotypes
+    zero = (0 - task.normaliser.shift) / task.normaliser.scale
+    assert config.model.null_share == 0.5  # type: ignore[attr-defined]
+    alone = 2 * without - zero
+    share.read = lambda packed: lambda genes, offsets: np.ones((len(offsets) - 1, 1))
+    share.make_room(0)
+    one = (1 - task.normaliser.shift) / task.normaliser.scale
+    torch.testing.assert_close(task.model(batch).phenotypes, (alone + one) / 2)
+
+
+@pytest.mark.parametrize("model", [(), ("model.name=set_operator",)])
+def test_a_run_goes_on_and_predicts_with_the_null_models_of_its_checkpoint(
+    tiny: Tiny, tmp_path: Path, model: tuple[str, ...]
+) -> None:
+    keys = (SHARE, *model)
+    if model:
+        file = tmp_path / "operator.yaml"
+        file.write_text(tiny.file.read_text().replace(", strategy: node_mask", ""))
+        tiny = Tiny(file, tiny.store)
+    whole = tiny.train(tmp_path / "whole", *keys).directory
+    tiny.train(tmp_path / "part", *keys, "trainer.epochs=1")
+    again = tiny.train(tmp_path / "part", *keys).directory
+    one, other = (load_trained(directory, "last").model.state_dict() for directory in (whole, again))
+    assert len(one["null_share.packed"]) > 1000
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert history(whole) == history(again)
+
+
+def test_training_does_not_see_it(tiny: Tiny, tmp_path: Path) -> None:
+    with_share, without = (history(tiny.train(tmp_path / key[-1], key).directory) for key in (SHARE, SHARE[:-3] + "0"))
+    assert [row["train/loss"] for row in with_share] == [row["train/loss"] for row in without]
+    assert with_share[0]["validation/loss"] < without[0]["validation/loss"]
+
+
+def test_classes_have_log_odds(tiny: Tiny, tmp_path: Path) -> None:
+    table = tmp_path / "viable.csv"
+    strains = tiny.config(tmp_path)
+    prepared = prepare(strains, command="tests")
+    names = prepared.cell.genes.names
+    rows = ["gene_1,gene_2,viable"]
+    for i, label in enumerate(prepared.dataset.labels[:, 0].tolist()):
+        start, end = prepared.dataset.offsets[i : i + 2].tolist()
+        genes = [names[gene] for gene in prepared.dataset.genes[start:end].tolist()]
+        rows.append(",".join([*genes, *[""] * (2 - len(genes)), str(int(label > 0.1))]))
+    table.write_text("\n".join(rows[:400]) + "\n")
+    source = (
+        f"data.source={{name: csv, csv: {{path: {table}, genes: [gene_1, gene_2], phenotypes: {{viable: viable}}}}}}"
+    )
+    keys = ("data.store=null", f"paths.data={tmp_path}", "data.phenotypes=null", "loss=bce", "data.normalise=logistic")
+    config = tiny.config(tmp_path, SHARE, source, *keys, "split={kind: random, subset: null}")
+    prepared = prepare(config, command="tests")
+    task = make_task(config, prepared, RunDirectory(tmp_path))
+    share = task.model.find_null_share()
+    assert share is not None
+    whole = prepared.dataset.gather(prepared.parts["train"], int(prepared.dataset.offsets[-1]))
+    mean = float(prepared.dataset.labels[prepared.parts["train"]].mean())
+    assert float(share(whole.genotypes).sigmoid().mean()) == pytest.approx(mean, abs=0.1)
+
+
+def test_log_odds_are_calibrated() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.normal(-1, 1.5, 20_000)
+    y = (rng.random(20_000) < 1 / (1 + np.exp(-truth))).astype(float)
+    intercept, slope = log_odds(0.1 * truth + 0.3, y, y)
+    np.testing.assert_allclose(intercept + slope * (0.1 * truth + 0.3), truth, atol=0.3)
+
+
+def test_without_known_classes_a_standard_deviation_counts_as_one() -> None:
+    y = np.array([0.0, 0.0, 0.0, 1.0])
+    intercept, slope = log_odds(np.zeros(2), np.full(2, np.nan), y)
+    assert intercept + slope * 0.25 == pytest.approx(np.log(1 / 3))
+    assert slope == pytest.approx(1 / y.std())
+    assert log_odds(np.array([0.0, 1.0] * 50), np.array([1.0, 0.0] * 50), y)[1] > 0
+
+
+def test_what_it_cannot_share_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"`model.null_share` is no share\n  got:      1"):
+        tiny.config(tmp_path, "model.null_share=1")
+    split = tmp_path / "split.npz"
+    prepare(tiny.config(tmp_path), command="tests").split.save(split)
+    streamed = (f"split={{kind: file, path: {split}, subset: null}}", "data.streaming={}")
+    config = tiny.config(tmp_path, SHARE, *streamed)
+    with pytest.raises(ConfigError, match=r"`model.null_share` needs all training strains in memory"):
+        make_task(config, prepare(config, command="tests"), RunDirectory(tmp_path))
+
+
+def test_a_checkpoint_with_other_bytes_is_refused(tiny: Tiny, tmp_path: Path) -> None:
+    directory = tiny.train(tmp_path, SHARE).directory
+    path = directory.checkpoint("last")
+    content = torch.load(path, weights_only=False)
+    content["state_dict"]["model.null_share.packed"][:50] = 0
+    torch.save(content, path)
+    with pytest.raises(CheckpointError, match=r"null_share|damaged|torn"):
+        load_trained(directory, "last")
