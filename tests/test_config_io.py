@@ -26,7 +26,11 @@ from tests.config_files import refusal, write
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 EXPERIMENTS = sorted(CONF.rglob("*.yaml"))
-FRAGMENTS = [p for p in EXPERIMENTS if "cell" not in OmegaConf.load(p) and "extends" not in OmegaConf.load(p)]
+FRAGMENTS = [
+    p
+    for p in EXPERIMENTS
+    if (keys := OmegaConf.load(p)) and "extends" not in keys and not {"model", "networks"} & {*keys.get("cell", {})}
+]
 
 
 @pytest.fixture
