@@ -271,18 +271,22 @@ def _about_split(kind: str) -> str:
 
 
 def _choose_link(chosen: Settings) -> None:
-    facts = chosen.facts
-    if facts.classes:
+    facts, checkpoint = chosen.facts, chosen.keys.get("trainer", {}).get("checkpoint")
+    if facts.classes and checkpoint is None:
+        chosen.put("trainer", "checkpoint", "best_average_precision", "ranks strains well even if a class is rare")
+    if facts.classes and chosen.model == GROWTH:
         chosen.put("data", "normalise", "logistic", "labels are 0 and 1: the model predicts log-odds")
         chosen.put("loss", "name", "bce", "the loss of classes")
-        if "checkpoint" not in chosen.keys.get("trainer", {}):
-            chosen.put("trainer", "checkpoint", "best_average_precision", "ranks strains well even if a class is rare")
+    elif facts.classes:
+        chosen.put("loss", "name", "mse", "0 and 1 are taken as numbers, which ranks pairs better than log-odds here")
     elif chosen.model == GROWTH and facts.fitness and facts.most > 1:
         chosen.put("model", "link", "minimum", "a strain grows at most as well as one that loses a part of the same")
     elif chosen.model == GROWTH and facts.fitness:
         chosen.put("model", "link", "log", "growth is positive, and effects of deletions multiply")
     else:
         chosen.put("model", "link", "identity", "scores add up")
+        if chosen.model == GROWTH:
+            chosen.put("model", "null_share", 0.9, "few scores are far from 0, which is little to train a network on")
 
 
 def _choose_pace(chosen: Settings) -> None:

@@ -33,7 +33,8 @@ def test_labels_and_deletions_choose_the_model(facts: Facts, model: str, link: s
     chosen = choose_settings(facts, "random")
     assert chosen.model == model
     assert chosen.keys.get("model", {}).get("link") == link
-    assert ("normalise" in chosen.keys["data"]) == facts.classes
+    assert ("normalise" in chosen.keys["data"]) == (facts.classes and model == GROWTH)
+    assert (chosen.keys.get("trainer", {}).get("checkpoint") == "best_average_precision") == facts.classes
 
 
 def test_labels_are_told_apart() -> None:
