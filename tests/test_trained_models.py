@@ -22,10 +22,10 @@ from dglcell.errors import CheckpointError, DataError, GraphError
 from dglcell.export import About, export
 from dglcell.files import sha256_file, user_cache
 from dglcell.metrics import row_of
-from dglcell.report.run_files import read_predictions, read_run, read_run_config, result_rows
+from dglcell.report.run_files import read_predictions, read_run, result_rows
 from dglcell.run_directory import RunDirectory
 from dglcell.trained_models import PACKAGED, VARIABLE, Listed, find_model, find_run, list_models, read_card, unpack
-from dglcell.training.checkpoint import refuse_changes
+from dglcell.training.checkpoint import read_config, refuse_changes
 from dglcell.training.prepare import open_store
 
 NAMES = sorted(path.name for path in PACKAGED.iterdir())
@@ -73,7 +73,7 @@ class TestShipped:
         program, verb, experiment, *overrides = shlex.split(read_card(PACKAGED / name).command)
         assert (program, verb) == ("dglcell", "train")
         config = load_config(experiment_file(experiment), overrides)
-        refuse_changes(read_run_config(RunDirectory(PACKAGED / name)), config, where=name)
+        refuse_changes(read_config(RunDirectory(PACKAGED / name)), config, where=name)
 
     @pytest.mark.parametrize("name", NAMES)
     def test_no_state_of_the_training_and_no_path_of_its_machine_is_shipped(self, name: str) -> None:
@@ -270,7 +270,7 @@ class TestFetched:
     def test_a_model_is_fetched_at_its_first_use(self, listed: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert isinstance(list_models()["large"], Listed)
         assert main(["models"]) == 0
-        assert "large  A large model.\n" in capsys.readouterr().out
+        assert "large\n    A large model.\n" in capsys.readouterr().out
         assert not user_cache("models").exists()
         assert dglcell.load("large").phenotypes == ("fitness",)
         listed.unlink()

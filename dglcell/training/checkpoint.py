@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -333,7 +333,7 @@ def resume_from(config: Config) -> ReadCheckpoint | None:
                 f"'{directory.path}' cannot be continued: '{path.name}' is missing",
                 do="put it back, or remove the directory to start anew",
             )
-    refuse_changes(read_run_config(directory), config, where=f"the run in '{directory.path}'")
+    refuse_changes(read_config(directory), config, where=f"the run in '{directory.path}'")
     return newest
 
 
@@ -402,7 +402,7 @@ def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph,
         CheckpointError, ConfigError: naming what differs.
     """
     path, about = checkpoint.path, checkpoint.about
-    refuse_changes(checkpoint.yaml, config, where=f"checkpoint '{path}'")
+    refuse_changes(about.config, config, where=f"checkpoint '{path}'")
     for what, old, new in (
         ("cell graph", about.cell_sha256, cell.sha256),
         ("gene vocabulary", about.gene_vocabulary_sha256, cell.genes.sha256),
@@ -417,14 +417,15 @@ def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph,
             )
 
 
-def refuse_changes(old: DictConfig, config: Config, *, where: str) -> None:
+def refuse_changes(old: Config, config: Config, *, where: str) -> None:
     """Refuse to continue with other settings than those a run was started with, but for ``FREE_KEYS``.
+
+    A key that the version which started the run did not have counts as its default.
 
     Raises:
         ConfigError: naming the keys with their old and new values.
     """
-    before = _flat(OmegaConf.to_container(old))
-    after = _flat(OmegaConf.to_container(OmegaConf.create(to_yaml(config))))
+    before, after = (_flat(OmegaConf.to_container(OmegaConf.create(to_yaml(each)))) for each in (old, config))
     if config.data.batch_size == AUTO:
         after["data.batch_size"] = before.get("data.batch_size")
     changed = [

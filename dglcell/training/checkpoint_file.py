@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from torch import Tensor
 
 from dglcell.config import Config
@@ -112,7 +111,6 @@ class ReadCheckpoint:
 
     Attributes:
         about: what it says of itself.
-        yaml: its configuration as it stands there.
         epoch: counted from 0: the one that was finished, or is to be continued.
         global_step: optimiser steps before it.
         unfinished: whether the epoch is to be continued.
@@ -125,7 +123,7 @@ class ReadCheckpoint:
         self.path = path
         content = read_checkpoint(path, fields)
         self._content: dict[str, Any] | None = content
-        self.yaml, self.about = read_about(content["dglcell"], path)
+        self.about = read_about(content["dglcell"], path)
         self.epoch, self.global_step = int(content["epoch"]), int(content["global_step"])
         self.unfinished = content.get("unfinished") is not None
 
@@ -255,8 +253,8 @@ def _refuse_not_finite(path: Path, content: dict[str, Any], fields: Mapping[str,
         raise refuse(path, "is damaged: `normaliser.scale` is no scale", float(scale.min()), "more than 0")
 
 
-def read_about(about: Mapping[str, Any], path: Path) -> tuple[DictConfig, About]:
-    """What a checkpoint says of itself: its configuration as it stands there, and everything as it is used.
+def read_about(about: Mapping[str, Any], path: Path) -> About:
+    """What a checkpoint says of itself, with its configuration as this version reads it.
 
     Args:
         about: with the fields of ``PREDICTING``.
@@ -266,8 +264,7 @@ def read_about(about: Mapping[str, Any], path: Path) -> tuple[DictConfig, About]
         CheckpointError: the configuration is none, or does not agree with the rest.
     """
     try:
-        content = parse_yaml(about["config"], where="its configuration")
-        config = parse_config(content, where="its configuration")
+        config = parse_config(parse_yaml(about["config"], where="its configuration"), where="its configuration")
         config.validate()
     except OwnClassError:
         raise  # a class of the user's own is in another folder; the checkpoint is right
@@ -284,4 +281,4 @@ def read_about(about: Mapping[str, Any], path: Path) -> tuple[DictConfig, About]
             "the same names, and a unit for each",
         )
     cell, split, genes = (about[f"{what}_sha256"] for what in ("cell", "split", "gene_vocabulary"))
-    return content, About(config, cell, split, genes, names, units)
+    return About(config, cell, split, genes, names, units)

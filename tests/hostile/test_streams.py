@@ -85,6 +85,8 @@ def test_hostile_inputs_with_closed_streams(
     for number, hostile in enumerate(make()):
         folder = tmp_path / str(number)
         folder.mkdir()
+        if make in (test_paths.places, test_paths.commands):
+            test_paths.furnish(folder)
         write(folder, hostile.files)
         before = tree(folder)
         words = [str(tiny_run.path) if word == test_genotypes.RUN else word for word in hostile.arguments]

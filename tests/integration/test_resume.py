@@ -169,6 +169,18 @@ def test_changed_settings_are_refused_by_name(tiny: Tiny, done: Path) -> None:
     assert (done / "tiny/seed-0/config.yaml").read_bytes() == before
 
 
+def test_a_key_that_an_earlier_version_lacked_counts_as_its_default(tiny: Tiny, done: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(done, runs)
+    kept = runs / "tiny/seed-0/config.yaml"
+    lines = kept.read_text().splitlines(keepends=True)
+    kept.write_text("".join(line for line in lines if "null_share:" not in line))
+    assert kept.read_text() != "".join(lines)
+    tiny.train(runs)
+    with pytest.raises(ConfigError, match=r"model.null_share: 0.0 → 0.5\n"):
+        tiny.train(runs, "model.null_share=0.5")
+
+
 def test_a_checkpoint_of_other_settings_is_refused(tiny: Tiny, done: Path) -> None:
     path = RunDirectory(done / "tiny" / "seed-0").checkpoint("last")
     with pytest.raises(ConfigError, match=r"checkpoint '.*last.ckpt' has another configuration\n.*model.layers: 1 → 2"):
