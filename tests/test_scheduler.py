@@ -149,6 +149,21 @@ def test_what_has_not_finished_and_is_not_under_way_is_submitted_again(
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_dry_run_of_cancel_lists_jobs_and_cancels_none(
+    file: Path, tmp_path: Path, answers: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers("squeue", "7_1|RUNNING|1:02|1:00:00|1|n1|yeast.one\n")
+    answers("scancel", "")
+    assert main(["job", "cancel", str(file), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "7_1" in said
+    assert said.endswith("1 job would be cancelled\n")
+    assert not (tmp_path / "bin/scancel.called").exists()
+    assert main(["job", "cancel", str(file)]) == 0
+    assert capsys.readouterr().out == "1 job cancelled\n"
+    assert (tmp_path / "bin/scancel.called").read_text() == "7_1\n"
+
+
 def test_there_may_be_nothing_to_submit_again(
     file: Path, tmp_path: Path, answers: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:

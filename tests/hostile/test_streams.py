@@ -43,6 +43,10 @@ from tests.integration.processes import heed_interrupts
 from tests.tiny import Tiny, process_environment
 
 
+SHELL = shutil.which("sh")
+"""Its path is looked up here, because hostile inputs have variables that hide it."""
+
+
 def shell(
     command: str, cwd: Path, variables: Mapping[str, str] = MappingProxyType({})
 ) -> subprocess.CompletedProcess[str]:
@@ -50,7 +54,7 @@ def shell(
     program = f"{sys.executable} -m dglcell {command}"
     environment = {**process_environment(), **variables}
     return subprocess.run(
-        ["sh", "-c", program], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, errors="replace"
+        [str(SHELL), "-c", program], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, errors="replace"
     )
 
 
