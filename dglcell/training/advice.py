@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,8 +18,11 @@ HANDFUL, ENOUGH = 5, 500
 SMALL = 8
 """Batches of so many strains are not made smaller."""
 
-TAIL, FALL = 5, 0.02
-"""A loss still falls if it has fallen by this part over the last fifth of the epochs, and is lowest in the last one."""
+SHORT = 5
+"""A training of fewer epochs is meant to be short: its end says nothing of the loss."""
+
+FALL = 0.02
+"""Share of its value that a loss has lost in the last quarter of the epochs, from which on it still falls."""
 
 
 def warn_of_warm_up(warm_up: int, steps: int) -> None:
@@ -51,17 +55,24 @@ def warn_of_falling_loss(epochs: Sequence[Mapping[str, Any]]) -> None:
     """
     figure = "validation/loss" if epochs and epochs[-1].get("validation/loss") is not None else "train/loss"
     losses = [row[figure] for row in epochs if row.get(figure) is not None]
-    if len(losses) < TAIL or not is_rank_zero():
-        return
-    last, tail = losses[-1], max(1, len(losses) // TAIL)
-    earlier = losses[-1 - tail]
-    if last <= min(losses) and last < earlier - FALL * abs(earlier):
+    if len(losses) >= SHORT and is_rank_zero() and still_falling(losses):
         log.warning(
-            "the %s was still falling at the end, from %.4g to %.4g in the last %s: train longer, e.g. "
-            "`trainer.epochs=%d` in another run directory",
+            "the %s was still falling at the end, and is %.4g: train longer, e.g. `trainer.epochs=%d` in another run "
+            "directory",
             figure.replace("/", " "),
-            earlier,
-            last,
-            count(tail, "epoch"),
-            2 * len(losses),
+            losses[-1],
+            more_epochs(len(losses), int(epochs[-1]["step"])),
         )
+
+
+def still_falling(losses: Sequence[float]) -> bool:
+    """Whether the loss of an epoch was lowest at the end, and clearly lower than before the last quarter of epochs."""
+    if len(losses) < 2:
+        return False
+    before = min(losses[: -max(1, len(losses) // 4)])
+    return losses[-1] <= min(losses) and before - losses[-1] > FALL * abs(before)
+
+
+def more_epochs(epochs: int, steps: int) -> int:
+    """For how many epochs to train where so many epochs of so many steps together were too few."""
+    return max(3 * epochs, math.ceil(ENOUGH * epochs / max(steps, 1)))

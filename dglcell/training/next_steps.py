@@ -16,19 +16,14 @@ from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_metric
 from dglcell.plots.data import History
 from dglcell.report.run_files import RunFiles
 from dglcell.run_directory import RunDirectory
+from dglcell.training.advice import ENOUGH, more_epochs, still_falling
 from dglcell.training.with_null import Comparison, compare
 
 WIDTH, INDENT = 80, 10
 MOST_PHENOTYPES = 3
 
-ENOUGH_STEPS = 500
-"""Optimiser steps below which a training is short, whatever its data."""
-
 STEPS_PER_EPOCH = 20
 """Of small tables, as `dglcell init` has them; half as many are few."""
-
-FALLING = 0.01
-"""Share of its value that the validation loss lost in the last quarter of the epochs, from which on it still falls."""
 
 NEARLY = 0.9
 """Correlation from which on a null model of single effects says how the labels come about."""
@@ -161,10 +156,11 @@ def _single_effects(rows: list[ResultRow], found: Comparison) -> Iterator[str]:
 def _longer(config: Mapping[str, Any], about: Mapping[str, Any], history: History) -> Iterator[str]:
     """More steps, where they were few or the loss was still falling."""
     epochs, steps = len(history), int(np.nan_to_num(history.curve("step")).max(initial=0))
-    falling = still_falling(history)
-    if not steps or not (falling or steps < ENOUGH_STEPS):
+    losses = history.curve("validation/loss")
+    falling = still_falling(losses[np.isfinite(losses)].tolist())
+    if not steps or not (falling or steps < ENOUGH):
         return
-    more = max(3 * epochs, math.ceil(ENOUGH_STEPS * epochs / steps))
+    more = more_epochs(epochs, steps)
     said = f"the training had {steps:,} steps" + (", and the loss was still falling" if falling else "")
     minutes = history.minutes * more / epochs
     longer = f"train longer with trainer.epochs={more} (about {minutes:.0f} min)" if minutes >= 1 else ""
@@ -173,13 +169,3 @@ def _longer(config: Mapping[str, Any], about: Mapping[str, Any], history: Histor
     batch = config["data"]["batch_size"]
     is_large = isinstance(batch, int) and smaller < batch and 2 * steps < STEPS_PER_EPOCH * epochs
     yield f"{said}: {longer}" + (f", or in smaller batches with data.batch_size={smaller}" if is_large else "")
-
-
-def still_falling(history: History) -> bool:
-    """Whether the validation loss was lowest at the end, and clearly lower than before the last quarter of epochs."""
-    loss = history.curve("validation/loss")
-    loss = loss[np.isfinite(loss)]
-    if len(loss) < 2:
-        return False
-    before = float(loss[: -max(1, len(loss) // 4)].min())
-    return int(loss.argmin()) == len(loss) - 1 and before - float(loss[-1]) > FALLING * abs(before)

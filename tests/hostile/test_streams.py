@@ -42,7 +42,6 @@ from tests.hostile.inputs import Input, tree, write
 from tests.integration.processes import heed_interrupts
 from tests.tiny import Tiny, process_environment
 
-
 SHELL = shutil.which("sh")
 """Its path is looked up here, because hostile inputs have variables that hide it."""
 
@@ -54,7 +53,13 @@ def shell(
     program = f"{sys.executable} -m dglcell {command}"
     environment = {**process_environment(), **variables}
     return subprocess.run(
-        [str(SHELL), "-c", program], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, errors="replace"
+        [str(SHELL), "-c", program],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        errors="replace",
     )
 
 

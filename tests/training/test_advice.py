@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dglcell.training.advice import warn_of_falling_loss, warn_of_few_steps, warn_of_warm_up
+from dglcell.training.advice import still_falling, warn_of_falling_loss, warn_of_few_steps, warn_of_warm_up
 
 
 def test_a_warm_up_that_takes_most_of_the_training_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -32,16 +32,17 @@ def test_epochs_of_a_handful_of_steps_are_said(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_loss_that_still_falls_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    warn_of_falling_loss([{"validation/loss": 1 / (n + 1)} for n in range(10)])
+    warn_of_falling_loss([{"validation/loss": 1 / (n + 1), "step": 60 * (n + 1)} for n in range(10)])
     assert caplog.messages == [
-        "the validation loss was still falling at the end, from 0.125 to 0.1 in the last 2 epochs: train longer, e.g. "
-        "`trainer.epochs=20` in another run directory"
+        "the validation loss was still falling at the end, and is 0.1: train longer, e.g. `trainer.epochs=30` in "
+        "another run directory"
     ]
 
 
 def test_without_a_validation_part_the_training_loss_counts(caplog: pytest.LogCaptureFixture) -> None:
-    warn_of_falling_loss([{"train/loss": 5.0 - n} for n in range(5)])
+    warn_of_falling_loss([{"train/loss": 5.0 - n, "step": n + 1} for n in range(5)])
     assert "the train loss was still falling" in caplog.text
+    assert "`trainer.epochs=500`" in caplog.text  # of a step each
 
 
 @pytest.mark.parametrize(
@@ -50,3 +51,11 @@ def test_without_a_validation_part_the_training_loss_counts(caplog: pytest.LogCa
 def test_a_loss_that_has_settled_is_no_matter(caplog: pytest.LogCaptureFixture, losses: list[float]) -> None:
     warn_of_falling_loss([{"validation/loss": loss} for loss in losses])
     assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("losses", "falls"),
+    [([1.0, 0.5], True), ([1.0, 0.5, 0.6], False), ([1.0], False), ([], False), ([1.0, 0.5, 0.5, 0.499], False)],
+)
+def test_a_loss_falls_where_the_last_epochs_lowered_it(losses: list[float], falls: bool) -> None:
+    assert still_falling(losses) is falls

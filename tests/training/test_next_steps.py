@@ -16,7 +16,7 @@ from dglcell.plots.data import History
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.run_directory import RunDirectory
 from dglcell.training.evaluate import rows_as_json
-from dglcell.training.next_steps import example, how_sure, interval, still_falling, to_try, what_next
+from dglcell.training.next_steps import example, how_sure, interval, to_try, what_next
 from tests.tiny import dglcell
 
 
@@ -126,11 +126,3 @@ def test_what_may_help_where_a_null_model_wins(run: RunFiles) -> None:
     *_, few = to_try(with_rows(run, *rows, losses=(0.5, 1.0)))
     assert "the training had 8 steps: train longer" in few
     assert len(list(to_try(with_rows(run, *rows, losses=tuple([1.0] * 200))))) == 2
-
-
-@pytest.mark.parametrize(
-    ("losses", "falls"),
-    [((1.0, 0.5), True), ((1.0, 0.5, 0.6), False), ((1.0,), False), ((), False), ((1.0, 0.5, 0.5, 0.499), False)],
-)
-def test_a_loss_falls_where_the_last_epochs_lowered_it(losses: tuple[float, ...], falls: bool) -> None:
-    assert still_falling(History([{"epoch": i, "validation/loss": loss} for i, loss in enumerate(losses)])) is falls
