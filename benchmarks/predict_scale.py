@@ -46,7 +46,7 @@ from dglcell.training.checkpoint import Trained
 CONF = Path(__file__).resolve().parents[1] / "conf"
 BUDGET = 20.0
 TRIED = 512
-BATCHES = {"set_operator": 4096, "hetero_cell": 512}
+BATCHES = {"set_operator": 4096, "hetero_cell": 128}
 
 
 def trained(config: Config, cell: CellGraph, folder: Path) -> Trained:

@@ -1,4 +1,4 @@
-"""Tables of strategies in turn, products alone and whole epochs, from the committed results."""
+"""Tables of strategies in turn, of settings, products alone and whole epochs, from the committed results."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ RESULTS = Path("benchmarks/results")
 TURNS, EPOCHS = RESULTS / "side-by-side-cpu.json", RESULTS / "whole-epoch-cpu.json"
 PLAIN = RESULTS / "side-by-side-plain-cpu.json"
 GROWTH = RESULTS / "growth-cpu.json"
+OTHER = RESULTS / "side-by-side-avx2-cpu.json"
+SETTINGS = RESULTS / "cpu-settings.json"
 PRODUCTS = {
     "generated": RESULTS / "products-generated-cpu.json",
     "public": RESULTS / "products-cpu.json",
@@ -20,12 +22,15 @@ PRODUCTS = {
 
 def pages(root: Path) -> dict[str, str]:
     """A table for each."""
-    read = {path: json.loads((root / path).read_text()) for path in (TURNS, PLAIN, EPOCHS, GROWTH, *PRODUCTS.values())}
+    paths = (TURNS, PLAIN, OTHER, EPOCHS, GROWTH, SETTINGS, *PRODUCTS.values())
+    read = {path: json.loads((root / path).read_text()) for path in paths}
     products = "\n".join(product_table(read[path], path) for path in PRODUCTS.values())
     return {
         "parts/side-by-side.md": turn_table(read[TURNS], TURNS),
         "parts/side-by-side-plain.md": turn_table(read[PLAIN], PLAIN),
+        "parts/side-by-side-avx2.md": turn_table(read[OTHER], OTHER),
         "parts/growth.md": growth_table(read[GROWTH]),
+        "parts/cpu-settings.md": settings_table(read[SETTINGS]),
         "parts/products.md": products,
         "parts/whole-epoch.md": epoch_table(read[EPOCHS]),
     }
@@ -35,7 +40,8 @@ def machine(results: dict[str, Any]) -> str:
     """The processor and the threads of a file of results."""
     about = results["environment"]
     threads = about["threads"]
-    return f"{about['processor']}, {threads} thread{'s' * (threads > 1)}"
+    features = f" ({about['processor_features']})" if "processor_features" in about else ""
+    return f"{about['processor']}{features}, {threads} thread{'s' * (threads > 1)}"
 
 
 def turn_table(results: dict[str, Any], path: Path) -> str:
@@ -74,6 +80,34 @@ def growth_table(results: dict[str, Any]) -> str:
     first = results["rows"][0]
     title = f"{machine(results)}. GIN, B = {first['batch']}, H = 64, L = 3, three deletions, float32, not compiled"
     return f"{title}; `{GROWTH}`.\n\n{table(header, body, 'lrrrrrr')}"
+
+
+def settings_table(results: dict[str, Any]) -> str:
+    """Seconds of an epoch by threads, waiting and form of layers, beside so many busy processes."""
+    by_setting: dict[tuple[str, ...], dict[int, dict[str, Any]]] = {}
+    for row in results["rows"]:
+        threads = f"1 in each of {row['processes']} processes" if row["processes"] > 1 else row["threads"]
+        by_setting.setdefault((threads, row["waiting"], row["form"]), {})[row["busy"]] = row
+    beside = sorted({row["busy"] for row in results["rows"]})
+    fastest = {
+        busy: min(rows[busy]["seconds"] for setting, rows in by_setting.items() if setting[0] != "auto")
+        for busy in beside
+    }
+    body, took = [], []
+    for setting, rows in by_setting.items():
+        seconds = {busy: row["seconds"] for busy, row in rows.items()}
+        found = [
+            f"**{seconds[busy]:.2f}**" if seconds[busy] == fastest[busy] else f"{seconds[busy]:.2f}" for busy in beside
+        ]
+        body.append((*setting, *found))
+        if setting[0] == "auto":
+            took = [f"- beside {busy}: {'; '.join(row['said'])}" for busy, row in sorted(rows.items())]
+    about = results["environment"]
+    header = ("threads", "waiting", "layers in", *(f"beside {busy}" for busy in beside))
+    processor = f"{about['processor']} ({about['processor_features']}), {about['cores']} cores"
+    title = f"{processor}. Seconds of an epoch beside so many busy processes, the fastest setting in bold; `{SETTINGS}`"
+    lines = "\n".join(took)
+    return f"{title}.\n\n{table(header, body, 'lllrrr'[: len(header)])}\n`auto` took\n\n{lines}\n"
 
 
 def product_table(results: dict[str, Any], path: Path) -> str:

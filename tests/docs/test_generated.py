@@ -228,7 +228,11 @@ def test_the_chart_is_drawn_from_the_committed_numbers() -> None:
 
 def test_tables_of_benchmarks_have_every_committed_row() -> None:
     made = side_by_side.pages(ROOT)
-    for path, part in ((side_by_side.TURNS, "side-by-side"), (side_by_side.PLAIN, "side-by-side-plain")):
+    for path, part in (
+        (side_by_side.TURNS, "side-by-side"),
+        (side_by_side.PLAIN, "side-by-side-plain"),
+        (side_by_side.OTHER, "side-by-side-avx2"),
+    ):
         turns = json.loads((ROOT / path).read_text())["rows"]
         shown = made[f"parts/{part}.md"]
         assert shown.count("\n|") == len(turns) + 2
@@ -236,6 +240,10 @@ def test_tables_of_benchmarks_have_every_committed_row() -> None:
             for method, seconds in row["seconds_median"].items():
                 assert f"{seconds:.2f} s" in shown
                 assert f"{row['peak_bytes'][method] / 1e6:,.0f} MB" in shown
+    settings = json.loads((ROOT / side_by_side.SETTINGS).read_text())["rows"]
+    for row in settings:
+        assert f"{row['seconds']:.2f}" in made["parts/cpu-settings.md"]
+    assert made["parts/cpu-settings.md"].count("\n|") == len(settings) / 3 + 2
     growth = json.loads((ROOT / side_by_side.GROWTH).read_text())
     assert made["parts/growth.md"].startswith(f"{growth['environment']['processor']}, 2 threads. ")
     for row in growth["rows"]:
