@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
@@ -17,15 +18,20 @@ from dglcell.baselines.strains import Strains, labelled
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.schema import CATALYSES, CONVERTS, METABOLITE, REACTION
+from dglcell.graph.steady_state import SteadyState
 
 MOST_COMPARED = 2**24
 """Pairs of strains that are compared at a time."""
+
+MOST_KNOWN = 4
+"""Sets of strains whose blocked reactions are kept."""
 
 
 class Reactions:
     """The reactions of a cell graph, and which of them a strain loses.
 
-    A reaction node is one enzyme complex in one direction. A reaction is lost when all its nodes are.
+    A reaction node is one enzyme complex in one direction. A reaction is lost when all its nodes are. Where the cell
+    graph says so, reactions that carry no flux once others are lost are lost, too.
 
     Args:
         cell: a cell graph with reactions.
@@ -36,6 +42,8 @@ class Reactions:
         nodes = cell.num_nodes[REACTION]
         names = [model_reaction(name) for name in cell.vocabularies[REACTION].names]
         _, reaction_of = np.unique(names, return_inverse=True)
+        self._steady_state = SteadyState.of(cell) if cell.lose_blocked else None
+        self._known: dict[bytes, sparse.csr_array] = {}
         self.nodes_of = np.bincount(reaction_of)
         self._needs = _incidence(catalyses.src, catalyses.dst, (len(cell.genes), nodes))
         self._belongs = _incidence(np.arange(nodes), reaction_of, (nodes, len(self.nodes_of)))
@@ -44,9 +52,33 @@ class Reactions:
 
     def lost_nodes(self, strains: Strains) -> sparse.csr_array:
         """[S, nodes] 1 where a strain loses a reaction node."""
+        lost = self._by_rules(strains)
+        if self._steady_state is not None:
+            lost = sparse.csr_array(lost + self._blocked(lost, self._steady_state))
+            lost.data[:] = 1
+        return lost
+
+    def of_bounds(self, strains: Strains) -> sparse.csr_array:
+        """[S, nodes] 1 where a strain loses what bounds its growth, as ``MeasuredStrains`` has it."""
+        lost = self._by_rules(strains)
+        return lost if self._steady_state is None else self._blocked(lost, self._steady_state)
+
+    def _by_rules(self, strains: Strains) -> sparse.csr_array:
         lost = sparse.csr_array(strains.design.astype(np.float32)) @ self._needs
         lost.data[:] = 1
-        return lost
+        return sparse.csr_array(lost)
+
+    def _blocked(self, lost: sparse.csr_array, steady_state: SteadyState) -> sparse.csr_array:
+        """[S, nodes] 1 where a node could carry flux and cannot; remembered for a few sets of strains."""
+        key = lost.indices.tobytes() + lost.indptr.tobytes()
+        if key not in self._known:
+            parts = [sparse.csr_array((0, lost.shape[1]), dtype=np.float32)]
+            for rows in _blocks(*lost.shape):
+                lost_NB = torch.from_numpy(lost[rows].toarray().T.astype(bool))
+                parts.append(sparse.csr_array(steady_state.blocked(lost_NB).numpy().T, dtype=np.float32))
+            self._known = dict(list(self._known.items())[1 - MOST_KNOWN :])
+            self._known[key] = sparse.csr_array(sparse.vstack(parts))
+        return self._known[key]
 
     def lost(self, strains: Strains) -> sparse.csr_array:
         """[S, R] 1 where a strain loses a whole reaction."""
@@ -103,16 +135,18 @@ class UntrainedBound:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""
         strains, labels = labelled(strains, y)
         below = np.flatnonzero(labels < WILD_TYPE)
-        lost = self.reactions.lost_nodes(strains.take(below))
+        lost = self.reactions.of_bounds(strains.take(below))
+        some = np.flatnonzero(np.diff(lost.indptr))  # what loses nothing bounds no other
+        lost, labels = lost[some], labels[below][some]
         self.columns = np.unique(lost.indices)
         self.sets, which = np.unique(lost[:, self.columns].toarray(), axis=0, return_inverse=True)
         self.labels = np.full(len(self.sets), np.inf)
-        np.minimum.at(self.labels, which.ravel(), labels[below])
+        np.minimum.at(self.labels, which.ravel(), labels)
         return self
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """[S] predictions in the units of the labels."""
-        lost, size = self.reactions.lost_nodes(strains)[:, self.columns], self.sets.sum(axis=1)
+        lost, size = self.reactions.of_bounds(strains)[:, self.columns], self.sets.sum(axis=1)
         bound = np.full(len(strains), WILD_TYPE)
         for rows in _blocks(len(strains), len(self.sets)):
             is_part = lost[rows] @ self.sets.T == size

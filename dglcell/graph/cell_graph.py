@@ -210,6 +210,11 @@ class CellGraph:
         out = np.bincount(edges.src, minlength=sizes[relation[0]])
         return out, np.bincount(edges.dst, minlength=sizes[relation[2]])
 
+    @property
+    def lose_blocked(self) -> bool:
+        """Whether strains also lose reactions that carry no flux once others are lost; see ``CellConfig``."""
+        return bool(self.provenance.get("config", {}).get("lose_blocked", False))
+
     def untouched_genes(self) -> NDArray[np.int64]:
         """Sorted indices of the genes that no relation joins to another node (self-loops do not count)."""
         touched = np.zeros(len(self.genes), dtype=bool)

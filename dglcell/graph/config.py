@@ -23,6 +23,7 @@ class CellConfig:
     metabolism: bool = True  # include the model's reaction and metabolite nodes and their relations
     absorb: bool = False  # leave out enzyme complexes that contain another complex of the same rule
     networks: dict[str, NetworkConfig] = field(default_factory=dict)  # network name → edge table
+    lose_blocked: bool = False  # strains also lose reactions that carry no flux at steady state once others are lost
     derived: list[str] = field(default_factory=list)  # relations that are computed from the model alone
     similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours, sets or vectors
     currency_degree: int = CURRENCY_DEGREE  # a metabolite of more reactions makes no metabolic neighbours
@@ -48,6 +49,12 @@ class CellConfig:
         if self.genes == MODEL and not self.model:
             raise ConfigError(f"`{key}.genes: model` needs `{key}.model`", do="name a model or a gene list")
         check_choice(f"{key}.unknown", self.unknown, UNKNOWN_POLICIES)
+        if self.lose_blocked and not (self.model and self.metabolism):
+            raise ConfigError(
+                f"`{key}.lose_blocked` needs the reactions of a metabolic model",
+                got=f"`{key}.model: {self.model or 'null'}`, `{key}.metabolism: {str(self.metabolism).lower()}`",
+                do=f"name a model and set `{key}.metabolism: true`, or set `{key}.lose_blocked: false`",
+            )
         self._validate_derived(key)
         if self.similarity is not None:
             self.similarity.validate(f"{key}.similarity")

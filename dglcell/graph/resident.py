@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from dglcell.errors import GraphError, MissingDependencyError, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import WEIGHT, Relation
+from dglcell.graph.steady_state import SteadyState
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
@@ -357,18 +358,24 @@ class ResidentCell(nn.Module):
     Attributes:
         num_nodes: node type → N.
         relations: canonical edge types, in the cell graph's order.
+        steady_state: finds reactions that are blocked once others are lost, where strains lose these too; else None.
     """
 
     def __init__(
-        self, num_nodes: Mapping[str, int], edges: Mapping[Relation, tuple[Tensor, Tensor, Tensor | None]]
+        self,
+        num_nodes: Mapping[str, int],
+        edges: Mapping[Relation, tuple[Tensor, Tensor, Tensor | None]],
+        steady_state: SteadyState | None = None,
     ) -> None:
         """Copy edges into buffers.
 
         Args:
             num_nodes: node type → N.
             edges: relation → [E] int64 sources, [E] int64 destinations, and [E] fixed weights or None.
+            steady_state: of the same reactions.
         """
         super().__init__()
+        self.steady_state = steady_state
         self.num_nodes: dict[str, int] = {node_type: num_nodes[node_type] for node_type in sorted(num_nodes)}
         self.relations: tuple[Relation, ...] = tuple(sorted(edges))
         self._united: dict[Relation, ResidentRelation] = {}
@@ -387,7 +394,7 @@ class ResidentCell(nn.Module):
             ends = cell.edges(relation)
             weight = None if ends.weight is None else torch.from_numpy(ends.weight)
             edges[relation] = torch.from_numpy(ends.src), torch.from_numpy(ends.dst), weight
-        return cls(cell.num_nodes, edges)
+        return cls(cell.num_nodes, edges, SteadyState.of(cell) if cell.lose_blocked else None)
 
     @classmethod
     def from_dgl(cls, graph: DGLGraph) -> ResidentCell:

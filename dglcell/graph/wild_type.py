@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from dglcell.errors import GraphError
@@ -69,6 +71,52 @@ def wild_type_fluxes(model: Model) -> Fluxes:
     except OptimizationError as error:
         raise GraphError("the wild type has no fluxes", got=error, expected="a model that grows") from error
     return {name: flux if abs(flux) > UNUSED_FLUX else 0.0 for name, flux in fluxes.items()}
+
+
+@dataclass(frozen=True)
+class WildTypeBalance:
+    """The flux balance of the cell without deletions, by reaction node and metabolite.
+
+    Fluxes are those of the node's direction, and the nodes of a reaction share them equally.
+
+    Attributes:
+        flux: [N] at the fastest growth with the least total flux.
+        least, largest: [N] bounds.
+        gain: [N] what a unit of flux adds to growth.
+        prices: [M] by how much growth rises with a unit of each metabolite.
+    """
+
+    flux: Tensor
+    least: Tensor
+    largest: Tensor
+    gain: Tensor
+    prices: Tensor
+
+
+def wild_type_balance(model: Model, reactions: Sequence[str], metabolites: Sequence[str]) -> WildTypeBalance:
+    """The flux balance of a model.
+
+    Args:
+        model: any cobra model.
+        reactions: names of the reaction nodes of the cell graph.
+        metabolites: names of its metabolites.
+
+    Raises:
+        GraphError: the model does not grow.
+    """
+    fluxes = wild_type_fluxes(model)
+    prices = model.optimize().shadow_prices
+    complexes = Counter((model_reaction(name), name[-1]) for name in reactions)
+    rows = []
+    for name in reactions:
+        reaction, sign = model.reactions.get_by_id(model_reaction(name)), 1 if name[-1] == "+" else -1
+        bounds = sorted(sign * bound for bound in reaction.bounds)
+        values = [sign * fluxes[reaction.id], *bounds]
+        row = [*(max(0.0, value) for value in values), sign * reaction.objective_coefficient]
+        rows.append([value / complexes[reaction.id, name[-1]] for value in row])
+    flux, least, largest, gain = torch.tensor(rows, dtype=torch.float32).unbind(1)
+    price = torch.tensor([prices[name] for name in metabolites], dtype=torch.float32)
+    return WildTypeBalance(flux, least, largest, gain, price)
 
 
 def _of_reactions(model: Model, fluxes: Fluxes, names: Sequence[str]) -> list[list[float]]:

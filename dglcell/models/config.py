@@ -225,6 +225,7 @@ class HeteroCellConfig(EncoderConfig):
     scale_difference: bool = True  # multiply pooled differences by the number of nodes in their mean
     local_head: bool = True  # score the deleted genes by their wild-type states
     combination: str = "sum"  # how global and local prediction are combined: sum | mean | gated | none
+    flux_rounds: int = 0  # rounds of messages that solve each strain's flux balance, whose growth the score corrects
     strategy: str = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
     compile: str = "auto"  # auto | true | false: torch.compile for layers; auto: if it works and the run is long enough
     autotuned: str | None = None  # autotuned.json of a run, with choices for `auto`; null: measure them
@@ -238,6 +239,8 @@ class HeteroCellConfig(EncoderConfig):
         super().validate()
         check_choice("model.combination", self.combination, (*COMBINATIONS, "none"))
         check_choice("model.strategy", self.strategy, ("auto", *STRATEGIES))
+        if self.flux_rounds < 0:
+            raise ConfigError("`model.flux_rounds` is negative", got=self.flux_rounds, expected="0 or more")
         self.compile = self.compile.lower()  # YAML's true is "True" here
         check_choice("model.compile", self.compile, ("auto", "true", "false"))
         if not self.pool or set(self.pool) - set(NODE_TYPES):

@@ -16,6 +16,7 @@ from dglcell.models.encoder import CellEncoder, PerturbedModel, make_link, make_
 from dglcell.models.model import Prediction
 from dglcell.nn.blocks import initialise, mlp, start_at_the_mean
 from dglcell.nn.cross_relation import RelationWeights
+from dglcell.nn.flux_rounds import PARTS, FluxRounds
 from dglcell.nn.heads import AttentionPooling, Combination
 from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.autotuned import Autotuned
@@ -37,7 +38,8 @@ class HeteroCell(PerturbedModel):
        move by about 1/N; with ``scale_difference`` :math:`z_p` is multiplied by N, so that it is of order one.
     3. The local head scores the deleted genes by their *wild-type* states (``LocalHead``).
     4. Both are combined to a score: their sum, their mean, a gated sum, or the global head alone.
-    5. ``link`` makes a phenotype of the score (``Link``).
+    5. ``link`` makes a phenotype of the score (``Link``). With ``flux_rounds`` it corrects the growth that the strain's
+       flux balance allows, which the global head sees too (``FluxRounds``).
     6. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
        (``NullShare``). Training does not see them: their errors on strains that they were fitted to would say nothing.
 
@@ -67,9 +69,10 @@ class HeteroCell(PerturbedModel):
         self.cell, self.config = cell, config
         self._base_cache = BaseCache()
         width = config.hidden
+        self.flux_rounds = _make_flux_rounds(cell, config)
         self.encoder = CellEncoder(cell, config, [*config.pool, GENE], features)
         self.pools = nn.ModuleDict({t: AttentionPooling(width, config.activation, config.dropout) for t in config.pool})
-        self.global_head = mlp([width * len(config.pool), width, outputs], config.activation, config.dropout)
+        self.global_head = mlp([self._readout_width, width, outputs], config.activation, config.dropout)
         self.local_head = make_local_head(config, outputs, cell.num_nodes[GENE]) if config.local_head else None
         self.combination = Combination(
             outputs,
@@ -115,7 +118,10 @@ class HeteroCell(PerturbedModel):
             difference_BD, genes_NH = self._from_shared(genotypes, kept_pass)
         else:
             difference_BD, genes_NH = self._encode(replace(genotypes, shared=()), kept_pass, edges=edges)
-        embedding = -difference_BD  # z_w − z_i
+        embedding, growth_B1 = -difference_BD, None  # z_w − z_i
+        if self.flux_rounds is not None:
+            growth = self.flux_rounds(self.cell, genotypes).to(embedding)
+            embedding, growth_B1 = torch.cat([embedding, 1 - growth], 1), growth[:, -1:]
         parts: dict[str, Tensor] = {"global": self.global_head(embedding)}
         score, gates = parts["global"], None
         if self.local_head is not None:
@@ -123,14 +129,19 @@ class HeteroCell(PerturbedModel):
             parts["local"] = self.local_head(F.embedding(genes_BK, genes_NH), genes_BK, present_BK)
             score, gates = self.combination(*parts.values())
         if self.link is not None:
-            score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes)
+            score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes, growth_B1)
         if self.null_share is not None and not self.training:
             score = torch.lerp(score, self.null_share(genotypes), self.config.null_share)
         return Prediction(score, embedding, parts, gates)
 
+    @property
+    def _readout_width(self) -> int:
+        """Numbers that the global head sees of a strain."""
+        return self.config.hidden * len(self.config.pool) + (0 if self.flux_rounds is None else len(PARTS))
+
     def _wild_type_score(self, like_BT: Tensor) -> Tensor:
         """[1, T] the score of the strain without deletions."""
-        score_1T: Tensor = self.global_head(like_BT.new_zeros(1, self.config.hidden * len(self.pools)))
+        score_1T: Tensor = self.global_head(like_BT.new_zeros(1, self._readout_width))
         if self.local_head is not None:
             score_1T, _ = self.combination(score_1T, torch.zeros_like(score_1T))
         return score_1T
@@ -198,6 +209,18 @@ class HeteroCell(PerturbedModel):
         pooled: Pooled = self.pools[node_type](states, kept)
         scale = self.cell.num_nodes[node_type] if self.config.scale_difference else 1
         return Pooled(pooled.base_1H * scale, pooled.difference_BH * scale)
+
+
+def _make_flux_rounds(cell: ResidentCell, config: HeteroCellConfig) -> FluxRounds | None:
+    if not config.flux_rounds:
+        return None
+    if cell.steady_state is None:
+        raise ConfigError(
+            "`model.flux_rounds` needs strains that lose blocked reactions",
+            got=f"`model.flux_rounds: {config.flux_rounds}`, `cell.lose_blocked: false`",
+            do="set `cell.lose_blocked: true` or `model.flux_rounds: 0`",
+        )
+    return FluxRounds(cell, config.flux_rounds)
 
 
 def _check_pools(cell: ResidentCell, config: HeteroCellConfig) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import ModelConfig
 from dglcell.nn.cross_relation import RelationWeights
+from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.links import Link
 from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -124,6 +125,10 @@ class StrainModel(nn.Module):
     def find_null_share(self) -> NullShare | None:
         """The null models that share its predictions, if there are any."""
         return next((module for module in self.children() if isinstance(module, NullShare)), None)
+
+    def find_flux_rounds(self) -> FluxRounds | None:
+        """What solves the flux balance of strains, where the model has it."""
+        return next((module for module in self.children() if isinstance(module, FluxRounds)), None)
 
     def make_room(self, weights: Mapping[str, Tensor]) -> None:
         """Give weights whose size follows from the training data the size that they have in a checkpoint."""

@@ -123,8 +123,25 @@ class Link(nn.Module):
         self.shift.copy_(shift)
         self.scale.copy_(scale)
 
-    def compare(self, score_BT: Tensor, wild_type_1T: Tensor, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
-        """[B, T] phenotypes of strains, beside those of their measured parts where the link compares them."""
+    def compare(
+        self,
+        score_BT: Tensor,
+        wild_type_1T: Tensor,
+        cell: ResidentCell,
+        genotypes: GenotypeBatch,
+        growth_B1: Tensor | None = None,
+    ) -> Tensor:
+        """[B, T] phenotypes of strains, beside those of their measured parts where the link compares them.
+
+        Args:
+            score_BT: of the strains.
+            wild_type_1T: of the strain without deletions.
+            cell: the cell graph.
+            genotypes: the strains.
+            growth_B1: for ``bounded``: what scores correct, in place of the wild type's phenotype.
+        """
+        if growth_B1 is not None and self.name == "bounded":
+            score_BT = score_BT + (growth_B1 - WILD_TYPE)
         if self.measured is None:
             return self(score_BT, wild_type_1T, None)
         if self.training and self.name == "bounded":

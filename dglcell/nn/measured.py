@@ -119,8 +119,14 @@ class MeasuredStrains(nn.Module):
         return _Table.of(cell, self._lost(cell, genotypes), genotypes, labels_ST, prune=prune)
 
     def _lost(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
-        """[B, N] whether each strain loses each node, or each set of nodes with the same metabolites."""
+        """[B, N] whether each strain loses each node, or each set of nodes with the same metabolites.
+
+        Where strains lose blocked reactions, only reactions count that could carry flux and cannot any more: to lose
+        one of several enzymes of a reaction is to lose nothing.
+        """
         lost_BN = ~keep_masks(cell, genotypes)[self.node_type].T
+        if self.node_type == REACTION and cell.steady_state is not None:
+            return cell.steady_state.blocked(lost_BN.T).T
         if not self.whole:
             return lost_BN
         if self._same is None or self._same.device != lost_BN.device:
@@ -207,9 +213,12 @@ def _keys(bits: Tensor, genotypes: GenotypeBatch) -> Tensor:
 
 
 def _needed(sets_MC: Tensor, first_MT: Tensor) -> Tensor:
-    """[M] whether a set can bound a strain at all: where a smaller part has no larger label, that part does."""
+    """[M] whether a set can bound a strain at all: where a smaller part has no larger label, that part does.
+
+    Strains that lose nothing bound no other, or the least of many measurements of the wild type would bound them all.
+    """
     size_M = sets_MC.sum(1)
-    needed = (first_MT < WILD_TYPE).any(1)
+    needed = (first_MT < WILD_TYPE).any(1) & (size_M > 0)
     for rows in torch.arange(len(size_M), device=size_M.device).split(ROWS):
         is_part = (sets_MC[rows] @ sets_MC.T == size_M) & (size_M < size_M[rows, None])
         smallest = torch.where(is_part[..., None], first_MT, torch.inf).amin(1)

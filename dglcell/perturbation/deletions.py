@@ -25,6 +25,7 @@ def keep_masks(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor
 
     A gene is lost exactly if it is deleted. A reaction node stands for one enzyme complex (one AND-term of the rule)
     in one direction, so it is lost if any of its genes is; a reaction without a rule and every metabolite are kept.
+    Where the cell graph says so, a reaction is lost too if it then carries no flux at steady state (``SteadyState``).
 
     Returns:
         node type → [N, B] bool.
@@ -39,6 +40,8 @@ def keep_masks(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor
     if CATALYSES in cell.relations:
         deleted_NB = (~keep[GENE]).to(torch.float32)
         keep[REACTION] = spmm(cell[CATALYSES], deleted_NB, weighted=False) < 0.5
+        if cell.steady_state is not None:
+            keep[REACTION] &= ~cell.steady_state.blocked(~keep[REACTION])
     return keep
 
 

@@ -197,7 +197,7 @@ def perturb(
     else:
         base = _of_shared(cell, genotypes) if kept_pass is None else kept_pass.once(lambda: _of_shared(cell, genotypes))
     on_host: dict[str, NDArray[np.int64]] = {}
-    if strategy == "difference" and genotypes.on_host is not None and _bounds_lists(genotypes):
+    if strategy == "difference" and genotypes.on_host is not None and _bounds_lists(cell, genotypes):
         on_host = lost_on_host(cell, genotypes.on_host.numpy(), genotypes.shared)
     kept = {t: Kept(base[t], mask, slots.get(t), whole=whole, on_host=on_host.get(t)) for t, mask in keep.items()}
     execution = execution or Execution(dense_share=autotuned.dense_share)
@@ -213,8 +213,13 @@ def _of_shared(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor
     return keep_masks(cell, genotypes.of_shared())
 
 
-def _bounds_lists(genotypes: GenotypeBatch) -> bool:
-    return genotypes.genes.device.type not in UNBOUNDED_DEVICES and not torch.is_grad_enabled()
+def _bounds_lists(cell: ResidentCell, genotypes: GenotypeBatch) -> bool:
+    """Whether the host bounds the number of pairs that differ; it does not know what is blocked."""
+    return (
+        cell.steady_state is None
+        and genotypes.genes.device.type not in UNBOUNDED_DEVICES
+        and not torch.is_grad_enabled()
+    )
 
 
 def _check_edges(edges: EdgePerturbations, genotypes: GenotypeBatch, strategy: str) -> None:

@@ -1,0 +1,231 @@
+"""Growth of strains by rounds of messages between reactions and metabolites, which solve the flux balance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dglcell.graph.resident import ResidentCell, ResidentRelation
+from dglcell.graph.schema import CONVERTS, METABOLITE, REACTION
+from dglcell.graph.wild_type import WildTypeBalance
+from dglcell.kernels.spmm import spmm
+from dglcell.perturbation.deletions import keep_masks
+from dglcell.perturbation.genotype import GenotypeBatch
+
+PARTS = (16, 8, 4, 2, 1)
+"""After each of these parts of the rounds the growth is noted: how fast it settles says how far it can be trusted."""
+
+PRIMAL_WEIGHT = 1.0
+"""Steps of fluxes, relative to those of prices."""
+
+FIRST_RESTART, RESTART_SHARE = 32, 0.3
+"""Rounds start anew from where they are after so many, and later after this share of all rounds so far."""
+
+SCALE_ROUNDS = 20
+"""Rounds in which unused reactions and metabolites take the scale of their surroundings."""
+
+LEAST_SCALE, LARGEST_FLUX = 1e-10, 1e3
+"""Smallest scale of a flux; and the largest flux, in units of its scale."""
+
+STRAINS = 256
+"""Strains that are solved at a time."""
+
+MOST_KNOWN = 2**20
+"""Sets of lost reactions whose growth is kept."""
+
+
+class FluxRounds(nn.Module):
+    r"""The growth that a strain's own graph allows, relative to the wild type's, found by messages.
+
+    Flux balance analysis asks for the fluxes x that grow fastest: maximise :math:`c^T x` where :math:`S x = 0` and
+    :math:`l \le x \le u`, with x = 0 for lost reactions. It is solved by the primal–dual hybrid gradient method: in a
+    round every metabolite asks a price that rises while more of it is used than made, and every reaction changes its
+    flux by what it earns at these prices,
+
+    .. math:: x' = [x + \tau (c - S^T y)]_l^u, \qquad y' = y + \sigma S (2 x' - x),
+
+    which are messages along the strain's surviving edges, one in each direction (Chambolle and Pock 2011, *J. Math.
+    Imaging Vis.* 40:120, with the diagonal steps of Pock and Chambolle 2011, *ICCV*). Each round is reflected and drawn
+    towards an anchor, which is moved now and then (Lu and Yang 2024, arXiv 2407.16144). Strains start from the wild
+    type's fluxes and prices. Nothing is trained, so the growth of a set of lost reactions is computed once.
+
+    Args:
+        cell: a cell graph whose strains lose blocked reactions.
+        rounds: K.
+
+    Attributes:
+        reactions: [N, 4] of each reaction node: flux of the wild type, least and largest flux, contribution to growth.
+        prices: [M] of metabolites in the wild type.
+    """
+
+    reactions: Tensor
+    prices: Tensor
+
+    def __init__(self, cell: ResidentCell, rounds: int) -> None:
+        super().__init__()
+        self.rounds = rounds
+        self.register_buffer("reactions", torch.zeros(cell.num_nodes[REACTION], 4))
+        self.register_buffer("prices", torch.zeros(cell.num_nodes[METABOLITE]))
+        self._problem: _Problem | None = None
+        self._known: tuple[Tensor, Tensor] | None = None
+
+    def take(self, wild_type: WildTypeBalance) -> None:
+        """Take what the rounds start from."""
+        columns = wild_type.flux, wild_type.least, wild_type.largest, wild_type.gain
+        self.reactions = torch.stack(columns, 1).to(self.reactions)
+        self.prices = wild_type.prices.to(self.prices)
+        self._problem = self._known = None
+
+    @torch.no_grad()
+    def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+        """[B, len(PARTS)] growth relative to the wild type's after each part of the rounds, 0 to 1."""
+        device = self.reactions.device
+        if self._problem is None or self._problem.flux.device != device:
+            self._problem, self._known = _Problem.of(cell, self.reactions.float(), self.prices.float()), None
+        problem = self._problem
+        lost_GB = problem.lost(~keep_masks(cell, genotypes)[REACTION])
+        keys_B = (lost_GB * problem.bits[:, None]).sum(0)
+        if self._known is None:
+            self._known = keys_B[:0], lost_GB.new_zeros(0, len(PARTS), dtype=torch.float32)
+        new_K, first_K = _first_of_each(keys_B[~torch.isin(keys_B, self._known[0])], keys_B)
+        if len(new_K):
+            solved = [problem.solve(lost_GB[:, columns], self.rounds) for columns in first_K.split(STRAINS)]
+            keys = torch.cat([self._known[0][-MOST_KNOWN:], new_K])
+            values = torch.cat([self._known[1][-MOST_KNOWN:], *solved])
+            order = keys.argsort()
+            self._known = keys[order], values[order]
+        keys, values = self._known
+        return values[torch.searchsorted(keys, keys_B)]
+
+
+def _first_of_each(new_K: Tensor, keys_B: Tensor) -> tuple[Tensor, Tensor]:
+    """The different keys among ``new_K``, and where each stands first in ``keys_B``."""
+    different = new_K.unique()
+    first = (keys_B[None] == different[:, None]).int().argmax(1)
+    return different, first
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """The flux balance of the wild type in units in which its fluxes and turnovers are 1.
+
+    G groups of reaction nodes with the same metabolites can carry flux; see ``SteadyState``.
+
+    Attributes:
+        groups: [G] their numbers.
+        belongs: [N] the position of each node's group among them, or G.
+        bits: [G] int64 random numbers; the sum of those of lost groups knows a set.
+        made: edges from groups to metabolites.
+        used: the same edges turned round.
+        flux, least, largest: [G, 1] of the wild type.
+        prices: [M, 1].
+        gain: [G, 1] contribution to growth relative to the wild type's.
+        flux_step, price_step: [G, 1] and [M, 1].
+    """
+
+    belongs: Tensor
+    bits: Tensor
+    made: ResidentRelation
+    used: ResidentRelation
+    flux: Tensor
+    least: Tensor
+    largest: Tensor
+    prices: Tensor
+    gain: Tensor
+    flux_step: Tensor
+    price_step: Tensor
+
+    @classmethod
+    def of(cls, cell: ResidentCell, reactions_N4: Tensor, prices_M: Tensor) -> _Problem:
+        """Scale the wild type's problem."""
+        steady, converts = cell.steady_state, cell[CONVERTS]
+        assert steady is not None
+        assert converts.weight is not None
+        groups = steady.can_flow.nonzero().squeeze(1)
+        G, device = len(groups), groups.device
+        position = torch.full((len(steady.size),), G, device=device)
+        position[groups] = torch.arange(G, device=device)
+        belongs = position[steady.group_of]
+        flux, least, largest, gain = torch.zeros(4, G + 1, device=device).index_add_(1, belongs, reactions_N4.T)[:, :G]
+
+        first = torch.full((len(steady.size),), len(belongs), device=device)
+        first.scatter_reduce_(0, steady.group_of, torch.arange(len(belongs), device=device), "amin")
+        once = (first[steady.group_of[converts.src]] == converts.src) & (belongs[converts.src] < G)
+        group, metabolite, amount = belongs[converts.src][once], converts.dst[once], converts.weight[once].float()
+        scale, turnover = _scales(group, metabolite, amount, flux, len(prices_M))
+        weight = amount * scale[group] / turnover[metabolite]
+
+        sizes = G, len(prices_M)
+        made = ResidentRelation(("group", "makes", METABOLITE), group, metabolite, *sizes, weight)
+        used = ResidentRelation((METABOLITE, "is made by", "group"), metabolite, group, *sizes[::-1], weight)
+        growth = float(gain @ flux)
+        bits = torch.randint(2**62, (G,), generator=torch.Generator().manual_seed(0)).to(device)
+        of_group = torch.zeros(G, device=device).index_add_(0, group, weight.abs()).clamp(min=LEAST_SCALE)
+        of_metabolite = torch.zeros(sizes[1], device=device).index_add_(0, metabolite, weight.abs())
+        return cls(
+            belongs,
+            bits,
+            made,
+            used,
+            (flux / scale)[:, None],
+            (least / scale)[:, None],
+            (largest / scale).clamp(max=LARGEST_FLUX)[:, None],
+            (prices_M * turnover / growth)[:, None],
+            (gain * scale / growth)[:, None],
+            PRIMAL_WEIGHT / of_group[:, None],
+            1 / PRIMAL_WEIGHT / of_metabolite.clamp(min=LEAST_SCALE)[:, None],
+        )
+
+    def lost(self, lost_NB: Tensor) -> Tensor:
+        """[G, B] bool, the groups of which strains have lost all nodes."""
+        G, strains = len(self.flux), lost_NB.shape[1]
+        kept = torch.zeros(G + 1, strains, dtype=torch.int32, device=lost_NB.device)
+        return kept.index_add_(0, self.belongs, (~lost_NB).int())[:G] == 0
+
+    def solve(self, lost_GB: Tensor, rounds: int) -> Tensor:
+        """[B, len(PARTS)] growth of strains that lose groups, relative to the wild type's."""
+        keep = (~lost_GB).float()
+        least, largest = self.least * keep, self.largest * keep
+        flux = anchor_flux = self.flux * keep
+        price = anchor_price = self.prices.expand(-1, lost_GB.shape[1])
+        noted, since = [], 0
+        marks = [max(1, rounds // part) for part in PARTS]
+        for number in range(1, rounds + 1):
+            earned = self.gain - spmm(self.used, price, kernel="csr")
+            new_flux = torch.addcmul(flux, self.flux_step, earned).clamp(least, largest)
+            reflected = 2 * new_flux - flux
+            change = self.price_step * spmm(self.made, reflected, kernel="csr")
+            since += 1
+            if number in marks:
+                noted += [(self.gain * new_flux).sum(0).clamp(0, 1)] * marks.count(number)
+            if since >= max(FIRST_RESTART, RESTART_SHARE * number):
+                flux, price, since = new_flux, price + change, 0
+                anchor_flux, anchor_price = flux, price
+            else:  # Halpern's average of the reflected step and the anchor
+                share = since / (since + 1)
+                flux = torch.lerp(anchor_flux, reflected, share)
+                price = torch.lerp(anchor_price, price + 2 * change, share)
+        return torch.stack(noted, 1)
+
+
+def _scales(
+    group: Tensor, metabolite: Tensor, amount: Tensor, flux_G: Tensor, num_metabolites: int
+) -> tuple[Tensor, Tensor]:
+    """[G] the flux that is 1 in the problem's units, and [M] the turnover that is.
+
+    In the wild type all that is used then has the size 1, whether it is glucose or a vitamin. What the wild type does
+    not use takes the smallest scale of what it touches.
+    """
+    size = amount.abs()
+    turnover = torch.zeros(num_metabolites, device=size.device).index_add_(0, metabolite, size * flux_G[group]) / 2
+    used, turned = flux_G > 0, turnover > 0
+    scale = flux_G.masked_fill(~used, torch.inf)
+    around = turnover.masked_fill(~turned, torch.inf)
+    for _ in range(SCALE_ROUNDS):
+        scale = torch.where(used, scale, scale.scatter_reduce(0, group, around[metabolite] / size, "amin"))
+        around = torch.where(turned, around, around.scatter_reduce(0, metabolite, scale[group] * size, "amin"))
+    scale = scale.nan_to_num(posinf=LEAST_SCALE).clamp(min=LEAST_SCALE)
+    largest = torch.zeros_like(turnover).scatter_reduce(0, metabolite, scale[group] * size, "amax")
+    return scale, torch.where(turned, turnover, largest.clamp(min=LEAST_SCALE))

@@ -1,0 +1,120 @@
+"""Reactions that carry no flux at steady state: by a search one reaction at a time, and by linear programmes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from cobra.flux_analysis import find_blocked_reactions
+from cobra.io import load_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dglcell.errors import ConfigError
+from dglcell.graph.cell import build_cell
+from dglcell.graph.config import CellConfig
+from dglcell.graph.metabolism import model_reaction
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.steady_state import SteadyState
+from dglcell.perturbation.deletions import keep_masks
+from dglcell.perturbation.genotype import GenotypeBatch
+
+Column = tuple[tuple[int, int], ...]
+"""The metabolites of a reaction node, each with its amount."""
+
+METABOLITES = 5
+
+
+@st.composite
+def networks(draw: Any) -> list[Column]:
+    """Reaction nodes, of which some have the same metabolites and some are the reverse of another."""
+    amounts = st.dictionaries(st.integers(0, METABOLITES - 1), st.sampled_from([-2, -1, 1, 2]), min_size=1, max_size=3)
+    columns = [tuple(sorted(column.items())) for column in draw(st.lists(amounts, min_size=3, max_size=9))]
+    for column in draw(st.lists(st.sampled_from(columns), max_size=4)):
+        columns.append(tuple((m, -n) for m, n in column) if draw(st.booleans()) else column)
+    return columns
+
+
+def flowing(columns: list[Column], lost: set[int]) -> set[Column]:
+    """The kinds of reactions that pass the test of each metabolite, by trying one after the other."""
+    left = {column for i, column in enumerate(columns) if i not in lost}
+    while True:
+        column = next((column for column in left if not flows(column, left)), None)
+        if column is None:
+            return left
+        left = left - {column}
+
+
+def flows(column: Column, left: set[Column]) -> bool:
+    """Whether other reactions use what a reaction makes and make what it uses; its reverse is no other."""
+    others = left - {column, tuple((m, -n) for m, n in column)}
+    sides = {(m, n > 0) for other in others for m, n in other}
+    return all((m, n < 0) in sides for m, n in column)
+
+
+def steady_state(columns: list[Column]) -> SteadyState:
+    nodes = [i for i, column in enumerate(columns) for _ in column]
+    metabolites, amounts = zip(*(pair for column in columns for pair in column), strict=True)
+    arrays = np.array(nodes), np.array(metabolites), np.array(amounts, dtype=np.float32)
+    return SteadyState(*arrays, len(columns), METABOLITES)
+
+
+@settings(max_examples=200)
+@given(data=st.data(), columns=networks())
+def test_what_is_blocked_is_found_one_by_one_too(data: Any, columns: list[Column]) -> None:
+    strains = data.draw(st.lists(st.sets(st.integers(0, len(columns) - 1)), min_size=1, max_size=4))
+    lost_NB = torch.zeros(len(columns), len(strains), dtype=torch.bool)
+    for b, strain in enumerate(strains):
+        lost_NB[list(strain), b] = True
+    found = steady_state(columns).blocked(lost_NB)
+    wild_type = flowing(columns, set())
+    for b, strain in enumerate(strains):
+        left = flowing(columns, strain)
+        expected = [column in wild_type and column not in left for column in columns]
+        assert found[:, b].tolist() == expected
+
+
+def resident(**changes: Any) -> tuple[ResidentCell, list[str]]:
+    cell = build_cell(CellConfig(model="textbook", **changes))
+    return ResidentCell.of(cell), [model_reaction(name) for name in cell.vocabularies["reaction"].names]
+
+
+def test_strains_lose_only_what_carries_no_flux_in_linear_programmes_either() -> None:
+    with_blocked, reactions = resident(lose_blocked=True)
+    by_rules, _ = resident()
+    model = load_model("textbook")
+    genes = [gene.id for gene in model.genes]
+    names = sorted(genes)
+    strains = [[names.index(gene)] for gene in ("b0720", "b1136", "b2926", "b0008", "b1779")]
+    batch = GenotypeBatch.from_lists(strains)
+    kept, kept_by_rules = (keep_masks(cell, batch)["reaction"] for cell in (with_blocked, by_rules))
+    assert not (kept & ~kept_by_rules).any()
+    beyond = 0
+    for b, strain in enumerate(strains):
+        with model:
+            for gene in strain:
+                model.genes.get_by_id(names[gene]).knock_out()
+            blocked = set(find_blocked_reactions(model, open_exchanges=False, processes=1))
+        lost = {reactions[i] for i in (kept_by_rules & ~kept)[:, b].nonzero().squeeze(1).tolist()}
+        assert lost <= blocked
+        beyond += len(lost)
+    assert beyond > 5
+
+
+def test_the_masks_of_other_cells_are_as_they_were() -> None:
+    cell, _ = resident()
+    assert cell.steady_state is None
+    catalyses = cell["gene", "catalyses", "reaction"]
+    lost = ~keep_masks(cell, GenotypeBatch.from_lists([[0]]))["reaction"][:, 0]
+    assert lost.sum() == len(catalyses.dst[catalyses.src == 0].unique())
+
+
+@pytest.mark.parametrize("changes", [{"model": None, "networks": {}}, {"metabolism": False, "derived": ["isoenzyme"]}])
+def test_it_needs_the_reactions_of_a_model(changes: dict[str, Any]) -> None:
+    config = CellConfig(**{"model": "textbook", "lose_blocked": True, **changes})
+    if config.model is None:
+        config.networks = {"some": object()}  # type: ignore[dict-item]
+    with pytest.raises(ConfigError, match=r"`cell\.lose_blocked` needs the reactions of a metabolic model"):
+        config.validate()

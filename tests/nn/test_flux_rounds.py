@@ -1,0 +1,106 @@
+"""Growth found by rounds of messages, against linear programmes of the same model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from cobra.io import load_model
+from torch import Tensor
+
+from dglcell.errors import ConfigError
+from dglcell.graph.cell import build_cell
+from dglcell.graph.config import CellConfig
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.wild_type import WildTypeBalance, wild_type_balance
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.nn.flux_rounds import PARTS, FluxRounds
+from dglcell.perturbation.genotype import GenotypeBatch
+
+CELL = build_cell(CellConfig(model="textbook", lose_blocked=True))
+STRAINS = [[3 * i, (5 * i + 1) % 137] for i in range(45)]
+
+
+def balance() -> WildTypeBalance:
+    reactions, metabolites = (CELL.vocabularies[kind].names for kind in ("reaction", "metabolite"))
+    return wild_type_balance(load_model("textbook"), reactions, metabolites)
+
+
+def solved(rounds: int, strains: list[list[int]] = STRAINS, batch: int = 64) -> Tensor:
+    made = FluxRounds(ResidentCell.of(CELL), rounds)
+    made.take(balance())
+    parts = [strains[i : i + batch] for i in range(0, len(strains), batch)]
+    return torch.cat([made(ResidentCell.of(CELL), GenotypeBatch.from_lists(part)) for part in parts])
+
+
+def by_linear_programmes(strains: list[list[int]]) -> np.ndarray:
+    model, genes = load_model("textbook"), CELL.genes.names
+    wild_type, found = model.slim_optimize(), []
+    for strain in strains:
+        with model:
+            for gene in strain:
+                model.genes.get_by_id(genes[gene]).knock_out()
+            found.append(np.nan_to_num(model.slim_optimize(error_value=0.0)) / wild_type)
+    return np.maximum(np.array(found), 0)
+
+
+def test_rounds_come_ever_closer_to_flux_balance_analysis() -> None:
+    expected = by_linear_programmes(STRAINS)
+    assert (expected < 0.01).any()
+    assert ((expected > 0.05) & (expected < 0.95)).any()
+    errors = [np.abs(solved(rounds)[:, -1].numpy() - expected).mean() for rounds in (64, 512, 4096)]
+    assert errors[2] < 0.004 < errors[1] < errors[0]
+
+
+def test_the_growth_is_noted_on_the_way() -> None:
+    found = solved(512)
+    assert found.shape == (len(STRAINS), len(PARTS))
+    torch.testing.assert_close(found[:, -2], solved(256)[:, -1])
+    assert ((found >= 0) & (found <= 1)).all()
+
+
+def test_strains_alone_and_together_grow_alike() -> None:
+    torch.testing.assert_close(solved(128, batch=1), solved(128), atol=1e-4, rtol=0)
+
+
+def test_a_set_of_lost_reactions_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = FluxRounds(ResidentCell.of(CELL), 16)
+    made.take(balance())
+    cell, batch = ResidentCell.of(CELL), GenotypeBatch.from_lists(STRAINS)
+    first = made(cell, batch)
+    monkeypatch.setattr("dglcell.nn.flux_rounds._Problem.solve", None)
+    assert torch.equal(made(cell, batch), first)
+    assert torch.equal(made(cell, GenotypeBatch.from_lists(STRAINS[::-1])), first.flip(0))
+
+
+def test_the_wild_type_keeps_its_growth() -> None:
+    assert solved(256, [[]])[0].tolist() == pytest.approx([1.0] * len(PARTS), abs=1e-3)
+
+
+def test_a_model_starts_from_the_growth_of_the_flux_balance_and_learns_what_it_lacks() -> None:
+    config = HeteroCellConfig(
+        hidden=8, layers=0, pool=["reaction"], local_head=False, combination="none", link="bounded", flux_rounds=256
+    )
+    config.validate()
+    torch.manual_seed(0)
+    model = HeteroCell(ResidentCell.of(CELL), config)
+    assert model.link is not None
+    model.link.choose(["bounded"], torch.zeros(1), torch.ones(1))
+    model.link.measured.remember(model.cell, GenotypeBatch.from_lists([[0]]), torch.ones(1, 1))  # type: ignore[union-attr]
+    assert model.flux_rounds is not None
+    model.flux_rounds.take(balance())
+    batch = GenotypeBatch.from_lists(STRAINS)
+    for parameter in model.global_head[-1].parameters():
+        torch.nn.init.zeros_(parameter)
+    torch.testing.assert_close(model.eval()(batch).phenotypes, solved(256)[:, -1:], atol=1e-4, rtol=0)
+    model.train()(batch).phenotypes.sum().backward()
+    assert all(p.grad is not None for p in model.global_head.parameters())
+
+
+def test_it_needs_strains_that_lose_blocked_reactions() -> None:
+    cell = ResidentCell.of(build_cell(CellConfig(model="textbook")))
+    with pytest.raises(ConfigError, match=r"needs strains that lose blocked reactions"):
+        HeteroCell(cell, HeteroCellConfig(hidden=8, layers=0, flux_rounds=16, local_heads=2))
+    with pytest.raises(ConfigError, match=r"`model\.flux_rounds` is negative"):
+        HeteroCellConfig(flux_rounds=-1).validate()
