@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from dglcell.devices import available_memory, measured_memory
+from dglcell.errors import count
 from dglcell.memory import is_out_of_memory
 from dglcell.shares import Ranks
 
@@ -111,7 +112,7 @@ def fitting_batch(work: Callable[[int], object], device: torch.device, strains: 
     Args:
         work: predicts the first strains, so many as it is told.
         device: where it computes.
-        strains: number of them in all; a few fit into any memory.
+        strains: number of them in all; of fewer than 16 none are tried.
         most: the largest batch that is wanted.
     """
     last, room = None, None
@@ -126,7 +127,7 @@ def fitting_batch(work: Callable[[int], object], device: torch.device, strains: 
         return most
     fitting = [size for size in powers_of_two(most) if last.fits(room, size / last.batch_size)]
     chosen = fitting[-1] if fitting else 1
-    log.info("batches of %d strains in place of %d: more may not fit into memory", chosen, most)
+    log.info("batches of %s in place of %d: more may not fit into memory", count(chosen, "strain"), most)
     return chosen
 
 
