@@ -141,7 +141,7 @@ class Predictor:
         strains: Genotypes | pd.DataFrame | StrainTable,
         *,
         unknown: str = "refuse",
-        batch_size: int = 256,
+        batch_size: int | None = None,
     ) -> pd.DataFrame:
         """Predict the phenotypes of strains.
 
@@ -154,7 +154,7 @@ class Predictor:
                 separated by ``;``, or the gene columns of the table of the training; its other columns are kept; or
                 ``Strains``.
             unknown: ``refuse`` genes that the cell graph lacks, or leave the predictions of their strains ``empty``.
-            batch_size: strains per forward pass.
+            batch_size: strains per forward pass; 256 where None, or fewer that fit into memory.
 
         Returns:
             The strains in order. ``predicted_PHENOTYPE`` is in original units. For several seeds it is their mean,

@@ -218,9 +218,15 @@ class Peak:
     bytes: int | None = None
 
 
-def release(device: str) -> None:
-    """Give memory that nothing uses back to the system."""
-    gc.collect()
+def release(device: str, *, collect: bool = True) -> None:
+    """Give memory that nothing uses back to the system.
+
+    Args:
+        device: whose memory.
+        collect: also collect garbage first, which can take half a second.
+    """
+    if collect:
+        gc.collect()
     if torch.device(device).type == "cuda":
         torch.cuda.empty_cache()
     if sys.platform.startswith("linux"):
@@ -230,21 +236,25 @@ def release(device: str) -> None:
 
 
 @contextmanager
-def measured_memory(device: str) -> Iterator[Peak]:
+def measured_memory(device: str, *, collect: bool = True) -> Iterator[Peak]:
     """Measure what happens inside: the rise of the resident set above what it is now, or of the GPU's allocations.
 
     The kernel's high-water mark is set back first. Where that is not possible the mark of the whole life of the
     process is used, which is an upper bound.
+
+    Args:
+        device: whose memory.
+        collect: collect garbage first; what is garbage before and not afterwards would hide a part of the rise.
     """
-    release(device)
+    release(device, collect=collect)
     peak = Peak()
     if torch.device(device).type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
         try:
             yield peak
         finally:
-            peak.bytes = torch.cuda.max_memory_allocated() - before
+            peak.bytes = torch.cuda.max_memory_allocated(device) - before
         return
     _reset_high_water()
     before = status("VmRSS") or 0

@@ -25,7 +25,7 @@ from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary
 from dglcell.parquet import import_pyarrow, make_table, open_writer
 from dglcell.shares import Ranks, Shares
 from dglcell.training.checkpoint import Trained
-from dglcell.training.evaluate import predict_strains
+from dglcell.training.evaluate import predict_strains, table_batch
 
 MAX_REPORTED = 10
 
@@ -265,8 +265,14 @@ def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:
     return [vocabulary.index(name) for name in found]
 
 
-def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int) -> np.ndarray:
-    """[S, T] predictions in original units, one per row; NaN for rows without genes."""
+def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int | None = None) -> np.ndarray:
+    """[S, T] predictions in original units, one per row; NaN for rows without genes.
+
+    Args:
+        trained: the model, on the device where this runs.
+        table: the strains.
+        batch_size: strains per forward pass; as many as fit into memory where None (`table_batch`).
+    """
     counts = np.array([len(strain) for strain in table.strains])
     predicted_ST = np.full((len(counts), len(trained.phenotypes)), np.nan, np.float32)
     known = counts > 0
@@ -283,7 +289,7 @@ def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int) ->
 
 
 def _predict_by_model(
-    trained: Trained, genes: NDArray[np.int32], offsets: NDArray[np.int64], batch_size: int
+    trained: Trained, genes: NDArray[np.int32], offsets: NDArray[np.int64], batch_size: int | None
 ) -> NDArray[np.float32]:
     """[n, T] predictions of the run's own model."""
     counts = np.diff(offsets)
@@ -298,7 +304,8 @@ def _predict_by_model(
         names=NameReport(len(trained.cell.genes)),
     )
     strains = torch.arange(len(counts))
-    return predict_strains(trained.model, trained.normaliser, dataset, strains, batch_size=batch_size)
+    size = batch_size or table_batch(trained.model, dataset, strains)
+    return predict_strains(trained.model, trained.normaliser, dataset, strains, batch_size=size)
 
 
 def chosen_columns(members: Sequence[Trained]) -> dict[str, str]:
@@ -324,14 +331,16 @@ def name_models(table: GenotypeTable, members: Sequence[Trained]) -> GenotypeTab
     return replace(table, header=[*table.header, *columns], rows=rows)
 
 
-def predict_members(members: Sequence[Trained], table: GenotypeTable, *, batch_size: int) -> dict[str, NDArray[Any]]:
+def predict_members(
+    members: Sequence[Trained], table: GenotypeTable, *, batch_size: int | None = None
+) -> dict[str, NDArray[Any]]:
     """The columns that one or several models predict for a table; see `predict_table` and `prediction_columns`."""
     predicted_RST = np.stack([predict_table(member, table, batch_size=batch_size) for member in members])
     return prediction_columns(members[0].phenotypes, predicted_RST)
 
 
 def predict_table_together(
-    members: Sequence[Trained], table: GenotypeTable, output: Path, ranks: Ranks, *, batch_size: int
+    members: Sequence[Trained], table: GenotypeTable, output: Path, ranks: Ranks, *, batch_size: int | None = None
 ) -> bool:
     """Predict a table by several processes: each some of its rows, and the last to finish writes ``output``.
 
@@ -340,7 +349,7 @@ def predict_table_together(
         table: the whole table, which all of them have read, with what `name_models` adds.
         output: where it goes; an older one is replaced.
         ranks: which process this is.
-        batch_size: strains per forward pass.
+        batch_size: strains per forward pass; as many as fit into memory where None (`table_batch`).
 
     Returns:
         whether the output is complete; else other processes are still at work.

@@ -31,11 +31,24 @@ from dglcell.run_directory import RunDirectory
 from dglcell.shares import Ranks, Shares
 from dglcell.training.autotune import autotuned_for
 from dglcell.training.checkpoint import Trained
-from dglcell.training.evaluate import predict_batches
+from dglcell.training.evaluate import batch_that_fits, predict_batches
 from dglcell.training.null_problems import null_problems
 from dglcell.training.prepare import prepare_run
 
 # How models compute.
+
+
+def design_batch(members: Sequence[Trained], design: Design) -> int:
+    """Strains per forward pass of every model that are expected to fit into memory (`batch_that_fits`).
+
+    Strains that share deletions take less. A design also has some that share none, and those are tried.
+    """
+    device = next(members[0].model.parameters()).device
+
+    def first(number: int) -> GenotypeBatch:
+        return _batch(next(design.blocks(number)), ()).to(device)
+
+    return min(batch_that_fits(member.model, first, len(design)) for member in members)
 
 
 def resolve_autotuned(members: Sequence[Trained], design: Design, batch_size: int, precision: str) -> None:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dglcell.cli.arguments import natural, positive
 from dglcell.cli.outputs import check_output
@@ -106,7 +106,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=positive, metavar="N", help="threads of the processor (default: the fastest number)"
     )
-    parser.add_argument("--batch-size", type=positive, default=256, metavar="N", help="strains per forward pass (256)")
+    parser.add_argument(
+        "--batch-size", type=positive, metavar="N", help="strains per forward pass (256, or fewer that fit into memory)"
+    )
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
     parser.add_argument(
         "--precision", choices=PRECISIONS, help="of a design: 32-true, or bf16 for differences of strains (32-true)"
@@ -248,13 +250,21 @@ def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run
     from functools import partial
 
     from dglcell.designs import Design, read_genes
-    from dglcell.predict_design import Ranking, predict_design, predict_design_together, resolve_autotuned
+    from dglcell.predict_design import (
+        Ranking,
+        design_batch,
+        predict_design,
+        predict_design_together,
+        resolve_autotuned,
+    )
 
     known = members[0].cell.genes
     genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
     design = Design.of(genes, options.designs[0], options.start or 0, options.limit)
-    written, how = count(len(design), "prediction"), {"batch_size": options.batch_size}
-    resolve_autotuned(members, design, options.batch_size, options.precision or PRECISIONS[0])
+    batch_size = options.batch_size or design_batch(members, design)
+    written = count(len(design), "prediction")
+    how: dict[str, Any] = {"batch_size": batch_size}
+    resolve_autotuned(members, design, batch_size, options.precision or PRECISIONS[0])
     if options.top is not None:
         how["ranking"] = Ranking.of(options.rank or "lowest", options.top, options.phenotype, members, run)
         written = f"the first {min(options.top, len(design)):,} of {written}"

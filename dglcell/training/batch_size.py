@@ -16,52 +16,24 @@ from torch import Tensor
 
 from dglcell.config import AUTO, Config
 from dglcell.data.dataset import StrainDataset
-from dglcell.devices import available_memory, measured_memory, release
+from dglcell.devices import release
 from dglcell.errors import ConfigError
-from dglcell.memory import is_out_of_memory
 from dglcell.models.config import HeteroCellConfig
 from dglcell.run_directory import RunDirectory
+from dglcell.training.batch_trials import PROBE, Trial, available, measure, powers_of_two
 from dglcell.training.fit import make_task, quieten
 from dglcell.training.prepare import Prepared
 from dglcell.training.task import StrainTask
 
-PROBE, SMALLEST, LARGEST = 2, 16, 1024
-"""Sizes from ``PROBE`` on are tried to see what memory a strain takes; one below ``SMALLEST`` is chosen where no other
-fits."""
+SMALLEST, LARGEST = 16, 1024
+"""Smaller sizes are tried to see what memory a strain takes, and chosen only where no other fits."""
 PART_OF_EPOCH = 4
 """An epoch keeps at least so many steps."""
 WORTHWHILE = 1.05
 """By how much strains per second must grow for a larger batch to be preferred."""
-MEMORY_SHARE = 0.6
-"""Of the available memory, at most; evaluation, optimisers and other batches need some as well."""
 SECONDS = 60.0
-TIMED_STEPS = 2
 
 log = logging.getLogger("dglcell")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What training steps with one batch size took.
-
-    Attributes:
-        batch_size: B.
-        seconds: of one step.
-        bytes: rise of memory during the steps; None where it could not be measured.
-    """
-
-    batch_size: int
-    seconds: float
-    bytes: int | None
-
-    @property
-    def rate(self) -> float:
-        """Strains per second."""
-        return self.batch_size / self.seconds
-
-    def fits(self, available: int | None, times: int = 1) -> bool:
-        """Whether a batch so many times as large takes no more than ``MEMORY_SHARE`` of the available bytes."""
-        return self.bytes is None or available is None or times * self.bytes <= MEMORY_SHARE * available
 
 
 def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory, trainer: pl.Trainer) -> int:
@@ -84,7 +56,7 @@ def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory,
         task = make_task(_plain(config, device).with_batch_size(sizes[0]), prepared, directory)
         trainer.precision_plugin.convert_module(task)
         steps = _Steps(task.to(device), trainer, prepared.dataset, strains[_order(len(strains), config.seed)])
-        trials = search(sizes, partial(measure, steps, device), available(device), time.monotonic)
+        trials = search(sizes, partial(measure, steps.step, device), available(device), time.monotonic)
     del task, steps
     release(str(device))
     chosen = choose(trials, available(device))
@@ -108,11 +80,6 @@ def candidates(strains: int) -> list[int]:
     largest = max(1, min(LARGEST, strains // PART_OF_EPOCH))
     powers = powers_of_two(largest)
     return [size for size in powers if size >= SMALLEST] or powers[-1:]
-
-
-def powers_of_two(largest: int) -> list[int]:
-    """Those up to a number, ascending."""
-    return [1 << exponent for exponent in range(largest.bit_length())]
 
 
 def search(
@@ -169,13 +136,6 @@ def at_least(smallest: int, chosen: Trial, room: int | None) -> int:
     return smallest if size < smallest and chosen.fits(room, math.ceil(smallest / size)) else size
 
 
-def available(device: torch.device) -> int | None:
-    """Bytes that can still be had on a device."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return available_memory()
-
-
 @dataclass
 class _Steps:
     """Training steps of a task that nobody else uses."""
@@ -199,29 +159,6 @@ class _Steps:
         with self.trainer.precision_plugin.train_step_context():
             loss = self.task.training_step(batch, 0)
         loss.backward()
-
-
-def measure(steps: _Steps, device: torch.device, size: int) -> Trial | None:
-    """A warm-up and a few timed steps; None where memory runs out."""
-    try:
-        # The first one also compiles and fills caches.
-        steps.step(size)
-        with measured_memory(str(device)) as peak:
-            seconds = min(_seconds(steps, device, size) for _ in range(TIMED_STEPS))
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        return None
-    return Trial(size, seconds, peak.bytes)
-
-
-def _seconds(steps: _Steps, device: torch.device, size: int) -> float:
-    """Of one step, until the device has done it."""
-    began = time.perf_counter()
-    steps.step(size)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - began
 
 
 def _order(strains: int, seed: int) -> Tensor:

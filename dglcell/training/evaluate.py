@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from dglcell.processor import idle_cores
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
 from dglcell.run_directory import EpochLog, RunDirectory
+from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse
 from dglcell.training.null_problems import null_problems, strains_by_part
@@ -130,6 +131,45 @@ def _predictions(model: StrainModel, dataset: StrainDataset, strains: Tensor, ba
             for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0)
         ),
     )
+
+
+@torch.inference_mode()
+def batch_that_fits(model: StrainModel, first: Callable[[int], GenotypeBatch], strains: int, most: int = MOST) -> int:
+    """Strains per forward pass that are expected to fit into memory (`fitting_batch`).
+
+    Args:
+        model: on its device.
+        first: so many of the strains, on the device of the model.
+        strains: number of them in all.
+        most: the largest batch that is wanted.
+
+    Raises:
+        MissingDependencyError: the model's kernel does not run on its device.
+    """
+    device = next(model.parameters()).device
+    check_kernel(model.config.kernel, device.type)
+    model.eval()
+    return fitting_batch(lambda number: model(first(number)), device, strains, most)
+
+
+def table_batch(model: StrainModel, dataset: StrainDataset, strains: Tensor, most: int = MOST) -> int:
+    """The same for strains of a data set, of which those with the most deletions are tried.
+
+    Args:
+        model: on its device.
+        dataset: with the deleted genes.
+        strains: [n] strain numbers, on the host.
+        most: the largest batch that is wanted.
+    """
+    device = next(model.parameters()).device
+    counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
+    tried = strains[counts[strains].topk(min(TRIED, len(strains))).indices]
+
+    def first(number: int) -> GenotypeBatch:
+        batch = tried[:number]
+        return resident.gather(batch.to(device), int(counts[batch].sum())).genotypes
+
+    return batch_that_fits(model, first, len(strains), most)
 
 
 def model_rows(model: str, prepared: Prepared, predictions: Mapping[str, NDArray[np.float32]]) -> list[ResultRow]:
@@ -316,6 +356,12 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
     prepared = prepare_run(config, directory, "dglcell evaluate", continued=True)
     if trained.split_sha256 != prepared.split.sha256:
         raise refuse(trained.path, "was trained on another split, so that it may have seen what it is tested on")
+    if config.data.eval_batch_size is None:
+        # The batch of the training may be too large here: this machine may be another one.
+        model, dataset = trained.model.to(device_here(config.trainer.accelerator)), prepared.dataset
+        parts, wanted = [prepared.parts[part] for part in prepared.evaluated], config.data.training_batch
+        size = min((table_batch(model, dataset, strains, wanted) for strains in parts), default=wanted)
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, eval_batch_size=size))
     return evaluate_parts(config, prepared, trained).rows + control_rows(path, prepared.split.sha256)
 
 

@@ -13,7 +13,8 @@ from dglcell.cli import main
 from dglcell.errors import ConfigError
 from dglcell.run_directory import RunDirectory
 from dglcell.training import batch_size
-from dglcell.training.batch_size import Trial, at_least, candidates, choose, search
+from dglcell.training.batch_size import at_least, candidates, choose, search
+from dglcell.training.batch_trials import Trial
 from dglcell.training.checkpoint import read_checkpoint
 from tests.tiny import BARE, Tiny, history
 

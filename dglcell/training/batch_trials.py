@@ -1,0 +1,137 @@
+"""How much memory and time batches take: small ones are tried first, and larger ones by what those took."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from dglcell.devices import available_memory, measured_memory
+from dglcell.errors import count
+from dglcell.memory import is_out_of_memory
+from dglcell.shares import Ranks
+
+PROBE = 2
+"""The first size that is tried."""
+MEMORY_SHARE = 0.6
+"""Of the available memory, at most; evaluation, optimisers and other batches need some as well."""
+TIMED = 2
+"""Works of a trial that are timed."""
+
+log = logging.getLogger("dglcell")
+
+# What batches take.
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What work with one batch size took, e.g. training steps or predictions.
+
+    Attributes:
+        batch_size: B.
+        seconds: of one work.
+        bytes: rise of memory meanwhile; None where it could not be measured.
+    """
+
+    batch_size: int
+    seconds: float
+    bytes: int | None
+
+    @property
+    def rate(self) -> float:
+        """Strains per second."""
+        return self.batch_size / self.seconds
+
+    def fits(self, available: int | None, times: float = 1) -> bool:
+        """Whether a batch so many times as large takes no more than ``MEMORY_SHARE`` of the available bytes."""
+        return self.bytes is None or available is None or times * self.bytes <= MEMORY_SHARE * available
+
+
+def powers_of_two(largest: int) -> list[int]:
+    """Those up to a number, ascending."""
+    return [1 << exponent for exponent in range(largest.bit_length())]
+
+
+def available(device: torch.device) -> int | None:
+    """Bytes that can still be had on a device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return available_memory()
+
+
+def measure(work: Callable[[int], object], device: torch.device, size: int, *, collect: bool = True) -> Trial | None:
+    """A warm-up and a few timed works with one batch size; None where memory runs out.
+
+    Args:
+        work: does it with the first strains, so many as it is told.
+        device: where it computes.
+        size: B.
+        collect: the garbage that works leave (`measured_memory`).
+    """
+    try:
+        # The first one also compiles and fills caches.
+        work(size)
+        with measured_memory(str(device), collect=collect) as peak:
+            seconds = min(_seconds(work, device, size) for _ in range(TIMED))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
+    return Trial(size, seconds, peak.bytes)
+
+
+def _seconds(work: Callable[[int], object], device: torch.device, size: int) -> float:
+    """Of one work, until the device has done it."""
+    began = time.perf_counter()
+    work(size)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - began
+
+
+# The batch of predictions.
+
+MOST = 256
+"""Strains per forward pass where memory is enough and nothing else is asked for."""
+TRIED = 8
+"""Memory grows in proportion from fewer strains on, so that no more are tried."""
+PART_TRIED = 8
+"""At most such a part of all strains is tried."""
+AMPLE = 4
+"""Where the largest batch would fit so many times, in proportion to the first trial, there are no more trials."""
+
+
+def fitting_batch(work: Callable[[int], object], device: torch.device, strains: int, most: int = MOST) -> int:
+    """The largest batch that is expected to fit into memory; where it is below ``most`` it is a power of two.
+
+    Memory alone decides, and never a time: where there is enough of it, a machine cuts the same batches every time.
+
+    Args:
+        work: predicts the first strains, so many as it is told.
+        device: where it computes.
+        strains: number of them in all; of fewer than 16 none are tried.
+        most: the largest batch that is wanted.
+    """
+    last, room = None, None
+    for size in [size for size in powers_of_two(min(TRIED, strains // PART_TRIED)) if size >= PROBE]:
+        trial = measure(work, device, size, collect=False)
+        if trial is None:
+            return max(1, size // 2)
+        last, room = trial, _room(device)
+        if last.fits(room, AMPLE * most / size) or not last.fits(room, 2):
+            break
+    if last is None or last.fits(room, most / last.batch_size):
+        return most
+    fitting = [size for size in powers_of_two(most) if last.fits(room, size / last.batch_size)]
+    chosen = fitting[-1] if fitting else 1
+    log.info("batches of %s in place of %d: more may not fit into memory", count(chosen, "strain"), most)
+    return chosen
+
+
+def _room(device: torch.device) -> int | None:
+    """What is available on a device to one of the processes that predict together."""
+    room = available(device)
+    return room // Ranks.of().here if room is not None and device.type == "cpu" else room

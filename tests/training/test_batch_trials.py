@@ -1,0 +1,160 @@
+"""The batch of predictions: what fits into memory by trials of a few strains, and what never changes by it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from dglcell.cli import main
+from dglcell.run_directory import RunDirectory
+from dglcell.training import batch_trials
+from dglcell.training.batch_trials import MOST, fitting_batch
+from dglcell.training.evaluate import evaluate_run
+
+CPU = torch.device("cpu")
+MIB = 2**20
+linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+
+
+class Work:
+    """Takes so many MiB for each strain.
+
+    Args:
+        mib: of a strain.
+        memory: strains for which there is not enough.
+    """
+
+    def __init__(self, mib: int, memory: int = 10**9) -> None:
+        self.mib, self.memory, self.tried = mib, memory, list[int]()
+
+    def __call__(self, number: int) -> None:
+        if number >= self.memory:
+            raise MemoryError
+        if number not in self.tried:
+            self.tried.append(number)
+        torch.ones(number * self.mib * MIB // 4)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
+    """Pretends that so many bytes are free."""
+
+    def free(room: int | None) -> None:
+        monkeypatch.setattr(batch_trials, "available", lambda device: room)
+
+    return free
+
+
+@linux
+class TestFitting:
+    """The size that is chosen."""
+
+    @pytest.mark.parametrize(("room", "expected"), [(300, 32), (150, 16), (1200, 128), (20, 2), (1, 1)])
+    def test_it_takes_its_share_of_memory(
+        self, machine: Callable[[int | None], None], room: int, expected: int
+    ) -> None:
+        machine(room * MIB)
+        assert fitting_batch(Work(4), CPU, 1000) == expected  # 0.6 of the room, 4 MiB a strain
+
+    @pytest.mark.parametrize(("most", "expected"), [(60, 32), (40, 40)])
+    def test_what_is_wanted_need_not_be_a_power_of_two(
+        self, machine: Callable[[int | None], None], most: int, expected: int
+    ) -> None:
+        machine(300 * MIB)  # 45 strains
+        assert fitting_batch(Work(4), CPU, 1000, most) == expected
+
+    def test_where_there_is_plenty_two_strains_say_so(self, machine: Callable[[int | None], None]) -> None:
+        machine(2**40)
+        work = Work(4)
+        assert (fitting_batch(work, CPU, 1000), work.tried) == (MOST, [2])
+
+    def test_no_more_are_tried_than_would_fit(self, machine: Callable[[int | None], None]) -> None:
+        machine(38 * MIB)  # 5 strains
+        work = Work(4)
+        assert (fitting_batch(work, CPU, 1000), work.tried) == (4, [2, 4])
+
+    @pytest.mark.parametrize(("strains", "tried"), [(15, []), (16, [2]), (63, [2, 4]), (64, [2, 4, 8])])
+    def test_at_most_an_eighth_of_all_strains_is_tried(
+        self, machine: Callable[[int | None], None], strains: int, tried: list[int]
+    ) -> None:
+        machine(1200 * MIB)
+        work = Work(4)
+        fitting_batch(work, CPU, strains)
+        assert work.tried == tried
+
+    def test_processes_share_what_is_free(
+        self, machine: Callable[[int | None], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        machine(300 * MIB)
+        for name, value in {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 4}.items():
+            monkeypatch.setenv(name, str(value))
+        assert fitting_batch(Work(4), CPU, 1000) == 8
+
+
+@pytest.mark.parametrize(("memory", "expected"), [(2, 1), (4, 2), (8, 4)])
+def test_memory_that_runs_out_all_the_same_ends_the_trials(
+    machine: Callable[[int | None], None], memory: int, expected: int
+) -> None:
+    machine(1200 * MIB)
+    assert fitting_batch(Work(4, memory), CPU, 1000) == expected
+
+
+def test_memory_that_cannot_be_measured_limits_nothing(machine: Callable[[int | None], None]) -> None:
+    machine(None)
+    assert fitting_batch(Work(4), CPU, 1000) == MOST
+
+
+def test_other_errors_are_not_hidden(machine: Callable[[int | None], None]) -> None:
+    machine(1200 * MIB)
+    with pytest.raises(RuntimeError, match="shapes"):
+        fitting_batch(lambda number: torch.ones(2, 3) @ torch.ones(2, 3), CPU, 1000)
+
+
+@pytest.mark.parametrize("of", ["table", "design"])
+def test_predictions_in_smaller_batches_are_the_same(
+    of: str,
+    tiny_run: RunDirectory,
+    tmp_path: Path,
+    machine: Callable[[int | None], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", logger="dglcell")
+    if of == "table":
+        genes = [row["genes"] for row in csv.DictReader(tiny_run.predictions("test").open())]
+        (tmp_path / "in.csv").write_text("\n".join(["genes", *genes]))
+        arguments = ["predict", str(tiny_run.path), str(tmp_path / "in.csv")]
+    else:
+        arguments = ["predict", str(tiny_run.path), "--all-pairs", "--limit", "40"]
+
+    def predict(name: str, *options: str) -> np.ndarray:
+        caplog.clear()
+        assert main([*arguments, "-o", str(tmp_path / name), *options]) == 0
+        return pq.read_table(tmp_path / name)["predicted_fitness"].to_numpy()
+
+    expected = predict("plenty.parquet")
+    assert "batches of" not in caplog.text
+    machine(-1)
+    found = predict("short.parquet")
+    assert "batches of 1 strain in place of 256: more may not fit into memory" in caplog.text
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    found = predict("asked.parquet", "--batch-size", "256")
+    assert "batches of" not in caplog.text
+    assert found.tolist() == expected.tolist()
+
+
+def test_a_run_is_evaluated_on_a_machine_with_less_memory(
+    tiny_run: RunDirectory, machine: Callable[[int | None], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="dglcell")
+    expected = evaluate_run(tiny_run.path)[0].metrics
+    assert "batches of" not in caplog.text
+    machine(-1)
+    found = evaluate_run(tiny_run.path)[0].metrics
+    assert "batches of 1 strain in place of 64" in caplog.text
+    assert found == pytest.approx(expected, rel=1e-3)
