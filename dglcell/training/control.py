@@ -12,7 +12,7 @@ from dglcell.data.split import Split
 from dglcell.errors import ConfigError
 from dglcell.files import write_json
 from dglcell.metrics import ResultRow
-from dglcell.models.config import EncoderConfig
+from dglcell.models.config import EncoderConfig, HeteroCellConfig
 from dglcell.report.run_page import write_report
 from dglcell.run_directory import RunDirectory
 from dglcell.training.evaluate import CONTROL, WITHOUT_MESSAGES, control_rows, rows_as_json
@@ -28,7 +28,7 @@ times as long, so that the control is given less time than the model, and it is 
 
 
 def without_messages(config: Config, epochs: int | None = None) -> Config:
-    """The same experiment with no round of messages.
+    """The same experiment with no round of messages, and no reaction that is lost because others are.
 
     The best epoch is chosen on the validation part, where the experiment would take the last one.
 
@@ -40,18 +40,20 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
         ConfigError: the model passes no messages, or has no rounds.
     """
     model = config.model
-    if not isinstance(model, EncoderConfig) or not model.layers:
+    rounds = isinstance(model, HeteroCellConfig) and model.flux_rounds > 0
+    if not isinstance(model, EncoderConfig) or not (model.layers or rounds):
         raise ConfigError(
             "there is no control without messages, because the model itself passes none in rounds",
             got=f"`model.name: {model.name}`, `model.layers: {getattr(model, 'layers', 'no such key')}`",
-            expected="`model.layers: 1` or more",
+            expected="`model.layers` or `model.flux_rounds`: 1 or more",
             do="leave `--without-messages` out",
         )
     best = "best_loss" if config.trainer.checkpoint == "last" else config.trainer.checkpoint
     control = dataclasses.replace(
         config,
         experiment=dataclasses.replace(config.experiment, name=f"{config.experiment.name}{CONTROL}", expected=None),
-        model=dataclasses.replace(model, layers=0),
+        cell=dataclasses.replace(config.cell, lose_blocked=False),
+        model=dataclasses.replace(model, layers=0, **({"flux_rounds": 0} if rounds else {})),
         trainer=dataclasses.replace(
             config.trainer, epochs=epochs or MORE_EPOCHS * config.trainer.epochs, checkpoint=best
         ),
