@@ -418,6 +418,7 @@ class Config:
             ("model.strategy", strategy, ("node_mask", "auto")),
             ("model.conv", conv, ("gin", "sage")),
             ("model.recompute", recompute, ("false",)),
+            ("cell.lose_blocked", self.cell.lose_blocked, (False,)),
         ):
             if got not in known:
                 raise ConfigError(

@@ -220,7 +220,7 @@ def _needed(sets_MC: Tensor, first_MT: Tensor) -> Tensor:
     size_M = sets_MC.sum(1)
     needed = (first_MT < WILD_TYPE).any(1) & (size_M > 0)
     for rows in torch.arange(len(size_M), device=size_M.device).split(ROWS):
-        is_part = (sets_MC[rows] @ sets_MC.T == size_M) & (size_M < size_M[rows, None])
+        is_part = (sets_MC[rows] @ sets_MC.T == size_M) & (size_M < size_M[rows, None]) & (size_M > 0)
         smallest = torch.where(is_part[..., None], first_MT, torch.inf).amin(1)
         needed[rows] &= (first_MT[rows] < smallest).any(1)
     return needed

@@ -25,7 +25,9 @@ from dglcell.baselines.reactions import (
     why_no_kernel,
 )
 from dglcell.baselines.strains import Strains
+from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.config import CellConfig
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import REACTION
 from dglcell.nn.measured import MeasuredStrains
@@ -79,6 +81,37 @@ def test_the_bound_is_that_of_the_link_without_a_model() -> None:
     found = UntrainedBound(reactions).fit(train, y).predict(test)
     np.testing.assert_allclose(found, link(ResidentCell.of(cell), batch_of(test))[:, 0].numpy(), atol=1e-6)
     assert 0.2 < (found < 1).mean() < 1
+
+
+def test_blocked_reactions_bound_strains_as_the_link_has_it() -> None:
+    cell = build_cell(CellConfig(model="textbook", lose_blocked=True))
+    reactions, by_rules = Reactions(cell), core()[1]
+    train, test = invented(0, 200), invented(2, 100)
+    y = np.random.default_rng(1).uniform(0.1, 1, 200)
+    link = MeasuredStrains(1, REACTION)
+    link.remember(ResidentCell.of(cell), batch_of(train), torch.as_tensor(y)[:, None])
+    others = [i for i in range(100) if not any(set(of(test, i)) == set(of(train, j)) for j in range(200))]
+    test = test.take(np.array(others))
+    found = UntrainedBound(reactions).fit(train, y).predict(test)
+    np.testing.assert_allclose(found, link(ResidentCell.of(cell), batch_of(test))[:, 0].numpy(), atol=1e-6)
+    assert reactions.lost_nodes(test).sum() > by_rules.lost_nodes(test).sum() > 0
+    assert not (reactions.of_bounds(test) - reactions.lost_nodes(test) > 0).nnz
+    for row in range(20):  # one strain alone loses what it loses among others
+        alone = reactions.of_bounds(test.take(np.array([row])))
+        assert (alone != reactions.of_bounds(test)[[row]]).nnz == 0
+
+
+def of(strains: Strains, number: int) -> list[int]:
+    """The deleted genes of a strain."""
+    return strains.genes[strains.offsets[number] : strains.offsets[number + 1]].tolist()
+
+
+def test_strains_that_lose_nothing_bound_no_other() -> None:
+    reactions = core()[1]
+    idle = np.flatnonzero(np.diff(reactions.lost_nodes(strains_of([[g] for g in range(137)], 137)).indptr) == 0)
+    train = strains_of([[int(idle[0])], [0]], 137) if len(idle) else strains_of([[], [0]], 137)
+    model = UntrainedBound(reactions).fit(train, np.array([0.5, 0.9]))
+    assert model.predict(strains_of([[1], [0, 1]], 137)).tolist() == [1.0, 0.9]
 
 
 def batch_of(strains: Strains) -> GenotypeBatch:

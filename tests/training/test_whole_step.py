@@ -113,6 +113,7 @@ GOOD = ["trainer.accelerator=gpu", "trainer.cuda_graph=true", "model.recompute=f
         ("model.strategy=difference", "model.strategy", "node_mask or auto"),
         ("model.conv=gatv2", "model.conv", "gin or sage"),
         ("model.recompute=auto", "model.recompute", "false"),
+        ("cell.lose_blocked=true", "cell.lose_blocked", "False"),
     ],
 )
 def test_what_a_graph_cannot_hold_is_refused(tiny: Tiny, override: str, key: str, expected: str) -> None:
