@@ -48,12 +48,15 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
             expected="`model.layers` or `model.flux_rounds`: 1 or more",
             do="leave `--without-messages` out",
         )
+    quiet = dataclasses.replace(model, layers=0)
+    if isinstance(quiet, HeteroCellConfig):
+        quiet = dataclasses.replace(quiet, flux_rounds=0)
     best = "best_loss" if config.trainer.checkpoint == "last" else config.trainer.checkpoint
     control = dataclasses.replace(
         config,
         experiment=dataclasses.replace(config.experiment, name=f"{config.experiment.name}{CONTROL}", expected=None),
         cell=dataclasses.replace(config.cell, lose_blocked=False),
-        model=dataclasses.replace(model, layers=0, **({"flux_rounds": 0} if rounds else {})),
+        model=quiet,
         trainer=dataclasses.replace(
             config.trainer, epochs=epochs or MORE_EPOCHS * config.trainer.epochs, checkpoint=best
         ),

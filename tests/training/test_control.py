@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
+from dglcell.config_io import load_config
 from dglcell.errors import ConfigError
+from dglcell.models.config import HeteroCellConfig
 from dglcell.training.control import without_messages
 from dglcell.training.evaluate import control_rows, evaluate_run
 from tests.tiny import BARE, Tiny, history
@@ -22,6 +24,14 @@ def test_it_is_the_same_experiment_without_rounds_and_with_more_epochs(tiny: Tin
     assert (control.model.layers, control.trainer.epochs, control.trainer.checkpoint) == (0, 16, "best_loss")
     assert (control.split, control.data, control.seed) == (config.split, config.data, config.seed)
     assert without_messages(config, 3).trainer.epochs == 3
+
+
+def test_it_has_no_messages_of_other_kinds_either(tmp_path: Path) -> None:
+    config = load_config("106-ecoli-core/gene_disjoint", [f"paths.runs={tmp_path}"])
+    assert (config.cell.lose_blocked, config.model.layers) == (True, 0)
+    control = without_messages(config)
+    assert isinstance(control.model, HeteroCellConfig)
+    assert (control.cell.lose_blocked, control.model.flux_rounds) == (False, 0)
 
 
 @pytest.mark.parametrize("key", ["model.layers=0", "model={name: dango, heads: 2, hidden: 8, reconstruction: false}"])
