@@ -27,7 +27,8 @@ def test_it_is_the_same_experiment_without_rounds_and_with_more_epochs(tiny: Tin
 
 
 def test_it_has_no_messages_of_other_kinds_either(tmp_path: Path) -> None:
-    config = load_config("106-ecoli-core/gene_disjoint", [f"paths.runs={tmp_path}"])
+    file = Path(__file__).parents[2] / "conf" / "106-ecoli-core" / "gene_disjoint.yaml"
+    config = load_config(file, [f"paths.runs={tmp_path}"])
     assert (config.cell.lose_blocked, config.model.layers) == (True, 0)
     control = without_messages(config)
     assert isinstance(control.model, HeteroCellConfig)
