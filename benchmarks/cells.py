@@ -195,4 +195,6 @@ def real_cell(raw: str | None, *, symmetrise: bool = False, metabolism: bool = F
     )
     whole = build_cell(config, raw)
     kept = [relation for relation in whole.relations if relation[1] not in LEFT_OUT]
-    return CellGraph.assemble(whole.vocabularies, {r: whole.edges(r) for r in kept}, whole.provenance)
+    return CellGraph.assemble(
+        whole.vocabularies, {r: whole.edges(r) for r in kept}, whole.provenance, lose_blocked=whole.lose_blocked
+    )

@@ -201,7 +201,7 @@ def build_cell(config: CellConfig, raw: str | None = None) -> CellGraph:
     vocabularies[GENE], names = add_names(genes, known_names, raw)
     if names:
         provenance["names"] = names
-    return CellGraph.assemble(vocabularies, relations.edges, provenance)
+    return CellGraph.assemble(vocabularies, relations.edges, provenance, lose_blocked=config.lose_blocked)
 
 
 @dataclass

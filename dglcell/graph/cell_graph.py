@@ -131,13 +131,15 @@ class CellGraph:
         vocabularies: node type → names; the index of a name is its node id.
         content: relation → its edges, ordered by (destination, source); relations are sorted.
         provenance: plain containers: configuration, model, files with hashes, row and name counts.
-        sha256: hash of vocabularies, edges and weights, the same in every process.
+        sha256: hash of vocabularies, edges and weights, and of ``lose_blocked``; the same in every process.
+        lose_blocked: whether strains also lose reactions that carry no flux once others are lost; see ``CellConfig``.
     """
 
     vocabularies: dict[str, Vocabulary]
     content: dict[Relation, Edges]
     provenance: dict[str, Any] = field(default_factory=dict)
     sha256: str = ""
+    lose_blocked: bool = False
 
     @classmethod
     def assemble(
@@ -145,6 +147,8 @@ class CellGraph:
         vocabularies: Mapping[str, Vocabulary],
         relations: Mapping[Relation, Edges],
         provenance: dict[str, Any] | None = None,
+        *,
+        lose_blocked: bool = False,
     ) -> CellGraph:
         """Make a cell graph from arrays.
 
@@ -152,6 +156,7 @@ class CellGraph:
             vocabularies: node type → names; every node type of ``relations``.
             relations: canonical edge type → edges, in any order.
             provenance: where they came from.
+            lose_blocked: see the class.
 
         Raises:
             GraphError: there are no relations, or an edge ends outside its vocabulary.
@@ -164,7 +169,8 @@ class CellGraph:
         edges = {relation: relations[relation].sorted() for relation in sorted(relations)}
         for relation, ends in edges.items():
             _check_ends(relation, ends, vocabularies)
-        return cls(dict(vocabularies), edges, provenance or {}, _content_hash(vocabularies, edges))
+        sha256 = _content_hash(vocabularies, edges, lose_blocked=lose_blocked)
+        return cls(dict(vocabularies), edges, provenance or {}, sha256, lose_blocked)
 
     def __repr__(self) -> str:
         nodes = ", ".join(f"{count:,} {node_type} nodes" for node_type, count in self.num_nodes.items())
@@ -209,11 +215,6 @@ class CellGraph:
         edges, sizes = self.edges(relation), self.num_nodes
         out = np.bincount(edges.src, minlength=sizes[relation[0]])
         return out, np.bincount(edges.dst, minlength=sizes[relation[2]])
-
-    @property
-    def lose_blocked(self) -> bool:
-        """Whether strains also lose reactions that carry no flux once others are lost; see ``CellConfig``."""
-        return bool(self.provenance.get("config", {}).get("lose_blocked", False))
 
     def untouched_genes(self) -> NDArray[np.int64]:
         """Sorted indices of the genes that no relation joins to another node (self-loops do not count)."""
@@ -330,6 +331,7 @@ class CellGraph:
             "relations": [list(relation) for relation in self.relations],
             "vocabularies": {node_type: list(v.names) for node_type, v in sorted(self.vocabularies.items())},
             "provenance": self.provenance,
+            "lose_blocked": self.lose_blocked,
             **self._names(),
         }
         with atomic_directory(Path(directory), overwrite=overwrite) as partial:
@@ -357,7 +359,8 @@ class CellGraph:
             other = {alias: tuple(genes) for alias, genes in meta.get("other_names", {}).items()}
             names = AliasTable(other, meta.get("standard_names", {}))
             vocabularies[GENE] = Vocabulary(vocabularies[GENE].names, names)
-        cell = cls.assemble(vocabularies, relations, meta["provenance"])
+        blocked = meta.get("lose_blocked", False) is True  # cell graphs of earlier versions do not say it
+        cell = cls.assemble(vocabularies, relations, meta["provenance"], lose_blocked=blocked)
         if cell.sha256 != meta["sha256"]:
             raise _damaged(directory, f"content hash {cell.sha256}", f"content hash {meta['sha256']}")
         return cell
@@ -374,7 +377,9 @@ def _check_ends(relation: Relation, edges: Edges, vocabularies: Mapping[str, Voc
             )
 
 
-def _content_hash(vocabularies: Mapping[str, Vocabulary], relations: Mapping[Relation, Edges]) -> str:
+def _content_hash(
+    vocabularies: Mapping[str, Vocabulary], relations: Mapping[Relation, Edges], *, lose_blocked: bool
+) -> str:
     digest = hashlib.sha256(f"cell graph {SCHEMA_VERSION}".encode())
     for node_type in sorted(vocabularies):
         digest.update(f"\n{node_type} {vocabularies[node_type].sha256}".encode())
@@ -385,6 +390,8 @@ def _content_hash(vocabularies: Mapping[str, Vocabulary], relations: Mapping[Rel
         digest.update(edges.src.astype("<i8").tobytes() + edges.dst.astype("<i8").tobytes())
         if edges.weight is not None:
             digest.update(edges.weight.astype("<f4").tobytes())
+    if lose_blocked:
+        digest.update(b"\nlose_blocked\n")
     return digest.hexdigest()
 
 

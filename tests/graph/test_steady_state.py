@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,9 @@ from cobra.io import load_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.errors import ConfigError
+from dglcell.errors import ConfigError, GraphError
 from dglcell.graph.cell import build_cell
+from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.config import CellConfig
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.resident import ResidentCell
@@ -101,6 +104,19 @@ def test_strains_lose_only_what_carries_no_flux_in_linear_programmes_either() ->
         assert lost <= blocked
         beyond += len(lost)
     assert beyond > 5
+
+
+def test_a_cell_graph_keeps_it_in_its_file_and_in_its_hash(tmp_path: Path) -> None:
+    cell, other = (build_cell(CellConfig(model="textbook", lose_blocked=value)) for value in (True, False))
+    assert cell.sha256 != other.sha256
+    for name, one in {"with": cell, "without": other}.items():
+        one.save(tmp_path / name)
+        read = CellGraph.load(tmp_path / name)
+        assert (read.sha256, read.lose_blocked) == (one.sha256, one.lose_blocked)
+    meta = json.loads((tmp_path / "with" / "cell.json").read_text())
+    (tmp_path / "with" / "cell.json").write_text(json.dumps({**meta, "lose_blocked": False}))
+    with pytest.raises(GraphError, match="is damaged"):
+        CellGraph.load(tmp_path / "with")
 
 
 def test_the_masks_of_other_cells_are_as_they_were() -> None:
