@@ -24,7 +24,7 @@ Verb = Callable[[argparse.Namespace], None]
 EPILOG = """\
 first steps:
   dglcell doctor                           check what works on this machine
-  dglcell predict ecoli-core strains.csv   use a trained model of this package
+  dglcell predict ecoli-core new.csv       use a trained model of this package
   dglcell train quickstart                 compute a screen, train, report
   dglcell train quickstart model.hidden=64 trainer.epochs=30
   dglcell evaluate runs/quickstart/seed-0  print the table of results again

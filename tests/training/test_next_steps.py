@@ -52,6 +52,17 @@ def test_the_lines_can_be_pasted(run: RunFiles, tmp_path: Path) -> None:
     assert all(len(line) <= 80 for line in said.splitlines() if not line[12:].startswith(("printf", "dglcell")))
 
 
+def test_the_lines_overwrite_no_table(run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tables = [tmp_path / name for name in ("strains.csv", "new_strains.csv", "new_strains_2.csv")]
+    for table in tables:
+        table.write_text("the only copy of a screen")
+    (line,) = (line[12:] for line in what_next(run).splitlines() if "printf" in line)
+    subprocess.run(["sh", "-c", line], check=True)
+    assert {table.read_text() for table in tables} == {"the only copy of a screen"}
+    assert (tmp_path / "new_strains_3.csv").read_text().startswith("genes\n")
+
+
 def test_names_that_a_shell_would_read_are_quoted(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.predictions("test").write_text("genes,measured_x,predicted_x\na'$(b)%d\\n;c,1,2\n")
