@@ -46,6 +46,7 @@ class Wanted:
         clean: where a copy of the table without its faults is written, which the experiment then reads.
         force: whether a file that is there is replaced.
         model: a key of `BASES`; chosen where None.
+        keep_blank: whether rows with a blank gene are strains with fewer deletions, however few they are.
     """
 
     file: Path
@@ -61,6 +62,7 @@ class Wanted:
     clean: Path | None = None
     force: bool = False
     model: str | None = None
+    keep_blank: bool = False
 
 
 def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
@@ -134,9 +136,8 @@ def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dic
     data: dict[str, object] = {"source": {"name": wanted.screen}}
     notes: list[str] = []
     if wanted.table is not None:
-        asked = WantedTable(
-            wanted.table, wanted.genes, wanted.phenotypes, wanted.aliases, wanted.na_values, wanted.clean
-        )
+        columns = wanted.genes, wanted.phenotypes, wanted.aliases, wanted.na_values
+        asked = WantedTable(wanted.table, *columns, wanted.clean, wanted.keep_blank)
         table = read_own_table(asked, cell, wanted.cell, downloads)
         cell, notes = table.cell, table.notes
         data = {"source": {"name": "csv", "csv": table.keys}} | ({"unknown_genes": "drop"} if table.drops else {})
@@ -147,7 +148,10 @@ def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dic
 def _check(config: Config, table: StrainTable, cell: CellGraph) -> str:
     """Compare the genes of the strains with those of the cell graph."""
     unknown = [name for name in table.names if cell.genes.find(name) not in cell.genes]
+    deletions, strains = np.unique(table.num_deletions, return_counts=True)
+    sizes = [f"{number:,} of {count(size, 'gene')}" for size, number in zip(deletions, strains, strict=True)]
     lines = [f"strains     {len(table):,}, phenotypes {', '.join(table.phenotypes)}"]
+    lines.append(f"deletions   {', '.join(sizes)}")
     share = 1 - len(unknown) / len(table.names)
     lines.append(f"genes       {len(table.names):,} are deleted, {share:.1%} of them are in the cell graph")
     if unknown:

@@ -52,6 +52,7 @@ class WantedTable:
         aliases: other names of genes; found where None.
         na_values: cells that mean "not measured", beside empty ones, NA, N/A and NaN.
         clean: where a copy without faults is written, which is then read in its place.
+        keep_blank: whether rows with a blank gene are strains with fewer deletions, however few they are.
     """
 
     path: Path
@@ -60,6 +61,7 @@ class WantedTable:
     aliases: str | None = None
     na_values: Sequence[str] = ()
     clean: Path | None = None
+    keep_blank: bool = False
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ def _columns(rows: Rows, genes: Sequence[str], wanted: WantedTable) -> tuple[Tab
     notes = ["phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`"] if several else []
     for name in found:
         rows.column(name, "--phenotypes")
-    return TableColumns(genes, found, decimal, wanted.na_values), notes
+    return TableColumns(genes, found, decimal, wanted.na_values, wanted.keep_blank), notes
 
 
 def _reading(rows: Rows, columns: TableColumns) -> tuple[dict[str, Any], list[str]]:

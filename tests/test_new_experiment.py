@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import shlex
 from dataclasses import replace
@@ -39,8 +40,9 @@ def wanted(table: Path, **more: object) -> Wanted:
 
 def test_columns_are_found_and_the_file_is_valid(table: Path) -> None:
     said = write_experiment(wanted(table))
-    assert said.splitlines()[:4] == [
+    assert said.splitlines()[:5] == [
         "strains     3, phenotypes growth",
+        "deletions   1 of 1 gene, 2 of 2 genes",
         "genes       4 are deleted, 100.0% of them are in the cell graph",
         "training    60 epochs of about 2 strains in batches of 8: 60 steps; roughly 1",
         "            minute on one free core and 0.8 GB of memory, by the number of",
@@ -178,6 +180,37 @@ def test_all_faults_are_said_at_once_and_a_copy_is_without_them(table: Path) -> 
     assert len(strains) == 10
     with pytest.raises(ConfigError, match="`--write-clean` names the table itself"):
         write_experiment(wanted(table, clean=table, force=True))
+
+
+def pairs_and_singles(pairs: int, singles: int) -> str:
+    """A table of so many pairs and single deletions of the core model, in two columns."""
+    genes = load_cell("quickstart").genes.names
+    both = [f"{a},{b}" for a, b in itertools.islice(itertools.combinations(genes, 2), pairs)]
+    alone = [f"{gene}," if number % 2 == 0 else f",{gene}" for number, gene in enumerate(genes[:singles])]
+    rows = [f"{strain},{0.5 + number / 1000}" for number, strain in enumerate([*both, *alone])]
+    return "gene_1,gene_2,growth\n" + "\n".join(rows) + "\n"
+
+
+def test_a_blank_gene_among_pairs_is_a_fault(table: Path) -> None:
+    table.write_text(pairs_and_singles(57, 3))
+    with pytest.raises(FaultsError) as refused:
+        write_experiment(wanted(table))
+    meant = "is blank, while 57 of 60 rows name 2 genes (if that is meant: `--keep-blank`)"
+    assert str(refused.value).splitlines()[:-1] == [
+        "'strains.csv': 2 faults in 3 of 60 rows",
+        f"  lines 59, 61: gene_2 {meant}",
+        f"  line 60: gene_1 {meant}",
+    ]
+    assert "deletions   57 of 2 genes\n" in write_experiment(wanted(table, clean=Path("clean.csv")))
+    assert set(load_source(load_config(Path("mine.yaml")).data.source).num_deletions) == {2}
+    said = write_experiment(wanted(table, force=True, keep_blank=True))
+    assert "deletions   3 of 1 gene, 57 of 2 genes\n" in said
+
+
+@pytest.mark.parametrize(("pairs", "singles"), [(56, 3), (1000, 20), (2, 1)])
+def test_single_deletions_on_purpose_are_none(table: Path, pairs: int, singles: int) -> None:
+    table.write_text(pairs_and_singles(pairs, singles))
+    assert f"deletions   {singles} of 1 gene, {pairs:,} of 2 genes\n" in write_experiment(wanted(table))
 
 
 def test_a_spreadsheet_is_read(tmp_path: Path, table: Path) -> None:

@@ -203,6 +203,9 @@ def _add_init(group: Group) -> None:
         metavar="WORD",
         help='cells that mean "not measured", such as ND; --na-values=-9 where a word begins with a minus sign',
     )
+    parser.add_argument(
+        "--keep-blank", action="store_true", help="rows with a blank gene are no faults, however few they are"
+    )
     parser.add_argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")
     parser.add_argument("--fetch", action="store_true", help="download missing files of the cell graph without asking")
     parser.add_argument("--force", action="store_true", help="replace NAME.yaml if it exists")

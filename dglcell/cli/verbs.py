@@ -195,7 +195,8 @@ def init(options: argparse.Namespace) -> None:
     else:
         names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw", "na_values"
         wanted = Wanted(file, *(getattr(options, name) for name in names))
-    wanted = replace(wanted, clean=options.write_clean, force=options.force, model=options.model)
+    same = {name: getattr(options, name) for name in ("force", "model", "keep_blank")}
+    wanted = replace(wanted, clean=options.write_clean, **same)
     confirm = _agree if options.fetch else _ask_to_download if sys.stdin.isatty() else None
     said = write_experiment(wanted, Downloads(options.raw, confirm, options.command))
     print(f"{said}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
