@@ -13,11 +13,11 @@ from dglcell.config import Config
 from dglcell.config_io import load_config
 from dglcell.data.sources import load_source
 from dglcell.data.table import StrainTable
-from dglcell.errors import ConfigError, DataError, count, listing
+from dglcell.errors import ConfigError, count
 from dglcell.files import atomic_file
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.own_cell import Downloads, cell_keys, find_cell
-from dglcell.own_settings import BASES, Facts, Settings, choose_settings, comment, with_reasons
+from dglcell.own_settings import BASES, Facts, Settings, choose_settings, comment, lacking_genes, with_reasons
 from dglcell.own_table import SHOWN, WantedTable, read_own_table
 
 SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: "
@@ -77,7 +77,7 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
 
     Raises:
         ConfigError: the file exists, what is wanted is no valid experiment, or files have to be downloaded first.
-        DataError: the table has no such columns, or rows have faults; or the cell graph lacks all of its genes.
+        DataError: the table has no such columns, or rows have faults; or the cell graph lacks a gene of every strain.
         GraphError: the cell graph cannot be built.
     """
     if wanted.file.exists() and not wanted.force:
@@ -160,20 +160,11 @@ def _check(config: Config, table: StrainTable, cell: CellGraph) -> str:
 
 
 def _about_unknown(table: StrainTable, cell: CellGraph, unknown: Sequence[str], policy: str) -> list[str]:
-    if len(unknown) == len(table.names):
-        raise DataError(
-            "the cell graph has none of the genes that are deleted",
-            got=listing(unknown),
-            expected="names like " + listing(cell.genes.names, 5),
-            do="choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",
-        )
-    lacking = np.isin(table.genes, [table.names.index(name) for name in unknown])
-    strains = np.unique(np.repeat(np.arange(len(table)), np.diff(table.offsets))[lacking])
     named = [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
     done = "Training leaves these strains out: `data.unknown_genes: drop`."
     todo = "Training refuses these strains. Set `data.unknown_genes: drop` to leave them out."
     return [
-        f"unknown     {count(len(unknown), 'gene')}, in {len(strains) / len(table):.1%} of the strains:",
+        f"unknown     {count(len(unknown), 'gene')}, in {lacking_genes(table, cell).mean():.1%} of the strains:",
         *named,
         *([f"  and {len(unknown) - SHOWN:,} more"] if len(unknown) > SHOWN else []),
         done if policy == "drop" else todo,

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from dglcell.baselines.composition import not_fitness_like
 from dglcell.config_io import as_plain_text
 from dglcell.data.config import NONE
 from dglcell.data.table import StrainTable
-from dglcell.errors import ConfigError, count
+from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
 
@@ -39,12 +40,20 @@ WIDTH = 80
 # What is known of the strains.
 
 
+def lacking_genes(table: StrainTable, cell: CellGraph) -> NDArray[np.bool_]:
+    """[S] whether a strain deletes a gene that the cell graph lacks, so that it cannot train."""
+    unknown = np.array([cell.genes.find(name) not in cell.genes for name in table.names], dtype=bool)
+    found = np.concatenate([[0], np.cumsum(unknown[table.genes])])[table.offsets]
+    lacks: NDArray[np.bool_] = np.diff(found) > 0
+    return lacks
+
+
 @dataclass(frozen=True)
 class Facts:
-    """What choices follow from.
+    """What choices follow from: the strains whose genes are all in the cell graph. No others train.
 
     Attributes:
-        strains: rows.
+        strains: how many.
         fewest, most: deletions of a strain.
         classes: whether all labels are 0 or 1.
         fitness: whether all labels look like a growth relative to the wild type.
@@ -62,16 +71,29 @@ class Facts:
 
     @classmethod
     def of(cls, table: StrainTable, cell: CellGraph) -> Facts:
-        """Those of a table of strains on a cell graph."""
-        deletions = np.diff(table.offsets)
-        labels = [values[~np.isnan(values)] for values in table.phenotypes.values()]
+        """Those of a table of strains on a cell graph.
+
+        Raises:
+            DataError: no strain can train.
+        """
+        kept = ~lacking_genes(table, cell)
+        if not kept.any():
+            raise DataError(
+                "every strain deletes a gene that the cell graph lacks",
+                got=listing(name for name in table.names if cell.genes.find(name) not in cell.genes),
+                expected="names like " + listing(cell.genes.names, 5),
+                do="choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",
+            )
+        deletions = table.num_deletions[kept]
+        labels = [values[kept & ~np.isnan(values)] for values in table.phenotypes.values()]
         classes = all(set(np.unique(values)) <= {0.0, 1.0} for values in labels)
         fitness = not classes and all(len(values) and not_fitness_like(values) is None for values in labels)
         with_reactions = set(np.unique(cell.edges(CATALYSES).src).tolist() if CATALYSES in cell.relations else [])
-        known = [cell.genes.index(gene) for gene in map(cell.genes.find, table.names) if gene in cell.genes]
-        metabolic = 2 * len(with_reactions.intersection(known)) > len(table.names)
+        deleted = np.unique(table.genes[np.repeat(kept, table.num_deletions)])
+        known = [cell.genes.index(cell.genes.find(table.names[gene])) for gene in deleted]
+        metabolic = 2 * len(with_reactions.intersection(known)) > len(known)
         fewest, most = int(deletions.min()), int(deletions.max())
-        return cls(len(table), fewest, most, classes, fitness, len(cell.genes), metabolic)
+        return cls(len(deletions), fewest, most, classes, fitness, len(cell.genes), metabolic)
 
     @property
     def what(self) -> str:

@@ -71,6 +71,18 @@ def test_unknown_genes_are_said_with_close_names(table: Path) -> None:
     assert "`data.unknown_genes: drop`" in said
 
 
+def test_the_schedule_follows_from_the_strains_that_train(table: Path) -> None:
+    genes = load_cell("quickstart").genes.names[:100]
+    rows = [
+        f"{gene},{0.5 + number / 1000}" for number, gene in enumerate([*genes, *map("b9{:03d}".format, range(900))])
+    ]
+    table.write_text("gene_1,growth\n" + "\n".join(rows) + "\n")
+    said = write_experiment(wanted(table))
+    assert "strains     1,000, phenotypes growth" in said
+    assert "epochs of about 70 strains in batches of 8" in said
+    assert load_config(Path("mine.yaml")).split.fractions == [0.7, 0.15, 0.15]
+
+
 def test_what_cannot_be_an_experiment_leaves_nothing(table: Path) -> None:
     for more, words in (
         ({"split": "rnadom"}, "split.kind"),
