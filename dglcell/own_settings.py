@@ -20,6 +20,7 @@ from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
+from dglcell.slurm import SHORTEST, SMALLEST, job_time
 
 GROWTH, PAIRS = "hetero_cell", "set_operator"
 
@@ -157,6 +158,9 @@ WARM_UP = 0.05
 SECONDS_AT_START, GIGABYTES_AT_START = 12.0, 0.8
 """What a run takes without strains."""
 
+SPARE_TIME, SPARE_MEMORY = 8, 2
+"""How much more than the estimate a job of SLURM asks for; others may use its machine, too."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -234,13 +238,21 @@ class Settings:
         self.reasons[f"{section}.{key}"] = reason
 
     @property
+    def minutes(self) -> int:
+        """About how long it takes on one free core."""
+        return max(1, math.ceil(self.schedule.seconds(self.model, self.facts.genes) / 60))
+
+    @property
+    def gigabytes(self) -> float:
+        """About how much memory it takes."""
+        return GIGABYTES_AT_START + self.facts.genes / 10_000 + self.facts.strains / 100_000
+
+    @property
     def cost(self) -> str:
-        """About how long it takes, and how much memory."""
-        minutes = max(1, math.ceil(self.schedule.seconds(self.model, self.facts.genes) / 60))
-        gigabytes = GIGABYTES_AT_START + self.facts.genes / 10_000 + self.facts.strains / 100_000
+        """Both in words."""
         return (
-            f"roughly {count(minutes, 'minute')} on one free core and {gigabytes:.1f} GB of memory, by the number of "
-            "strains; a busy machine takes several times as long"
+            f"roughly {count(self.minutes, 'minute')} on one free core and {self.gigabytes:.1f} GB of memory, by the "
+            "number of strains; a busy machine takes several times as long"
         )
 
     def __str__(self) -> str:
@@ -283,6 +295,7 @@ def choose_settings(facts: Facts, split: str, model: str | None = None) -> Setti
         chosen.put("split", "fractions", list(fractions), parts if few else "a tenth validates, a tenth tests")
     _choose_link(chosen)
     _choose_pace(chosen)
+    _choose_limits(chosen)
     return chosen
 
 
@@ -321,6 +334,15 @@ def _choose_pace(chosen: Settings) -> None:
     if chosen.model == PAIRS:
         decay = round(2.5 * (110_000 / max(1, schedule.strains)) ** 0.3, 1)
         chosen.put("optimizer", "weight_decay", decay, "the fewer strains, the stronger; 2.5 for 110,000")
+
+
+def _choose_limits(chosen: Settings) -> None:
+    time = job_time(max(SHORTEST, SPARE_TIME * 60 * chosen.minutes))
+    about = f"of a SLURM job: {SPARE_TIME} times the estimate, at least half an hour; `auto` goes by a finished run"
+    chosen.put("slurm", "time", time, about)
+    memory = max(SMALLEST, math.ceil(SPARE_MEMORY * chosen.gigabytes))
+    about = f"of a SLURM job: {SPARE_MEMORY} times the estimate, at least {SMALLEST} GB"
+    chosen.put("slurm", "memory", f"{memory}G", about)
 
 
 # The file.

@@ -357,6 +357,14 @@ def test_every_choice_is_in_the_file_with_its_reason_and_is_printed(table: Path)
     assert load_config(Path("mine.yaml")).model.name == "hetero_cell"
 
 
+def test_a_job_asks_for_what_was_estimated(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_experiment(wanted(table))
+    assert main(["job", "render", "mine.yaml"]) == 0
+    script = capsys.readouterr().out
+    assert "#SBATCH --time=0:30:00\n" in script
+    assert "#SBATCH --mem=4G\n" in script
+
+
 def test_a_model_is_asked_for_with_its_settings(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "mine", "--table", "strains.csv", "--cell", "textbook", "--model", "set_operator"]) == 0
     assert "extends: bases/pairs.yaml  # as `--model` says" in capsys.readouterr().out

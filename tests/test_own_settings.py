@@ -112,6 +112,15 @@ def test_costs_grow_with_strains_and_genes() -> None:
     )
 
 
+def test_jobs_ask_for_more_than_the_estimate() -> None:
+    few = choose_settings(replace(FITNESS, strains=60), "random")
+    assert few.keys["slurm"] == {"time": "0:30:00", "memory": "4G"}
+    many = choose_settings(replace(FITNESS, strains=200_000, genes=6000), "random")
+    hours, minutes, _ = map(int, many.keys["slurm"]["time"].split(":"))
+    assert 8 * many.minutes <= 60 * hours + minutes < 8 * many.minutes + 10
+    assert 2 * many.gigabytes <= int(many.keys["slurm"]["memory"].removesuffix("G")) < 2 * many.gigabytes + 1
+
+
 def test_a_model_without_settings_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"got:      `--model dango`\n  expected: hetero_cell or set_operator"):
         choose_settings(FITNESS, "random", "dango")
