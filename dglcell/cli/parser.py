@@ -151,7 +151,7 @@ def _verb(group: Group, name: str, run: Verb, text: str, more: str = "") -> argp
     )
     parser.set_defaults(run=run, parser=parser, computes=name in COMPUTING)
     how_much = parser.add_mutually_exclusive_group()
-    how_much.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
+    how_much.add_argument("-q", "--quiet", action="store_true", help="print only results, warnings and errors")
     how_much.add_argument("-v", "--verbose", action="store_true", help="print more messages")
     return parser
 

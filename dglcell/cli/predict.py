@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import natural, positive
+from dglcell.cli.arguments import natural, positive, reporter
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
 
@@ -227,8 +227,6 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
 
 
 def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run: Path, ranks: Ranks) -> None:
-    from functools import partial
-
     from dglcell.designs import Design, read_genes
     from dglcell.predict_design import Ranking, predict_design, predict_design_together, resolve_autotuned
 
@@ -241,12 +239,12 @@ def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run
         how["ranking"] = Ranking.of(options.rank or "lowest", options.top, options.phenotype, members, run)
         written = f"the first {min(options.top, len(design)):,} of {written}"
     if ranks.size > 1:
-        report = partial(print, f"{ranks.name}:", flush=True)
+        report = reporter(options, f"{ranks.name}:")
         if not predict_design_together(members, design, options.output, ranks, report=report, **how):
             report(FINISHED)
             return
         speed = ""
     else:
-        rate = predict_design(members, design, options.output, report=partial(print, flush=True), **how)
+        rate = predict_design(members, design, options.output, report=reporter(options), **how)
         speed = f" ({rate:,.0f} strains/s)" if rate else ""
     print(f"{written} written to {options.output}{speed}")
