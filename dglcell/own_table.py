@@ -134,7 +134,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
         rows = read_rows(path)
         written = Written.of(rows, genes, cell.genes, aliases)
     keys = {"path": str(path), "genes": genes, "phenotypes": {column: column for column in columns.phenotypes}}
-    how, more = _reading(rows, columns)
+    how, more = _reading(rows, columns, written)
     keys |= how
     other = {text: gene for text, gene in written.meant.items() if gene in cell.genes and text != gene}
     chosen = wanted.aliases or _choose_aliases(other, name, downloads.raw)
@@ -199,7 +199,7 @@ def _columns(rows: Rows, genes: Sequence[str], wanted: WantedTable) -> tuple[Tab
     return TableColumns(genes, found, decimal, wanted.na_values, wanted.keep_blank), notes
 
 
-def _reading(rows: Rows, columns: TableColumns) -> tuple[dict[str, Any], list[str]]:
+def _reading(rows: Rows, columns: TableColumns, written: Written) -> tuple[dict[str, Any], list[str]]:
     """How the table is read, as keys of `data.source.csv`, and what to say about it."""
     keys: dict[str, Any] = {"na_values": list(columns.na_values)} if columns.na_values else {}
     notes = []
@@ -211,6 +211,11 @@ def _reading(rows: Rows, columns: TableColumns) -> tuple[dict[str, Any], list[st
     if lacking.any():
         keys["missing"] = "drop"
         notes.append(f"left out    {count(int(lacking.sum()), 'row')} without a phenotype: `missing: drop`")
+    strains = [frozenset(written.found(row)) for row in np.flatnonzero(~lacking).tolist()]
+    values = zip(*(numbers[~lacking].astype(str).tolist() for numbers, _ in read), strict=True)
+    again, same = len(strains) - len({*strains}), len(strains) - len({*zip(strains, values, strict=True)})
+    if again:
+        notes.append(f"repeated    {count(again, 'row')} of genes listed before, {same:,} with equal values: averaged")
     return keys, notes
 
 

@@ -313,6 +313,24 @@ def test_decimal_commas(table: Path, phenotypes: list[str]) -> None:
     assert load_source(config.data.source).phenotypes["growth"].tolist() == pytest.approx([0.9, 0.8, 1.0])
 
 
+def test_rows_that_are_merged_are_counted(table: Path) -> None:
+    rows = [
+        "b0008,b2464,0.9",
+        "b0008,b2464,0.9",
+        "b2464, B0008,0.90",
+        "b0727,,0.7",
+        "b0727,,0.71",
+        "b0728,,0.5",
+        "b0728,,",
+    ]
+    table.write_text("gene_1,gene_2,growth\n" + "\n".join(rows) + "\n")
+    said = write_experiment(wanted(table)).splitlines()
+    assert said[0] == "strains     3, phenotypes growth"
+    assert said[-1] == "repeated    3 rows of genes listed before, 2 with equal values: averaged"
+    table.write_text("gene_1,growth\nb0008,0.9\nb0727,0.7\n")
+    assert "repeated" not in write_experiment(wanted(table, force=True))
+
+
 def test_several_columns_of_numbers_are_said_to_be_all(table: Path) -> None:
     table.write_text("gene_1,growth,plate\nb0008,0.9,1\nb0727,0.7,2\n")
     assert write_experiment(wanted(table)).splitlines()[-1] == (
