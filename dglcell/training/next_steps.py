@@ -74,7 +74,7 @@ def example(directory: RunDirectory) -> str:
     if not path.is_file():
         return ""
     with open(path, newline="", encoding="utf-8") as file:
-        strains = [line["genes"] for line, _ in zip(csv.DictReader(file), range(2), strict=False)]
+        strains = [line.get("names") or line["genes"] for line, _ in zip(csv.DictReader(file), range(2), strict=False)]
     rows = ["genes", *strains]
     quoted = "".join(row.replace("\\", "\\\\").replace("%", "%%").replace("'", "'\\''") + "\\n" for row in rows)
     return quoted if strains else ""
