@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,14 @@ from dglcell.devices import check_device
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from dglcell.metrics import ResultRow, row_of
 from dglcell.predict import (
+    UNKNOWN,
     GenotypeColumns,
     GenotypeTable,
+    aliases_of,
     chosen_columns,
-    gene_indices,
     predict_members,
     predicted_column,
     refuse_rows,
@@ -52,9 +54,6 @@ Genotypes = Iterable[Sequence[str]]
 
 _PREDICTING = threading.Lock()
 """One thread predicts at a time: models keep what they have computed of the wild type."""
-
-UNKNOWN = ("refuse", "empty")
-"""What may become of strains with genes that the cell graph lacks."""
 
 
 @dataclass(frozen=True)
@@ -168,9 +167,8 @@ class Predictor:
         if unknown not in UNKNOWN:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
         frame, genotypes = _read_strains(strains, self.gene_columns)
-        lacking = [[name for name in genes if name not in self.cell.genes] for genes in genotypes]
-        left_out = [unknown == "empty" and bool(names) for names in lacking]
-        table = GenotypeTable([], [], self._indices(genotypes, left_out))
+        indices, lacking = self._indices(genotypes, unknown)
+        table = GenotypeTable([], [], indices)
         with _PREDICTING:
             columns: dict[str, Any] = dict(predict_members(self.members, table, batch_size=batch_size))
         columns |= chosen_columns(self.members)
@@ -180,16 +178,20 @@ class Predictor:
             raise GenotypeError(f"the DataFrame has a column '{taken[0]}' already", do="rename or remove it")
         return frame.assign(**columns)
 
-    def _indices(self, genotypes: list[list[str]], left_out: list[bool]) -> list[list[int]]:
-        """Numbers of the deleted genes; none for strains that are left out."""
-        indices, problems = [], []
+    @cached_property
+    def _aliases(self) -> AliasTable:
+        return aliases_of(self.members[0])
+
+    def _indices(self, genotypes: list[list[str]], unknown: str) -> tuple[list[list[int]], list[list[str]]]:
+        """Of each strain the numbers of the deleted genes, and the names that the cell graph lacks."""
+        how, found, problems = GenotypeColumns(aliases=self._aliases, unknown=unknown), [], []
         for row, genes in enumerate(genotypes):
             try:
-                indices.append([] if left_out[row] else gene_indices(genes, self.cell.genes))
+                found.append(how.genotype(genes, self.cell.genes))
             except GenotypeError as error:
                 problems.append(f"row {row}: {error}")
         refuse_rows(problems, len(genotypes), "the strains")
-        return indices
+        return [indices for indices, _ in found], [lacking for _, lacking in found]
 
 
 def _gene_columns(frame: pd.DataFrame, trained_on: Sequence[str]) -> list[str]:
@@ -458,7 +460,7 @@ def rows_on(
             expected=f"{listing(predictor.phenotypes)} of the model = {listing(table.phenotypes)} of the strains",
             do="name them, e.g. `--phenotype s_score=digenic_interaction`",
         )
-    genotypes, trained = table.genotypes, _trained_strains(predictor)
+    genotypes, trained = _named(table, predictor.cell.genes).genotypes, _trained_strains(predictor)
     unknown = [any(name not in predictor.cell.genes for name in genes) for genes in genotypes]
     seen = [frozenset(genes) in trained for genes in genotypes]
     kept = [number for number, out in enumerate(zip(unknown, seen, strict=True)) if not any(out)]
@@ -484,7 +486,7 @@ def _null_rows(predictor: Predictor, strains: StrainTable, measured: Mapping[str
     """Metrics of null models that are fitted on the training part of the first member; none if its run had none."""
     from dglcell.training.evaluate import null_rows_on
 
-    config = dataclasses.replace(predictor.members[0].config, plot=False)
+    config = replace(predictor.members[0].config, plot=False)
     if not config.null_models:
         return []
     prepared = prepare_run(config, RunDirectory(predictor.directories[0]), "dglcell evaluate", continued=True)
@@ -507,10 +509,15 @@ def _trained_strains(predictor: Predictor) -> set[frozenset[str]]:
         split = Split.load(RunDirectory(path).split)
         store = store_of_run(member.config, split)
         if store.sha256 not in genotypes:
-            genotypes[store.sha256] = store.read().genotypes
+            genotypes[store.sha256] = _named(store.read(), predictor.cell.genes).genotypes
         strains = genotypes[store.sha256]
         found.update(frozenset(strains[number]) for number in np.flatnonzero(split.part <= VALIDATION))
     return found
+
+
+def _named(table: StrainTable, genes: Vocabulary) -> StrainTable:
+    """Strains whose genes have their names in a cell graph, as far as it knows them."""
+    return replace(table, names=tuple(map(genes.find, table.names)))
 
 
 def load_cell(source: str | Path) -> CellGraph:

@@ -19,7 +19,7 @@ from dglcell.graph.config import MODEL, UNION, CellConfig
 from dglcell.graph.model_files import SHIPPED
 from dglcell.report.run_files import RunFiles, read_run
 from dglcell.run_directory import RunDirectory
-from dglcell.trained_models import NAME, SUFFIX, Card, read_card, unpack
+from dglcell.trained_models import NAME, SUFFIX, Card, read_card, unpack, write_names
 from dglcell.training.checkpoint import MODEL as WEIGHTS
 from dglcell.training.checkpoint import Trained, load_trained, read_checkpoint
 
@@ -131,7 +131,9 @@ def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains:
     here.config.write_text(to_yaml(config), encoding="utf-8")
     here.checkpoints.mkdir()
     torch.save(_predicting(trained.path, config), here.checkpoints / trained.path.name)
-    if not is_shipped(config.cell):
+    if is_shipped(config.cell):
+        write_names(here.names, trained.cell.genes)
+    else:
         trained.cell.save(here.cell)
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     files = {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}

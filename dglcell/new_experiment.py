@@ -13,11 +13,11 @@ from dglcell.config import Config
 from dglcell.config_io import load_config
 from dglcell.data.sources import load_source
 from dglcell.data.table import StrainTable
-from dglcell.errors import ConfigError, DataError, count, listing
+from dglcell.errors import ConfigError, count
 from dglcell.files import atomic_file
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.own_cell import Downloads, cell_keys, find_cell
-from dglcell.own_settings import BASES, Facts, Settings, choose_settings, comment, with_reasons
+from dglcell.own_settings import BASES, Facts, Settings, choose_settings, comment, lacking_genes, with_reasons
 from dglcell.own_table import SHOWN, WantedTable, read_own_table
 
 SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: "
@@ -46,6 +46,7 @@ class Wanted:
         clean: where a copy of the table without its faults is written, which the experiment then reads.
         force: whether a file that is there is replaced.
         model: a key of `BASES`; chosen where None.
+        keep_blank: whether rows with a blank gene are strains with fewer deletions, however few they are.
     """
 
     file: Path
@@ -61,6 +62,7 @@ class Wanted:
     clean: Path | None = None
     force: bool = False
     model: str | None = None
+    keep_blank: bool = False
 
 
 def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
@@ -75,7 +77,7 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
 
     Raises:
         ConfigError: the file exists, what is wanted is no valid experiment, or files have to be downloaded first.
-        DataError: the table has no such columns, or rows have faults; or the cell graph lacks all of its genes.
+        DataError: the table has no such columns, or rows have faults; or the cell graph lacks a gene of every strain.
         GraphError: the cell graph cannot be built.
     """
     if wanted.file.exists() and not wanted.force:
@@ -134,9 +136,8 @@ def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dic
     data: dict[str, object] = {"source": {"name": wanted.screen}}
     notes: list[str] = []
     if wanted.table is not None:
-        asked = WantedTable(
-            wanted.table, wanted.genes, wanted.phenotypes, wanted.aliases, wanted.na_values, wanted.clean
-        )
+        columns = wanted.genes, wanted.phenotypes, wanted.aliases, wanted.na_values
+        asked = WantedTable(wanted.table, *columns, wanted.clean, wanted.keep_blank)
         table = read_own_table(asked, cell, wanted.cell, downloads)
         cell, notes = table.cell, table.notes
         data = {"source": {"name": "csv", "csv": table.keys}} | ({"unknown_genes": "drop"} if table.drops else {})
@@ -147,7 +148,10 @@ def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dic
 def _check(config: Config, table: StrainTable, cell: CellGraph) -> str:
     """Compare the genes of the strains with those of the cell graph."""
     unknown = [name for name in table.names if cell.genes.find(name) not in cell.genes]
+    deletions, strains = np.unique(table.num_deletions, return_counts=True)
+    sizes = [f"{number:,} of {count(size, 'gene')}" for size, number in zip(deletions, strains, strict=True)]
     lines = [f"strains     {len(table):,}, phenotypes {', '.join(table.phenotypes)}"]
+    lines.append(f"deletions   {', '.join(sizes)}")
     share = 1 - len(unknown) / len(table.names)
     lines.append(f"genes       {len(table.names):,} are deleted, {share:.1%} of them are in the cell graph")
     if unknown:
@@ -156,20 +160,11 @@ def _check(config: Config, table: StrainTable, cell: CellGraph) -> str:
 
 
 def _about_unknown(table: StrainTable, cell: CellGraph, unknown: Sequence[str], policy: str) -> list[str]:
-    if len(unknown) == len(table.names):
-        raise DataError(
-            "the cell graph has none of the genes that are deleted",
-            got=listing(unknown),
-            expected="names like " + listing(cell.genes.names, 5),
-            do="choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",
-        )
-    lacking = np.isin(table.genes, [table.names.index(name) for name in unknown])
-    strains = np.unique(np.repeat(np.arange(len(table)), np.diff(table.offsets))[lacking])
     named = [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
     done = "Training leaves these strains out: `data.unknown_genes: drop`."
     todo = "Training refuses these strains. Set `data.unknown_genes: drop` to leave them out."
     return [
-        f"unknown     {count(len(unknown), 'gene')}, in {len(strains) / len(table):.1%} of the strains:",
+        f"unknown     {count(len(unknown), 'gene')}, in {lacking_genes(table, cell).mean():.1%} of the strains:",
         *named,
         *([f"  and {len(unknown) - SHOWN:,} more"] if len(unknown) > SHOWN else []),
         done if policy == "drop" else todo,

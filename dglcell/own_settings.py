@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from dglcell.baselines.composition import not_fitness_like
 from dglcell.config_io import as_plain_text
 from dglcell.data.config import NONE
 from dglcell.data.table import StrainTable
-from dglcell.errors import ConfigError, count
+from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
+from dglcell.slurm import SHORTEST, SMALLEST, job_time
 
 GROWTH, PAIRS = "hetero_cell", "set_operator"
 
@@ -39,12 +41,20 @@ WIDTH = 80
 # What is known of the strains.
 
 
+def lacking_genes(table: StrainTable, cell: CellGraph) -> NDArray[np.bool_]:
+    """[S] whether a strain deletes a gene that the cell graph lacks, so that it cannot train."""
+    unknown = np.array([cell.genes.find(name) not in cell.genes for name in table.names], dtype=bool)
+    found = np.concatenate([[0], np.cumsum(unknown[table.genes])])[table.offsets]
+    lacks: NDArray[np.bool_] = np.diff(found) > 0
+    return lacks
+
+
 @dataclass(frozen=True)
 class Facts:
-    """What choices follow from.
+    """What choices follow from: the strains whose genes are all in the cell graph. No others train.
 
     Attributes:
-        strains: rows.
+        strains: how many.
         fewest, most: deletions of a strain.
         classes: whether all labels are 0 or 1.
         fitness: whether all labels look like a growth relative to the wild type.
@@ -62,16 +72,29 @@ class Facts:
 
     @classmethod
     def of(cls, table: StrainTable, cell: CellGraph) -> Facts:
-        """Those of a table of strains on a cell graph."""
-        deletions = np.diff(table.offsets)
-        labels = [values[~np.isnan(values)] for values in table.phenotypes.values()]
+        """Those of a table of strains on a cell graph.
+
+        Raises:
+            DataError: no strain can train.
+        """
+        kept = ~lacking_genes(table, cell)
+        if not kept.any():
+            raise DataError(
+                "every strain deletes a gene that the cell graph lacks",
+                got=listing(name for name in table.names if cell.genes.find(name) not in cell.genes),
+                expected="names like " + listing(cell.genes.names, 5),
+                do="choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",
+            )
+        deletions = table.num_deletions[kept]
+        labels = [values[kept & ~np.isnan(values)] for values in table.phenotypes.values()]
         classes = all(set(np.unique(values)) <= {0.0, 1.0} for values in labels)
         fitness = not classes and all(len(values) and not_fitness_like(values) is None for values in labels)
         with_reactions = set(np.unique(cell.edges(CATALYSES).src).tolist() if CATALYSES in cell.relations else [])
-        known = [cell.genes.index(gene) for gene in map(cell.genes.find, table.names) if gene in cell.genes]
-        metabolic = 2 * len(with_reactions.intersection(known)) > len(table.names)
+        deleted = np.unique(table.genes[np.repeat(kept, table.num_deletions)])
+        known = [cell.genes.index(cell.genes.find(table.names[gene])) for gene in deleted]
+        metabolic = 2 * len(with_reactions.intersection(known)) > len(known)
         fewest, most = int(deletions.min()), int(deletions.max())
-        return cls(len(table), fewest, most, classes, fitness, len(cell.genes), metabolic)
+        return cls(len(deletions), fewest, most, classes, fitness, len(cell.genes), metabolic)
 
     @property
     def what(self) -> str:
@@ -134,6 +157,9 @@ WARM_UP = 0.05
 
 SECONDS_AT_START, GIGABYTES_AT_START = 12.0, 0.8
 """What a run takes without strains."""
+
+SPARE_TIME, SPARE_MEMORY = 8, 2
+"""How much more than the estimate a job of SLURM asks for; others may use its machine, too."""
 
 
 @dataclass(frozen=True)
@@ -212,13 +238,21 @@ class Settings:
         self.reasons[f"{section}.{key}"] = reason
 
     @property
+    def minutes(self) -> int:
+        """About how long it takes on one free core."""
+        return max(1, math.ceil(self.schedule.seconds(self.model, self.facts.genes) / 60))
+
+    @property
+    def gigabytes(self) -> float:
+        """About how much memory it takes."""
+        return GIGABYTES_AT_START + self.facts.genes / 10_000 + self.facts.strains / 100_000
+
+    @property
     def cost(self) -> str:
-        """About how long it takes, and how much memory."""
-        minutes = max(1, math.ceil(self.schedule.seconds(self.model, self.facts.genes) / 60))
-        gigabytes = GIGABYTES_AT_START + self.facts.genes / 10_000 + self.facts.strains / 100_000
+        """Both in words."""
         return (
-            f"roughly {count(minutes, 'minute')} on one free core and {gigabytes:.1f} GB of memory, by the number of "
-            "strains; a busy machine takes several times as long"
+            f"roughly {count(self.minutes, 'minute')} on one free core and {self.gigabytes:.1f} GB of memory, by the "
+            "number of strains; a busy machine takes several times as long"
         )
 
     def __str__(self) -> str:
@@ -261,6 +295,7 @@ def choose_settings(facts: Facts, split: str, model: str | None = None) -> Setti
         chosen.put("split", "fractions", list(fractions), parts if few else "a tenth validates, a tenth tests")
     _choose_link(chosen)
     _choose_pace(chosen)
+    _choose_limits(chosen)
     return chosen
 
 
@@ -299,6 +334,15 @@ def _choose_pace(chosen: Settings) -> None:
     if chosen.model == PAIRS:
         decay = round(2.5 * (110_000 / max(1, schedule.strains)) ** 0.3, 1)
         chosen.put("optimizer", "weight_decay", decay, "the fewer strains, the stronger; 2.5 for 110,000")
+
+
+def _choose_limits(chosen: Settings) -> None:
+    time = job_time(max(SHORTEST, SPARE_TIME * 60 * chosen.minutes))
+    about = f"of a SLURM job: {SPARE_TIME} times the estimate, at least half an hour; `auto` goes by a finished run"
+    chosen.put("slurm", "time", time, about)
+    memory = max(SMALLEST, math.ceil(SPARE_MEMORY * chosen.gigabytes))
+    about = f"of a SLURM job: {SPARE_MEMORY} times the estimate, at least {SMALLEST} GB"
+    chosen.put("slurm", "memory", f"{memory}G", about)
 
 
 # The file.

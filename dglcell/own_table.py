@@ -52,6 +52,7 @@ class WantedTable:
         aliases: other names of genes; found where None.
         na_values: cells that mean "not measured", beside empty ones, NA, N/A and NaN.
         clean: where a copy without faults is written, which is then read in its place.
+        keep_blank: whether rows with a blank gene are strains with fewer deletions, however few they are.
     """
 
     path: Path
@@ -60,6 +61,7 @@ class WantedTable:
     aliases: str | None = None
     na_values: Sequence[str] = ()
     clean: Path | None = None
+    keep_blank: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
         rows = read_rows(path)
         written = Written.of(rows, genes, cell.genes, aliases)
     keys = {"path": str(path), "genes": genes, "phenotypes": {column: column for column in columns.phenotypes}}
-    how, more = _reading(rows, columns)
+    how, more = _reading(rows, columns, written)
     keys |= how
     other = {text: gene for text, gene in written.meant.items() if gene in cell.genes and text != gene}
     chosen = wanted.aliases or _choose_aliases(other, name, downloads.raw)
@@ -194,10 +196,10 @@ def _columns(rows: Rows, genes: Sequence[str], wanted: WantedTable) -> tuple[Tab
     notes = ["phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`"] if several else []
     for name in found:
         rows.column(name, "--phenotypes")
-    return TableColumns(genes, found, decimal, wanted.na_values), notes
+    return TableColumns(genes, found, decimal, wanted.na_values, wanted.keep_blank), notes
 
 
-def _reading(rows: Rows, columns: TableColumns) -> tuple[dict[str, Any], list[str]]:
+def _reading(rows: Rows, columns: TableColumns, written: Written) -> tuple[dict[str, Any], list[str]]:
     """How the table is read, as keys of `data.source.csv`, and what to say about it."""
     keys: dict[str, Any] = {"na_values": list(columns.na_values)} if columns.na_values else {}
     notes = []
@@ -209,6 +211,11 @@ def _reading(rows: Rows, columns: TableColumns) -> tuple[dict[str, Any], list[st
     if lacking.any():
         keys["missing"] = "drop"
         notes.append(f"left out    {count(int(lacking.sum()), 'row')} without a phenotype: `missing: drop`")
+    strains = [frozenset(written.found(row)) for row in np.flatnonzero(~lacking).tolist()]
+    values = zip(*(numbers[~lacking].astype(str).tolist() for numbers, _ in read), strict=True)
+    again, same = len(strains) - len({*strains}), len(strains) - len({*zip(strains, values, strict=True)})
+    if again:
+        notes.append(f"repeated    {count(again, 'row')} of genes listed before, {same:,} with equal values: averaged")
     return keys, notes
 
 

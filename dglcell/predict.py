@@ -19,8 +19,9 @@ from dglcell.data.dataset import StrainDataset
 from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
 from dglcell.designs import row_groups, write_tables
-from dglcell.errors import GenotypeError, did_you_mean, listing
+from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
 from dglcell.files import CONTROL, DAMAGE, atomic_file, canonical_hash, no_formula, open_text, sha256_file, shortest
+from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary
 from dglcell.parquet import import_pyarrow, make_table, open_writer
 from dglcell.shares import Ranks, Shares
@@ -80,6 +81,40 @@ class GenotypeColumns:
                 do = did_you_mean(name, stripped, "see `--columns`")
                 raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do=do)
         return [stripped.index(name) for name in names] or gene_columns(header, where)
+
+    def genotype(self, written: Sequence[str], vocabulary: Vocabulary) -> tuple[list[int], list[str]]:
+        """Numbers of the deleted genes of a strain, and those of its names that the cell graph lacks.
+
+        There are no numbers where it lacks some and ``unknown`` is ``empty``.
+
+        Raises:
+            GenotypeError: a name stands for several genes, or as `gene_indices` has it.
+        """
+        names, ambiguous = self.aliases.resolve(written, vocabulary, spelled=True)
+        if ambiguous:
+            raise GenotypeError(f"'{ambiguous[0]}' stands for several genes", do="give the systematic name")
+        found = zip(written, names, strict=True)
+        lacking = [name for name, meant in found if vocabulary.find(meant) not in vocabulary]
+        return ([] if lacking and self.unknown == "empty" else gene_indices(names, vocabulary)), lacking
+
+
+def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:
+    """Other names of genes: as asked for, else those that training knew, where their file is here.
+
+    Raises:
+        DataError: those that are asked for are not there.
+        GraphError: they cannot be read.
+    """
+    source = trained.config.data.source
+    known: str | None = asked or (source.csv.aliases if source.name == "csv" else None)
+    if known is None:
+        return AliasTable.empty()
+    try:
+        return named_aliases(known, trained.config.paths.raw)[0]
+    except (DataError, GraphError):
+        if asked:
+            raise
+        return AliasTable.empty()
 
 
 def read_genotypes(
@@ -239,12 +274,7 @@ def _genotype(
     if len(cells) == 1 and not NUMBERED.fullmatch(header[columns[0]].strip()):
         cells = cells[0].split(";")
     written = [cell.strip() for cell in cells if cell.strip()]
-    names, ambiguous = how.aliases.resolve(written, vocabulary, spelled=True)
-    if ambiguous:
-        raise GenotypeError(f"'{ambiguous[0]}' stands for several genes", do="give the systematic name")
-    if how.unknown == "empty" and any(vocabulary.find(name) not in vocabulary for name in names):
-        return []
-    return gene_indices(names, vocabulary)
+    return how.genotype(written, vocabulary)[0]
 
 
 def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:

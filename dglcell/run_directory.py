@@ -126,6 +126,11 @@ class RunDirectory:
         return self.figures / f"epoch-{epoch:03}.png"
 
     @property
+    def names(self) -> Path:
+        """Standard names of genes, in a trained model whose cell graph is built by its users."""
+        return self.path / "names.csv"
+
+    @property
     def embedding(self) -> Path:
         """Embeddings of some test strains."""
         return self.path / "embedding_test.npz"

@@ -275,7 +275,8 @@ ELSEWHERE = 4.0
 """How much more time than a run took that this package has a record of: it ran on another machine."""
 
 SHORTEST, SMALLEST = 1800, 4
-"""Seconds and GiB that such a run is given at least: it may first compute its strains, in several processes."""
+"""Seconds and GiB that such a run, or one that was only estimated, is given at least: it may first compute its strains,
+in several processes."""
 
 
 @dataclass(frozen=True)
@@ -329,7 +330,7 @@ def _measured(config: Config, folders: Iterable[Path]) -> Limits | None:
     seconds, path, _ = max(found)
     gigabytes = _gigabytes(config, max(peak for _, _, peak in found))
     memory = f"{gigabytes}G" if gigabytes else None
-    return Limits(_time(SPARE * seconds + config.slurm.warning), memory, f"{SPARE} times what {path} took")
+    return Limits(job_time(SPARE * seconds + config.slurm.warning), memory, f"{SPARE} times what {path} took")
 
 
 def _recorded(config: Config) -> Limits | None:
@@ -348,7 +349,7 @@ def _recorded(config: Config) -> Limits | None:
         return None
     gigabytes = max(SMALLEST, _gigabytes(config, usage.peak_resident_bytes))
     took = f"{usage.wall_seconds:,.0f} s and {usage.peak_resident_bytes / 2**30:.1f} GiB"
-    time = _time(max(SHORTEST, ELSEWHERE * seconds + config.slurm.warning))
+    time = job_time(max(SHORTEST, ELSEWHERE * seconds + config.slurm.warning))
     return Limits(time, f"{gigabytes}G", f"well above the {took} of the run that the documentation shows")
 
 
@@ -361,7 +362,8 @@ def _seconds(config: Config, usage: Usage) -> float | None:
     return seconds if 0 <= seconds < LONGEST_RUN else None
 
 
-def _time(seconds: float) -> str:
+def job_time(seconds: float) -> str:
+    """A time as SLURM takes it, in tens of minutes."""
     tens = math.ceil(seconds / 600)
     return f"{tens // 6}:{tens % 6}0:00"
 

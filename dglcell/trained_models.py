@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import textwrap
@@ -9,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from dglcell.errors import CheckpointError, GraphError, did_you_mean, listing
 from dglcell.files import atomic_directory, sha256_file, user_cache
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import GENE
+from dglcell.graph.vocabulary import Vocabulary, read_genome_table
 from dglcell.outside import (
     BOMB_BYTES,
     BOMB_RATIO,
@@ -331,11 +334,30 @@ def _extract(path: Path, folder: Path) -> None:
 def cell_of_run(directory: RunDirectory) -> CellGraph:
     """The cell graph in a run directory; that of a model without one is built from what cobra ships, and kept.
 
+    The names of a model's genes go with the model. Not every metabolic model has them.
+
     Raises:
         GraphError: it is missing or damaged, or cobra ships another metabolic model than that of the training.
     """
     if directory.cell.is_dir() or not directory.card.is_file():
         return CellGraph.load(directory.cell)
+    cell = _built_cell(directory)
+    if not directory.names.is_file():
+        return cell
+    others = read_genome_table(directory.names).aliases.joined(cell.genes.others)
+    genes = Vocabulary(cell.genes.names, others.of_genes(cell.genes))
+    return replace(cell, vocabularies={**cell.vocabularies, GENE: genes})
+
+
+def write_names(file: Path, genes: Vocabulary) -> None:
+    """Write the standard names of genes, as `cell_of_run` reads them; no file where there are none."""
+    rows = [(genes.standard(name), name) for name in genes if genes.standard(name)]
+    if rows:
+        with open(file, "w", newline="", encoding="utf-8") as opened:
+            csv.writer(opened, lineterminator="\n").writerows([("Gene", "Synonym"), *rows])
+
+
+def _built_cell(directory: RunDirectory) -> CellGraph:
     expected = read_card(directory.path).hashes["cell"]
     kept = user_cache("cells") / expected
     with suppress(GraphError):

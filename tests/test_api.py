@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import pytorch_lightning as pl
+import yaml
 from pytorch_lightning.callbacks import Callback, EarlyStopping
 from pytorch_lightning.loggers import CSVLogger
 
@@ -28,12 +29,14 @@ from dglcell.cli import main
 from dglcell.config_io import experiment_file, keyword_overrides
 from dglcell.data import table
 from dglcell.data.config import VALIDATION
+from dglcell.data.sources.config import CsvConfig
 from dglcell.data.split import Split
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, GraphError, MissingDependencyError
 from dglcell.graph import cell_graph
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.run_directory import RunDirectory
+from dglcell.training.prepare import store_of_run
 from tests.tiny import TINY, Tiny, process_environment
 
 STRAINS = [["b0008", "b0114"], ["b0115"], ["b0356", "b0351", "b0116"]]
@@ -152,6 +155,33 @@ def test_unknown_genes_are_refused_or_left_empty(predictor: dglcell.Predictor) -
     assert math.isnan(predictor.predict([["x"]], unknown="empty").predicted_fitness[0])
 
 
+@pytest.mark.parametrize("unknown", ["refuse", "empty"])
+def test_other_names_of_genes_are_known(predictor: dglcell.Predictor, tmp_path: Path, unknown: str) -> None:
+    written = [["adhE", "b0008"], [" PGI "], ["pfk a", "TKTB"]]
+    found = predictor.predict(written, unknown=unknown)
+    assert found.unknown.tolist() == ["", "", ""]
+    expected = predictor.predict([["b1241", "b0008"], ["b4025"], ["b3916", "b2465"]])
+    assert found.predicted_fitness.tolist() == expected.predicted_fitness.tolist()
+    (tmp_path / "new.csv").write_text("genes\n" + "\n".join(map(";".join, written)) + "\n")
+    output = tmp_path / "out.csv"
+    command = ["predict", str(predictor.directory), str(tmp_path / "new.csv"), "--unknown", unknown, "-o", str(output)]
+    assert main(command) == 0
+    np.testing.assert_allclose(pd.read_csv(output).predicted_fitness, found.predicted_fitness, rtol=1e-6)
+
+
+def test_aliases_of_the_training_are_known(predictor: dglcell.Predictor, tmp_path: Path) -> None:
+    (tmp_path / "names.tsv").write_text("systematic\tmine\nb0008\tmyGene\nb0114\ttwice\nb0115\ttwice\nb9999\tother\n")
+    (member,) = predictor.members
+    source = replace(member.config.data.source, name="csv", csv=CsvConfig(aliases=str(tmp_path / "names.tsv")))
+    config = replace(member.config, data=replace(member.config.data, source=source))
+    aliased = replace(predictor, members=(replace(member, config=config),))
+    found = aliased.predict([["MYGENE"], ["other", "b0008"]], unknown="empty")
+    assert found.unknown.tolist() == ["", "other"]
+    assert found.predicted_fitness[0] == predictor.predict([["b0008"]]).predicted_fitness[0]
+    with pytest.raises(GenotypeError, match="'twice' stands for several genes"):
+        aliased.predict([["twice"]])
+
+
 def test_what_cannot_be_predicted_is_refused(predictor: dglcell.Predictor) -> None:
     with pytest.raises(ConfigError, match=r"`unknown` has an unknown value\n.*drop\n.*refuse or empty"):
         predictor.predict(STRAINS, unknown="drop")
@@ -176,6 +206,24 @@ def test_measured_strains_are_compared(predictor: dglcell.Predictor) -> None:
     assert "average_precision" in dglcell.evaluate(predictor, classes)
     with pytest.raises(DataError, match=r"no phenotype that the model predicts\n.*no phenotype\n.*fitness"):
         dglcell.evaluate(predictor, dglcell.Strains.from_names(STRAINS))
+
+
+def test_an_experiment_with_other_names_is_one_to_evaluate_on(
+    predictor: dglcell.Predictor, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    split = Split.load(RunDirectory(predictor.directory).split)
+    strains = store_of_run(predictor.members[0].config, split).read().genotypes
+    trained = next(strains[row] for row in np.flatnonzero(split.part <= VALIDATION) if "b1241" in strains[row])
+    named = ["adhE" if gene == "b1241" else gene for gene in trained]
+    rows = [named, ["PGI", "pfkA", "b0008"], ["noGene"]]
+    (tmp_path / "mine.csv").write_text("genes,fitness\n" + "".join(f"{';'.join(genes)},0.5\n" for genes in rows))
+    csv_table = {"path": str(tmp_path / "mine.csv"), "genes": ["genes"], "phenotypes": {"fitness": "fitness"}}
+    data = {"store": str(tmp_path / "store"), "source": {"name": "csv", "csv": csv_table}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"cell": {"model": "textbook"}, "data": data}))
+    with caplog.at_level("INFO", "dglcell"):
+        found = dglcell.evaluate_on(predictor, tmp_path / "mine.yaml")
+    assert found.n.tolist() == [1]
+    assert "1 of 3 strains; 1 have genes that the cell graph lacks, 1 were trained on" in caplog.text
 
 
 def test_on_another_experiment_strains_of_the_training_are_left_out(

@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,7 @@ from dglcell.cli import main
 from dglcell.config_io import load_config
 from dglcell.errors import MissingDependencyError
 from dglcell.run_directory import RunDirectory
-from tests.tiny import Tiny, process_environment
+from tests.tiny import BARE, Tiny, process_environment
 from tests.tiny import dglcell as run_process
 
 VERBS = [
@@ -491,6 +492,24 @@ def test_quiet_commands_say_warnings_only(tmp_path: Path, capsys: pytest.Capture
         assert main(["config", "list", *([option] if option else [])]) == 0
         assert logging.getLogger("dglcell").level == level
     assert "quickstart" in capsys.readouterr().out
+
+
+def test_quiet_commands_print_results_alone(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("strains.csv").write_text("gene_1,fitness\nb0008,1.0\nb0114,0.5\n")
+    assert main(["init", "mine", "--table", "strains.csv", "--cell", "ecoli-core", "-q"]) == 0
+    assert capfd.readouterr().out == "mine.yaml is written. Train with `dglcell train mine.yaml`.\n"
+    assert main(["train", str(tiny.file), "-q", *tiny.overrides(Path("runs"), *BARE)]) == 0
+    said = capfd.readouterr().out
+    assert "epoch " not in said
+    assert "What next" not in said
+    assert "hetero_cell" in said
+    assert said.endswith("run      runs/tiny/seed-0\n")
+    design = ["--all-pairs", "--limit", "20", "-o", "pairs.parquet"]
+    assert main(["predict", "runs/tiny/seed-0", *design, "-q"]) == 0
+    assert re.fullmatch(r"20 predictions written to pairs\.parquet \(.*\)\n", capfd.readouterr().out)
 
 
 @pytest.mark.parametrize("option", ["-q", "--verbose"])

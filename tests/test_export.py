@@ -33,7 +33,8 @@ def test_it_has_what_predicts_and_nothing_of_the_machine(
     before = files(tiny_run.path)
     model = RunDirectory(export(tiny_run.path, tmp_path / "model", ABOUT))
     assert files(tiny_run.path) == before
-    assert not model.cell.exists()  # cobra ships it
+    assert not model.cell.exists()  # cobra ships it, and maybe without names
+    assert "adhE,b1241\n" in model.names.read_text()
     (path,) = model.checkpoints.iterdir()
     content = torch.load(path, weights_only=True)
     assert set(content) == {"dglcell", "epoch", "global_step", "state_dict"}

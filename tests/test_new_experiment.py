@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 import shlex
 from dataclasses import replace
@@ -39,8 +40,9 @@ def wanted(table: Path, **more: object) -> Wanted:
 
 def test_columns_are_found_and_the_file_is_valid(table: Path) -> None:
     said = write_experiment(wanted(table))
-    assert said.splitlines()[:4] == [
+    assert said.splitlines()[:5] == [
         "strains     3, phenotypes growth",
+        "deletions   1 of 1 gene, 2 of 2 genes",
         "genes       4 are deleted, 100.0% of them are in the cell graph",
         "training    60 epochs of about 2 strains in batches of 8: 60 steps; roughly 1",
         "            minute on one free core and 0.8 GB of memory, by the number of",
@@ -67,6 +69,18 @@ def test_unknown_genes_are_said_with_close_names(table: Path) -> None:
     assert "80.0% of them are in the cell graph" in said
     assert "unknown     1 gene, in 25.0% of the strains:\n  b0007\n" in said
     assert "`data.unknown_genes: drop`" in said
+
+
+def test_the_schedule_follows_from_the_strains_that_train(table: Path) -> None:
+    genes = load_cell("quickstart").genes.names[:100]
+    rows = [
+        f"{gene},{0.5 + number / 1000}" for number, gene in enumerate([*genes, *map("b9{:03d}".format, range(900))])
+    ]
+    table.write_text("gene_1,growth\n" + "\n".join(rows) + "\n")
+    said = write_experiment(wanted(table))
+    assert "strains     1,000, phenotypes growth" in said
+    assert "epochs of about 70 strains in batches of 8" in said
+    assert load_config(Path("mine.yaml")).split.fractions == [0.7, 0.15, 0.15]
 
 
 def test_what_cannot_be_an_experiment_leaves_nothing(table: Path) -> None:
@@ -180,6 +194,37 @@ def test_all_faults_are_said_at_once_and_a_copy_is_without_them(table: Path) -> 
         write_experiment(wanted(table, clean=table, force=True))
 
 
+def pairs_and_singles(pairs: int, singles: int) -> str:
+    """A table of so many pairs and single deletions of the core model, in two columns."""
+    genes = load_cell("quickstart").genes.names
+    both = [f"{a},{b}" for a, b in itertools.islice(itertools.combinations(genes, 2), pairs)]
+    alone = [f"{gene}," if number % 2 == 0 else f",{gene}" for number, gene in enumerate(genes[:singles])]
+    rows = [f"{strain},{0.5 + number / 1000}" for number, strain in enumerate([*both, *alone])]
+    return "gene_1,gene_2,growth\n" + "\n".join(rows) + "\n"
+
+
+def test_a_blank_gene_among_pairs_is_a_fault(table: Path) -> None:
+    table.write_text(pairs_and_singles(57, 3))
+    with pytest.raises(FaultsError) as refused:
+        write_experiment(wanted(table))
+    meant = "is blank, while 57 of 60 rows name 2 genes (if that is meant: `--keep-blank`)"
+    assert str(refused.value).splitlines()[:-1] == [
+        "'strains.csv': 2 faults in 3 of 60 rows",
+        f"  lines 59, 61: gene_2 {meant}",
+        f"  line 60: gene_1 {meant}",
+    ]
+    assert "deletions   57 of 2 genes\n" in write_experiment(wanted(table, clean=Path("clean.csv")))
+    assert set(load_source(load_config(Path("mine.yaml")).data.source).num_deletions) == {2}
+    said = write_experiment(wanted(table, force=True, keep_blank=True))
+    assert "deletions   3 of 1 gene, 57 of 2 genes\n" in said
+
+
+@pytest.mark.parametrize(("pairs", "singles"), [(56, 3), (1000, 20), (2, 1)])
+def test_single_deletions_on_purpose_are_none(table: Path, pairs: int, singles: int) -> None:
+    table.write_text(pairs_and_singles(pairs, singles))
+    assert f"deletions   {singles} of 1 gene, {pairs:,} of 2 genes\n" in write_experiment(wanted(table))
+
+
 def test_a_spreadsheet_is_read(tmp_path: Path, table: Path) -> None:
     write_xlsx(Path("strains.xlsx"), [["gene_1", "growth"], ["b0008", 0.5], ["b0114", 1], ["", ""], ["b0115", "n.d."]])
     with pytest.raises(
@@ -268,6 +313,24 @@ def test_decimal_commas(table: Path, phenotypes: list[str]) -> None:
     assert load_source(config.data.source).phenotypes["growth"].tolist() == pytest.approx([0.9, 0.8, 1.0])
 
 
+def test_rows_that_are_merged_are_counted(table: Path) -> None:
+    rows = [
+        "b0008,b2464,0.9",
+        "b0008,b2464,0.9",
+        "b2464, B0008,0.90",
+        "b0727,,0.7",
+        "b0727,,0.71",
+        "b0728,,0.5",
+        "b0728,,",
+    ]
+    table.write_text("gene_1,gene_2,growth\n" + "\n".join(rows) + "\n")
+    said = write_experiment(wanted(table)).splitlines()
+    assert said[0] == "strains     3, phenotypes growth"
+    assert said[-1] == "repeated    3 rows of genes listed before, 2 with equal values: averaged"
+    table.write_text("gene_1,growth\nb0008,0.9\nb0727,0.7\n")
+    assert "repeated" not in write_experiment(wanted(table, force=True))
+
+
 def test_several_columns_of_numbers_are_said_to_be_all(table: Path) -> None:
     table.write_text("gene_1,growth,plate\nb0008,0.9,1\nb0727,0.7,2\n")
     assert write_experiment(wanted(table)).splitlines()[-1] == (
@@ -310,6 +373,14 @@ def test_every_choice_is_in_the_file_with_its_reason_and_is_printed(table: Path)
         assert f"{section}.{key}: " in printed
     assert max(map(len, said.splitlines())) <= 80
     assert load_config(Path("mine.yaml")).model.name == "hetero_cell"
+
+
+def test_a_job_asks_for_what_was_estimated(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_experiment(wanted(table))
+    assert main(["job", "render", "mine.yaml"]) == 0
+    script = capsys.readouterr().out
+    assert "#SBATCH --time=0:30:00\n" in script
+    assert "#SBATCH --mem=4G\n" in script
 
 
 def test_a_model_is_asked_for_with_its_settings(table: Path, capsys: pytest.CaptureFixture[str]) -> None:

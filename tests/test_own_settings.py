@@ -10,8 +10,9 @@ import pytest
 from dglcell.api import load_cell
 from dglcell.config_io import load_config, parse_yaml
 from dglcell.data.table import Provenance, StrainTable
-from dglcell.errors import ConfigError
-from dglcell.own_settings import BASES, GROWTH, PAIRS, Facts, Schedule, choose_settings, with_reasons
+from dglcell.errors import ConfigError, DataError
+from dglcell.graph.schema import CATALYSES
+from dglcell.own_settings import BASES, GROWTH, PAIRS, Facts, Schedule, choose_settings, lacking_genes, with_reasons
 
 FITNESS = Facts(strains=3000, fewest=1, most=2, classes=False, fitness=True, genes=137)
 
@@ -39,12 +40,15 @@ def test_labels_and_deletions_choose_the_model(facts: Facts, model: str, link: s
 
 def test_labels_are_told_apart() -> None:
     cell = load_cell("quickstart")
-    names = (cell.genes.names[0], "b9999")
+    bare = replace(
+        cell, content={relation: cell.content[relation] for relation in cell.content if relation != CATALYSES}
+    )
+    names = cell.genes.names[:2]
 
     def facts(**columns: list[float]) -> Facts:
         genes, offsets = np.array([0, 0, 1, 1]), np.array([0, 1, 3, 4])
         labels = {name: np.array(values) for name, values in columns.items()}
-        return Facts.of(StrainTable(names, genes, offsets, labels, Provenance("tests")), cell)
+        return Facts.of(StrainTable(names, genes, offsets, labels, Provenance("tests")), bare)
 
     nan = float("nan")
     assert facts(y=[0.9, 0.5, nan]) == Facts(3, 1, 2, False, True, 137, False)
@@ -53,8 +57,20 @@ def test_labels_are_told_apart() -> None:
     assert facts(y=[0.9, 0.5, 1], z=[1, 0, 1]).what == "growth"
     assert facts(y=[0.9, 0.5, 1], z=[-1, 0.5, 1]).what == "scores"
 
-    names = cell.genes.names[:2]
+    bare = cell
     assert facts(y=[0.9, 0.5, nan]).metabolic
+
+
+def test_strains_that_cannot_train_are_no_part_of_the_facts() -> None:
+    cell = load_cell("quickstart")
+    strains = [["b0008"], ["b0114"], ["b9999"], ["b0114", "b9998"]]
+    table = StrainTable.from_names(strains, phenotypes={"y": [0.0, 1.0, -3.0, 0.5]})
+    assert lacking_genes(table, cell).tolist() == [False, False, True, True]
+    assert Facts.of(table, cell) == Facts(2, 1, 1, True, False, 137, True)
+    with pytest.raises(
+        DataError, match=r"every strain deletes a gene that the cell graph lacks\n  got:      b9998, b9999"
+    ):
+        Facts.of(StrainTable.from_names(strains[2:], phenotypes={"y": [0.0, 1.0]}), cell)
 
 
 def test_few_strains_leave_more_to_test() -> None:
@@ -94,6 +110,15 @@ def test_costs_grow_with_strains_and_genes() -> None:
     assert (
         "roughly 1 minute on one free core and 0.8 GB" in choose_settings(replace(FITNESS, strains=60), "random").cost
     )
+
+
+def test_jobs_ask_for_more_than_the_estimate() -> None:
+    few = choose_settings(replace(FITNESS, strains=60), "random")
+    assert few.keys["slurm"] == {"time": "0:30:00", "memory": "4G"}
+    many = choose_settings(replace(FITNESS, strains=200_000, genes=6000), "random")
+    hours, minutes, _ = map(int, many.keys["slurm"]["time"].split(":"))
+    assert 8 * many.minutes <= 60 * hours + minutes < 8 * many.minutes + 10
+    assert 2 * many.gigabytes <= int(many.keys["slurm"]["memory"].removesuffix("G")) < 2 * many.gigabytes + 1
 
 
 def test_a_model_without_settings_is_refused() -> None:

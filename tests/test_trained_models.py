@@ -69,6 +69,15 @@ class TestShipped:
             assert any(row.is_null for row in result_rows(card.rows) if row.phenotype == phenotype)
 
     @pytest.mark.parametrize("name", NAMES)
+    def test_standard_names_of_genes_are_known(self, name: str) -> None:
+        model = dglcell.load(name)
+        written = model.predict([["pgi"], [" Pgi ", "PFKA"], ["aceB", "b2465"], ["TKTB"]], unknown="empty")
+        systematic = model.predict([["b4025"], ["b4025", "b3916"], ["b4014", "b2465"], ["b2465"]])
+        assert written.unknown.tolist() == [""] * 4
+        assert written.predicted_fitness.tolist() == systematic.predicted_fitness.tolist()
+        assert model.cell.genes.standard("b4025") == "pgi"
+
+    @pytest.mark.parametrize("name", NAMES)
     def test_the_command_of_the_card_is_an_experiment_of_the_package(self, name: str) -> None:
         program, verb, experiment, *overrides = shlex.split(read_card(PACKAGED / name).command)
         assert (program, verb) == ("dglcell", "train")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from dglcell.errors import shorten
@@ -21,6 +23,11 @@ def add_raw(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--raw", metavar="DIR", help="folder of raw files (default: $DGLCELL_RAW, else ~/.cache/dglcell/raw)"
     )
+
+
+def reporter(options: argparse.Namespace, *words: str) -> Callable[[str], None]:
+    """What prints the lines on the way to a result, each behind ``words``; with ``--quiet`` it prints none."""
+    return (lambda line: None) if options.quiet else partial(print, *words, flush=True)
 
 
 def add_insecure(parser: argparse.ArgumentParser) -> None:

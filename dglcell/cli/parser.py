@@ -24,7 +24,7 @@ Verb = Callable[[argparse.Namespace], None]
 EPILOG = """\
 first steps:
   dglcell doctor                           check what works on this machine
-  dglcell predict ecoli-core strains.csv   use a trained model of this package
+  dglcell predict ecoli-core new.csv       use a trained model of this package
   dglcell train quickstart                 compute a screen, train, report
   dglcell train quickstart model.hidden=64 trainer.epochs=30
   dglcell evaluate runs/quickstart/seed-0  print the table of results again
@@ -151,7 +151,7 @@ def _verb(group: Group, name: str, run: Verb, text: str, more: str = "") -> argp
     )
     parser.set_defaults(run=run, parser=parser, computes=name in COMPUTING)
     how_much = parser.add_mutually_exclusive_group()
-    how_much.add_argument("-q", "--quiet", action="store_true", help="print only warnings and errors")
+    how_much.add_argument("-q", "--quiet", action="store_true", help="print only results, warnings and errors")
     how_much.add_argument("-v", "--verbose", action="store_true", help="print more messages")
     return parser
 
@@ -202,6 +202,9 @@ def _add_init(group: Group) -> None:
         default=[],
         metavar="WORD",
         help='cells that mean "not measured", such as ND; --na-values=-9 where a word begins with a minus sign',
+    )
+    parser.add_argument(
+        "--keep-blank", action="store_true", help="rows with a blank gene are no faults, however few they are"
     )
     parser.add_argument("--write-clean", type=Path, metavar="FILE", help="write a copy without faults, and read that")
     parser.add_argument("--fetch", action="store_true", help="download missing files of the cell graph without asking")

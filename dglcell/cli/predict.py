@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dglcell.cli.arguments import natural, positive
+from dglcell.cli.arguments import natural, positive, reporter
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
 
 if TYPE_CHECKING:
-    from dglcell.graph.vocabulary import AliasTable
     from dglcell.shares import Ranks
     from dglcell.training.checkpoint import Trained
 
@@ -200,6 +199,7 @@ def device_of_rank(device: str, ranks: Ranks) -> str:
 def _predict_table(options: argparse.Namespace, members: Sequence[Trained], ranks: Ranks) -> None:
     from dglcell.predict import (
         GenotypeColumns,
+        aliases_of,
         name_models,
         predict_members,
         predict_table_together,
@@ -210,7 +210,7 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
     trained = members[0]
     source = trained.config.data.source
     trained_on = source.csv.genes if source.name == "csv" else []
-    columns = GenotypeColumns(options.columns, trained_on, _aliases(options, trained), options.unknown)
+    columns = GenotypeColumns(options.columns, trained_on, aliases_of(trained, options.aliases), options.unknown)
     table = read_genotypes(
         options.genotypes, trained.cell.genes, trained.phenotypes, columns, with_spread=len(members) > 1
     )
@@ -228,27 +228,7 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
     print(f"{count(len(table.rows), 'prediction')}{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
 
 
-def _aliases(options: argparse.Namespace, trained: Trained) -> AliasTable:
-    """Other names of genes: as asked for, else those that training knew, where their file is here."""
-    from dglcell.errors import DataError, GraphError
-    from dglcell.graph.names import named_aliases
-    from dglcell.graph.vocabulary import AliasTable
-
-    source = trained.config.data.source
-    known: str | None = options.aliases or (source.csv.aliases if source.name == "csv" else None)
-    if known is None:
-        return AliasTable.empty()
-    try:
-        return named_aliases(known, trained.config.paths.raw)[0]
-    except (DataError, GraphError):
-        if options.aliases:
-            raise
-        return AliasTable.empty()
-
-
 def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run: Path, ranks: Ranks) -> None:
-    from functools import partial
-
     from dglcell.designs import Design, read_genes
     from dglcell.predict_design import (
         Ranking,
@@ -269,12 +249,12 @@ def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run
         how["ranking"] = Ranking.of(options.rank or "lowest", options.top, options.phenotype, members, run)
         written = f"the first {min(options.top, len(design)):,} of {written}"
     if ranks.size > 1:
-        report = partial(print, f"{ranks.name}:", flush=True)
+        report = reporter(options, f"{ranks.name}:")
         if not predict_design_together(members, design, options.output, ranks, report=report, **how):
             report(FINISHED)
             return
         speed = ""
     else:
-        rate = predict_design(members, design, options.output, report=partial(print, flush=True), **how)
+        rate = predict_design(members, design, options.output, report=reporter(options), **how)
         speed = f" ({rate:,.0f} strains/s)" if rate else ""
     print(f"{written} written to {options.output}{speed}")

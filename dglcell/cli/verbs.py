@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive
+from dglcell.cli.arguments import add_raw, load, natural, phenotype_pair, positive, reporter
 from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, MissingDependencyError, count, printable
 from dglcell.training.signals import StopSignals, is_rank_zero
@@ -195,10 +195,13 @@ def init(options: argparse.Namespace) -> None:
     else:
         names = "table", "screen", "cell", "split", "genes", "phenotypes", "aliases", "raw", "na_values"
         wanted = Wanted(file, *(getattr(options, name) for name in names))
-    wanted = replace(wanted, clean=options.write_clean, force=options.force, model=options.model)
+    same = {name: getattr(options, name) for name in ("force", "model", "keep_blank")}
+    wanted = replace(wanted, clean=options.write_clean, **same)
     confirm = _agree if options.fetch else _ask_to_download if sys.stdin.isatty() else None
     said = write_experiment(wanted, Downloads(options.raw, confirm, options.command))
-    print(f"{said}\n\n{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
+    if not options.quiet:
+        print(f"{said}\n")
+    print(f"{file} is written. Train with `dglcell train {shlex.quote(str(file))}`.")
 
 
 def check_wandb(mode: str) -> None:
@@ -269,7 +272,8 @@ def train(options: argparse.Namespace) -> None:
     expected = config.experiment.expected
     if expected is not None and not options.overrides and rows:
         print(f"\n{format_expected(rows, expected.metric, expected.value, expected.tolerance)}")
-    print(f"\n{printable(what_next(read_run(result.directory.path, parts=())))}")
+    if not options.quiet:
+        print(f"\n{printable(what_next(read_run(result.directory.path, parts=())))}")
 
 
 def _check_control(config: Config) -> None:
@@ -305,14 +309,12 @@ with the same trials. Given several times at once, it runs trials in parallel. I
 
 def tune(options: argparse.Namespace) -> None:
     """``dglcell tune``."""
-    from functools import partial
-
     from dglcell.config_io import experiment_file
     from dglcell.tuning import TABLE, Search, read_space
 
     raw = [f"paths.raw={options.raw}"] if options.raw else []
     search = Search.of(experiment_file(options.config), [*options.overrides, *raw], read_space(options.space))
-    best = search.run(options.trials, options.command, partial(print, flush=True))
+    best = search.run(options.trials, options.command, reporter(options))
     print(f"\ntrials   {best.with_name(TABLE)}\nbest     {best}\n\nTrain with `dglcell train {best}`.")
 
 

@@ -129,7 +129,7 @@ def own_names(config: Config, genes: Vocabulary) -> dict[str, str]:
         aliases, _ = find_aliases(source.csv.aliases, config.paths.raw)
         written = Written.of(rows, source.csv.genes, genes, aliases)
     except DglcellError as error:
-        log.info("the report uses standard names of genes: %s", str(error).partition("\n")[0])
+        log.info("standard names of genes are used: %s", str(error).partition("\n")[0])
         return {}
     return {gene: name for name, gene in reversed(written.meant.items()) if name != gene}
 

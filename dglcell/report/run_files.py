@@ -362,7 +362,7 @@ def read_predictions(directory: RunDirectory, part: str) -> dict[str, Prediction
         columns = {
             name: np.array([float(line[i]) if line[i] else math.nan for line in lines])
             for i, name in enumerate(header)
-            if i
+            if i and name.startswith((MEASURED, PREDICTED))
         }
         names = [name.removeprefix(MEASURED) for name in columns if name.startswith(MEASURED)]
         return {name: Predictions(columns[MEASURED + name], columns[PREDICTED + name], counts) for name in names}

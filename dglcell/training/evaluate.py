@@ -37,6 +37,7 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plots.style import sample
 from dglcell.processor import idle_cores
+from dglcell.report.genes import own_names
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
 from dglcell.run_directory import EpochLog, RunDirectory
@@ -53,6 +54,9 @@ log = logging.getLogger("dglcell")
 
 WRITTEN_STRAINS = 2**16
 """How many are written together."""
+
+SEPARATORS = frozenset(';,"')
+"""What no name of a gene may hold in the column ``names``."""
 
 WITHOUT_MESSAGES = "without messages"
 """The same model with no round of messages, as tables name it (``dglcell.training.control``)."""
@@ -275,10 +279,26 @@ def _column(table: Mapping[str, NDArray[np.float32]], t: int) -> dict[str, NDArr
     return {part: values_ST[:, t] for part, values_ST in table.items()}
 
 
-def write_predictions(path: Path, prepared: Prepared, strains: Tensor, predicted_ST: NDArray[np.float32]) -> None:
-    """A CSV with one row per strain: its genes, measured and predicted phenotypes in original units."""
-    dataset, names = prepared.dataset, np.array(prepared.cell.genes.names, dtype=object)
-    header = ["genes"] + [f"{kind}_{name}" for name in dataset.phenotypes for kind in ("measured", "predicted")]
+def write_predictions(
+    path: Path,
+    prepared: Prepared,
+    strains: Tensor,
+    predicted_ST: NDArray[np.float32],
+    own: Mapping[str, str] | None = None,
+) -> None:
+    """A CSV with one row per strain: its genes, measured and predicted phenotypes in original units.
+
+    Args:
+        path: of the file.
+        prepared: data and cell graph.
+        strains: [S] rows of the data set.
+        predicted_ST: in original units.
+        own: systematic name → the user's own; where there are any, a column ``names`` has them.
+    """
+    dataset, genes = prepared.dataset, prepared.cell.genes.names
+    called = {"genes": genes} | ({"names": [own.get(gene, gene) for gene in genes]} if own else {})
+    names = [np.array(column, dtype=object) for column in called.values()]
+    header = [*called] + [f"{kind}_{name}" for name in dataset.phenotypes for kind in ("measured", "predicted")]
     with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
@@ -286,11 +306,16 @@ def write_predictions(path: Path, prepared: Prepared, strains: Tensor, predicted
         for block, predicted_BT in zip(*parts, strict=True):
             counts = dataset.offsets[block + 1] - dataset.offsets[block]
             batch = dataset.gather(block, int(counts.sum()))
-            deleted = iter(names[batch.genotypes.genes.numpy()].tolist())
-            genes = [no_formula(";".join(itertools.islice(deleted, count))) for count in counts.tolist()]
+            deleted = [_joined(column[batch.genotypes.genes.numpy()], counts) for column in names]
             pairs = zip(batch.labels.T, predicted_BT.T, strict=True)
             columns = [shortest(column.numpy()) for pair in pairs for column in pair]
-            writer.writerows(zip(genes, *columns, strict=True))
+            writer.writerows(zip(*deleted, *columns, strict=True))
+
+
+def _joined(names: NDArray[np.object_], counts: Tensor) -> list[str]:
+    """Names of deleted genes, strain by strain."""
+    rest = iter(names.tolist())
+    return [no_formula(";".join(itertools.islice(rest, count))) for count in counts.tolist()]
 
 
 # What a finished run leaves: table, predictions, embeddings, weights of relations, and the report on them.
@@ -322,8 +347,11 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     trained = load_trained(directory, config.trainer.checkpoint, prepared.cell)
     found = evaluate_parts(config, prepared, trained)
     rows = found.rows + control_rows(directory.path, prepared.split.sha256)
+    # A table that is streamed may not fit into memory.
+    own = own_names(config, prepared.cell.genes) if config.data.streaming is None else {}
+    own = {gene: name for gene, name in own.items() if not SEPARATORS.intersection(name)}
     for part, predicted_ST in found.predictions.items():
-        write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST)
+        write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST, own)
     write_relation_weights(directory.relation_weights, trained.model.relation_weights())
     write_embedding(directory.embedding, found.embedding, config.plot_points, config.seed)
     results = {

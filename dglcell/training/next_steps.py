@@ -7,6 +7,8 @@ import math
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,8 +44,9 @@ def what_next(run: RunFiles) -> str:
         run: that is finished.
     """
     lines = ["What next"]
-    genes = example(run.directory)
-    lines += _entry("predict", [f"printf '{genes}' > strains.csv", command(run)] if genes else [command(run)])
+    genes, file = example(run.directory), new_table()
+    said = f"dglcell predict {shlex.quote(str(run.directory.path))} {file}"
+    lines += _entry("predict", [f"printf '{genes}' > {file}", said] if genes else [said])
     for text in how_sure(run.rows, run.results["units"]):
         lines += _entry("how sure", _wrap(text))
     for text in to_try(run):
@@ -59,9 +62,10 @@ def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH - INDENT - 2, break_long_words=False, break_on_hyphens=False)
 
 
-def command(run: RunFiles) -> str:
-    """That predicts the strains of the example."""
-    return f"dglcell predict {shlex.quote(str(run.directory.path))} strains.csv"
+def new_table() -> str:
+    """A name for the example that no file of this folder has, as the table of the training may: it is overwritten."""
+    names = (f"new_strains{'' if number == 1 else f'_{number}'}.csv" for number in count(1))
+    return next(name for name in names if not Path(name).exists())
 
 
 def example(directory: RunDirectory) -> str:
@@ -70,7 +74,7 @@ def example(directory: RunDirectory) -> str:
     if not path.is_file():
         return ""
     with open(path, newline="", encoding="utf-8") as file:
-        strains = [line["genes"] for line, _ in zip(csv.DictReader(file), range(2), strict=False)]
+        strains = [line.get("names") or line["genes"] for line, _ in zip(csv.DictReader(file), range(2), strict=False)]
     rows = ["genes", *strains]
     quoted = "".join(row.replace("\\", "\\\\").replace("%", "%%").replace("'", "'\\''") + "\\n" for row in rows)
     return quoted if strains else ""

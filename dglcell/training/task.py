@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -399,7 +400,9 @@ class StrainTask(pl.LightningModule):
         metrics |= {"learning_rate": self._learning_rate, "seconds": seconds, **self._epoch_metrics}
         self.log_dict(metrics, logger=False)
         if self.trainer.is_global_zero:
-            self.print(self.record.write(self.current_epoch, self.global_step, metrics))
+            line = self.record.write(self.current_epoch, self.global_step, metrics)
+            if logging.getLogger("dglcell").level <= logging.INFO:  # NOTSET in a script that says nothing of it
+                self.print(line)
             # Not by Lightning, which logs after the checkpoint: a run that is killed in between would lack the row.
             for logger in self.loggers:
                 logger.log_metrics({"epoch": self.current_epoch, **metrics}, self.global_step - 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
 import math
 import subprocess
 from dataclasses import replace
@@ -17,7 +19,7 @@ from dglcell.report.run_files import RunFiles, read_run
 from dglcell.run_directory import RunDirectory
 from dglcell.training.evaluate import rows_as_json
 from dglcell.training.next_steps import example, how_sure, interval, to_try, what_next
-from tests.tiny import dglcell
+from tests.tiny import BARE, Tiny, dglcell
 
 
 def row(model: str, part: str, metrics: dict[str, float], kind: str = "regression") -> ResultRow:
@@ -50,6 +52,44 @@ def test_the_lines_can_be_pasted(run: RunFiles, tmp_path: Path) -> None:
     assert found.stdout.splitlines()[0] == "genes,predicted_fitness"
     assert len(found.stdout.splitlines()) == 3
     assert all(len(line) <= 80 for line in said.splitlines() if not line[12:].startswith(("printf", "dglcell")))
+
+
+def test_strains_have_the_names_of_the_users_table(tiny: Tiny, tmp_path: Path) -> None:
+    genes = {"b0008": "TalB", "b0114": "ACE E", "b0115": "aceF", "b0116": "odd;name", "b0118": "b0118", "b0351": "mhpF"}
+    (tmp_path / "names.csv").write_text("systematic,mine\n" + "".join(f"{a},{b}\n" for a, b in genes.items()))
+    pairs = list(itertools.combinations(genes.values(), 2))
+    rows = [f"{a},{b},{0.5 + number / 40}" for number, (a, b) in enumerate(pairs)]
+    (tmp_path / "mine.csv").write_text("gene_1,gene_2,fitness\n" + "\n".join(rows) + "\n")
+    (tmp_path / "tiny.yaml").write_text(tiny.file.read_text())
+    source = ["name=csv", "csv.path=mine.csv", "csv.genes=[gene_1,gene_2]", "csv.phenotypes={fitness: fitness}"]
+    source.append("csv.aliases=names.csv")
+    overrides = [f"data.source.{key}" for key in source] + ["split.subset=null", *BARE]
+    done = dglcell("train", "tiny.yaml", *overrides, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    directory = RunDirectory(tmp_path / "runs/tiny/seed-0")
+    with open(directory.predictions("test"), newline="") as file:
+        lines = list(csv.DictReader(file))
+    shown = {**genes, "b0116": "b0116"}
+    for line in lines:
+        assert line["names"].split(";") == [shown[gene] for gene in line["genes"].split(";")]
+    assert read_run(directory.path).predictions["test"]["fitness"].measured.tolist() == pytest.approx(
+        [float(line["measured_fitness"]) for line in lines]
+    )
+    assert f"printf 'genes\\n{lines[0]['names']}\\n" in done.stdout
+    (tmp_path / "new.csv").write_text("genes\n" + "\n".join(line["names"] for line in lines) + "\n")
+    found = dglcell("predict", directory.path, "new.csv", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+
+
+def test_the_lines_overwrite_no_table(run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tables = [tmp_path / name for name in ("strains.csv", "new_strains.csv", "new_strains_2.csv")]
+    for table in tables:
+        table.write_text("the only copy of a screen")
+    (line,) = (line[12:] for line in what_next(run).splitlines() if "printf" in line)
+    subprocess.run(["sh", "-c", line], check=True)
+    assert {table.read_text() for table in tables} == {"the only copy of a screen"}
+    assert (tmp_path / "new_strains_3.csv").read_text().startswith("genes\n")
 
 
 def test_names_that_a_shell_would_read_are_quoted(tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ SHOWN_LINES = 8
 SPREAD = 3.0
 """Standard deviations, estimated by the median deviation, by which rows of the same genes may differ."""
 
+NEARLY_ALL, FEW_BLANK = 0.95, 20
+"""Where so large a part of the rows fill all columns of genes, and fewer rows than that do not, a blank is a fault."""
+
 NUMBER_WITH_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*")
 
 
@@ -57,12 +60,14 @@ class TableColumns:
         phenotypes: columns of numbers.
         decimal: point or comma.
         na_values: cells that mean "not measured".
+        keep_blank: whether rows with a blank gene are strains with fewer deletions, however few they are.
     """
 
     genes: Sequence[str]
     phenotypes: Sequence[str]
     decimal: str = "."
     na_values: Sequence[str] = ()
+    keep_blank: bool = False
 
 
 class FaultsError(DataError):
@@ -101,7 +106,7 @@ def find_faults(rows: Rows, columns: TableColumns, strains: Written, genes: Voca
         genes: of the cell graph, with what else they are called.
     """
     numbers = {name: read_numbers(rows.frame[name], columns.decimal, columns.na_values) for name in columns.phenotypes}
-    found = [*_faulty_genes(strains, genes)]
+    found = [*_faulty_genes(strains, genes), *_blank_genes(rows, columns, strains)]
     for name, (values, missing) in numbers.items():
         found += _faulty_numbers(rows, name, values, missing, columns.decimal)
         found += _contradictions(rows, strains, name, values)
@@ -194,6 +199,22 @@ def _faulty_genes(strains: Written, genes: Vocabulary) -> Iterator[Fault]:
             yield Fault(tuple(where[name]), f"'{name}' stands for several genes")
         elif form_of(strains.meant[name]) not in genes.forms:
             yield Fault(tuple(where[name]), f"unknown gene '{name}'{genes.suggestion(name)}")
+
+
+def _blank_genes(rows: Rows, columns: TableColumns, strains: Written) -> Iterator[Fault]:
+    """Rows with a blank gene that stand out; a screen with single deletions on purpose has more of them."""
+    wanted = len(columns.genes)
+    fewer = [row for row, written in enumerate(strains.rows) if 0 < len(written) < wanted]
+    full = sum(len(written) == wanted for written in strains.rows)
+    if columns.keep_blank or len(fewer) >= FEW_BLANK or full < NEARLY_ALL * len(rows):
+        return
+    where: dict[str, list[int]] = {}
+    for row in fewer:
+        blank = [name for name in columns.genes if not rows.frame[name].iloc[row].strip()]
+        where.setdefault(" and ".join(blank), []).append(row)
+    for names, found in where.items():
+        others = f"while {full:,} of {count(len(rows), 'row')} name {wanted} genes (if that is meant: `--keep-blank`)"
+        yield Fault(tuple(found), f"{names} {'are' if ' and ' in names else 'is'} blank, {others}")
 
 
 # Numbers.
