@@ -293,6 +293,9 @@ def choose_settings(facts: Facts, split: str, model: str | None = None) -> Setti
         chosen.put("split", "kind", split, _about_split(split))
         parts = f"of {count(facts.strains, 'strain')}, which are few, more are kept to validate and test"
         chosen.put("split", "fractions", list(fractions), parts if few else "a tenth validates, a tenth tests")
+    if name == GROWTH and facts.metabolic and (facts.fitness or facts.classes):
+        reason = "what a strain cannot use any more is lost too: genes of one pathway are then alike"
+        chosen.put("cell", "lose_blocked", True, reason)
     _choose_link(chosen)
     _choose_pace(chosen)
     _choose_limits(chosen)

@@ -38,6 +38,19 @@ def test_labels_and_deletions_choose_the_model(facts: Facts, model: str, link: s
     assert (chosen.keys.get("trainer", {}).get("checkpoint") == "best_average_precision") == facts.classes
 
 
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (replace(FITNESS, metabolic=True), True),
+        (replace(FITNESS, metabolic=True, fitness=False, classes=True), True),
+        (replace(FITNESS, metabolic=True, fitness=False), False),  # of scores
+        (FITNESS, False),  # few of these genes have reactions, or the cell graph has none
+    ],
+)
+def test_growth_on_metabolism_loses_blocked_reactions(facts: Facts, expected: bool) -> None:
+    assert choose_settings(facts, "random").keys.get("cell", {}).get("lose_blocked", False) is expected
+
+
 def test_labels_are_told_apart() -> None:
     cell = load_cell("quickstart")
     bare = replace(
