@@ -30,7 +30,7 @@ from dglcell.graph.model_files import read_model
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import METABOLITE, REACTION
 from dglcell.graph.wild_type import wild_type_balance
-from dglcell.metrics import regression_metrics
+from dglcell.metrics import json_safe, regression_metrics
 from dglcell.models.config import HeteroCellConfig
 from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.measured import MeasuredStrains
@@ -117,20 +117,22 @@ def _places(prepared: Prepared, part: str) -> torch.Tensor:
     return inside.repeat_interleave(offsets.diff())
 
 
-def scores(labels: Vector, predictions: dict[str, Vector]) -> dict[str, dict[str, float]]:
-    """The metrics of each predictor; those of several seeds are averaged."""
+def scores(labels: Vector, predictions: dict[str, Vector]) -> dict[str, dict[str, float | None]]:
+    """The metrics of each predictor; those of several seeds are averaged, and None is what is undefined."""
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
     for name, values in predictions.items():
         found[name.partition(", seed")[0]].append(regression_metrics(values, labels))
-    return {
-        name: {metric: round(statistics.fmean(one[metric] for one in of_seeds), 5) for metric in METRICS}
+    means = {
+        name: {metric: statistics.fmean(one[metric] for one in of_seeds) for metric in METRICS}
         for name, of_seeds in found.items()
     }
+    return {name: json_safe({k: round(v, 5) for k, v in of.items()}) for name, of in means.items()}
 
 
-def over_draws(found: list[dict[str, dict[str, float]]], name: str, metric: str) -> list[float]:
+def over_draws(found: list[dict[str, dict[str, float | None]]], name: str, metric: str) -> list[float]:
     """Mean difference of the model from a predictor, with Student's interval at 95 %."""
-    values = [one["model"][metric] - one[name][metric] for one in found if name in one]
+    pairs = [(one["model"][metric], one[name][metric]) for one in found]
+    values = [own - other for own, other in pairs if own is not None and other is not None]
     mean = statistics.fmean(values)
     half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
     return [round(value, 4) for value in (mean, mean - half, mean + half)]
@@ -167,7 +169,11 @@ def main(out: str, experiment: str, folder: str) -> None:
         scores(one["labels"][one["all_new"]], {key: p[one["all_new"]] for key, p in one["predictions"].items()})
         for one in draws
     ]
-    others = [key for key in found[0] if key != "model" and all(key in one for one in found)]
+    others = [
+        key
+        for key in found[0]
+        if key != "model" and all(key in one and one[key]["pearson"] is not None for one in found)
+    ]
     one_key = {key: next(p for p in draws[0]["predictions"] if p.partition(", seed")[0] == key) for key in others}
     write_json(
         Path(out),

@@ -56,8 +56,14 @@ MOST_NODES = 1_000_000
 """Of nested lists and mappings, and of values in one text: far beyond any experiment, and read in seconds."""
 
 
+BASES = {"hetero_cell": "bases/growth.yaml", "set_operator": "bases/pairs.yaml"}
+"""Model → the settings that fit it. An override of `model.name` extends these in place of another model's."""
+
+
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Read an experiment: the files it extends first, then itself, then the overrides; validated.
+
+    Where it extends one of ``BASES``, an override of `model.name` takes the new model's base in its place.
 
     Args:
         path: YAML file; its key ``extends`` names one file or a list, relative to it or of this package's ``conf``.
@@ -66,7 +72,9 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: a file is missing or not YAML, a key unknown or mistyped, a value of the wrong type.
     """
-    config = parse_config(_merge(str(path), _site(), _layers(Path(path), ())), overrides, where=str(path))
+    named = [override.removeprefix("model.name=") for override in overrides if override.startswith("model.name=")]
+    base = BASES.get(named[-1]) if named else None
+    config = parse_config(_merge(str(path), _site(), _layers(Path(path), (), base)), overrides, where=str(path))
     if not config.experiment.name:
         config.experiment.name = "/".join([*_folders(Path(path)), Path(path).stem])
     config.validate()
@@ -343,8 +351,8 @@ def check_yaml(text: str) -> str:
     return "'".join(text[start:end] for start, end in itertools.pairwise([*times, len(text)]))
 
 
-def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:
-    """``path`` merged over what it extends."""
+def _layers(path: Path, seen: tuple[Path, ...], base: str | None = None) -> DictConfig:
+    """``path`` merged over what it extends; ``base`` in place of another of ``BASES``."""
     if not path.is_file():
         by = f" (extended by '{seen[-1]}')" if seen else ""
         raise ConfigError(f"configuration '{path}' not found{by}", expected="a YAML file")
@@ -360,7 +368,8 @@ def _layers(path: Path, seen: tuple[Path, ...]) -> DictConfig:
         raise ConfigError(f"'{path}': `extends` names no files", got=extends, expected="a file name, or a list of them")
     for name in names:
         check_one_line(name, "extends")
-    return _merge(str(path), *[_layers(_extended(path, name), (*seen, path)) for name in names], own)
+    extended = [base if base is not None and name in BASES.values() else name for name in names]
+    return _merge(str(path), *[_layers(_extended(path, name), (*seen, path), base) for name in extended], own)
 
 
 def _extended(path: Path, name: str) -> Path:

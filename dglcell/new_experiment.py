@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from dglcell.config import Config
-from dglcell.config_io import load_config
+from dglcell.config_io import BASES, load_config
 from dglcell.data.sources import load_source
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, count
 from dglcell.files import atomic_file
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.own_cell import Downloads, cell_keys, find_cell
-from dglcell.own_settings import BASES, Facts, Settings, choose_settings, comment, lacking_genes, with_reasons
+from dglcell.own_settings import Facts, Settings, choose_settings, comment, lacking_genes, with_reasons
 from dglcell.own_table import SHOWN, WantedTable, read_own_table
 
 SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: "

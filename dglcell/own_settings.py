@@ -14,7 +14,7 @@ import yaml
 from numpy.typing import NDArray
 
 from dglcell.baselines.composition import not_fitness_like
-from dglcell.config_io import as_plain_text
+from dglcell.config_io import BASES, as_plain_text
 from dglcell.data.config import NONE
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError, count, listing
@@ -23,9 +23,6 @@ from dglcell.graph.schema import CATALYSES
 from dglcell.slurm import SHORTEST, SMALLEST, job_time
 
 GROWTH, PAIRS = "hetero_cell", "set_operator"
-
-BASES = {GROWTH: "bases/growth.yaml", PAIRS: "bases/pairs.yaml"}
-"""Model → the settings that it has."""
 
 FRACTIONS = {True: (0.7, 0.15, 0.15), False: (0.8, 0.1, 0.1)}
 """Parts of the strains that train, validate and test, where they are few and where they are not."""

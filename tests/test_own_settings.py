@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dglcell.api import load_cell
-from dglcell.config_io import load_config, parse_yaml
+from dglcell.config_io import BASES, load_config, parse_yaml
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.schema import CATALYSES
-from dglcell.own_settings import BASES, GROWTH, PAIRS, Facts, Schedule, choose_settings, lacking_genes, with_reasons
+from dglcell.own_settings import GROWTH, PAIRS, Facts, Schedule, choose_settings, lacking_genes, with_reasons
 
 FITNESS = Facts(strains=3000, fewest=1, most=2, classes=False, fitness=True, genes=137)
 
@@ -158,3 +159,15 @@ def test_reasons_stand_above_their_keys_and_change_nothing() -> None:
     assert max(map(len, lines)) <= 60
     again = parse_yaml(text, where="test")
     assert (again.a.c, again.d.c, again["c"]) == (2, "x", "${not: this}")
+
+
+def test_another_model_takes_its_own_settings(tmp_path: Path) -> None:
+    text = "extends: [base.yaml, bases/growth.yaml]\ncell: {model: textbook, derived: [isoenzyme]}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    (tmp_path / "other.yaml").write_text(text.replace("growth", "pairs"))
+    (tmp_path / "third.yaml").write_text("extends: mine.yaml\n")
+    for name, model, other in (("mine", PAIRS, "other"), ("other", GROWTH, "mine"), ("third", PAIRS, "other")):
+        found = load_config(tmp_path / f"{name}.yaml", [f"model.name={model}"])
+        expected = load_config(tmp_path / f"{other}.yaml")
+        assert (found.model, found.optimizer, found.cell) == (expected.model, expected.optimizer, expected.cell)
+    assert load_config(tmp_path / "mine.yaml", ["model.name=hetero_cell"]).model.hidden == 32

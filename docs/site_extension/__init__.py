@@ -14,6 +14,7 @@ from site_extension import (
     configuration,
     experiments,
     modules,
+    new_genes,
     originals,
     own_tables,
     precision,
@@ -33,8 +34,8 @@ def generate(app: Sphinx) -> None:
     """Write all of them below ``_generated``; files that say the same as before are left alone."""
     pages: dict[str, str] = {}
     makers = (
-        ablation, chart, commands, configuration, experiments, modules, originals, own_tables, precision, roofline,
-        side_by_side, sources,
+        ablation, chart, commands, configuration, experiments, modules, new_genes, originals, own_tables, precision,
+        roofline, side_by_side, sources,
     )  # fmt: skip
     for maker in makers:
         pages |= maker.pages(DOCS.parent)

@@ -1,0 +1,76 @@
+"""The tables of what predicts new genes, from their committed results."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from site_extension.markdown import code, table
+
+FOLDER, PATTERN = Path("benchmarks/results"), "new-genes-of-*.json"
+
+HEADER = ("predictor", "r of each draw", "r", "Spearman", "MAE", "model’s difference in r", "over genes")
+
+SHOWN = (
+    "model",
+    "rounds without training",
+    "untrained bound, with blocked reactions",
+    "reaction kernel ridge, with blocked reactions",
+    "mean of the best two, with blocked reactions",
+    "untrained bound, by gene rules",
+    "reaction kernel ridge, by gene rules",
+    "mean of the best two, by gene rules",
+    "multiplicative, by gene rules",
+    "without messages",
+)
+"""Predictors, in the order of the table; the files have all of them."""
+
+
+NO_NULLS = ("model", "rounds without training", "without messages")
+
+
+def pages(root: Path) -> dict[str, str]:
+    """A table for each experiment that was measured."""
+    files = sorted((root / FOLDER).glob(PATTERN))
+    parts = [_experiment(json.loads(file.read_text(encoding="utf-8")), file.name) for file in files]
+    return {"parts/new-genes.md": "\n".join(parts)}
+
+
+def _experiment(found: dict[str, Any], file: str) -> str:
+    draws = [draw["scores"] for draw in found["draws"]]
+    rows = [_row(name, draws, found["differences"].get(name)) for name in SHOWN if name in draws[0]]
+    strains = sum(draw["strains"] for draw in found["draws"])
+    all_new = sum(draw["all_new"] for draw in found["draws"])
+    whole = [draw for draw in found["all_genes_new"] if draw["model"]["pearson"] is not None]
+    best = max(
+        (
+            name
+            for name in whole[0]
+            if name not in NO_NULLS and all(draw.get(name, {}).get("pearson") is not None for draw in whole)
+        ),
+        key=lambda name: _mean(whole, name, "pearson"),
+    )
+    note = (
+        f"{strains:,} test strains of {len(draws)} draws (`{FOLDER}/{file}`). Of the {all_new:,} whose genes are all "
+        f"new the model has a mean r of {_mean(whole, 'model', 'pearson'):.3f}, and the best null model, {best}, "
+        f"{_mean(whole, best, 'pearson'):.3f}."
+    )
+    return f"{code('conf/' + found['experiment'] + '.yaml')}\n\n{table(HEADER, rows, 'llrrrll')}\n{note}\n"
+
+
+def _row(name: str, draws: list[dict[str, Any]], difference: dict[str, list[float]] | None) -> tuple[str, ...]:
+    each = ", ".join(f"{draw[name]['pearson']:.3f}" for draw in draws)
+    means = (_mean(draws, name, "pearson"), _mean(draws, name, "spearman"))
+    numbers = (*(f"{value:.3f}" for value in means), f"{_mean(draws, name, 'mae'):.4f}")
+    if difference is None:
+        return (name, each, *numbers, "", "")
+    mean, low, high = difference["pearson"]
+    least, most = difference["pearson_over_genes"]
+    intervals = f"{mean:+.3f} ({low:.3f} to {high:.3f})", f"{least:.3f} to {most:.3f}"
+    return (name, each, *numbers, *(text.replace("-", "−") for text in intervals))
+
+
+def _mean(draws: list[dict[str, Any]], name: str, metric: str) -> float:
+    return statistics.fmean(draw[name][metric] for draw in draws)
