@@ -21,6 +21,9 @@ from dglcell.graph.config import CellConfig
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.steady_state import SteadyState
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.deletions import keep_masks
 from dglcell.perturbation.genotype import GenotypeBatch
 
@@ -117,6 +120,21 @@ def test_a_cell_graph_keeps_it_in_its_file_and_in_its_hash(tmp_path: Path) -> No
     (tmp_path / "with" / "cell.json").write_text(json.dumps({**meta, "lose_blocked": False}))
     with pytest.raises(GraphError, match="is damaged"):
         CellGraph.load(tmp_path / "with")
+
+
+def test_all_strategies_compute_on_the_same_strains() -> None:
+    batch = GenotypeBatch.from_lists([[7], [20, 90], [3, 55, 101], []])
+    found = {}
+    for strategy in STRATEGIES:
+        torch.manual_seed(0)
+        config = HeteroCellConfig(hidden=8, layers=2, local_heads=2, pool=["gene", "reaction"], strategy=strategy)
+        model = HeteroCell(resident(lose_blocked=True)[0], config).double()
+        found[strategy] = model(batch).phenotypes
+    for strategy, phenotypes in found.items():
+        torch.testing.assert_close(phenotypes, found["edge_subgraph"], atol=1e-10, rtol=0, msg=strategy)
+    torch.manual_seed(0)
+    by_rules = HeteroCell(resident()[0], config).double()(batch).phenotypes
+    assert (by_rules - found["difference"]).abs().max() > 1e-6
 
 
 def test_the_masks_of_other_cells_are_as_they_were() -> None:
