@@ -41,6 +41,9 @@ from dglcell.training.evaluate import CONTROL
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare
 
+BOUND = "untrained bound, by gene rules"
+"""Where it is 1, no training strain loses a part of what the strain loses."""
+
 METRICS = ("pearson", "r2", "spearman", "mae")
 RESAMPLES = 1000
 STRAINS = 512
@@ -129,6 +132,12 @@ def scores(labels: Vector, predictions: dict[str, Vector]) -> dict[str, dict[str
     return {name: json_safe({k: round(v, 5) for k, v in of.items()}) for name, of in means.items()}
 
 
+def of_part(one: dict[str, Any], rows: NDArray[np.bool_]) -> dict[str, Any]:
+    """Number and scores of some test strains of a draw."""
+    predictions = {name: values[rows] for name, values in one["predictions"].items()}
+    return {"strains": int(rows.sum()), "scores": scores(one["labels"][rows], predictions)}
+
+
 def over_draws(found: list[dict[str, dict[str, float | None]]], name: str, metric: str) -> list[float]:
     """Mean difference of the model from a predictor, with Student's interval at 95 %."""
     pairs = [(one["model"][metric], one[name][metric]) for one in found]
@@ -165,10 +174,10 @@ def main(out: str, experiment: str, folder: str) -> None:
     rounds: list[FluxRounds] = []
     draws = [draw(experiment, seed, runs[seed], rounds) for seed in sorted(runs)]
     found = [scores(one["labels"], one["predictions"]) for one in draws]
-    whole = [
-        scores(one["labels"][one["all_new"]], {key: p[one["all_new"]] for key, p in one["predictions"].items()})
-        for one in draws
-    ]
+    parts = {
+        "all_genes_new": [of_part(one, one["all_new"]) for one in draws],
+        "without_bound": [of_part(one, one["predictions"][BOUND] == 1) for one in draws],
+    }
     others = [
         key
         for key in found[0]
@@ -182,10 +191,10 @@ def main(out: str, experiment: str, folder: str) -> None:
             "experiment": name,
             "processor": processor_name(),
             "draws": [
-                {"split_seed": seed, "strains": len(one["labels"]), "all_new": int(one["all_new"].sum()), "scores": s}
+                {"split_seed": seed, "strains": len(one["labels"]), "scores": s}
                 for seed, one, s in zip(sorted(runs), draws, found, strict=True)
             ],
-            "all_genes_new": whole,
+            **parts,
             "differences": {
                 key: {
                     **{metric: over_draws(found, key, metric) for metric in METRICS},

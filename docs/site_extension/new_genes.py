@@ -42,22 +42,22 @@ def _experiment(found: dict[str, Any], file: str) -> str:
     draws = [draw["scores"] for draw in found["draws"]]
     rows = [_row(name, draws, found["differences"].get(name)) for name in SHOWN if name in draws[0]]
     strains = sum(draw["strains"] for draw in found["draws"])
-    all_new = sum(draw["all_new"] for draw in found["draws"])
-    whole = [draw for draw in found["all_genes_new"] if draw["model"]["pearson"] is not None]
-    best = max(
-        (
-            name
-            for name in whole[0]
-            if name not in NO_NULLS and all(draw.get(name, {}).get("pearson") is not None for draw in whole)
-        ),
-        key=lambda name: _mean(whole, name, "pearson"),
-    )
-    note = (
-        f"{strains:,} test strains of {len(draws)} draws (`{FOLDER}/{file}`). Of the {all_new:,} whose genes are all "
-        f"new the model has a mean r of {_mean(whole, 'model', 'pearson'):.3f}, and the best null model, {best}, "
-        f"{_mean(whole, best, 'pearson'):.3f}."
-    )
+    note = f"{strains:,} test strains of {len(draws)} draws (`{FOLDER}/{file}`). "
+    note += _of_part(found["all_genes_new"], "whose genes are all new")
+    note += _of_part(found["without_bound"], "of which no training strain loses a part by gene rules")
     return f"{code('conf/' + found['experiment'] + '.yaml')}\n\n{table(HEADER, rows, 'llrrrll')}\n{note}\n"
+
+
+def _of_part(part: list[dict[str, Any]], which: str) -> str:
+    """A sentence on some of the strains."""
+    draws = [one["scores"] for one in part if one["scores"]["model"]["pearson"] is not None]
+    known = [name for name in draws[0] if all(draw.get(name, {}).get("pearson") is not None for draw in draws)]
+    best = max((name for name in known if name not in NO_NULLS), key=lambda name: _mean(draws, name, "pearson"))
+    strains = sum(one["strains"] for one in part)
+    return (
+        f"For the {strains:,} {which} the model has a mean r of {_mean(draws, 'model', 'pearson'):.3f}, and the best "
+        f"null model, {best}, {_mean(draws, best, 'pearson'):.3f}. "
+    )
 
 
 def _row(name: str, draws: list[dict[str, Any]], difference: dict[str, list[float]] | None) -> tuple[str, ...]:
