@@ -550,7 +550,10 @@ def test_help_fits_a_terminal(
 
 
 @pytest.mark.parametrize("words", [["data", "list"], ["graph", "list"], ["config", "list"], ["models"]], ids=" ".join)
-def test_lists_fit_a_terminal(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_fit_a_terminal(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # stores of a folder where someone has trained are listed too
     assert main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if len(line) > 80 and "/" not in line] == []  # paths are not broken
