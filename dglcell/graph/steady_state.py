@@ -67,6 +67,7 @@ class SteadyState(nn.Module):
             one that uses them.
         depend: of each side of a metabolite, the groups on the other side, which need a reaction here.
         counts: [2M] int32 number of groups on each side that can flow in the wild type.
+        last: what was asked for last, as `dglcell.perturbation.deletions.blocked_reactions` keeps it, and the answer.
     """
 
     group_of: Tensor
@@ -84,6 +85,7 @@ class SteadyState(nn.Module):
         num_metabolites: int,
     ) -> None:
         super().__init__()
+        self.last: tuple[tuple[Tensor, Tensor], Tensor] | None = None
         group_of, reverse = _groups(nodes, metabolites, amounts, num_nodes)
         one = np.unique(group_of, return_index=True)[1]  # a node of each group
         of_one = np.isin(nodes, one) & (amounts != 0)

@@ -11,7 +11,7 @@ from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import CONVERTS, METABOLITE, REACTION
 from dglcell.graph.wild_type import WildTypeBalance
 from dglcell.kernels.spmm import spmm
-from dglcell.perturbation.deletions import keep_masks
+from dglcell.perturbation.deletions import blocked_reactions
 from dglcell.perturbation.genotype import GenotypeBatch
 
 PARTS = (16, 8, 4, 2, 1)
@@ -85,7 +85,7 @@ class FluxRounds(nn.Module):
         if self._problem is None or self._problem.flux.device != device:
             self._problem, self._known = _Problem.of(cell, self.reactions.float(), self.prices.float()), None
         problem = self._problem
-        lost_GB = problem.lost(~keep_masks(cell, genotypes)[REACTION])
+        lost_GB = blocked_reactions(cell, genotypes)[problem.nodes]
         keys_B = (lost_GB * problem.bits[:, None]).sum(0)
         if self._known is None:
             self._known = keys_B[:0], lost_GB.new_zeros(0, len(PARTS), dtype=torch.float32)
@@ -114,8 +114,7 @@ class _Problem:
     G groups of reaction nodes with the same metabolites can carry flux; see ``SteadyState``.
 
     Attributes:
-        groups: [G] their numbers.
-        belongs: [N] the position of each node's group among them, or G.
+        nodes: [G] a node of each.
         bits: [G] int64 random numbers; the sum of those of lost groups knows a set.
         made: edges from groups to metabolites.
         used: the same edges turned round.
@@ -125,7 +124,7 @@ class _Problem:
         flux_step, price_step: [G, 1] and [M, 1].
     """
 
-    belongs: Tensor
+    nodes: Tensor
     bits: Tensor
     made: ResidentRelation
     used: ResidentRelation
@@ -165,7 +164,7 @@ class _Problem:
         of_group = torch.zeros(G, device=device).index_add_(0, group, weight.abs()).clamp(min=LEAST_SCALE)
         of_metabolite = torch.zeros(sizes[1], device=device).index_add_(0, metabolite, weight.abs())
         return cls(
-            belongs,
+            first[groups],
             bits,
             made,
             used,
@@ -177,12 +176,6 @@ class _Problem:
             PRIMAL_WEIGHT / of_group[:, None],
             1 / PRIMAL_WEIGHT / of_metabolite.clamp(min=LEAST_SCALE)[:, None],
         )
-
-    def lost(self, lost_NB: Tensor) -> Tensor:
-        """[G, B] bool, the groups of which strains have lost all nodes."""
-        G, strains = len(self.flux), lost_NB.shape[1]
-        kept = torch.zeros(G + 1, strains, dtype=torch.int32, device=lost_NB.device)
-        return kept.index_add_(0, self.belongs, (~lost_NB).int())[:G] == 0
 
     def solve(self, lost_GB: Tensor, rounds: int) -> Tensor:
         """[B, len(PARTS)] growth of strains that lose groups, relative to the wild type's."""

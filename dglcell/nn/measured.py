@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from dglcell.errors import DataError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CONVERTS, GENE, REACTION
-from dglcell.perturbation.deletions import keep_masks
+from dglcell.perturbation.deletions import blocked_reactions, keep_masks
 from dglcell.perturbation.genotype import GenotypeBatch
 
 MOST_CELLS = 2**28
@@ -124,9 +124,9 @@ class MeasuredStrains(nn.Module):
         Where strains lose blocked reactions, only reactions count that could carry flux and cannot any more: to lose
         one of several enzymes of a reaction is to lose nothing.
         """
-        lost_BN = ~keep_masks(cell, genotypes)[self.node_type].T
         if self.node_type == REACTION and cell.steady_state is not None:
-            return cell.steady_state.blocked(lost_BN.T).T
+            return blocked_reactions(cell, genotypes).T
+        lost_BN = ~keep_masks(cell, genotypes)[self.node_type].T
         if not self.whole:
             return lost_BN
         if self._same is None or self._same.device != lost_BN.device:

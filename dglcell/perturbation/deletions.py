@@ -38,11 +38,33 @@ def keep_masks(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor
     }
     keep[GENE] = keep_genes(cell.num_nodes[GENE], genotypes)
     if CATALYSES in cell.relations:
-        deleted_NB = (~keep[GENE]).to(torch.float32)
-        keep[REACTION] = spmm(cell[CATALYSES], deleted_NB, weighted=False) < 0.5
+        keep[REACTION] = ~_lost_by_rules(cell, keep[GENE])
         if cell.steady_state is not None:
-            keep[REACTION] &= ~cell.steady_state.blocked(~keep[REACTION])
+            keep[REACTION] &= ~blocked_reactions(cell, genotypes)
     return keep
+
+
+def _lost_by_rules(cell: ResidentCell, keep_NB: Tensor) -> Tensor:
+    """[N, B] bool: which reaction nodes strains that keep these genes lose."""
+    return spmm(cell[CATALYSES], (~keep_NB).to(torch.float32), weighted=False) > 0.5
+
+
+def blocked_reactions(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
+    """[N, B] bool: which reaction nodes could carry flux in the wild type and cannot in every strain.
+
+    Strategy, link and flux rounds ask for the same batch one after the other, so that the last answer is kept.
+
+    Args:
+        cell: whose strains lose blocked reactions.
+        genotypes: the strains.
+    """
+    steady_state = cell.steady_state
+    assert steady_state is not None
+    asked = genotypes.genes, genotypes.offsets
+    if steady_state.last is None or any(old is not new for old, new in zip(steady_state.last[0], asked, strict=True)):
+        lost_NB = _lost_by_rules(cell, keep_genes(cell.num_nodes[GENE], genotypes))
+        steady_state.last = asked, steady_state.blocked(lost_NB)
+    return steady_state.last[1]
 
 
 def keep_genes(num_genes: int, genotypes: GenotypeBatch) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from dglcell.graph.steady_state import SteadyState
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation import STRATEGIES
-from dglcell.perturbation.deletions import keep_masks
+from dglcell.perturbation.deletions import blocked_reactions, keep_masks
 from dglcell.perturbation.genotype import GenotypeBatch
 
 Column = tuple[tuple[int, int], ...]
@@ -107,6 +108,18 @@ def test_strains_lose_only_what_carries_no_flux_in_linear_programmes_either() ->
         assert lost <= blocked
         beyond += len(lost)
     assert beyond > 5
+
+
+def test_a_batch_is_followed_once_and_another_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, _ = resident(lose_blocked=True)
+    assert cell.steady_state is not None
+    seen, original = [], cell.steady_state.blocked
+    monkeypatch.setattr(cell.steady_state, "blocked", lambda lost_NB: seen.append(1) or original(lost_NB))
+    first, second = (GenotypeBatch.from_lists(strains) for strains in ([[7], [20, 90]], [[3], [55]]))
+    for batch, number in ((first, 1), (first, 1), (second, 2), (replace(second, shared=()), 2), (first, 3)):
+        found = blocked_reactions(cell, batch)
+        assert len(seen) == number
+        assert torch.equal(found, original(~keep_masks(cell, batch)["reaction"]))
 
 
 def test_a_cell_graph_keeps_it_in_its_file_and_in_its_hash(tmp_path: Path) -> None:
