@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +13,14 @@ import pytest
 import torch
 
 from dglcell.cli import main
+from dglcell.devices import Peak
 from dglcell.run_directory import RunDirectory
 from dglcell.training import batch_trials
-from dglcell.training.batch_trials import MOST, fitting_batch
+from dglcell.training.batch_trials import MOST, fitting_batch, measure
 from dglcell.training.evaluate import evaluate_run
 
 CPU = torch.device("cpu")
 MIB = 2**20
-linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 
 
 class Work:
@@ -30,6 +31,9 @@ class Work:
         memory: strains for which there is not enough.
     """
 
+    taken = 0
+    """Bytes of the last work."""
+
     def __init__(self, mib: int, memory: int = 10**9) -> None:
         self.mib, self.memory, self.tried = mib, memory, list[int]()
 
@@ -38,20 +42,36 @@ class Work:
             raise MemoryError
         if number not in self.tried:
             self.tried.append(number)
-        torch.ones(number * self.mib * MIB // 4)
+        Work.taken = number * self.mib * MIB
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
-    """Pretends that so many bytes are free."""
+    """Pretends that so many bytes are free, and that works take what they say.
+
+    The resident set of the tests' own process rises for other reasons as well, and by how much depends on the machine.
+    """
+
+    @contextlib.contextmanager
+    def said(device: str, *, collect: bool) -> Iterator[Peak]:
+        peak = Peak()
+        yield peak
+        peak.bytes = Work.taken
 
     def free(room: int | None) -> None:
         monkeypatch.setattr(batch_trials, "available", lambda device: room)
+        monkeypatch.setattr(batch_trials, "measured_memory", said)
 
     return free
 
 
-@linux
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_a_trial_measures_no_less_than_the_work_took() -> None:
+    trial = measure(lambda number: torch.ones(number * 32 * MIB // 4), CPU, 4)
+    assert trial is not None and trial.bytes is not None
+    assert trial.bytes > 0.9 * 128 * MIB
+
+
 class TestFitting:
     """The size that is chosen."""
 
