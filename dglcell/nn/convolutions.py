@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Hashable
 from typing import ClassVar
 
 import torch
@@ -21,9 +22,6 @@ class Convolution(nn.Module):
 
     One of your own, `model.conv: MODULE:CLASS`, is made with three arguments: ``relation``, ``width`` (H) and
     ``config``, a ``Config`` with the values of `model.conv_options`.
-
-    A class whose ``stackable`` is True, in the class itself, lets a GPU compute several relations by one convolution.
-    Such convolutions may differ in their weights only: see ``dglcell.nn.hetero_layer.structure_of``.
 
     Attributes:
         Config: what `model.conv_options` may say.
@@ -45,6 +43,14 @@ class Convolution(nn.Module):
     @abstractmethod
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """New rows [K, H] from those of the destination nodes and what they receive."""
+
+    def structure(self) -> Hashable:
+        """What ``update`` depends on beside weights.
+
+        A class that defines this itself lets a GPU compute those of its convolutions that say the same, and have
+        weights of the same shapes, by one of them. Those of other classes are computed one by one.
+        """
+        return None
 
 
 # Graph isomorphism convolution over the surviving edges of one relation.
@@ -70,7 +76,6 @@ class GINConv(Convolution):
     """
 
     reduce = "sum"
-    stackable = True
 
     def __init__(
         self,
@@ -84,6 +89,7 @@ class GINConv(Convolution):
         weighs: bool = False,
     ) -> None:
         super().__init__(relation)
+        self.settings = activation, dropout
         self.epsilon = nn.Parameter(torch.zeros(1))
         self.weight = nn.Parameter(torch.ones(1)) if weighs else None
         widths = [width] + [hidden] * (layers - 1) + [width]
@@ -99,6 +105,9 @@ class GINConv(Convolution):
             received = received * self.weight
         out: Tensor = self.mlp(torch.addcmul(received, x, 1 + self.epsilon))
         return out
+
+    def structure(self) -> Hashable:
+        return self.settings
 
 
 # GraphSAGE convolution with the mean over surviving in-edges of one relation.
@@ -120,7 +129,6 @@ class SAGEConv(Convolution):
     """
 
     reduce = "mean"
-    stackable = True
 
     def __init__(self, relation: Relation, width: int) -> None:
         super().__init__(relation)
@@ -135,6 +143,9 @@ class SAGEConv(Convolution):
         """New rows from those of the destination nodes and what they receive."""
         out: Tensor = self.itself(x) + self.neighbours(received)
         return out
+
+    def structure(self) -> Hashable:
+        return ()
 
 
 # Graph attention (GATv2) over the surviving edges of one relation.
@@ -164,9 +175,6 @@ class GATv2Conv(Convolution):
         ConfigError: the heads do not divide the width.
     """
 
-    reduce = None
-    stackable = True
-
     def __init__(
         self, relation: Relation, width: int, heads: int, *, weighted: bool = False, slope: float = 0.2
     ) -> None:
@@ -190,3 +198,6 @@ class GATv2Conv(Convolution):
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """What a node received, shifted; its own state has taken part in the scores."""
         return received + self.bias
+
+    def structure(self) -> Hashable:
+        return self.slope
