@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from dglcell.errors import ConfigError, GraphError
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import GROUPS, NamedTable, NetworkConfig, named_table
-from dglcell.graph.cell_graph import Edges
+from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.gene_vectors import read_gene_vectors
 from dglcell.graph.network_table import read_table
-from dglcell.graph.schema import GENE, Relation, check_relation_name
+from dglcell.graph.schema import GENE, Relation, check_relation_name, gene_relation
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
@@ -89,6 +89,12 @@ class SimilarityConfig:
         for name, source in self.sources.items():
             check_relation_name(f"{SIMILAR}_{name}", where=f"{key}.sources.{name}")
             source.validate(f"{key}.sources.{name}")
+
+
+def relations_of_sources(cell: CellGraph) -> frozenset[Relation]:
+    """The relations of a cell graph that sources of similarity gave it."""
+    similarity = (cell.provenance.get("config") or {}).get("similarity") or {}
+    return frozenset(gene_relation(f"{SIMILAR}_{name}") for name in similarity.get("sources", ()))
 
 
 # From profiles of genes to edges.

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
-from dglcell.graph.gene_space import SIMILAR
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, REACTION, Relation
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
@@ -80,7 +79,7 @@ class CellEncoder(nn.Module):
                 layers=config.gin_layers,
                 activation=config.activation,
                 dropout=config.dropout,
-                weighs=relation[1].startswith(f"{SIMILAR}_"),  # a source of similarity
+                weighs=relation in self.cell.of_sources,
             )
 
         return HeteroLayer(

@@ -37,6 +37,8 @@ from dglcell.training.autotune import lightning_precision
 from dglcell.training.checkpoint_file import PREDICTING, SCHEMA_VERSION, ReadCheckpoint, refuse
 from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint
 
+log = logging.getLogger("dglcell")
+
 # What is written into a checkpoint, and the model that is made from one.
 
 
@@ -278,8 +280,6 @@ def shape_of(tensor: Tensor, floats: torch.dtype | None = None) -> str:
 
 # Continuing a run: from which checkpoint, with which settings, and where training begins.
 
-
-log = logging.getLogger("dglcell")
 
 # What may differ between a run and its continuation.
 FREE_KEYS = (

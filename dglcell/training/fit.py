@@ -73,6 +73,8 @@ from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
 from dglcell.training.tracking import tracked
 
+log = logging.getLogger("dglcell")
+
 # Lightning's trainer and its callbacks.
 
 
@@ -217,8 +219,6 @@ SOLVED_TOGETHER = 2048
 
 TIMED_BATCHES = 4
 """Batches that are repeated while forms of layers are timed."""
-
-log = logging.getLogger("dglcell")
 
 
 def make_task(
