@@ -51,7 +51,7 @@ def small_cell() -> ResidentCell:
     [("auto", "32-true"), ("bf16", "32-true"), ("bf16-mixed", "32-true"), ("64-true", "64-true"), ("64", "64-true")],
 )
 def test_weights_and_bases_are_single_or_double_whatever_differences_are(name: str, theirs: str) -> None:
-    check_precision(name)
+    check_precision("trainer.precision", name)
     assert lightning_precision(name) == theirs
 
 
