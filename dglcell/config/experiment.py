@@ -35,15 +35,15 @@ from dglcell.data.sources import SourceConfig
 from dglcell.errors import ConfigError
 from dglcell.graph.config import CellConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
-from dglcell.losses.config import LOSS_CONFIGS, LossConfig, MaskedConfig
-from dglcell.models.config import MODEL_CONFIGS, EncoderConfig, HeteroCellConfig, ModelConfig
+from dglcell.losses.config import LOSSES, LossConfig, MaskedConfig
+from dglcell.models.config import MODELS, HeteroCellConfig, ModelConfig
 from dglcell.nn.config import AUTO_LINK, COMPARING_LINKS
 from dglcell.optimizers import CAPTURABLE, OptimizerConfig, SchedulerConfig
 from dglcell.runs.directory import CHECKPOINTS
 
 KINDS: dict[str, Mapping[str, type]] = {
-    "model": MODEL_CONFIGS,
-    "loss": LOSS_CONFIGS,
+    "model": MODELS,
+    "loss": LOSSES,
 }
 """Sections whose keys depend on their `name`: section → name → what its keys are."""
 
@@ -372,11 +372,10 @@ class Config:
                 got=f"`loss.name: {self.loss.name}`, `data.normalise: {self.data.normalise}`",
                 do="set `loss.name: bce` and `data.normalise: logistic`, or neither",
             )
-        link = self.model.link if isinstance(self.model, EncoderConfig) else "identity"
-        if self.data.normalise == "logistic" and link not in ("identity", AUTO_LINK):
+        if self.data.normalise == "logistic" and self.model.link not in ("identity", AUTO_LINK):
             raise ConfigError(
                 "`data.normalise: logistic` is a link already",
-                got=f"`model.link: {link}`",
+                got=f"`model.link: {self.model.link}`",
                 do="set `model.link: identity`",
             )
 
@@ -392,7 +391,7 @@ class Config:
                 do="set `data.normalise: standard`",
             )
 
-        if isinstance(self.model, EncoderConfig) and self.model.link in COMPARING_LINKS:
+        if self.model.link in COMPARING_LINKS:
             raise ConfigError(
                 f"`model.link: {self.model.link}` may compare strains with all training strains, and `data.streaming` "
                 "keeps them out of memory",

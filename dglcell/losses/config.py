@@ -21,9 +21,11 @@ Weights = Annotated[
 
 @dataclass
 class LossConfig:
-    """A loss; each kind adds its own keys."""
+    """A loss; each kind adds its own keys. ``implementation`` is the loss as MODULE:CLASS."""
 
-    name: str = ""  # kind of loss: a key of `LOSS_CONFIGS`, or MODULE:CLASS of your own
+    implementation = ""
+
+    name: str = ""  # kind of loss: a key of `LOSSES`, or MODULE:CLASS of your own
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -73,12 +75,16 @@ class WeightedConfig(LossConfig):
 class MaskedConfig(WeightedConfig):
     """An element-wise loss."""
 
+    implementation = "dglcell.losses.elementwise:MaskedLoss"
+
     name: str = "mse"  # mse | huber | log_cosh
 
 
 @dataclass
 class BceConfig(WeightedConfig):
     """Binary cross-entropy; the model predicts logits, labels are 0 to 1 and are not normalised."""
+
+    implementation = "dglcell.losses.elementwise:BceLoss"
 
     name: str = "bce"
 
@@ -106,6 +112,8 @@ Steps = Annotated[int, at_least(1, also=" steps")]
 class GaussianConfig(LossConfig):
     """Gaussian likelihood with a noise level for each phenotype, for screens that are not equally precise."""
 
+    implementation = "dglcell.losses.elementwise:GaussianLoss"
+
     name: str = "gaussian"
     smallest_sd: SmallestSD = 0.2  # smallest noise level, in normalised units, so that no phenotype dominates
     memory: Steps = 100  # training steps whose squared errors are averaged to estimate a noise level
@@ -128,11 +136,6 @@ class CoupledConfig(WeightedConfig, ABC):
     temperature_schedule: Schedule = "none"  # path to temperature_final over all epochs: none | exponential | cosine
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
         super().validate()
         if self.mse == 0 and getattr(self, self.distance_key) == 0:
             raise ConfigError(
@@ -161,11 +164,6 @@ class BufferedConfig(CoupledConfig):
     adaptive_stable: Number | None = None  # epoch after which the share is constant; null: half of all epochs
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
         super().validate()
         if self.min_samples is not None and self.min_samples > self.buffer_size:
             raise ConfigError(
@@ -193,6 +191,8 @@ Bandwidth = Annotated[float, positive("e.g. 0.5")]
 @dataclass
 class DistributionConfig(CoupledConfig):
     """A ``CoupledConfig`` whose distance is the distribution matching."""
+
+    implementation = "dglcell.losses.coupled:DistributionLoss"
 
     distribution: Weight = 0.1  # weight of the distribution matching
     bandwidth: Bandwidth = 0.5  # bandwidth of the labels' density, in standard deviations of the labels
@@ -224,6 +224,8 @@ Order = Annotated[int, must(lambda p: p in (1, 2), "is no order of the distance"
 class MleWassSupcrConfig(BufferedConfig):
     """Squared error + Wasserstein distance + SupCR, the latter two over a buffer as well."""
 
+    implementation = "dglcell.losses.coupled:MleWassSupcrLoss"
+
     name: str = "mle_wass_supcr"
     supcr: Weight = 0.0
     temperature: Positive = 1.0
@@ -248,6 +250,8 @@ FinalAlpha = Annotated[float, must(lambda alpha: 0 <= alpha <= 1, "is no share",
 class DangoLossConfig(LossConfig):
     """Reconstruction and interaction, weighted by epoch; defaults as in experiment 006 of the torchcell project."""
 
+    implementation = "dglcell.losses.dango:DangoLoss"
+
     name: str = "dango"
     schedule: AlphaSchedule = "linear_until_uniform"  # pre_then_post | linear_until_uniform | linear_until_flipped
     transition_epoch: Epoch = 10  # T, the epoch after which the weights are constant
@@ -264,13 +268,8 @@ class DangoLossConfig(LossConfig):
         return 1.0 if self.schedule == "pre_then_post" else 1.0 - (1.0 - final) * epoch / self.transition_epoch
 
 
-LOSS_CONFIGS: dict[str, type[LossConfig]] = {
-    **dict.fromkeys(("mse", "huber", "log_cosh"), MaskedConfig),
-    "bce": BceConfig,
-    "gaussian": GaussianConfig,
-    "mse_dist_supcr": MseDistSupcrConfig,
-    "mle_dist_supcr": MleDistSupcrConfig,
-    "mle_wass_supcr": MleWassSupcrConfig,
-    "dango": DangoLossConfig,
+LOSSES: dict[str, type[LossConfig]] = dict.fromkeys(("mse", "huber", "log_cosh"), MaskedConfig) | {
+    kind.name: kind
+    for kind in (BceConfig, GaussianConfig, MseDistSupcrConfig, MleDistSupcrConfig, MleWassSupcrConfig, DangoLossConfig)
 }
-"""`loss.name` → what its section may say; ``dglcell.losses.build.LOSSES`` has the losses themselves."""
+"""`loss.name` → what its section may say."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from dglcell.checks import Count, Number, Positive, at_least, below_one, check_values, must, one_of
 from dglcell.errors import ConfigError, did_you_mean
-from dglcell.graph.schema import GENE, NODE_TYPES, Relation
+from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.kernels import KERNEL_NAMES
 from dglcell.nn.config import (
     AUTO_LINK,
@@ -19,11 +19,13 @@ from dglcell.nn.config import (
     Activation,
     ConvOptions,
     CrossRelation,
+    GATv2Options,
+    GINOptions,
     Norm,
     check_heads,
 )
 from dglcell.perturbation import STRATEGIES
-from dglcell.plugins import FORM, find_class, installed_names, read_options
+from dglcell.plugins import FORM, class_of, installed_names, read_options
 
 if TYPE_CHECKING:
     from dglcell.nn.convolutions import Convolution
@@ -49,9 +51,18 @@ Switch = Annotated[str, one_of("auto", "true", "false")]
 
 @dataclass
 class ModelConfig:
-    """A model; each kind adds its own keys."""
+    """A model; each kind adds its own keys.
 
-    name: str = ""  # kind of model: a key of `MODEL_CONFIGS`, or MODULE:CLASS of your own
+    Attributes of the class, which are no keys: ``implementation``, the model as MODULE:CLASS; ``base``, a file of this
+    package with settings that fit it.
+    """
+
+    implementation = ""
+    base = ""
+    link = "identity"
+    compile = "false"
+
+    name: str = ""  # kind of model: a key of `MODELS`, or MODULE:CLASS of your own
     kernel: Kernel = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | triton | reference
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features, or wild_type
 
@@ -75,6 +86,10 @@ class ModelConfig:
         """Whether something is chosen by measuring when a run starts."""
         return False
 
+    def without_messages(self) -> ModelConfig | None:
+        """The same with no round of messages; None where it passes none in rounds."""
+        return None
+
     def about(self) -> str:
         """A few words for the report."""
         return self.name
@@ -89,9 +104,6 @@ class ModelConfig:
 
 
 # What the configurations of models that encode the cell graph have in common.
-
-
-CONVS = ("gin", "sage", "gatv2")
 
 
 @dataclass
@@ -132,11 +144,6 @@ class EncoderConfig(ModelConfig):
         self.recompute = str(self.recompute).lower()  # YAML's true is "True" here
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
         super().validate()
         self._validate_conv()
         if self.conv == "gatv2":
@@ -152,26 +159,28 @@ class EncoderConfig(ModelConfig):
             )
 
     def _validate_conv(self) -> None:
-        own = self.own_conv()
-        if own is not None:
-            own[1].validate()
-        elif self.conv not in CONVS:
-            known = (*CONVS, *installed_names("conv"))
-            expected, do = f"{', '.join(known)}, or {FORM}", did_you_mean(self.conv, known)
-            raise ConfigError("`model.conv` is unknown", got=self.conv, expected=expected, do=do)
+        if self.conv not in CONVS:
+            self.convolution()[1].validate()
         elif self.conv_options is not None:
             raise ConfigError(f"`model.conv_options` is for a {FORM}", got=f"`model.conv: {self.conv}`")
 
-    def own_conv(self) -> tuple[Callable[[Relation, int, ConvOptions], Convolution], ConvOptions] | None:
-        """The convolution, where it is a class of one's own, and the values of its keys.
+    def convolution(self) -> tuple[type[Convolution], ConvOptions]:
+        """The class of convolutions, and what they are made with.
 
         Raises:
             ConfigError: the class or a key is wrong.
         """
-        kind: Any = None if self.conv in CONVS else find_class("conv", self.conv)
-        return (
-            None if kind is None else (kind, read_options(kind.Config, self.conv_options or {}, "model.conv_options"))
-        )
+        kind = class_of("conv", self.conv, CONVS)
+        if kind is None:
+            known = (*CONVS, *installed_names("conv"))
+            expected, do = f"{', '.join(known)}, or {FORM}", did_you_mean(self.conv, known)
+            raise ConfigError("`model.conv` is unknown", got=self.conv, expected=expected, do=do)
+        if self.conv in CONVS:
+            return kind, CONVS[self.conv].of(self)
+        return kind, read_options(kind.Config, self.conv_options or {}, "model.conv_options")
+
+    def without_messages(self) -> EncoderConfig | None:
+        return replace(self, layers=0) if self.layers else None
 
     def provides(self) -> frozenset[str]:
         return frozenset({"embedding"})
@@ -210,12 +219,38 @@ class EncoderConfig(ModelConfig):
             )
 
 
+@dataclass(frozen=True)
+class ShippedConv:
+    """A convolution of this package.
+
+    Attributes:
+        implementation: it, as MODULE:CLASS.
+        of: what it takes of the keys of a model.
+    """
+
+    implementation: str
+    of: Callable[[EncoderConfig], ConvOptions]
+
+
+CONVS = {
+    "gin": ShippedConv(
+        "dglcell.nn.convolutions:GINConv",
+        lambda model: GINOptions(model.gin_hidden or model.hidden, model.gin_layers, model.activation, model.dropout),
+    ),
+    "sage": ShippedConv("dglcell.nn.convolutions:SAGEConv", lambda model: ConvOptions()),
+    "gatv2": ShippedConv("dglcell.nn.convolutions:GATv2Conv", lambda model: GATv2Options(model.conv_heads)),
+}
+"""Values of `model.conv`."""
+
+
 # What a configuration can say about the heterograph model.
 
 
 @dataclass
 class HeteroCellConfig(EncoderConfig):
     """The heterograph model (``dglcell.models.hetero_cell.HeteroCell``)."""
+
+    implementation, base = "dglcell.models.hetero_cell:HeteroCell", "bases/growth.yaml"
 
     name: str = "hetero_cell"
     pool: Pool = field(default_factory=lambda: [GENE])  # node types that are pooled
@@ -232,11 +267,6 @@ class HeteroCellConfig(EncoderConfig):
         self.compile = str(self.compile).lower()
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
         super().validate()
         if not self.metabolism and self.pool != [GENE]:
             raise ConfigError(
@@ -248,6 +278,9 @@ class HeteroCellConfig(EncoderConfig):
 
     def is_autotuned(self) -> bool:
         return True
+
+    def without_messages(self) -> HeteroCellConfig | None:
+        return replace(self, layers=0, flux_rounds=0) if self.layers or self.flux_rounds else None
 
     def about(self) -> str:
         return f"{self.name}, {self.strategy}"
@@ -273,13 +306,12 @@ class HeteroCellConfig(EncoderConfig):
 OPERATORS = ("local", "cross_attention", "both")
 Operator = Annotated[str, one_of(*OPERATORS)]
 
-LOW_RANK = 40
-"""Largest rank of the low-rank profiles of pairs."""
-
 
 @dataclass
 class SetOperatorConfig(EncoderConfig):
     """The wild type encoded once, and deleted genes acting on it (``dglcell.models.set_operator.SetOperator``)."""
+
+    implementation, base = "dglcell.models.set_operator:SetOperator", "bases/pairs.yaml"
 
     name: str = "set_operator"
     operator: Operator = "local"  # how deleted genes act: local (on each other) | cross_attention (on all genes) | both
@@ -290,11 +322,6 @@ class SetOperatorConfig(EncoderConfig):
     kernel_ridge_low_rank: float = 0.0  # part of that share that is the null model `kernel ridge and low rank`
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
         super().validate()
         if not 0 <= self.kernel_ridge_low_rank <= 1 or (self.kernel_ridge_low_rank and not self.kernel_ridge):
             raise ConfigError(
@@ -312,11 +339,6 @@ class SetOperatorConfig(EncoderConfig):
                 got=f"`model.operator: {self.operator}`",
                 do="set `model.operator: both` or `model.combination: sum`",
             )
-
-    @property
-    def rank_of_pairs(self) -> int:
-        """Of the effects of pairs: two kernel ridges and the low-rank profiles have a rank each."""
-        return self.kernel_ridge_rank + (self.kernel_ridge_rank + LOW_RANK if self.kernel_ridge_low_rank else 0)
 
     def provides(self) -> frozenset[str]:
         return frozenset() if self.operator == "local" else super().provides()
@@ -340,6 +362,8 @@ ZeroWeights = Annotated[
 class DangoConfig(ModelConfig):
     """DANGO (``dglcell.models.dango.Dango``); defaults as in experiment 006 of the torchcell project."""
 
+    implementation = "dglcell.models.dango:Dango"
+
     name: str = "dango"
     hidden: Count = 64  # H, width of every state
     activation: Activation = "relu"  # relu | gelu | silu | elu | tanh | identity
@@ -358,11 +382,6 @@ class DangoConfig(ModelConfig):
     dropout: Dropout = 0.0  # dropout inside the scorer
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
         super().validate()
         if self.scorer == "rezero" and self.hidden % self.heads:
             raise ConfigError(
@@ -380,9 +399,5 @@ class DangoConfig(ModelConfig):
         return {"reconstruction": "`loss.name: dango`, or `model.reconstruction: false`"} if self.reconstruction else {}
 
 
-MODEL_CONFIGS: dict[str, type[ModelConfig]] = {
-    "hetero_cell": HeteroCellConfig,
-    "set_operator": SetOperatorConfig,
-    "dango": DangoConfig,
-}
-"""`model.name` → what its section may say; ``dglcell.models.build.MODELS`` has the models themselves."""
+MODELS: dict[str, type[ModelConfig]] = {kind.name: kind for kind in (HeteroCellConfig, SetOperatorConfig, DangoConfig)}
+"""`model.name` → what its section may say."""

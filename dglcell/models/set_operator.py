@@ -135,7 +135,9 @@ class SetOperator(StrainModel):
         self.link = make_link(cell, config, outputs)
         self.null_share = NullShare(outputs) if config.null_share else None
         self.pair_effects = (
-            PairEffects(outputs, cell.num_nodes[GENE], config.rank_of_pairs) if config.kernel_ridge else None
+            PairEffects(outputs, cell.num_nodes[GENE], config.kernel_ridge_rank, config.kernel_ridge_low_rank)
+            if config.kernel_ridge
+            else None
         )
         self.apply(initialise)
         self.encoder.spread_embeddings()

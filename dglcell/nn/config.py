@@ -27,11 +27,32 @@ class ConvOptions:
         check_values(self, "model.conv_options")
 
 
+@dataclass
+class GINOptions(ConvOptions):
+    """What ``GINConv`` takes."""
+
+    hidden: int  # width inside the MLP
+    layers: int = 2  # Linear layers of the MLP
+    activation: str = "gelu"
+    dropout: float = 0.0
+
+
+@dataclass
+class GATv2Options(ConvOptions):
+    """What ``GATv2Conv`` takes."""
+
+    heads: int = 4
+    slope: float = 0.2  # of LeakyReLU for negative numbers
+
+
 COMBINATIONS = ("sum", "mean", "gated")
 """Of two predictions."""
 
 LINKS = ("identity", "log", "logistic", "saturation", "minimum", "bounded")
 """From scores to phenotypes; see ``dglcell.nn.links.Link``."""
+
+LOW_RANK = 40
+"""Largest rank of the low-rank profiles of pairs."""
 
 AUTO_LINK = "auto"
 COMPARING_LINKS = (AUTO_LINK, "minimum", "bounded")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
+from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.nn.blocks import mlp
-from dglcell.nn.config import ConvOptions, check_heads
+from dglcell.nn.config import ConvOptions, GATv2Options, GINOptions, check_heads
 from dglcell.perturbation.attention import GATv2Score
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
@@ -35,6 +36,11 @@ class Convolution(nn.Module):
     def __init__(self, relation: Relation) -> None:
         super().__init__()
         self.relation = relation
+
+    @classmethod
+    def of(cls, relation: Relation, width: int, config: Any, cell: ResidentCell) -> Self:
+        """One for a relation of a cell graph, of which some convolutions want to know more."""
+        return cls(relation, width, config)  # type: ignore[call-arg]
 
     @abstractmethod
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
@@ -64,12 +70,9 @@ class GINConv(Convolution):
     Args:
         relation: whose edges are used; source and destination types may differ.
         width: H of input and output.
+        config: of the MLP, whose output is H wide for every number of layers. With 0 there is no MLP. Sums are then all
+            there is, as in He et al. 2020, *LightGCN*.
         weighs: whether the sum has a learned weight, which starts at 1.
-        hidden: width inside the MLP.
-        layers: number of Linear layers of the MLP; the output is H wide for every number. With 0 there is no MLP.
-            Sums are then all there is, as in He et al. 2020, *LightGCN*.
-        activation: inside the MLP.
-        dropout: inside the MLP.
 
     Shapes:
         source states [N, B, H], destination states [M, B, H] → [M, B, H].
@@ -77,23 +80,17 @@ class GINConv(Convolution):
 
     reduce = "sum"
 
-    def __init__(
-        self,
-        relation: Relation,
-        width: int,
-        *,
-        hidden: int,
-        layers: int,
-        activation: str,
-        dropout: float,
-        weighs: bool = False,
-    ) -> None:
+    def __init__(self, relation: Relation, width: int, config: GINOptions, *, weighs: bool = False) -> None:
         super().__init__(relation)
-        self.settings = activation, dropout
+        self.settings = config.activation, config.dropout
         self.epsilon = nn.Parameter(torch.zeros(1))
         self.weight = nn.Parameter(torch.ones(1)) if weighs else None
-        widths = [width] + [hidden] * (layers - 1) + [width]
-        self.mlp = mlp(widths, activation, dropout) if layers else nn.Sequential()
+        widths = [width] + [config.hidden] * (config.layers - 1) + [width]
+        self.mlp = mlp(widths, config.activation, config.dropout) if config.layers else nn.Sequential()
+
+    @classmethod
+    def of(cls, relation: Relation, width: int, config: GINOptions, cell: ResidentCell) -> Self:
+        return cls(relation, width, config, weighs=relation in cell.of_sources)
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """Sums over surviving in-edges."""
@@ -130,7 +127,7 @@ class SAGEConv(Convolution):
 
     reduce = "mean"
 
-    def __init__(self, relation: Relation, width: int) -> None:
+    def __init__(self, relation: Relation, width: int, config: ConvOptions | None = None) -> None:
         super().__init__(relation)
         self.neighbours = nn.Linear(width, width)
         self.itself = nn.Linear(width, width, bias=False)
@@ -164,9 +161,8 @@ class GATv2Conv(Convolution):
     Args:
         relation: whose edges are used; source and destination types may differ.
         width: H of input and output.
-        heads: must divide H.
+        config: whose heads must divide H.
         weighted: whether the fixed weights w of the relation take part in the score.
-        slope: of LeakyReLU for negative numbers.
 
     Shapes:
         source states [N, B, H], destination states [M, B, H] → [M, B, H].
@@ -175,12 +171,10 @@ class GATv2Conv(Convolution):
         ConfigError: the heads do not divide the width.
     """
 
-    def __init__(
-        self, relation: Relation, width: int, heads: int, *, weighted: bool = False, slope: float = 0.2
-    ) -> None:
+    def __init__(self, relation: Relation, width: int, config: GATv2Options, *, weighted: bool = False) -> None:
         super().__init__(relation)
+        heads, self.slope = config.heads, config.slope
         check_heads(width, heads)
-        self.slope = slope
         self.keys = nn.Linear(width, width)
         self.queries = nn.Linear(width, width)
         self.vector = nn.Parameter(torch.empty(heads, width // heads))
@@ -189,6 +183,10 @@ class GATv2Conv(Convolution):
         nn.init.normal_(self.vector, std=(width // heads) ** -0.5)
         if self.edge_vector is not None:
             nn.init.normal_(self.edge_vector, std=width**-0.5)
+
+    @classmethod
+    def of(cls, relation: Relation, width: int, config: GATv2Options, cell: ResidentCell) -> Self:
+        return cls(relation, width, config, weighted=cell[relation].weight is not None)
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """Attention over surviving in-edges."""

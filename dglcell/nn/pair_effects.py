@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dglcell.nn.config import LOW_RANK
+
 
 class PairEffects(nn.Module):
     r"""What strains show by effects of their genes and of pairs of their genes, in fixed numbers.
@@ -18,7 +20,8 @@ class PairEffects(nn.Module):
     Args:
         outputs: T.
         genes: N.
-        rank: R.
+        rank: largest rank of what one null model says of pairs.
+        low_rank: part of the whole that comes from the null model with low rank; R is larger with it.
 
     Attributes:
         mean: [T] m.
@@ -35,12 +38,14 @@ class PairEffects(nn.Module):
     vectors: Tensor
     weights: Tensor
 
-    def __init__(self, outputs: int, genes: int, rank: int) -> None:
+    def __init__(self, outputs: int, genes: int, rank: int, low_rank: float = 0.0) -> None:
         super().__init__()
+        self.rank, self.low_rank = rank, low_rank
+        R = rank + (rank + LOW_RANK if low_rank else 0)  # two kernel ridges and the low-rank profiles have a rank each
         self.register_buffer("mean", torch.zeros(outputs))
         self.register_buffer("effects", torch.zeros(outputs, genes))
-        self.register_buffer("vectors", torch.zeros(outputs, genes, rank))
-        self.register_buffer("weights", torch.zeros(outputs, rank))
+        self.register_buffer("vectors", torch.zeros(outputs, genes, R))
+        self.register_buffer("weights", torch.zeros(outputs, R))
 
     def forward(self, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
         """[B, T] what strains show."""

@@ -12,7 +12,7 @@ from dglcell.config.experiment import TrainerConfig
 from dglcell.config.original import LOSS_DROPPED, LOSS_KEYS, LOSS_WEIGHTS, explain
 from dglcell.config.read import load_config, to_yaml
 from dglcell.errors import ConfigError
-from dglcell.losses.config import LOSS_CONFIGS, MaskedConfig, MleWassSupcrConfig
+from dglcell.losses.config import LOSSES, MaskedConfig, MleWassSupcrConfig
 from dglcell.models.config import ModelConfig
 from tests.config_files import refusal, write
 
@@ -117,7 +117,7 @@ def test_weights_must_fit_the_phenotypes() -> None:
 # Every key of the original's losses has an answer, and what it is called here exists.
 
 
-HERE = {f"loss.{field.name}" for kind in LOSS_CONFIGS.values() for field in fields(kind)}
+HERE = {f"loss.{field.name}" for kind in LOSSES.values() for field in fields(kind)}
 HERE |= {f"trainer.{field.name}" for field in fields(TrainerConfig)}
 
 
