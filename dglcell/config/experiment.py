@@ -91,7 +91,6 @@ class DataConfig:
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
-        check_values(self, "data")
         self.source.validate()
 
     @property
@@ -162,10 +161,6 @@ class TrainerConfig:
     train_ranking: bool = True  # also rank the training part, which keeps its predictions of an epoch in memory
     progress: bool = True  # show a progress bar on a terminal
 
-    def validate(self) -> None:
-        """Raises ConfigError, naming the key."""
-        check_values(self, "trainer")
-
     @property
     def given_threads(self) -> int | None:
         """`threads` where it is a number; None where the number is to be measured."""
@@ -186,7 +181,6 @@ class TrackingConfig:
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
-        check_values(self, "tracking")
         if self.wandb == "disabled":
             return
         for key in ("project", "entity", "group"):
@@ -281,7 +275,6 @@ class SlurmConfig:
         Raises:
             ConfigError: naming the key.
         """
-        check_values(self, "slurm")
         if self.binds and not self.container:
             raise ConfigError("`slurm.binds` needs a container", do="set `slurm.container`, or leave `binds` out")
 
@@ -317,19 +310,9 @@ class Config:
             GraphError: a network's name cannot name a relation.
         """
         check_values(self)
-        for section in (
-            self.cell,
-            self.data,
-            self.split,
-            self.model,
-            self.loss,
-            self.optimizer,
-            self.scheduler,
-            self.trainer,
-            self.tracking,
-            self.slurm,
-        ):
-            section.validate()
+        for section in vars(self).values():
+            if hasattr(section, "validate"):
+                section.validate()
         self._validate_names()
         self._validate_loss()
         self._validate_streaming()
