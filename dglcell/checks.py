@@ -25,6 +25,7 @@ LONGEST_NAME = 255
 """Bytes of a file's name, as file systems have it."""
 
 AUTO = "auto"
+"""In place of a number that is found by measuring."""
 
 MANY_LINES = "experiment.description"
 """The one text that may have several lines: it goes to comments, as one line."""
@@ -190,8 +191,8 @@ def check_count_or_auto(key: str, number: int | str) -> None:
         raise ConfigError(f"`{key}` is too small", got=number, expected="1 or more")
 
 
-Count = Annotated[int, at_least(1)]
-Number = Annotated[int, at_least(0)]
+Count = Annotated[int, at_least(1)]  # of something that there is
+Number = Annotated[int, at_least(0)]  # of something that there may be none of
 Positive = Annotated[float, positive()]
 Seed = Annotated[int, check_seed]
 
