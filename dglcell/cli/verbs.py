@@ -347,7 +347,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """``dglcell evaluate``."""
-    from dglcell.trained.models import find_run
+    from dglcell.trained_models import find_run
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.machine.devices import threads
@@ -367,7 +367,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def _evaluated_rows(options: argparse.Namespace) -> list[ResultRow]:
     if options.on is None:
-        from dglcell.trained.models import find_run
+        from dglcell.trained_models import find_run
         from dglcell.training.evaluate import evaluate_run
 
         return evaluate_run(find_run(options.run_directory), options.checkpoint)
@@ -475,7 +475,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 def models(options: argparse.Namespace) -> None:
     """``dglcell models``."""
-    from dglcell.trained.models import find_run, format_card, format_models, list_models
+    from dglcell.trained_models import find_run, format_card, format_models, list_models
 
     if options.name is None:
         print(format_models(list_models()))
@@ -503,7 +503,7 @@ def report(options: argparse.Namespace) -> None:
     from dglcell.report.comparison import write_comparison
     from dglcell.report.run_page import write_report
     from dglcell.runs.directory import RunDirectory
-    from dglcell.trained.models import find_run
+    from dglcell.trained_models import find_run
 
     paths = [find_run(path) for path in options.run_directories]
     if options.output is None and len(paths) == 1 and RunDirectory(paths[0]).card.is_file():
@@ -592,7 +592,7 @@ def graph_describe(options: argparse.Namespace) -> None:
     from dglcell.graph.cell import build_cell
     from dglcell.graph.describe import describe
     from dglcell.runs.directory import RunDirectory
-    from dglcell.trained.models import cell_of_run, find_model
+    from dglcell.trained_models import cell_of_run, find_model
 
     run = options.config if options.config.exists() else find_model(str(options.config))
     if run is not None and run.is_dir():

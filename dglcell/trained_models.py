@@ -40,7 +40,7 @@ from dglcell.published.download import RemoteFile, fetch
 from dglcell.report.run_files import ROW, read_run_config, result_rows
 from dglcell.runs.directory import RunDirectory
 
-PACKAGED = Path(__file__).parent
+PACKAGED = Path(__file__).parent / "trained"
 """The models of this package."""
 
 VARIABLE = "DGLCELL_MODELS"

@@ -24,7 +24,7 @@ from dglcell.metrics import row_of
 from dglcell.prediction.export import About, export
 from dglcell.report.run_files import read_predictions, read_run, result_rows
 from dglcell.runs.directory import RunDirectory
-from dglcell.trained.models import PACKAGED, VARIABLE, Listed, find_model, find_run, list_models, read_card, unpack
+from dglcell.trained_models import PACKAGED, VARIABLE, Listed, find_model, find_run, list_models, read_card, unpack
 from dglcell.training.checkpoint import read_config, refuse_changes
 from dglcell.training.prepare import open_store
 
