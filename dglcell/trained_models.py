@@ -14,15 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dglcell.config_io import parse_config
-from dglcell.download import RemoteFile, fetch
+from dglcell.config.read import parse_config
 from dglcell.errors import CheckpointError, GraphError, did_you_mean, listing
-from dglcell.files import atomic_directory, sha256_file, user_cache
-from dglcell.graph.cell import build_cell
-from dglcell.graph.cell_graph import CellGraph
-from dglcell.graph.schema import GENE
-from dglcell.graph.vocabulary import Vocabulary, read_genome_table
-from dglcell.outside import (
+from dglcell.files.atomic import atomic_directory, sha256_file, user_cache
+from dglcell.files.untrusted import (
     BOMB_BYTES,
     BOMB_RATIO,
     COUNT,
@@ -37,8 +32,13 @@ from dglcell.outside import (
     read_json,
     record,
 )
+from dglcell.graph.cell import build_cell
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import GENE
+from dglcell.graph.vocabulary import Vocabulary, read_genome_table
+from dglcell.published.download import RemoteFile, fetch
 from dglcell.report.run_files import ROW, read_run_config, result_rows
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 
 PACKAGED = Path(__file__).parent / "trained"
 """The models of this package."""

@@ -17,13 +17,13 @@ import pytest
 
 import dglcell
 from dglcell.cli import main
-from dglcell.config_io import experiment_file, load_config
+from dglcell.config.read import experiment_file, load_config
 from dglcell.errors import CheckpointError, DataError, GraphError
-from dglcell.export import About, export
-from dglcell.files import sha256_file, user_cache
+from dglcell.files.atomic import sha256_file, user_cache
 from dglcell.metrics import row_of
+from dglcell.prediction.export import About, export
 from dglcell.report.run_files import read_predictions, read_run, result_rows
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import PACKAGED, VARIABLE, Listed, find_model, find_run, list_models, read_card, unpack
 from dglcell.training.checkpoint import read_config, refuse_changes
 from dglcell.training.prepare import open_store
