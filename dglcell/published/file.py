@@ -288,9 +288,8 @@ class PublishedFile:
         """Put in place what ``write`` writes to a path, once it is the right file; a download is recorded."""
         with atomic_file(target) as partial:
             write(partial)
-            found = self._compare(
-                partial, target, f"download it again from {url}" if url else "correct the declared hash"
-            )
+            do = f"download it again from {url}" if url else "correct the declared hash"
+            found = self._compare(partial, target, do)
             if url and read_record(target) is None:
                 trust = FIRST_USE if found.trust == UNCHECKED else DECLARED
                 now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -316,16 +315,21 @@ class PublishedFile:
             )
         if self.sha256 is not None:
             if sha256 != self.sha256:
-                raise _another(target, "the file it should be", sha256, self.sha256, do)
+                raise DataError(
+                    f"'{target}' is not the file it should be",
+                    got=f"sha256 {sha256}",
+                    expected=f"sha256 {self.sha256}",
+                    do=do,
+                )
             return Found(self, target, sha256, DECLARED)
         if record is not None and sha256 != record.sha256:
-            do += f"; if the publisher has replaced the file and you accept it, remove '{record_path(target)}'"
-            raise _another(target, f"the file that was fetched on {record.fetched}", sha256, record.sha256, do)
+            raise DataError(
+                f"'{target}' is not the file that was fetched on {record.fetched}",
+                got=f"sha256 {sha256}",
+                expected=f"sha256 {record.sha256}",
+                do=f"{do}; if the publisher has replaced the file and you accept it, remove '{record_path(target)}'",
+            )
         return Found(self, target, sha256, FIRST_USE if record else UNCHECKED)
-
-
-def _another(path: Path, what: str, got: str, expected: str, do: str) -> DataError:
-    return DataError(f"'{path}' is not {what}", got=f"sha256 {got}", expected=f"sha256 {expected}", do=do)
 
 
 def _check_content(at: Path, target: Path, expected: str, do: str) -> str:

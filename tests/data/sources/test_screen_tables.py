@@ -101,16 +101,6 @@ def test_the_command_line_prints_addresses(capsys: pytest.CaptureFixture[str]) -
     assert lines[-1].strip().startswith("no address")
 
 
-def test_every_screen_has_a_licence_and_a_citation_and_files_inside_the_raw_folder() -> None:
-    for screen in laboratory.LABORATORIES.values():
-        assert screen.licence
-        assert screen.citation
-        assert screen.origin
-        for file in screen.files:
-            for copy in (file, *file.copies, *([file.part] if file.part else [])):
-                assert copy.path.startswith("interactions/")
-
-
 @pytest.mark.parametrize("change", [{"csv": {}}, {"reader": 1}, {"tables": {"all": {"file": "interactions/none.csv"}}}])
 def test_a_wrong_declaration_is_named(change: dict[str, Any]) -> None:
     right = {"description": "d", "origin": [], "tables": {}, "sga": {}}
