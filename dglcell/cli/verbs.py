@@ -37,15 +37,16 @@ printed addresses on a machine with internet access."""
 
 def graph_list(options: argparse.Namespace) -> None:
     """``dglcell graph list``."""
-    from dglcell.graph.fetch import format_catalogue
+    from dglcell.config.published import format_catalogue
 
     print(format_catalogue(options.raw), end="")
 
 
 def graph_fetch(options: argparse.Namespace) -> None:
     """``dglcell graph fetch``."""
+    from dglcell.config.published import cell_files, format_addresses
     from dglcell.files.atomic import raw_folder
-    from dglcell.graph.fetch import cell_files, fetch_file, format_addresses, format_fetched
+    from dglcell.published.file import format_found
 
     config = load(options)
     files = cell_files(config.cell)
@@ -55,8 +56,8 @@ def graph_fetch(options: argparse.Namespace) -> None:
         print(format_addresses(files))
     else:
         for file in files:
-            fetched = fetch_file(file, raw_folder(config.paths.raw), insecure=options.insecure)
-            print(format_fetched(fetched), flush=True)
+            found = file.fetch(raw_folder(config.paths.raw), insecure=options.insecure)
+            print(format_found(found), flush=True)
 
 
 # ``dglcell profile`` and ``dglcell compare``: where the time of training steps goes.
