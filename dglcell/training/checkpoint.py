@@ -33,7 +33,7 @@ from dglcell.nn.links import Link
 from dglcell.nn.null_share import NullShare
 from dglcell.report.run_files import read_run_config
 from dglcell.runs.directory import RunDirectory
-from dglcell.trained.models import cell_of_run
+from dglcell.trained_models import cell_of_run
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.checkpoint_file import PREDICTING, SCHEMA_VERSION, ReadCheckpoint, refuse
 from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint
