@@ -125,8 +125,8 @@ class HeteroCell(PerturbedModel):
         parts: dict[str, Tensor] = {"global": self.global_head(embedding)}
         score, gates = parts["global"], None
         if self.local_head is not None:
-            genes_BK, present_BK = genotypes.padded()
-            parts["local"] = self.local_head(F.embedding(genes_BK, genes_NH), genes_BK, present_BK)
+            genes_BK, removed_BK = genotypes.padded()
+            parts["local"] = self.local_head(F.embedding(genes_BK, genes_NH), genes_BK, removed_BK)
             score, gates = self.combination(*parts.values())
         if self.link is not None:
             score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes, growth_B1)

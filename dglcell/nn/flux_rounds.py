@@ -80,7 +80,12 @@ class FluxRounds(nn.Module):
 
     @torch.no_grad()
     def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
-        """[B, len(PARTS)] growth relative to the wild type's after each part of the rounds, 0 to 1."""
+        """[B, len(PARTS)] growth relative to the wild type's after each part of the rounds, 0 to 1.
+
+        Raises:
+            GenotypeError: strains weaken genes.
+        """
+        genotypes.refuse_strengths("`model.flux_rounds`", "`model.flux_rounds: 0`")
         device = self.reactions.device
         if self._problem is None or self._problem.flux.device != device:
             self._problem, self._known = _Problem.of(cell, self.reactions.float(), self.prices.float()), None

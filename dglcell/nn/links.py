@@ -139,11 +139,15 @@ class Link(nn.Module):
             cell: the cell graph.
             genotypes: the strains.
             growth_B1: for ``bounded``: what scores correct, in place of the wild type's phenotype.
+
+        Raises:
+            GenotypeError: strains weaken genes, and the link compares with measured strains.
         """
         if growth_B1 is not None and self.name == "bounded":
             score_BT = score_BT + (growth_B1 - WILD_TYPE)
         if self.measured is None:
             return self(score_BT, wild_type_1T, None)
+        genotypes.refuse_strengths(f"`model.link: {self.name}`, which compares lost parts", "`model.link: saturation`")
         if self.training and self.name == "bounded":
             # A strain with new genes has few bounds, so that a model must not learn to lean on them.
             wild_type_BT = torch.full_like(score_BT, WILD_TYPE)

@@ -30,7 +30,7 @@ class PairEffects(nn.Module):
         weights: [T, R] a.
 
     Shapes:
-        deleted genes [B, K], present [B, K] → [B, T].
+        deleted genes [B, K], removed [B, K] (see ``GenotypeBatch.padded``) → [B, T].
     """
 
     mean: Tensor
@@ -47,11 +47,11 @@ class PairEffects(nn.Module):
         self.register_buffer("vectors", torch.zeros(outputs, genes, R))
         self.register_buffer("weights", torch.zeros(outputs, R))
 
-    def forward(self, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
+    def forward(self, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
         """[B, T] what strains show."""
         columns = []
         for effects_N, vectors_NR, weights_R in zip(self.effects, self.vectors, self.weights, strict=True):
-            vector_BKR = F.embedding(genes_BK, vectors_NR) * present_BK.unsqueeze(-1)
+            vector_BKR = F.embedding(genes_BK, vectors_NR) * removed_BK.unsqueeze(-1)
             products_BR = 0.5 * (vector_BKR.sum(1).square() - vector_BKR.square().sum(1))
-            columns.append((effects_N[genes_BK] * present_BK).sum(1) + products_BR @ weights_R)
+            columns.append((effects_N[genes_BK] * removed_BK).sum(1) + products_BR @ weights_R)
         return self.mean + torch.stack(columns, dim=-1)
