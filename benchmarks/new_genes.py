@@ -71,7 +71,7 @@ def untrained(prepared: Prepared, rounds: FluxRounds, cell: ResidentCell) -> Vec
     found = []
     for rows in prepared.parts["test"].split(STRAINS):
         strains = genotypes(rows)[0]
-        growth = rounds(cell, strains)[:, -1:]
+        growth = rounds(cell, strains)[0][:, -1:]
         found.append(growth.maximum(measured.largest(cell, strains)).minimum(measured(cell, strains)))
     return torch.cat(found)[:, 0].double().numpy()
 

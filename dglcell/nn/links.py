@@ -129,7 +129,7 @@ class Link(nn.Module):
         wild_type_1T: Tensor,
         cell: ResidentCell,
         genotypes: GenotypeBatch,
-        growth_B1: Tensor | None = None,
+        balance: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """[B, T] phenotypes of strains, beside those of their measured parts where the link compares them.
 
@@ -138,10 +138,12 @@ class Link(nn.Module):
             wild_type_1T: of the strain without deletions.
             cell: the cell graph.
             genotypes: the strains.
-            growth_B1: for ``bounded``: what scores correct, in place of the wild type's phenotype.
+            balance: for ``bounded``: [B, 1] growth, which scores correct in place of the wild type's phenotype, and
+                [B, 1] bool, where it is exact, so that there is nothing to correct.
         """
-        if growth_B1 is not None and self.name == "bounded":
-            score_BT = score_BT + (growth_B1 - WILD_TYPE)
+        if balance is not None and self.name == "bounded":
+            growth_B1, solved_B1 = balance
+            score_BT = torch.where(solved_B1, wild_type_1T, score_BT) + (growth_B1 - WILD_TYPE)
         if self.measured is None:
             return self(score_BT, wild_type_1T, None)
         if self.training and self.name == "bounded":
