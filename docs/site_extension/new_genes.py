@@ -19,9 +19,11 @@ SHOWN = (
     "untrained bound, with blocked reactions",
     "reaction kernel ridge, with blocked reactions",
     "mean of the best two, with blocked reactions",
+    "boosted trees, with blocked reactions",
     "untrained bound, by gene rules",
     "reaction kernel ridge, by gene rules",
     "mean of the best two, by gene rules",
+    "boosted trees, by gene rules",
     "multiplicative, by gene rules",
     "without messages",
 )
