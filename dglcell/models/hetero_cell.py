@@ -39,7 +39,7 @@ class HeteroCell(PerturbedModel):
     3. The local head scores the deleted genes by their *wild-type* states (``LocalHead``).
     4. Both are combined to a score: their sum, their mean, a gated sum, or the global head alone.
     5. ``link`` makes a phenotype of the score (``Link``). With ``flux_rounds`` it corrects the growth that the strain's
-       flux balance allows, which the global head sees too, unless it is exact (``FluxRounds``).
+       flux balance allows, which the global head sees too, as far as that is not certain (``FluxRounds``).
     6. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
        (``NullShare``). Training does not see them: their errors on strains that they were fitted to would say nothing.
 
@@ -120,9 +120,8 @@ class HeteroCell(PerturbedModel):
             difference_BD, genes_NH = self._encode(replace(genotypes, shared=()), kept_pass, edges=edges)
         embedding, balance = -difference_BD, None  # z_w − z_i
         if self.flux_rounds is not None:
-            growth, solved_B1 = self.flux_rounds(self.cell, genotypes)
-            growth = growth.to(embedding)
-            embedding, balance = torch.cat([embedding, 1 - growth], 1), (growth[:, -1:], solved_B1)
+            growth, certain_B2 = (found.to(embedding) for found in self.flux_rounds(self.cell, genotypes))
+            embedding, balance = torch.cat([embedding, 1 - growth], 1), (growth[:, -1:], certain_B2)
         parts: dict[str, Tensor] = {"global": self.global_head(embedding)}
         score, gates = parts["global"], None
         if self.local_head is not None:

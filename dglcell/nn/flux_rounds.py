@@ -29,10 +29,12 @@ SCALE_ROUNDS = 20
 LEAST_SCALE, LARGEST_FLUX = 1e-10, 1e3
 """Smallest scale of a flux; and the largest flux, in units of its scale."""
 
-TOLERANCE, DECIMALS = 1e-5, 4
-"""A strain is solved if its growth moved by less than this in the second half of the rounds, and no metabolite is made
-and used in amounts that differ by more of its turnover. To so many decimals is its growth noted then: strains that grow
-alike would else differ in the last digits."""
+TOLERANCE = 1e-5
+"""Fluxes are balanced if no metabolite is made and used in amounts that differ by more of its turnover, and growth has
+settled if it moved by less in the second half of the rounds."""
+
+DECIMALS = 4
+"""To so many the growth of solved strains is rounded, or strains that grow alike would differ in the last digits."""
 
 STRAINS = 256
 """Strains that are solved at a time."""
@@ -54,8 +56,9 @@ class FluxRounds(nn.Module):
     which are messages along the strain's surviving edges, one in each direction (Chambolle and Pock 2011, *J. Math.
     Imaging Vis.* 40:120, with the diagonal steps of Pock and Chambolle 2011, *ICCV*). Each round is reflected and drawn
     towards an anchor, which is moved now and then (Lu and Yang 2024, arXiv 2407.16144). Strains start from the wild
-    type's fluxes and prices. Nothing is trained, so the growth of a set of lost reactions is computed once. A strain is
-    *solved* if its growth has settled at fluxes that balance every metabolite: that is then what it can grow.
+    type's fluxes and prices. Nothing is trained, so the growth of a set of lost reactions is computed once. Where
+    its last fluxes balance every metabolite a strain can have them, so that it grows no less. It is *solved* if its
+    growth has settled there, too: it grows no more.
 
     Args:
         cell: a cell graph whose strains lose blocked reactions.
@@ -89,8 +92,8 @@ class FluxRounds(nn.Module):
         """Solve the flux balance of B strains.
 
         Returns:
-            [B, len(PARTS)] growth relative to the wild type's after each part of the rounds, 0 to 1; and [B, 1] bool,
-            which strains are solved.
+            [B, len(PARTS)] growth relative to the wild type's after each part of the rounds, 0 to 1; and [B, 2] between
+            which values it is certain to be, infinite where nothing is.
         """
         device = self.reactions.device
         if self._problem is None or self._problem.flux.device != device:
@@ -99,20 +102,20 @@ class FluxRounds(nn.Module):
         lost_GB = blocked_reactions(cell, genotypes)[problem.nodes]
         keys_B = (lost_GB * problem.bits[:, None]).sum(0)
         if self._known is None:
-            no_growth = lost_GB.new_zeros(0, len(PARTS), dtype=torch.float32)
-            self._known = keys_B[:0], no_growth, lost_GB.new_zeros(0, 1)
+            nothing = self.reactions.new_zeros(0, len(PARTS) + 2)
+            self._known = keys_B[:0], nothing[:, 2:], nothing[:, :2]
         new_K, first_K = _first_of_each(keys_B[~torch.isin(keys_B, self._known[0])], keys_B)
         if len(new_K):
             found = [problem.solve(lost_GB[:, columns], self.rounds) for columns in first_K.split(STRAINS)]
             new = new_K, *(torch.cat(parts) for parts in zip(*found, strict=True))
-            keys, growth, solved = (
+            keys, growth, certain = (
                 torch.cat([known[-MOST_KNOWN:], more]) for known, more in zip(self._known, new, strict=True)
             )
             order = keys.argsort()
-            self._known = keys[order], growth[order], solved[order]
-        keys, growth, solved = self._known
+            self._known = keys[order], growth[order], certain[order]
+        keys, growth, certain = self._known
         place_B = torch.searchsorted(keys, keys_B)
-        return growth[place_B], solved[place_B]
+        return growth[place_B], certain[place_B]
 
 
 def _first_of_each(new_K: Tensor, keys_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -193,7 +196,7 @@ class _Problem:
         )
 
     def solve(self, lost_GB: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
-        """[B, len(PARTS)] growth of strains that lose groups, relative to the wild type's, and [B, 1] the solved."""
+        """What ``FluxRounds.forward`` returns, of strains that lose groups."""
         keep = (~lost_GB).float()
         least, largest = self.least * keep, self.largest * keep
         flux = anchor_flux = self.flux * keep
@@ -216,11 +219,14 @@ class _Problem:
                 flux = torch.lerp(anchor_flux, reflected, share)
                 price = torch.lerp(anchor_price, price + 2 * change, share)
         growth_BP = torch.stack(noted, 1)
-        excess_B = spmm(self.made, new_flux, kernel="csr").abs().amax(0)
-        moved_B = (growth_BP[:, -1] - growth_BP[:, -2]).abs()
-        solved_B1 = ((moved_B < TOLERANCE) & (excess_B < TOLERANCE))[:, None]
+        balanced_B = spmm(self.made, new_flux, kernel="csr").abs().amax(0) < TOLERANCE
+        solved_B1 = (balanced_B & ((growth_BP[:, -1] - growth_BP[:, -2]).abs() < TOLERANCE))[:, None]
         growth_BP = growth_BP.clamp(0, 1)
-        return torch.where(solved_B1, growth_BP.round(decimals=DECIMALS), growth_BP), solved_B1
+        growth_BP = torch.where(solved_B1, growth_BP.round(decimals=DECIMALS), growth_BP)
+        last_B1 = growth_BP[:, -1:]
+        least_B1 = torch.where(balanced_B[:, None], last_B1 - 10**-DECIMALS, -torch.inf)
+        certain_B2 = torch.cat([least_B1, torch.full_like(least_B1, torch.inf)], 1)
+        return growth_BP, torch.where(solved_B1, last_B1, certain_B2)
 
 
 def _scales(

@@ -139,11 +139,15 @@ class Link(nn.Module):
             cell: the cell graph.
             genotypes: the strains.
             balance: for ``bounded``: [B, 1] growth, which scores correct in place of the wild type's phenotype, and
-                [B, 1] bool, where it is exact, so that there is nothing to correct.
+                [B, 2] between which values corrections leave it.
         """
         if balance is not None and self.name == "bounded":
-            growth_B1, solved_B1 = balance
-            score_BT = torch.where(solved_B1, wild_type_1T, score_BT) + (growth_B1 - WILD_TYPE)
+            growth_B1, certain_B2 = balance
+            free_BT = score_BT - wild_type_1T + (growth_B1 - WILD_TYPE)
+            score_BT = (
+                bounded(free_BT, certain_B2[:, :1], certain_B2[:, 1:], LEAK if self.training else 0.0) - WILD_TYPE
+            )
+            wild_type_1T = torch.zeros_like(wild_type_1T)
         if self.measured is None:
             return self(score_BT, wild_type_1T, None)
         if self.training and self.name == "bounded":
