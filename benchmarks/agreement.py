@@ -12,8 +12,8 @@ from torch import Tensor
 from benchmarks.cells import generated_cell
 from benchmarks.methods import Method, MethodSpec, UnsupportedError
 from benchmarks.workload import Workload, hub_workload
-from dglcell.devices import release
 from dglcell.errors import MissingDependencyError
+from dglcell.machine.devices import release
 
 TOLERANCE = 1e-10
 FLOOR = 0.1

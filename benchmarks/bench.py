@@ -35,12 +35,12 @@ from benchmarks.workload import (
 )
 from dglcell.cli import run
 from dglcell.cli.arguments import add_raw, load, positive
-from dglcell.config import Config
-from dglcell.devices import check_device, measured_memory, release
+from dglcell.config.experiment import Config
 from dglcell.errors import MissingDependencyError, shorten
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
 from dglcell.graph.schema import GENE
-from dglcell.memory import is_out_of_memory, return_freed_memory
+from dglcell.machine.devices import check_device, measured_memory, release
+from dglcell.machine.memory import is_out_of_memory, return_freed_memory
 
 # Run methods under settings, one after the other, and keep what comes out.
 

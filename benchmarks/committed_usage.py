@@ -1,4 +1,6 @@
-"""Writes `dglcell/usage.yaml`: what the runs of `docs/results` took, by which jobs of SLURM ask for time and memory.
+"""Writes `dglcell/cluster/usage.yaml`: what the runs of `docs/results` took.
+
+Jobs of SLURM ask for time and memory by it.
 
 Run it after results were committed: ``python -m benchmarks.committed_usage``.
 """
@@ -32,4 +34,4 @@ def committed_usage() -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "dglcell/usage.yaml").write_text(committed_usage(), encoding="utf-8")
+    (ROOT / "dglcell/cluster/usage.yaml").write_text(committed_usage(), encoding="utf-8")

@@ -32,9 +32,9 @@ from dglcell.losses.config import MaskedConfig
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig
-from dglcell.perturbation.autotuned import Autotuned
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.run_directory import EpochLog
+from dglcell.runs.directory import EpochLog
 from dglcell.training.task import StrainTask
 
 # What one operator costs a GPU.

@@ -25,10 +25,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dglcell.config_io import experiment_file, load_config
-from dglcell.files import write_json
-from dglcell.processor import cores, processor_name
-from dglcell.run_directory import environment
+from dglcell.config.read import experiment_file, load_config
+from dglcell.files.atomic import write_json
+from dglcell.machine.processor import cores, processor_name
+from dglcell.runs.usage import environment
 
 EPOCHS = 3
 PLANNED = 200

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
 from dglcell.metrics import HEADLINE
 from dglcell.report.ensemble import find_ensembles
 from dglcell.report.run_files import RunFiles, read_run

@@ -28,12 +28,12 @@ from benchmarks.timing import GEMM_SIZE, Ceilings, clock, describe_machine
 from benchmarks.timing import conditions as conditions_of
 from benchmarks.workload import BenchOptions, random_subject
 from dglcell.cli import run
-from dglcell.devices import check_device, measured_memory, release
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.kernels.spmm import KERNELS, runs_on, spmm
-from dglcell.memory import is_out_of_memory
+from dglcell.machine.devices import check_device, measured_memory, release
+from dglcell.machine.memory import is_out_of_memory
 
 log = logging.getLogger("dglcell")
 

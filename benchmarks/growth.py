@@ -20,13 +20,13 @@ import torch
 from benchmarks.cells import generated_cell
 from benchmarks.methods import choose_methods, training_step
 from benchmarks.workload import Setting, random_workload
-from dglcell.devices import measured_memory
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.memory import keep_freed_memory
-from dglcell.processor import processor_name
-from dglcell.run_directory import environment
+from dglcell.machine.devices import measured_memory
+from dglcell.machine.memory import keep_freed_memory
+from dglcell.machine.processor import processor_name
+from dglcell.runs.usage import environment
 
 OURS, PEER = "difference:auto", "pyg_spmm"
 BATCH, ROUNDS = 8, 3

@@ -22,9 +22,9 @@ from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.kernels import triton_products
 from dglcell.kernels.triton_products import TILES, Sides, product
 from dglcell.nn.convolutions import GATv2Score
+from dglcell.perturbation.choose.proof import ATTENTION, attention_error, largest_error
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
-from dglcell.perturbation.proof import ATTENTION, attention_error, largest_error
 
 RELATION = ("gene", "physical", "gene")
 GENES, EDGES, PIECE = 7, 36, 8

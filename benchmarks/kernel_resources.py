@@ -18,7 +18,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
 from dglcell.kernels import edge_attention_triton, spmm_triton
 from dglcell.kernels.edge_attention import Edges
 from dglcell.kernels.triton_products import TILES, Tile

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import dglcell
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
 
 PAIRS = "data.source.laboratory.where.kind=digenic"
 

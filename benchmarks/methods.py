@@ -25,7 +25,7 @@ from dglcell.models.dango import CHANNEL_ZERO_WEIGHTS, UNCERTAIN, Dango, channel
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.dango import Reconstruction
 from dglcell.perturbation import STRATEGIES
-from dglcell.perturbation.autotuned import Autotuned
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.autotune import autotuned_for
 
@@ -66,7 +66,7 @@ class MethodSpec:
         same_predictions: it computes what the others compute; DANGO is another model, and half precision rounds.
         compiled: its first step compiles.
         stock_memory: run with the C library's own ways of giving memory back, as a user would who does not know
-            ``dglcell.memory``; only in a fork.
+            ``dglcell.machine.memory``; only in a fork.
     """
 
     name: str
@@ -255,8 +255,8 @@ def methods() -> dict[str, MethodSpec]:
     """All of them, the ones that came before first.
 
     - ``pyg_replicated``: B copies of the graph, a Boolean mask per copied edge, PyG's ``MessagePassing``, as its
-      users ran it; with ``_kept_memory`` under the memory advice that all other methods get too (``dglcell.memory``:
-      faster, and twice the memory); with ``_compiled`` its convolutions
+      users ran it; with ``_kept_memory`` under the memory advice that all other methods get too
+      (``dglcell.machine.memory``: faster, and twice the memory); with ``_compiled`` its convolutions
       under torch.compile.
     - ``pyg_node_dim``: one edge list, states [N, B, H]; PyG gathers B · E · H messages.
     - ``pyg_spmm``: the same with ``EdgeIndex``, the best that PyG offers: a sparse product on [N, B · H].

@@ -24,20 +24,20 @@ from scipy import stats
 
 from benchmarks.boosted_trees import BoostedTrees
 from dglcell.baselines.fit import fit_null_models
-from dglcell.config import Config
-from dglcell.config_io import load_config
-from dglcell.files import write_json
+from dglcell.config.experiment import Config
+from dglcell.config.read import load_config
+from dglcell.files.atomic import write_json
 from dglcell.graph.model_files import read_model
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import METABOLITE, REACTION
 from dglcell.graph.wild_type import wild_type_balance
+from dglcell.machine.processor import processor_name
 from dglcell.metrics import json_safe, regression_metrics
 from dglcell.models.config import HeteroCellConfig
 from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.measured import MeasuredStrains
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.processor import processor_name
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import CONTROL
 from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.cli import main as dglcell
-from dglcell.files import write_json
-from dglcell.processor import processor_name
-from dglcell.run_directory import environment
+from dglcell.files.atomic import write_json
+from dglcell.machine.processor import processor_name
+from dglcell.runs.usage import environment
 
 EXPERIMENTS = (
     "quickstart",

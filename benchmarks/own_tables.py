@@ -24,15 +24,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.config_io import load_config
+from dglcell.config.read import load_config
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.table import CLASSIFICATION
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
+from dglcell.machine.processor import cores, processor_name
 from dglcell.metrics import ResultRow
-from dglcell.new_experiment import Wanted, write_experiment
-from dglcell.own_cell import Downloads, find_cell
-from dglcell.processor import cores, processor_name
+from dglcell.new_experiment.cell import Downloads, find_cell
+from dglcell.new_experiment.experiment import Wanted, write_experiment
 from dglcell.training.run import train
 
 SPLITS, SMALL = 5, 400

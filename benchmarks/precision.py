@@ -32,18 +32,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.cells import generated_cell
-from dglcell.config_io import load_config
-from dglcell.files import write_json
+from dglcell.config.read import load_config
+from dglcell.files.atomic import write_json
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
-from dglcell.memory import keep_freed_memory
+from dglcell.machine.memory import keep_freed_memory
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.perturbation.autotuned import DENSE_SHARE, Autotuned
+from dglcell.perturbation.choose.autotuned import DENSE_SHARE, Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.run_directory import environment
+from dglcell.runs.usage import environment
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 STRATEGIES = ("difference", "node_mask")
@@ -88,7 +88,7 @@ def tf32_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 @contextmanager
 def differences_in_tf32() -> Iterator[None]:
     """Linear layers of differences take their products in TF32; those of the base stay as they are."""
-    from dglcell.perturbation.differences import RULES, PerturbedTensor
+    from dglcell.perturbation.rules import RULES, PerturbedTensor
 
     plain = RULES["linear"]
 

@@ -26,21 +26,21 @@ from typing import Any
 import torch
 
 from benchmarks.cells import generated_cell
-from dglcell.config import Config
-from dglcell.config_io import load_config
+from dglcell.config.experiment import Config
+from dglcell.config.read import load_config
 from dglcell.data.transform import Normaliser
-from dglcell.designs import Design
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
-from dglcell.memory import keep_freed_memory
+from dglcell.machine.memory import keep_freed_memory
+from dglcell.machine.processor import processor_name
 from dglcell.models.build import make_model
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import count_parameters
-from dglcell.predict_design import WORTH_SHARING, predict_design
-from dglcell.processor import processor_name
-from dglcell.run_directory import environment
+from dglcell.prediction.designs import Design
+from dglcell.prediction.whole_design import WORTH_SHARING, predict_design
+from dglcell.runs.usage import environment
 from dglcell.training.checkpoint import Trained
 
 CONF = Path(__file__).resolve().parents[1] / "conf"

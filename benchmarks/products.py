@@ -13,12 +13,12 @@ from torch import Tensor
 
 from benchmarks.results_file import OK, OUT_OF_MEMORY, RUNNING
 from benchmarks.timing import Conditions, DiedError, clock
-from dglcell.devices import measured_memory, release
 from dglcell.errors import MissingDependencyError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import check_kernel, kernels_on, spmm
-from dglcell.memory import is_out_of_memory
+from dglcell.machine.devices import measured_memory, release
+from dglcell.machine.memory import is_out_of_memory
 
 TOLERANCE = 1e-10
 CHECKED_COLUMNS = 3

@@ -21,8 +21,8 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.convolutions import GINConv, SAGEConv
 from dglcell.nn.heads import AttentionPooling
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
-from dglcell.perturbation.deletions import keep_masks
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.sent import keep_masks
 
 # Aggregation over the strains' graphs with PyTorch Geometric, in the three ways that library offers.
 #

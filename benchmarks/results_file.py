@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.methods import BASE, MethodSpec
 from benchmarks.workload import Setting
 from dglcell.errors import ConfigError, DataError
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
 
 # Results: one row per method and setting, kept in a file from the first row on.
 

@@ -24,12 +24,13 @@ from benchmarks import gpu_fusion
 from benchmarks.cells import generated_cell
 from benchmarks.counting import Counts, OperatorCounter, Product, batch_on_meta, count_step, counting, task_on_meta
 from benchmarks.workload import Setting, random_genotypes
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.models.config import HeteroCellConfig
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, StackedConvs
-from dglcell.perturbation import execution, node_mask
-from dglcell.run_directory import environment
+from dglcell.perturbation import execution
+from dglcell.perturbation.strategies import node_mask
+from dglcell.runs.usage import environment
 
 # What the device can do, and how much of it a good kernel reaches.
 

@@ -25,7 +25,7 @@ from dglcell.data.store import Store
 from dglcell.data.store_build import build_store_from_blocks
 from dglcell.data.stream_split import survey
 from dglcell.data.table import Provenance, StrainTable, TableHead
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
 from dglcell.graph.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def main() -> None:
     if options.phase:
         print(json.dumps(PHASES[options.phase](options.store, options.strains)))
         return
-    from dglcell.run_directory import environment
+    from dglcell.runs.usage import environment
 
     command = shlex.join(["python", "-m", __spec__.name, *sys.argv[1:]])
     result: dict[str, Any] = {"environment": {**environment(command), "load_average": os.getloadavg()}}

@@ -21,14 +21,14 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from benchmarks.workload import BenchOptions
-from dglcell.devices import available_memory
 from dglcell.errors import DglcellError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import GENE, Relation
-from dglcell.memory import status
+from dglcell.machine.devices import available_memory
+from dglcell.machine.memory import status
+from dglcell.machine.processor import processor_name
 from dglcell.models.config import HeteroCellConfig
-from dglcell.processor import processor_name
-from dglcell.run_directory import environment, version_of
+from dglcell.runs.usage import environment, version_of
 
 # How long a step takes: as many repetitions as fit into a budget of time.
 

@@ -19,13 +19,14 @@ import torch
 
 from benchmarks.cells import generated_cell
 from dglcell.cli import main as dglcell
-from dglcell.config_io import load_config
-from dglcell.files import write_json
+from dglcell.config.read import load_config
+from dglcell.files.atomic import write_json
 from dglcell.graph.catalogue import STRING_CHANNELS
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.machine.processor import processor_name
 from dglcell.models.config import DangoConfig
-from dglcell.processor import processor_name
-from dglcell.run_directory import RunDirectory, environment
+from dglcell.runs.directory import RunDirectory
+from dglcell.runs.usage import environment
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 STRAINS = 332_313

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.cells import generated_cell, real_cell
-from dglcell.config import Config
+from dglcell.config.experiment import Config
 from dglcell.errors import ConfigError
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dglcell.baselines.strains import Strains
-from dglcell.config_io import experiment_file, keyword_overrides, load_config
+from dglcell.config.read import experiment_file, keyword_overrides, load_config
 from dglcell.data.config import VALIDATION
 from dglcell.data.split import Split
 from dglcell.data.table import StrainTable, frame_genotypes, list_genotypes
-from dglcell.devices import check_device
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow, row_of
-from dglcell.predict import (
+from dglcell.prediction.table import (
     UNKNOWN,
     GenotypeColumns,
     GenotypeTable,
@@ -35,8 +35,8 @@ from dglcell.predict import (
     refuse_rows,
 )
 from dglcell.report.run_files import read_run
-from dglcell.run_directory import RunDirectory
-from dglcell.trained_models import cell_of_run, find_model, find_run
+from dglcell.runs.directory import RunDirectory
+from dglcell.trained.models import cell_of_run, find_model, find_run
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.prepare import open_store, prepare_run, store_of_run
 from dglcell.training.with_null import MODEL, predicting_with

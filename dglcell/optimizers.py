@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import TYPE_CHECKING, Any
 
-from dglcell.config_values import check_choice
+from dglcell.checks import check_choice
 from dglcell.errors import ConfigError, did_you_mean
 
 # Torch is imported where optimisers are made, so that configurations are read without it.

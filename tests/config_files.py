@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.config_io import load_config
+from dglcell.config.read import load_config
 from dglcell.errors import DglcellError
 
 

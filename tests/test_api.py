@@ -26,7 +26,7 @@ from pytorch_lightning.loggers import CSVLogger
 
 import dglcell
 from dglcell.cli import main
-from dglcell.config_io import experiment_file, keyword_overrides
+from dglcell.config.read import experiment_file, keyword_overrides
 from dglcell.data import table
 from dglcell.data.config import VALIDATION
 from dglcell.data.sources.config import CsvConfig
@@ -35,7 +35,7 @@ from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeErro
 from dglcell.graph import cell_graph
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.prepare import store_of_run
 from tests.tiny import TINY, Tiny, process_environment
 

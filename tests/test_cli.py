@@ -19,9 +19,9 @@ import pytest
 import torch
 
 from dglcell.cli import main
-from dglcell.config_io import load_config
+from dglcell.config.read import load_config
 from dglcell.errors import MissingDependencyError
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from tests.tiny import BARE, Tiny, process_environment
 from tests.tiny import dglcell as run_process
 
@@ -410,7 +410,7 @@ def test_batch_sizes_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_bugs_keep_their_traceback(world: Path) -> None:
     code = (
-        "import sys, dglcell.config_io as config_io\n"
+        "import sys, dglcell.config.read as config_io\n"
         "def broken(*arguments): raise KeyError('a bug')\n"
         "config_io.load_config = broken\n"
         "from dglcell.cli import main\n"

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dglcell.config import Config
-from dglcell.config_io import load_config
-from dglcell.run_directory import RunDirectory
+from dglcell.config.experiment import Config
+from dglcell.config.read import load_config
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.run import RunResult, train
 
 TINY = """\

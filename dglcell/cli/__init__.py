@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from dglcell.cli.parser import make_parser
 from dglcell.errors import DglcellError, StoppedError, printable, shorten
-from dglcell.memory import is_out_of_memory, keep_freed_memory
-from dglcell.processor import cores, idle_cores
+from dglcell.machine.memory import is_out_of_memory, keep_freed_memory
+from dglcell.machine.processor import cores, idle_cores
 from dglcell.training.signals import is_rank_zero
 
 SMALLER = "take a machine or a job with more, or a smaller model, batch or table"
@@ -124,7 +124,7 @@ def _settle_waiting() -> None:
 def _without_secrets(words: Sequence[str]) -> list[str]:
     if not any(word.startswith("slurm") for word in words):
         return list(words)
-    from dglcell.config_io import hide_override
+    from dglcell.config.read import hide_override
 
     return [hide_override(word) for word in words]
 

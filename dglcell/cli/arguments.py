@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from dglcell.errors import shorten
 
 if TYPE_CHECKING:
-    from dglcell.config import Config
+    from dglcell.config.experiment import Config
 
 
 DIGITS = re.compile(r"[0-9]{1,18}")
@@ -39,7 +39,7 @@ def add_insecure(parser: argparse.ArgumentParser) -> None:
 
 def load(options: argparse.Namespace) -> Config:
     """The experiment that FILE, its overrides and ``--raw`` make."""
-    from dglcell.config_io import experiment_file, load_config
+    from dglcell.config.read import experiment_file, load_config
 
     raw = [f"paths.raw={options.raw}"] if options.raw else []
     return load_config(experiment_file(options.config), [*options.overrides, *raw])

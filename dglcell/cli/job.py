@@ -16,10 +16,10 @@ from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, DglcellError, count
 
 if TYPE_CHECKING:
-    from dglcell import scheduler
-    from dglcell.config import Config
-    from dglcell.scheduler import Submitting
-    from dglcell.slurm import Sweep
+    from dglcell.cluster import jobs as scheduler
+    from dglcell.cluster.jobs import Submitting
+    from dglcell.cluster.scripts import Sweep
+    from dglcell.config.experiment import Config
 
 SWEEP_HELP = "every value with every seed is a member of a job array, e.g. optimizer.lr=1e-3,1e-4"
 DRY_RUN_HELP = "only say what would be done"
@@ -91,7 +91,7 @@ def experiments(path: Path) -> list[Path]:
     Raises:
         ConfigError: the folder has none.
     """
-    from dglcell.config_io import PACKAGED, experiment_file
+    from dglcell.config.read import PACKAGED, experiment_file
 
     packaged = PACKAGED / str(path).removeprefix("conf").lstrip("/")
     path = packaged if not path.exists() and packaged.is_dir() else path
@@ -111,8 +111,8 @@ def make_job(options: argparse.Namespace, file: Path, *, measured: bool = False)
     Args:
         measured: ask for what finished runs took, where time and memory are `auto`.
     """
-    from dglcell.config_io import load_config
-    from dglcell.slurm import Sweep, render, with_limits
+    from dglcell.cluster.scripts import Sweep, render, with_limits
+    from dglcell.config.read import load_config
 
     raw = [f"paths.raw={options.raw}"] if options.raw else []
     overrides = [*options.overrides, *raw]
@@ -131,7 +131,7 @@ def render(options: argparse.Namespace) -> None:
     Raises:
         ConfigError: several scripts, and no folder for them.
     """
-    from dglcell.files import atomic_file
+    from dglcell.files.atomic import atomic_file
 
     files = experiments(options.config)
     if options.output is None:
@@ -164,8 +164,8 @@ def check(options: argparse.Namespace) -> None:
 
 def submit(options: argparse.Namespace) -> None:
     """``dglcell job submit``: nothing is submitted unless SLURM would take everything."""
-    from dglcell.scheduler import Submitting, refuse_under_way
-    from dglcell.slurm import job_name
+    from dglcell.cluster.jobs import Submitting, refuse_under_way
+    from dglcell.cluster.scripts import job_name
 
     if options.dry_run:
         _show(options)
@@ -218,7 +218,7 @@ def _after(number: str) -> list[str]:
 
 def _pipeline(job: Job) -> Job:
     """The same with scripts of what comes before, where there is no store, and after it."""
-    from dglcell.slurm import render_build, render_comparison
+    from dglcell.cluster.scripts import render_build, render_comparison
     from dglcell.training.prepare import store_path
 
     if len(job.runs) < 2:
@@ -234,8 +234,8 @@ def _check(options: argparse.Namespace) -> list[Job]:
     Raises:
         DglcellError: one of several would be refused; all of them are said.
     """
-    from dglcell.scheduler import try_script
-    from dglcell.slurm import resources
+    from dglcell.cluster.jobs import try_script
+    from dglcell.cluster.scripts import resources
 
     jobs, refused, files = [], 0, experiments(options.config)
     pipeline = getattr(options, "pipeline", False)
@@ -276,8 +276,8 @@ def _mention_store(job: Job) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """``dglcell job run --local``."""
-    from dglcell.config_io import experiment_file
-    from dglcell.slurm import render_here
+    from dglcell.cluster.scripts import render_here
+    from dglcell.config.read import experiment_file
 
     job = make_job(options, experiment_file(options.config))
     script = render_here(job.config, job.file, job.overrides, job.sweep)
@@ -298,8 +298,8 @@ def run(options: argparse.Namespace) -> None:
 
 def status(options: argparse.Namespace) -> None:
     """``dglcell job status``."""
-    from dglcell.scheduler import DAYS, ended, queue
-    from dglcell.slurm import job_name
+    from dglcell.cluster.jobs import DAYS, ended, queue
+    from dglcell.cluster.scripts import job_name
 
     name = job_name(load(options)) if options.config else None
     jobs = queue(name)
@@ -323,8 +323,8 @@ def _print_jobs(jobs: list[scheduler.Job]) -> None:
 
 def retry(options: argparse.Namespace) -> None:
     """``dglcell job retry``."""
-    from dglcell.scheduler import Submitting, find_submitted
-    from dglcell.slurm import job_name
+    from dglcell.cluster.jobs import Submitting, find_submitted
+    from dglcell.cluster.scripts import job_name
 
     config = load(options)
     name, slurm = job_name(config), config.slurm
@@ -346,9 +346,9 @@ def retry(options: argparse.Namespace) -> None:
 
 def cancel(options: argparse.Namespace) -> None:
     """``dglcell job cancel``."""
-    from dglcell.scheduler import cancel as cancel_jobs
-    from dglcell.scheduler import queue
-    from dglcell.slurm import job_name
+    from dglcell.cluster.jobs import cancel as cancel_jobs
+    from dglcell.cluster.jobs import queue
+    from dglcell.cluster.scripts import job_name
 
     jobs = queue(job_name(load(options)))
     if options.dry_run:
@@ -361,8 +361,8 @@ def cancel(options: argparse.Namespace) -> None:
 
 def logs(options: argparse.Namespace) -> None:
     """``dglcell job logs``."""
-    from dglcell.scheduler import log_files
-    from dglcell.slurm import job_name
+    from dglcell.cluster.jobs import log_files
+    from dglcell.cluster.scripts import job_name
 
     config = load(options)
     files = log_files(job_name(config), Path.cwd() / config.slurm.logs)

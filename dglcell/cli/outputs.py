@@ -79,7 +79,7 @@ def _refusal(output: Path, problem: str, kind: str) -> ConfigError:
 
 def _is_of_a_run(output: Path) -> bool:
     """Whether it is one of the files that a run wrote, or its cell graph or checkpoints."""
-    from dglcell.run_directory import RunDirectory
+    from dglcell.runs.directory import RunDirectory
 
     folders = [folder for folder in output.resolve().parents[:3] if (folder / "metrics.jsonl").is_file()]
     of_runs = [path for folder in folders for path in RunDirectory(folder).files()]

@@ -13,16 +13,16 @@ from dglcell.cli.outputs import check_output
 from dglcell.errors import ConfigError, count
 
 if TYPE_CHECKING:
-    from dglcell.shares import Ranks
+    from dglcell.machine.ranks import Ranks
     from dglcell.training.checkpoint import Trained
 
 FINISHED = "its share is finished; the process that finishes last writes the output"
 
 RANKINGS = ("lowest", "highest", "largest", "certain", "uncertain", "unexpected")
-"""Keys of ``dglcell.predict_design.RANKINGS``, whose module takes long to import."""
+"""Keys of ``dglcell.prediction.whole_design.RANKINGS``, whose module takes long to import."""
 
 PRECISIONS = ("32-true", "bf16")
-"""``dglcell.predict_design.PRECISIONS``."""
+"""``dglcell.prediction.whole_design.PRECISIONS``."""
 
 HELP = "predict phenotypes of a table of genotypes, or of all pairs or triples of genes"
 EPILOG = """\
@@ -121,10 +121,10 @@ def predict(options: argparse.Namespace) -> None:
         ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table, or a
             ranking without a number of strains; or the output would overwrite an input or a file of a run.
     """
-    from dglcell.shares import Ranks
+    from dglcell.machine.ranks import Ranks
 
     check(options)
-    from dglcell.trained_models import find_run
+    from dglcell.trained.models import find_run
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     ranks = Ranks.of()
@@ -132,10 +132,10 @@ def predict(options: argparse.Namespace) -> None:
         raise ConfigError("several processes cannot print one table", got=ranks.name, do="pass --output FILE")
     from dglcell.api import load, runs_in
     from dglcell.data.sources import source_files
-    from dglcell.devices import check_device, threads
-    from dglcell.parquet import check_output as check_format
-    from dglcell.processor import idle_cores
-    from dglcell.run_directory import RunDirectory
+    from dglcell.files.parquet import check_output as check_format
+    from dglcell.machine.devices import check_device, threads
+    from dglcell.machine.processor import idle_cores
+    from dglcell.runs.directory import RunDirectory
 
     runs = runs_in(options.run_directory)
     if options.output is not None:
@@ -171,7 +171,7 @@ def check(options: argparse.Namespace) -> None:
             expected="a CSV, or --all-pairs, or --all-triples",
         )
     if options.designs:
-        from dglcell.parquet import import_pyarrow
+        from dglcell.files.parquet import import_pyarrow
 
         import_pyarrow()  # parts of a design are Parquet, and whether that works is better said at once
     if options.designs and options.output is None:
@@ -197,7 +197,7 @@ def device_of_rank(device: str, ranks: Ranks) -> str:
 
 
 def _predict_table(options: argparse.Namespace, members: Sequence[Trained], ranks: Ranks) -> None:
-    from dglcell.predict import (
+    from dglcell.prediction.table import (
         GenotypeColumns,
         aliases_of,
         name_models,
@@ -229,8 +229,8 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
 
 
 def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run: Path, ranks: Ranks) -> None:
-    from dglcell.designs import Design, read_genes
-    from dglcell.predict_design import (
+    from dglcell.prediction.designs import Design, read_genes
+    from dglcell.prediction.whole_design import (
         Ranking,
         design_batch,
         predict_design,

@@ -21,7 +21,7 @@ from dglcell.errors import ConfigError, MissingDependencyError, count, printable
 from dglcell.training.signals import StopSignals, is_rank_zero
 
 if TYPE_CHECKING:
-    from dglcell.config import Config
+    from dglcell.config.experiment import Config
     from dglcell.metrics import ResultRow
 
 # ``dglcell graph list`` and ``dglcell graph fetch``: the catalogue of networks, and its files.
@@ -44,7 +44,7 @@ def graph_list(options: argparse.Namespace) -> None:
 
 def graph_fetch(options: argparse.Namespace) -> None:
     """``dglcell graph fetch``."""
-    from dglcell.files import raw_folder
+    from dglcell.files.atomic import raw_folder
     from dglcell.graph.fetch import cell_files, fetch_file, format_addresses, format_fetched
 
     config = load(options)
@@ -184,8 +184,8 @@ the cell graph needs are offered for download; --fetch downloads them without as
 
 def init(options: argparse.Namespace) -> None:
     """``dglcell init``."""
-    from dglcell.new_experiment import Wanted, ask, write_experiment
-    from dglcell.own_cell import Downloads
+    from dglcell.new_experiment.cell import Downloads
+    from dglcell.new_experiment.experiment import Wanted, ask, write_experiment
 
     file = options.file.with_name(options.file.name.removesuffix(".yaml") + ".yaml")
     if options.table is None and options.screen is None:
@@ -309,8 +309,8 @@ with the same trials. Given several times at once, it runs trials in parallel. I
 
 def tune(options: argparse.Namespace) -> None:
     """``dglcell tune``."""
-    from dglcell.config_io import experiment_file
-    from dglcell.tuning import TABLE, Search, read_space
+    from dglcell.config.read import experiment_file
+    from dglcell.training.tuning import TABLE, Search, read_space
 
     raw = [f"paths.raw={options.raw}"] if options.raw else []
     search = Search.of(experiment_file(options.config), [*options.overrides, *raw], read_space(options.space))
@@ -347,10 +347,10 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """``dglcell evaluate``."""
-    from dglcell.trained_models import find_run
+    from dglcell.trained.models import find_run
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
-    from dglcell.devices import threads
+    from dglcell.machine.devices import threads
     from dglcell.metrics import format_results_table
 
     if options.on is None:
@@ -367,7 +367,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def _evaluated_rows(options: argparse.Namespace) -> list[ResultRow]:
     if options.on is None:
-        from dglcell.trained_models import find_run
+        from dglcell.trained.models import find_run
         from dglcell.training.evaluate import evaluate_run
 
         return evaluate_run(find_run(options.run_directory), options.checkpoint)
@@ -475,7 +475,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 def models(options: argparse.Namespace) -> None:
     """``dglcell models``."""
-    from dglcell.trained_models import find_run, format_card, format_models, list_models
+    from dglcell.trained.models import find_run, format_card, format_models, list_models
 
     if options.name is None:
         print(format_models(list_models()))
@@ -485,8 +485,8 @@ def models(options: argparse.Namespace) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """``dglcell export``."""
-    from dglcell.export import About, export
-    from dglcell.files import sha256_file
+    from dglcell.files.atomic import sha256_file
+    from dglcell.prediction.export import About, export
 
     if not options.output.is_dir():
         check_output(options.output, "a trained model")
@@ -502,8 +502,8 @@ def report(options: argparse.Namespace) -> None:
     """``dglcell report``."""
     from dglcell.report.comparison import write_comparison
     from dglcell.report.run_page import write_report
-    from dglcell.run_directory import RunDirectory
-    from dglcell.trained_models import find_run
+    from dglcell.runs.directory import RunDirectory
+    from dglcell.trained.models import find_run
 
     paths = [find_run(path) for path in options.run_directories]
     if options.output is None and len(paths) == 1 and RunDirectory(paths[0]).card.is_file():
@@ -565,8 +565,8 @@ def data_list(options: argparse.Namespace) -> None:
 
 def data_fetch(options: argparse.Namespace) -> None:
     """``dglcell data fetch``."""
-    from dglcell.fetch import fetch_all, format_addresses, named, needs
-    from dglcell.files import raw_folder
+    from dglcell.config.published import fetch_all, format_addresses, named, needs
+    from dglcell.files.atomic import raw_folder
 
     if bool(options.sources) == bool(options.config):
         raise ConfigError(
@@ -591,8 +591,8 @@ def graph_describe(options: argparse.Namespace) -> None:
     """``dglcell graph describe``."""
     from dglcell.graph.cell import build_cell
     from dglcell.graph.describe import describe
-    from dglcell.run_directory import RunDirectory
-    from dglcell.trained_models import cell_of_run, find_model
+    from dglcell.runs.directory import RunDirectory
+    from dglcell.trained.models import cell_of_run, find_model
 
     run = options.config if options.config.exists() else find_model(str(options.config))
     if run is not None and run.is_dir():
@@ -611,14 +611,14 @@ def graph_describe(options: argparse.Namespace) -> None:
 
 def config_show(options: argparse.Namespace) -> None:
     """``dglcell config show``."""
-    from dglcell.config_io import to_yaml
+    from dglcell.config.read import to_yaml
 
     print(to_yaml(load(options)), end="")
 
 
 def config_list(options: argparse.Namespace) -> None:
     """``dglcell config list``."""
-    from dglcell.config_io import named_experiments
+    from dglcell.config.read import named_experiments
 
     for name, description in named_experiments().items():
         print(name)
@@ -634,6 +634,6 @@ def config_validate(options: argparse.Namespace) -> None:
 
 def doctor(options: argparse.Namespace) -> None:
     """``dglcell doctor``."""
-    from dglcell.doctor import examine, format_findings
+    from dglcell.cli.doctor import examine, format_findings
 
     print(format_findings(examine()))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import DataError
-from dglcell.files import canonical_hash
+from dglcell.files.atomic import canonical_hash
 
 # The packed columnar block: how some thousands of strains become one value of a store, and back.
 #

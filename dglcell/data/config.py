@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from dglcell.config_values import check_choice, check_seed, check_workers
+from dglcell.checks import check_choice, check_seed, check_workers
 from dglcell.errors import ConfigError
 
 PARTS = ("train", "validation", "test")

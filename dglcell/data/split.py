@@ -40,11 +40,11 @@ from dglcell.data.partition import (
 )
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError, listing
-from dglcell.files import atomic_file, canonical_hash, find_raw, parse_json, sha256_file
+from dglcell.files.atomic import atomic_file, canonical_hash, find_raw, parse_json, sha256_file
+from dglcell.files.untrusted import UnreadableError, read_npz
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
 from dglcell.graph.vocabulary import read_gene_list
-from dglcell.outside import UnreadableError, read_npz
 
 # Splits that another program wrote: JSON lists of strain numbers.
 

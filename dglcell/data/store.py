@@ -30,7 +30,7 @@ from dglcell.data.blocks import (
 )
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import DataError, listing
-from dglcell.files import canonical_hash, parse_json, sha256_file
+from dglcell.files.atomic import canonical_hash, parse_json, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 
 # The ``meta`` record of a store: what is in it, where it came from and how it was built.

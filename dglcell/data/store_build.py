@@ -33,7 +33,7 @@ from dglcell.data.blocks import (
 from dglcell.data.store import META_KEY, Store, StoreMeta, block_key
 from dglcell.data.table import Provenance, StrainTable, TableHead
 from dglcell.errors import DataError, GenotypeError
-from dglcell.files import atomic_directory, sha256_file
+from dglcell.files.atomic import atomic_directory, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 
 # The checks of strains that enter a store, made once so that nothing downstream has to make them.

@@ -15,11 +15,11 @@ from typing import Any
 
 import yaml
 
-from dglcell.config_values import check_choice
+from dglcell.checks import check_choice
 from dglcell.errors import ConfigError, did_you_mean
 from dglcell.graph.network_table import SEPARATORS
-from dglcell.graph.raw_file import RawFile
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES, GeneSet, read_genome_table, read_gff, read_sgd_features
+from dglcell.published.raw_file import RawFile
 
 PAIRS, GROUPS, MATRIX = "pairs", "groups", "matrix"
 LAYOUTS = (PAIRS, GROUPS, MATRIX)

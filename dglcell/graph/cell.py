@@ -20,7 +20,6 @@ from dglcell.graph.gene_space import similar_relations
 from dglcell.graph.metabolism import Metabolism
 from dglcell.graph.names import add_names
 from dglcell.graph.networks import Network, network_edges, read_network
-from dglcell.graph.raw_file import RawFile
 from dglcell.graph.schema import (
     CATALYSED_BY,
     CATALYSES,
@@ -43,6 +42,7 @@ from dglcell.graph.vocabulary import (
     read_gff,
     read_sgd_features,
 )
+from dglcell.published.raw_file import RawFile
 
 # Which genes a cell graph has, and what else they are called.
 

@@ -13,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, import_optional, listing
-from dglcell.files import atomic_directory
-from dglcell.graph.schema import GENE, Relation
-from dglcell.graph.vocabulary import AliasTable, Vocabulary
-from dglcell.outside import (
+from dglcell.files.atomic import atomic_directory
+from dglcell.files.untrusted import (
     MAPPING,
     SHA256,
     TEXT,
@@ -28,6 +26,8 @@ from dglcell.outside import (
     read_json,
     read_npz,
 )
+from dglcell.graph.schema import GENE, Relation
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
     import networkx

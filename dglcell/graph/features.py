@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.errors import GraphError
-from dglcell.files import DAMAGE, open_text
+from dglcell.files.atomic import DAMAGE, open_text
 from dglcell.graph.vocabulary import Vocabulary
 
 

@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import IO, Any
 
-from dglcell.download import DECLARED, FIRST_USE, FetchRecord, RemoteFile, fetch, read_record, record_path
 from dglcell.errors import DataError
-from dglcell.files import atomic_file, sha256_file, write_json
+from dglcell.files.atomic import atomic_file, sha256_file, write_json
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, GeneSetSource, ModelSource, NetworkSource, named_table
 from dglcell.graph.config import CellConfig
 from dglcell.graph.model_files import SHIPPED
 from dglcell.graph.names import names_of_model
-from dglcell.graph.raw_file import Checked, RawFile
-from dglcell.recipes import make
+from dglcell.published.download import DECLARED, FIRST_USE, FetchRecord, RemoteFile, fetch, read_record, record_path
+from dglcell.published.raw_file import Checked, RawFile
+from dglcell.published.recipes import make
 
 # Downloading the files of the catalogue that a cell graph needs.
 

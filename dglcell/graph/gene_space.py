@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import ConfigError, GraphError
-from dglcell.files import find_raw, sha256_file
+from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import GROUPS, NamedTable, NetworkConfig, named_table
 from dglcell.graph.cell_graph import Edges
 from dglcell.graph.gene_vectors import read_gene_vectors

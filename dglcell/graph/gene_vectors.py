@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, import_optional, listing
-from dglcell.files import DAMAGE
+from dglcell.files.atomic import DAMAGE
+from dglcell.files.untrusted import UnreadableError, read_npz
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.outside import UnreadableError, read_npz
 
 SUFFIXES = (".csv", ".csv.gz", ".parquet", ".npz")
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import DataError, GraphError, listing
-from dglcell.files import sha256_file
+from dglcell.files.atomic import sha256_file
 from dglcell.graph.catalogue import MODELS
-from dglcell.graph.raw_file import UNCHECKED, RawFile
+from dglcell.published.raw_file import UNCHECKED, RawFile
 
 if TYPE_CHECKING:
     from cobra import Model

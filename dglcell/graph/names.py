@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import DataError
-from dglcell.files import find_raw
+from dglcell.files.atomic import find_raw
 from dglcell.graph.catalogue import GENE_SETS, MODELS, GeneSetSource
 from dglcell.graph.model_files import FORMATS, SHIPPED, locate_model, read_model
 from dglcell.graph.vocabulary import AliasTable, GeneSet, Vocabulary, read_aliases

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError, listing
-from dglcell.files import CONTROL, DAMAGE, MOST_COLUMNS, open_text
+from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS, open_text
 
 if TYPE_CHECKING:
     import pandas as pd

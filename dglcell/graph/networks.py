@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError
-from dglcell.files import DAMAGE
+from dglcell.files.atomic import DAMAGE
 from dglcell.graph.catalogue import GROUPS, MATRIX, MATRIX_COLUMNS, NamedTable, NetworkConfig
 from dglcell.graph.cell_graph import Edges, merge_pairs
 from dglcell.graph.network_table import (

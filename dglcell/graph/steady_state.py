@@ -67,7 +67,7 @@ class SteadyState(nn.Module):
             one that uses them.
         depend: of each side of a metabolite, the groups on the other side, which need a reaction here.
         counts: [2M] int32 number of groups on each side that can flow in the wild type.
-        last: what was asked for last, as `dglcell.perturbation.deletions.blocked_reactions` keeps it, and the answer.
+        last: what was asked for last, as `dglcell.perturbation.sent.blocked_reactions` keeps it, and the answer.
     """
 
     group_of: Tensor

@@ -15,9 +15,9 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.config_values import check_choice
+from dglcell.checks import check_choice
 from dglcell.errors import GraphError, listing, shorten
-from dglcell.files import CONTROL, DAMAGE, open_text
+from dglcell.files.atomic import CONTROL, DAMAGE, open_text
 
 # Lines of published text files.
 

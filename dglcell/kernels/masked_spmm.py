@@ -1,6 +1,6 @@
 """Sums of what strains send, in one pass: the kernel knows who is lost, so that no tensor says what each node sends.
 
-What it computes is defined by ``dglcell.perturbation.deletions``: a lost node sends −b and receives −y.
+What it computes is defined by ``dglcell.perturbation.sent``: a lost node sends −b and receives −y.
 """
 
 from __future__ import annotations

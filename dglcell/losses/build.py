@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dglcell.custom import find_class
 from dglcell.losses.config import LossConfig
 from dglcell.losses.coupled import DistributionLoss, MleWassSupcrLoss
 from dglcell.losses.dango import DangoLoss
 from dglcell.losses.elementwise import ELEMENTS, BceLoss, GaussianLoss, MaskedLoss
 from dglcell.losses.loss import Loss
+from dglcell.plugins import find_class
 
 LOSSES: dict[str, type[Loss]] = {
     **dict.fromkeys(ELEMENTS, MaskedLoss),

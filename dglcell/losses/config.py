@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dglcell.config_values import check_choice
+from dglcell.checks import check_choice
 from dglcell.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

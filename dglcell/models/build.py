@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from dglcell.custom import find_class
 from dglcell.graph.resident import ResidentCell
 from dglcell.models.config import ModelConfig
 from dglcell.models.dango import Dango
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
+from dglcell.plugins import find_class
 
 MODELS: dict[str, type[StrainModel]] = {"hetero_cell": HeteroCell, "set_operator": SetOperator, "dango": Dango}
 """`model.name` → the model; ``dglcell.models.config.MODEL_CONFIGS`` says what its section may say."""

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dglcell.config_values import check_choice
-from dglcell.custom import FORM, find_class, installed_names, read_options
+from dglcell.checks import check_choice
 from dglcell.errors import ConfigError, did_you_mean
 from dglcell.graph.schema import GENE, NODE_TYPES, Relation
 from dglcell.kernels import KERNEL_NAMES
@@ -25,6 +24,7 @@ from dglcell.nn.config import (
     check_norm,
 )
 from dglcell.perturbation import STRATEGIES
+from dglcell.plugins import FORM, find_class, installed_names, read_options
 
 if TYPE_CHECKING:
     from dglcell.nn.convolutions import Convolution

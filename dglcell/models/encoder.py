@@ -20,7 +20,7 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
 from dglcell.nn.links import Link
-from dglcell.perturbation.autotuned import Autotuned
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb

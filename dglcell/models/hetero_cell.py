@@ -19,12 +19,12 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.flux_rounds import PARTS, FluxRounds
 from dglcell.nn.heads import AttentionPooling, Combination
 from dglcell.nn.null_share import NullShare
-from dglcell.perturbation.autotuned import Autotuned
-from dglcell.perturbation.deletions import Kept
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BaseCache, BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
+from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import Pooled, States, activation_limit
 
 

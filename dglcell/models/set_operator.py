@@ -17,10 +17,10 @@ from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import AttentionPooling, Combination
 from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
-from dglcell.perturbation.deletions import Kept, keep_genes
 from dglcell.perturbation.execution import BaseCache
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
+from dglcell.perturbation.sent import Kept, keep_genes
 from dglcell.perturbation.states import pooling_shares
 
 # Attention of all genes to the deleted genes of a strain.

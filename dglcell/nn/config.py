@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dglcell.config_values import check_choice
+from dglcell.checks import check_choice
 from dglcell.errors import ConfigError
 
 ACTIVATION_NAMES = ("relu", "gelu", "silu", "elu", "tanh", "identity")

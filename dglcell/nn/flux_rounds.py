@@ -11,8 +11,8 @@ from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.graph.schema import CONVERTS, METABOLITE, REACTION
 from dglcell.graph.wild_type import WildTypeBalance
 from dglcell.kernels.spmm import spmm
-from dglcell.perturbation.deletions import blocked_reactions
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.sent import blocked_reactions
 
 PARTS = (16, 8, 4, 2, 1)
 """After each of these parts of the rounds the growth is noted: how fast it settles says how far it can be trusted."""

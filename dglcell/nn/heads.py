@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dglcell.nn.blocks import HEAD_GAIN, make_activation, mlp, start_at_the_mean
-from dglcell.perturbation.deletions import Kept
+from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import Pooled, States
 
 # Attention pooling over the kept nodes of every strain.

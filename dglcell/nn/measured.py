@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from dglcell.errors import DataError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import CONVERTS, GENE, REACTION
-from dglcell.perturbation.deletions import blocked_reactions, keep_masks
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.sent import blocked_reactions, keep_masks
 
 MOST_CELLS = 2**28
 """Of a table of training strains and nodes: a gigabyte."""

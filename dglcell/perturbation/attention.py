@@ -27,7 +27,7 @@ from dglcell.graph.resident import Rectangle, ResidentRelation, rectangles
 from dglcell.kernels.edge_attention import Edges, attend_base, attend_strains
 from dglcell.kernels.rows import add_rows
 from dglcell.kernels.spmm import triton_runs_on
-from dglcell.perturbation.differences import PerturbedTensor, share_changes
+from dglcell.perturbation.rules import PerturbedTensor, share_changes
 
 Score = Callable[[Any, Any, Any], Any]
 """See the module's docstring."""

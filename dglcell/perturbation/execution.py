@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from dglcell.files import user_cache
-from dglcell.perturbation.differences import PerturbedTensor
+from dglcell.files.atomic import user_cache
+from dglcell.perturbation.rules import PerturbedTensor
 
 # ``torch.compile`` around functions of rows, where a compiler works on this machine.
 

@@ -17,16 +17,16 @@ from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.perturbation import DGL_STRATEGIES, EDGE_STRATEGIES, STRATEGIES
 from dglcell.perturbation.attention import Score
-from dglcell.perturbation.autotuned import Autotuned
-from dglcell.perturbation.deletions import Kept, keep_masks, lost_on_host
-from dglcell.perturbation.difference import BoundedDifference, Difference
-from dglcell.perturbation.edge_mask import EdgeMask
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
-from dglcell.perturbation.edge_subgraph import EdgeSubgraph
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.node_mask import NodeMask
+from dglcell.perturbation.sent import Kept, keep_masks, lost_on_host
 from dglcell.perturbation.states import Execution, States
+from dglcell.perturbation.strategies.difference import BoundedDifference, Difference
+from dglcell.perturbation.strategies.edge_mask import EdgeMask
+from dglcell.perturbation.strategies.edge_subgraph import EdgeSubgraph
+from dglcell.perturbation.strategies.node_mask import NodeMask
 
 REDUCES = ("sum", "mean")
 

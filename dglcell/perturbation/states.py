@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from dglcell.devices import available_memory
-from dglcell.perturbation.deletions import Kept
-from dglcell.perturbation.differences import PerturbedTensor, share_changes, take_rows
+from dglcell.machine.devices import available_memory
 from dglcell.perturbation.execution import BasePass, RowFunction, row_function
 from dglcell.perturbation.row_index import RowIndex, union
+from dglcell.perturbation.rules import PerturbedTensor, share_changes, take_rows
+from dglcell.perturbation.sent import Kept
 
 DENSE_SHARE = 0.5
 """Without calibration: listed pairs, as a share of all, from which it is cheaper to compute all."""

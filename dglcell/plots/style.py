@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.files import atomic_file
+from dglcell.files.atomic import atomic_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

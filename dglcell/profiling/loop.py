@@ -28,12 +28,12 @@ from torch.profiler import ProfilerActivity
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 
-from dglcell.config import Config
+from dglcell.config.experiment import Config
 from dglcell.data.datamodule import StrainDataModule, StrainNumbers
 from dglcell.data.dataset import EpochBatches, StrainBatch
-from dglcell.devices import Peak
 from dglcell.errors import ConfigError
-from dglcell.files import atomic_file
+from dglcell.files.atomic import atomic_file
+from dglcell.machine.devices import Peak
 from dglcell.profiling.spans import WAITING, Recorder, Span, clock_of
 from dglcell.training.task import StrainTask
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from dglcell.config import AUTO, Config
-from dglcell.devices import device_of, measured_memory, set_threads
+from dglcell.config.experiment import AUTO, Config
 from dglcell.errors import ConfigError
+from dglcell.machine.devices import device_of, measured_memory, set_threads
+from dglcell.machine.processor import processor_name
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import count_parameters
-from dglcell.processor import processor_name
 from dglcell.profiling.loop import (
     FinishedError,
     LoopCallback,
@@ -30,7 +30,8 @@ from dglcell.profiling.loop import (
 )
 from dglcell.profiling.profile import PROFILE, TRACE, Profile
 from dglcell.profiling.spans import spans_in
-from dglcell.run_directory import RunDirectory, environment
+from dglcell.runs.directory import RunDirectory
+from dglcell.runs.usage import environment
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.distributed import check_allocation, launched, leave_group, watch_parent

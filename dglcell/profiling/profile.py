@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dglcell.errors import ConfigError, DataError, count
-from dglcell.files import DAMAGE, parse_json, write_json
+from dglcell.files.atomic import DAMAGE, parse_json, write_json
 from dglcell.profiling.loop import MODES
 from dglcell.profiling.spans import COMPONENTS
 

@@ -14,20 +14,20 @@ from scipy.stats import false_discovery_control, hypergeom
 
 from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strains import Strains
-from dglcell.config import Config
-from dglcell.config_io import parse_config
+from dglcell.config.experiment import Config
+from dglcell.config.read import parse_config
 from dglcell.data.sources.csv_table import find_aliases
 from dglcell.data.sources.faults import Written
 from dglcell.data.sources.text_table import read_rows
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DglcellError, count, listing
-from dglcell.files import find_raw
+from dglcell.files.atomic import find_raw
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.gene_sets import GeneSets, gene_sets
 from dglcell.graph.vocabulary import Vocabulary
 from dglcell.report.page import Grid, number
 from dglcell.report.run_files import PARTS, RunFiles, read_run_config
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 
 log = logging.getLogger("dglcell")
 

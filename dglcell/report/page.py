@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dglcell.files import atomic_file
+from dglcell.files.atomic import atomic_file
 from dglcell.metrics import COLUMNS, UNRANKED, ResultRow, best_in_block, format_metric
 from dglcell.plots.style import WIDTH, Panel
 

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from dglcell.config_io import read_yaml
+from dglcell.config.read import read_yaml
 from dglcell.errors import CheckpointError, ConfigError, DataError, DglcellError, count, listing
-from dglcell.files import atomic_file
-from dglcell.metrics import COLUMNS, ResultRow
-from dglcell.outside import (
+from dglcell.files.atomic import atomic_file
+from dglcell.files.untrusted import (
     COUNT,
     FLAG,
     MAPPING,
@@ -36,9 +35,10 @@ from dglcell.outside import (
     read_npz,
     record,
 )
+from dglcell.metrics import COLUMNS, ResultRow
 from dglcell.plots.data import Embedding, EmbeddingMap, History, Predictions, RelationWeights, ReportData
 from dglcell.plots.embedding import embedding_map
-from dglcell.run_directory import EpochLog, RunDirectory
+from dglcell.runs.directory import EpochLog, RunDirectory
 
 # Maps of embeddings that took long, kept in the run directory.
 

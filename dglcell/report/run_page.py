@@ -19,7 +19,7 @@ from dglcell.plots.style import Panel, render
 from dglcell.report.genes import genes_tables
 from dglcell.report.page import NOTE, UNDEFINED, Grid, Section, figure, format_value, number, results_tables, write_page
 from dglcell.report.run_files import RunFiles, read_run
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 
 
 def write_report(path: Path, output: Path | None = None) -> Path:

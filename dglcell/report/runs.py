@@ -10,10 +10,10 @@ from pathlib import Path
 
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DataError, DglcellError, printable
+from dglcell.files.owner import current_holder
 from dglcell.metrics import UNDEFINED, ResultRow
-from dglcell.owner import current_holder
 from dglcell.report.run_files import RunFiles, read_run, read_run_config
-from dglcell.run_directory import EpochLog, RunDirectory
+from dglcell.runs.directory import EpochLog, RunDirectory
 
 HEADER = ("run", "state", "epoch", "best", "phenotype", "", "val.", "test", "best null model")
 RIGHT = ("epoch", "best", "val.", "test")

@@ -14,26 +14,34 @@ import torch
 from torch import Tensor
 
 import dglcell
-from dglcell.config import OLD_PRECISIONS
+from dglcell.config.experiment import OLD_PRECISIONS
 from dglcell.errors import CheckpointError
-from dglcell.files import canonical_hash, user_cache, write_json
+from dglcell.files.atomic import canonical_hash, user_cache, write_json
+from dglcell.files.untrusted import UnreadableError, read_json
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.spmm import kernels_on, runs_on, spmm
+from dglcell.machine.processor import cores, multiplies_bfloat16, processor_name
 from dglcell.models.encoder import PerturbedModel
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
-from dglcell.outside import UnreadableError, read_json
 from dglcell.perturbation.attention import GATv2Score, attend_differences
-from dglcell.perturbation.autotuned import ATTENTIONS, Autotuned, Rates, Share, measure_rates, predict_product, survey
-from dglcell.perturbation.deletions import Kept
-from dglcell.perturbation.difference import Difference
+from dglcell.perturbation.choose.autotuned import (
+    ATTENTIONS,
+    Autotuned,
+    Rates,
+    Share,
+    measure_rates,
+    predict_product,
+    survey,
+)
+from dglcell.perturbation.choose.proof import ATTENTION, MUST_PROVE, Proofs, attention_error, this_machine
 from dglcell.perturbation.execution import compiler_works
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.node_mask import NodeMask
 from dglcell.perturbation.perturb import PerturbedCell
-from dglcell.perturbation.proof import ATTENTION, MUST_PROVE, Proofs, attention_error, this_machine
 from dglcell.perturbation.row_index import RowIndex
+from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import DifferenceStates, Execution
-from dglcell.processor import cores, multiplies_bfloat16, processor_name
+from dglcell.perturbation.strategies.difference import Difference
+from dglcell.perturbation.strategies.node_mask import NodeMask
 
 # In which precision a run computes, and whether its layers are compiled.
 

@@ -14,12 +14,12 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from dglcell.config import AUTO, Config
+from dglcell.config.experiment import AUTO, Config
 from dglcell.data.dataset import StrainDataset
-from dglcell.devices import release
 from dglcell.errors import ConfigError
+from dglcell.machine.devices import release
 from dglcell.models.config import HeteroCellConfig
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.batch_trials import PROBE, Trial, available, measure, powers_of_two
 from dglcell.training.fit import make_task, quieten
 from dglcell.training.prepare import Prepared

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
-from dglcell.devices import available_memory, measured_memory
 from dglcell.errors import count
-from dglcell.memory import is_out_of_memory
-from dglcell.shares import Ranks
+from dglcell.machine.devices import available_memory, measured_memory
+from dglcell.machine.memory import is_out_of_memory
+from dglcell.machine.ranks import Ranks
 
 PROBE = 2
 """The first size that is tried."""

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.dataset import StrainBatch
-from dglcell.devices import ThreadTurns
 from dglcell.errors import CheckpointError, DglcellError, StoppedError, listing
-from dglcell.files import atomic_file
-from dglcell.owner import refuse_if_taken_over
+from dglcell.files.atomic import atomic_file
+from dglcell.files.owner import refuse_if_taken_over
+from dglcell.machine.devices import ThreadTurns
 from dglcell.plots import Embedding, Predictions, Subject, epoch_picture
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint_file import ReadCheckpoint, read_checkpoint
 from dglcell.training.distributed import HostGroup
 from dglcell.training.signals import StopSignals

@@ -19,8 +19,8 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from dglcell.baselines.fit import NullModel
 from dglcell.baselines.packed import PackedNulls
-from dglcell.config import AUTO, Config
-from dglcell.config_io import parse_config, to_yaml
+from dglcell.config.experiment import AUTO, Config
+from dglcell.config.read import parse_config, to_yaml
 from dglcell.data.split import Split
 from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError, ConfigError, count, listing
@@ -31,8 +31,8 @@ from dglcell.models.build import make_model
 from dglcell.models.config import MODEL_CONFIGS
 from dglcell.models.model import StrainModel
 from dglcell.report.run_files import read_run_config
-from dglcell.run_directory import RunDirectory
-from dglcell.trained_models import cell_of_run
+from dglcell.runs.directory import RunDirectory
+from dglcell.trained.models import cell_of_run
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.checkpoint_file import PREDICTING, SCHEMA_VERSION, ReadCheckpoint, refuse
 from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint

@@ -12,10 +12,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dglcell.config import Config
-from dglcell.config_io import parse_config, parse_yaml
+from dglcell.config.experiment import Config
+from dglcell.config.read import parse_config, parse_yaml
 from dglcell.errors import CheckpointError, DglcellError, OwnClassError, listing
-from dglcell.outside import COUNT, LIST, MAPPING, NAMES, SHA256, TEXT, Kind, find_wrong, is_count, list_of, mapping_of
+from dglcell.files.untrusted import (
+    COUNT,
+    LIST,
+    MAPPING,
+    NAMES,
+    SHA256,
+    TEXT,
+    Kind,
+    find_wrong,
+    is_count,
+    list_of,
+    mapping_of,
+)
 
 SCHEMA_VERSION = 2
 

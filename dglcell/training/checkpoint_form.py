@@ -12,10 +12,10 @@ import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from torch import Tensor, nn
 
-from dglcell.config import Config
+from dglcell.config.experiment import Config
 from dglcell.errors import listing
+from dglcell.files.untrusted import shown
 from dglcell.optimizers import OptimizerConfig, make_optimizer
-from dglcell.outside import shown
 from dglcell.training.checkpoint import misfits, precision_of
 from dglcell.training.checkpoint_file import ReadCheckpoint, refuse
 from dglcell.training.task import FIELDS, StrainTask

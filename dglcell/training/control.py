@@ -7,14 +7,14 @@ import json
 import logging
 from typing import Any
 
-from dglcell.config import Config
+from dglcell.config.experiment import Config
 from dglcell.data.split import Split
 from dglcell.errors import ConfigError
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
 from dglcell.metrics import ResultRow
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
 from dglcell.report.run_page import write_report
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import CONTROL, WITHOUT_MESSAGES, control_rows, rows_as_json
 from dglcell.training.run import train
 from dglcell.training.signals import StopSignals

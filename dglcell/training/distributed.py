@@ -21,7 +21,7 @@ from lightning_fabric.plugins.environments import ClusterEnvironment
 from torch import Tensor
 
 import __main__
-from dglcell.config import TrainerConfig
+from dglcell.config.experiment import TrainerConfig
 from dglcell.errors import ConfigError, DglcellError
 from dglcell.training.signals import SIGNALS
 

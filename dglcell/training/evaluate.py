@@ -18,13 +18,14 @@ from torch import Tensor
 
 from dglcell.baselines.fit import NULL_MODELS, Problem, fit_null_models, in_words, left_out_null_models
 from dglcell.baselines.strains import Strains
-from dglcell.config import Config
+from dglcell.config.experiment import Config
 from dglcell.data.dataset import EpochBatches, StrainDataset
 from dglcell.data.transform import Normaliser
-from dglcell.devices import ThreadTurns, device_here, threads
 from dglcell.errors import ConfigError, count
-from dglcell.files import atomic_file, no_formula, shortest, write_json
+from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
 from dglcell.kernels.spmm import check_kernel
+from dglcell.machine.devices import ThreadTurns, device_here, threads
+from dglcell.machine.processor import idle_cores
 from dglcell.metrics import (
     ResultRow,
     json_safe,
@@ -36,11 +37,10 @@ from dglcell.models.model import Prediction, StrainModel
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plots.style import sample
-from dglcell.processor import idle_cores
 from dglcell.report.genes import own_names
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
-from dglcell.run_directory import EpochLog, RunDirectory
+from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.batch_trials import MOST, TRIED, fitting_batch
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.checkpoint_file import refuse

@@ -23,11 +23,10 @@ from pytorch_lightning.profilers import Profiler
 from pytorch_lightning.strategies import DDPStrategy
 
 from dglcell.baselines.packed import PackedNulls
-from dglcell.config import Config, TrainerConfig
+from dglcell.config.experiment import Config, TrainerConfig
 from dglcell.data.datamodule import StrainDataModule, StreamedDataModule
 from dglcell.data.dataset import StrainBatch
 from dglcell.data.table import CLASSIFICATION
-from dglcell.devices import device_of
 from dglcell.errors import ConfigError, count
 from dglcell.graph.model_files import read_model
 from dglcell.graph.resident import ResidentCell
@@ -35,12 +34,13 @@ from dglcell.graph.schema import METABOLITE, REACTION
 from dglcell.graph.wild_type import wild_type_balance
 from dglcell.kernels.spmm import check_kernel
 from dglcell.losses.build import make_loss
+from dglcell.machine.devices import device_of
 from dglcell.models.build import make_model
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.set_operator import SetOperator
 from dglcell.optimizers import count_steps, parameter_groups
-from dglcell.perturbation.autotuned import Autotuned
-from dglcell.run_directory import CHECKPOINTS, EpochLog, RunDirectory
+from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.runs.directory import CHECKPOINTS, EpochLog, RunDirectory
 from dglcell.training.advice import warn_of_falling_loss, warn_of_few_steps, warn_of_warm_up
 from dglcell.training.autotune import (
     Autotuning,

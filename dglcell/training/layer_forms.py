@@ -20,11 +20,11 @@ import torch
 
 from dglcell.data.dataset import StrainBatch
 from dglcell.errors import count
-from dglcell.files import canonical_hash, user_cache, write_json
-from dglcell.outside import UnreadableError, read_json
-from dglcell.perturbation.autotuned import Autotuned
+from dglcell.files.atomic import canonical_hash, user_cache, write_json
+from dglcell.files.untrusted import UnreadableError, read_json
+from dglcell.machine.processor import multiplies_bfloat16
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.execution import compiler_works
-from dglcell.processor import multiplies_bfloat16
 
 log = logging.getLogger("dglcell")
 

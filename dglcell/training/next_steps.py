@@ -17,7 +17,7 @@ from dglcell.data.table import CLASSIFICATION
 from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_metric
 from dglcell.plots.data import History
 from dglcell.report.run_files import RunFiles
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.advice import ENOUGH, more_epochs, still_falling
 from dglcell.training.with_null import Comparison, compare
 

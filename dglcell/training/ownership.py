@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dglcell.errors import OwnerError
-from dglcell.owner import LEASE_SECONDS, Holder, Lease, Process, foreign_holder, held
-from dglcell.run_directory import RunDirectory
+from dglcell.files.owner import LEASE_SECONDS, Holder, Lease, Process, foreign_holder, held
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.distributed import PARENT
 from dglcell.training.signals import POLL_SECONDS
 
@@ -21,8 +21,8 @@ log = logging.getLogger("dglcell")
 def owned(directory: RunDirectory, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """Be the only process that writes the run directory.
 
-    What is written there by way of `dglcell.files` is refused from the moment on that another process has taken over,
-    which may happen after this one was not heard of for `LEASE_SECONDS`.
+    What is written there by way of `dglcell.files.atomic` is refused from the moment on that another process has taken
+    over, which may happen after this one was not heard of for `LEASE_SECONDS`.
 
     A job that SLURM has started again, for example because its node was lost, gives its earlier process the time of a
     lease to end. Then it takes the run over even if that one lives, as a process on a lost node may for days.

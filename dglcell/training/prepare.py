@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dglcell.config import Config
+from dglcell.config.experiment import Config
 from dglcell.data.config import EVALUATED, PARTS
 from dglcell.data.dataset import StrainDataset
 from dglcell.data.report import describe_split
@@ -21,14 +21,14 @@ from dglcell.data.store_build import build_store
 from dglcell.data.stream_split import Survey, make_streamed_split, survey
 from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError, ConfigError, DataError, count
-from dglcell.files import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file
+from dglcell.files.atomic import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.features import read_features
 from dglcell.graph.model_files import read_model
 from dglcell.graph.wild_type import WILD_TYPE, wild_type_features
-from dglcell.run_directory import RunDirectory
-from dglcell.trained_models import cell_of_run
+from dglcell.runs.directory import RunDirectory
+from dglcell.trained.models import cell_of_run
 from dglcell.training.autotune import read_autotuned
 from dglcell.training.signals import is_rank_zero, wait_for
 

@@ -11,17 +11,18 @@ import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers import Logger
 
-from dglcell.config import AUTO, Config
-from dglcell.config_io import to_yaml
-from dglcell.devices import check_device, device_of, set_threads
+from dglcell.config.experiment import AUTO, Config
+from dglcell.config.read import to_yaml
 from dglcell.errors import ConfigError
-from dglcell.files import atomic_file, write_json
+from dglcell.files.atomic import atomic_file, write_json
+from dglcell.files.owner import lives
 from dglcell.kernels.spmm import check_kernel
+from dglcell.machine.devices import check_device, device_of, set_threads
 from dglcell.metrics import ResultRow
 from dglcell.models.model import count_parameters
-from dglcell.owner import lives
 from dglcell.perturbation.perturb import check_strategy_device
-from dglcell.run_directory import RunDirectory, complete_usage, environment, write_usage
+from dglcell.runs.directory import RunDirectory
+from dglcell.runs.usage import complete_usage, environment, write_usage
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.checkpoint import check_continues, resolve_settings, resume_from, starting_point
 from dglcell.training.checkpoint_form import check_progress

@@ -23,7 +23,7 @@ from dglcell.metrics import CONSTANT, classification_metrics, regression_metrics
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import Prediction, StrainModel, joined
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer, make_scheduler, parameter_groups
-from dglcell.run_directory import EpochLog
+from dglcell.runs.directory import EpochLog
 from dglcell.training.callbacks import EpochPictures
 from dglcell.training.distributed import collect_rows
 from dglcell.training.whole_step import WholeStep

@@ -25,11 +25,11 @@ from omegaconf import OmegaConf
 from pytorch_lightning.loggers import Logger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from dglcell.config import Config
-from dglcell.config_io import without_secrets
+from dglcell.config.experiment import Config
+from dglcell.config.read import without_secrets
 from dglcell.errors import DataError, MissingDependencyError, StoppedError, SyncError, listing
-from dglcell.files import atomic_file
-from dglcell.run_directory import EpochLog, RunDirectory
+from dglcell.files.atomic import atomic_file
+from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.signals import is_rank_zero
 
 # Files that W&B wrote offline: which there are, which are complete, and which were uploaded.

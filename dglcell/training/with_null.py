@@ -22,7 +22,7 @@ from dglcell.baselines.fit import (
 from dglcell.errors import CheckpointError, ConfigError, count, did_you_mean, listing
 from dglcell.metrics import COLUMNS, HEADLINE, ResultRow, format_metric
 from dglcell.report.run_files import read_run
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import Chosen, Trained
 from dglcell.training.null_problems import null_problems
 from dglcell.training.prepare import Prepared, prepare_run

@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 from typing import get_args, get_type_hints
 
-from dglcell.config import KINDS, Config
+from dglcell.config.experiment import KINDS, Config
 from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.sources.union import PartConfig
 from dglcell.graph.catalogue import NetworkConfig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dglcell.config import Config
+from dglcell.config.experiment import Config
 from site_extension.markdown import table
 
 Row = tuple[str, str, str]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dglcell.config import Config
+from dglcell.config.experiment import Config
+from dglcell.config.published import needs
 from dglcell.data.sources.laboratory import LABORATORIES
-from dglcell.download import RemoteFile
-from dglcell.fetch import needs
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
-from dglcell.graph.raw_file import RawFile
-from dglcell.recipes import RECIPES, download_size
+from dglcell.published.download import RemoteFile
+from dglcell.published.raw_file import RawFile
+from dglcell.published.recipes import RECIPES, download_size
 from site_extension.markdown import code, table
 
 FETCH = (

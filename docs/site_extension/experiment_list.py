@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from dglcell.config import Config
-from dglcell.fetch import needs
-from dglcell.recipes import download_size
+from dglcell.config.experiment import Config
+from dglcell.config.published import needs
+from dglcell.published.recipes import download_size
 from site_extension.cost import Cost, memory, minutes
 from site_extension.markdown import table
 from site_extension.results import stated_cells

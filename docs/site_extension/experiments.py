@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dglcell.config import Config
-from dglcell.config_io import load_config, read_yaml, to_yaml
+from dglcell.cluster.scripts import Sweep, render
+from dglcell.config.experiment import Config
+from dglcell.config.published import needs
+from dglcell.config.read import load_config, read_yaml, to_yaml
 from dglcell.data.config import KINDS
-from dglcell.fetch import needs
 from dglcell.graph.fetch import cell_files
-from dglcell.slurm import Sweep, render
 from site_extension import plots
 from site_extension.cost import cost_table, costs
 from site_extension.differences import differences

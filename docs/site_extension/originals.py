@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dglcell.config_original import DROPPED, RENAMED
+from dglcell.config.original import DROPPED, RENAMED
 from site_extension.markdown import code, table
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dglcell.config import Config
+from dglcell.config.experiment import Config
 from dglcell.metrics import COLUMNS
 from dglcell.training.checkpoint import FREE_KEYS
 from site_extension.markdown import code, table

@@ -8,7 +8,7 @@ import pytest
 
 import dglcell
 from benchmarks.left_out_screen import EXPERIMENTS, evaluated
-from dglcell.config_io import load_config
+from dglcell.config.read import load_config
 from tests.tiny import TINY, Tiny
 
 CONF = Path(__file__).parents[2] / "conf"

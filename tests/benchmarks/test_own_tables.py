@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.own_tables import CLASSES, CORE, TABLES, OwnTable, interacting, measure, viable
-from dglcell.own_settings import GROWTH, PAIRS, choose_settings
+from dglcell.new_experiment.settings import GROWTH, PAIRS, choose_settings
 
 OF_CORE = {table.name: table for table in TABLES if table.cell == CORE}
 
@@ -52,7 +52,7 @@ def test_a_table_is_given_to_init_and_train(monkeypatch: pytest.MonkeyPatch) -> 
         chosen.keys["trainer"]["epochs"] = 2
         return chosen
 
-    monkeypatch.setattr("dglcell.new_experiment.choose_settings", quick)
+    monkeypatch.setattr("dglcell.new_experiment.experiment.choose_settings", quick)
     here = Path.cwd()
     few = OwnTable("few", CORE, "growth", lambda: OF_CORE["growth-144"].make()[::3])
     found = measure(few, seeds=2)

@@ -171,9 +171,9 @@ linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs
 def test_allocations_beyond_the_limit_raise_and_the_limit_goes_away() -> None:
     program = """
 import torch
-from dglcell.memory import keep_freed_memory
-from dglcell.devices import release
-from dglcell.memory import is_out_of_memory
+from dglcell.machine.memory import keep_freed_memory
+from dglcell.machine.devices import release
+from dglcell.machine.memory import is_out_of_memory
 from benchmarks.timing import MemoryLimit
 keep_freed_memory()
 limit = MemoryLimit(300_000_000)

@@ -23,7 +23,7 @@ from dglcell.data.store import Store
 from dglcell.data.store_build import BLOCK_BYTES, StoreWriter, build_store, build_store_from_blocks
 from dglcell.data.table import StrainTable
 from dglcell.errors import DataError, GenotypeError
-from dglcell.files import clear_abandoned
+from dglcell.files.atomic import clear_abandoned
 from tests.data.strain_tables import (
     PROVENANCE,
     assert_same_strains,
@@ -361,7 +361,7 @@ def test_options_that_json_cannot_hold_are_found_before_the_build(tmp_path: Path
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from dglcell import files
+from dglcell.files import atomic as files
 from dglcell.data import blocks
 from dglcell.data.store_build import StoreWriter
 from tests.data.strain_tables import PROVENANCE, names, random_table

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dglcell.cli import main
 from dglcell.cli.parser import make_parser
-from dglcell.config_io import load_config
+from dglcell.config.read import load_config
 from tests.docs.pages import ROOT
 
 NOT_RUN = {
@@ -21,8 +21,8 @@ NOT_RUN = {
     r"make ": "its target is looked up, and what it would do is asked of make",
     r"dglcell (graph|data) fetch (?!.*--addresses)": "downloads; run on a server of the tests' own in tests/data",
     r"dglcell job (check|submit|status|cancel|logs|retry)": "asks SLURM; run on one of the tests' own in tests/slurm",
-    r"dglcell job run ": "becomes a shell; run as a process of its own in tests/test_slurm.py",
-    r"(torchrun|srun) ": "starts several processes; two are started in tests/test_shares.py",
+    r"dglcell job run ": "becomes a shell; run as a process of its own in tests/cluster/test_scripts.py",
+    r"(torchrun|srun) ": "starts several processes; two are started in tests/prediction/test_shares.py",
     r"dglcell sync (?!.*--dry-run)": "uploads; run against a server of the tests' own in tests/integration",
     r"python -m benchmarks\.bench (?!conf)": "takes long and much memory; run small in tests/benchmarks",
 }

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import pytest
 from scipy.stats import t
 
-from dglcell.config_io import load_config
+from dglcell.config.published import needs
+from dglcell.config.read import load_config
 from dglcell.data.sources.laboratory import LABORATORIES
-from dglcell.fetch import needs
-from dglcell.recipes import RECIPES
+from dglcell.published.recipes import RECIPES
 from tests.docs.pages import ROOT
 
 CONTROL = "without messages"

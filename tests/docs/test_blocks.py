@@ -17,10 +17,10 @@ import pytest
 
 from dglcell.api import load_cell
 from dglcell.cli import main
-from dglcell.config_io import load_config
+from dglcell.config.read import load_config
 from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.graph.derived import DERIVED
-from dglcell.tuning import Search, read_space
+from dglcell.training.tuning import Search, read_space
 from tests.docs.commands import call, check, why_not
 from tests.docs.conftest import Note
 from tests.docs.pages import DOCS, ROOT, Block, blocks, commands

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from tests.docs.browser import CHROMIUM, DESKTOP, DRAWN, OPTIONS, PHONE, TOO_WIDE, UNDRAWN, opened, served
 from tests.docs.site import BUILT, needs_the_site
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli.parser import make_parser
-from dglcell.config import KINDS, Config
-from dglcell.config_io import load_config
+from dglcell.config.experiment import KINDS, Config
+from dglcell.config.read import load_config
 from tests.docs.pages import DOCS, ROOT
 
 sys.path.insert(0, str(DOCS))

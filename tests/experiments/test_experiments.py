@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dglcell.config import Config
-from dglcell.config_io import load_config
+from dglcell.config.experiment import Config
+from dglcell.config.read import load_config
 from dglcell.data.store_build import build_store
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.models.config import DangoConfig, EncoderConfig

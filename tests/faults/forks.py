@@ -18,14 +18,14 @@ from typing import Any
 
 import dglcell.cli.predict
 import dglcell.data.sources
-import dglcell.designs
-import dglcell.predict
+import dglcell.prediction.designs
+import dglcell.prediction.table
 import dglcell.report.run_page
 import dglcell.training.run
-import dglcell.tuning
+import dglcell.training.tuning
 
 # Every batch of a design is a part.
-dglcell.predict.PART_SECONDS = 0.0
+dglcell.prediction.table.PART_SECONDS = 0.0
 
 
 def run(asked: dict[str, Any]) -> None:

@@ -15,10 +15,10 @@ import torch
 
 from dglcell.cli import main
 from dglcell.data.dataset import EpochBatches
-from dglcell.designs import Design
 from dglcell.errors import CheckpointError, DataError
-from dglcell.predict_design import predict_design
-from dglcell.run_directory import RunDirectory
+from dglcell.prediction.designs import Design
+from dglcell.prediction.whole_design import predict_design
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.fit import make_data
 from dglcell.training.prepare import prepare

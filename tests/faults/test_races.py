@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from dglcell import files
 from dglcell.cli import main
 from dglcell.data.store import Store
-from dglcell.files import atomic_directory
-from dglcell.owner import LEASE_SECONDS
-from dglcell.run_directory import EpochLog, RunDirectory
+from dglcell.files import atomic as files
+from dglcell.files.atomic import atomic_directory
+from dglcell.files.owner import LEASE_SECONDS
+from dglcell.runs.directory import EpochLog, RunDirectory
 from tests.integration.processes import PATIENCE, start, wait_until
 from tests.tiny import BARE, Tiny, process_environment
 
@@ -26,7 +26,7 @@ ENDLESS = "trainer.epochs=100000"
 
 OPEN_STORE = """
 import logging, signal, sys
-from dglcell.config_io import load_config
+from dglcell.config.read import load_config
 from dglcell.data.store_build import StoreWriter
 from dglcell.training.prepare import open_store
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from dglcell.errors import MissingDependencyError
 from dglcell.graph.resident import ResidentRelation
 from dglcell.kernels.spmm import KERNELS, check_kernel, dgl_runs_on, runs_on, spmm
-from dglcell.perturbation import proof
-from dglcell.perturbation.proof import ATTENTION, attention_error, largest_error
+from dglcell.perturbation.choose import proof
+from dglcell.perturbation.choose.proof import ATTENTION, attention_error, largest_error
 from tests.gpu.devices import ExplicitDevices, needs_gpu
 
 # Absolute errors allowed, of sums of about 20 products of order one.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import evaluate_run
 from tests.gpu.devices import needs_gpu
 from tests.tiny import Tiny, history

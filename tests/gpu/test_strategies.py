@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from dglcell.nn.convolutions import GATv2Score
-from dglcell.perturbation import STRATEGIES, difference
+from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell, perturb
 from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import DifferenceStates, Execution, States
+from dglcell.perturbation.strategies import difference
 from tests.gpu.cells import SIZES, STRAINS, make_cell
 from tests.gpu.devices import ExplicitDevices, strategies_on
 from tests.perturbation.states_of import Values, states_of

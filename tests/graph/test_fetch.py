@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
-from dglcell.download import FetchRecord, record_path
 from dglcell.errors import DataError
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, NetworkConfig
 from dglcell.graph.config import CellConfig
 from dglcell.graph.fetch import cell_files, fetch_file
 from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
-from dglcell.graph.raw_file import RawFile
+from dglcell.published.download import FetchRecord, record_path
+from dglcell.published.raw_file import RawFile
 from tests.http_server import serve_folder
 
 RAW_CONTENT = b"a\tb\n" * 100

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.doctor import examine
+from dglcell.cli.doctor import examine
 from dglcell.errors import GraphError, MissingDependencyError
 from dglcell.graph.resident import PADDED_CELLS, PADDED_SHARE, ResidentCell, ResidentRelation, rectangles
 from dglcell.graph.schema import CONVERTS

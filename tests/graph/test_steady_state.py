@@ -25,8 +25,8 @@ from dglcell.graph.steady_state import SteadyState
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation import STRATEGIES
-from dglcell.perturbation.deletions import blocked_reactions, keep_masks
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.sent import blocked_reactions, keep_masks
 
 Column = tuple[tuple[int, int], ...]
 """The metabolites of a reaction node, each with its amount."""

@@ -12,7 +12,7 @@ import pytest
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import DglcellError, GenotypeError
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from tests.hostile.inputs import Input, cases, drive
 
 RUN = "RUN"

@@ -19,7 +19,7 @@ LIMITED = f"""
 import resource, sys
 import pandas, torch, dglcell.training.run, dglcell.data.sources.csv_table
 from dglcell.cli import main
-from dglcell.memory import status
+from dglcell.machine.memory import status
 most = status("VmSize") + {LIMIT_MIB} * 2**20
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
 sys.exit(main(sys.argv[1:]))

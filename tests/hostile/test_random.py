@@ -14,7 +14,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dglcell.config import KINDS, Config
+from dglcell.config.experiment import KINDS, Config
 from tests.hostile.inputs import EXPERIMENT, check_message, status_of, tree, write
 
 EXAMPLES = 40

@@ -25,11 +25,11 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from dglcell.cli import main
-from dglcell.config_io import as_plain_text, load_config, to_yaml
+from dglcell.config.read import as_plain_text, load_config, to_yaml
 from dglcell.errors import ConfigError
-from dglcell.files import no_formula
-from dglcell.owner import LEASE_SECONDS, Lease
-from dglcell.run_directory import RunDirectory
+from dglcell.files.atomic import no_formula
+from dglcell.files.owner import LEASE_SECONDS, Lease
+from dglcell.runs.directory import RunDirectory
 from tests.hostile import (
     test_configurations,
     test_genotypes,

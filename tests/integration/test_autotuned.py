@@ -25,10 +25,10 @@ RANK = """
 import sys
 from pathlib import Path
 import torch
-from dglcell.config_io import load_config
+from dglcell.config.read import load_config
 from dglcell.profiling.loop import LoopCallback, LoopProfiler, RepeatedData, Schedule
 from dglcell.profiling.measure import run_steps
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.fit import fit, make_task, resident_data
 from dglcell.training.prepare import prepare
 from dglcell.training.signals import StopSignals

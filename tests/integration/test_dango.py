@@ -9,7 +9,7 @@ import pytest
 
 from dglcell.cli import main
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from tests.config_files import refusal, write
 from tests.tiny import BARE, Tiny, history

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import newest_checkpoint
 from tests.integration.processes import PATIENCE, catches, other_ranks, start, wait_until
 from tests.integration.test_processes import DDP
@@ -41,7 +41,7 @@ sys.meta_path.insert(0, Stay())
 
 
 @pytest.mark.parametrize(
-    ("module", "number"), [("pytorch_lightning", signal.SIGUSR1), ("dglcell.config_io", signal.SIGTERM)]
+    ("module", "number"), [("pytorch_lightning", signal.SIGUSR1), ("dglcell.config.read", signal.SIGTERM)]
 )
 def test_a_signal_while_the_program_is_still_imported_is_not_lost(
     tiny: Tiny, tmp_path: Path, module: str, number: signal.Signals
@@ -62,7 +62,7 @@ def test_a_signal_while_the_program_is_still_imported_is_not_lost(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_without_slurm_it_ends_the_program(tiny: Tiny, tmp_path: Path, number: signal.Signals) -> None:
-    process = start(tiny, tmp_path / "runs", before=STAY_IN_IMPORTING.format(module="dglcell.config_io"))
+    process = start(tiny, tmp_path / "runs", before=STAY_IN_IMPORTING.format(module="dglcell.config.read"))
     wait_until(lambda: catches(process.pid, signal.SIGUSR1), process)
     process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE)

@@ -13,7 +13,7 @@ import pytest
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.distributed import HostGroup, is_gone, is_silent, leave_group
 from tests.integration.processes import PATIENCE, wait_until
 from tests.integration.test_autotuned import free_port

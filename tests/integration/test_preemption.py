@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import newest_checkpoint, read_checkpoint
 from dglcell.training.signals import SIGNALS, requeue_job
 from tests.integration.processes import PATIENCE, SIGNAL_AT_STEP, start, wait_until

@@ -18,7 +18,7 @@ from dglcell.cli import main
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.errors import CheckpointError, ConfigError
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import read_checkpoint, resume_from
 from dglcell.training.evaluate import evaluate_run
 from dglcell.training.run import train

@@ -13,9 +13,9 @@ import yaml
 
 from dglcell.cli import main
 from dglcell.data.split import Split
-from dglcell.files import write_json
+from dglcell.files.atomic import write_json
 from dglcell.graph.cell_graph import CellGraph
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.run import train
 from dglcell.training.task import StrainTask
 from tests.tiny import BARE, Tiny, dglcell, history

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dglcell.baselines.fit import NULL_MODELS
-from dglcell.config import Config
+from dglcell.config.experiment import Config
 from dglcell.data.config import StreamingConfig
 from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.dataset import EpochBatches
@@ -20,7 +20,7 @@ from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
 from dglcell.data.stream_split import survey
 from dglcell.errors import CheckpointError, ConfigError
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training import fit as fit_module
 from dglcell.training.checkpoint import read_checkpoint
 from dglcell.training.evaluate import evaluate_null_models

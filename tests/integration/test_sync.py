@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
-from dglcell.config import Config, TrackingConfig
+from dglcell.config.experiment import Config, TrackingConfig
 from dglcell.errors import DataError, StoppedError
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.tracking import find_offline_files, plan_sync, tracked
 from tests.tiny import Tiny
 from tests.wandb_server import WandbServer

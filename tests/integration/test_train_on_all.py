@@ -15,7 +15,7 @@ from dglcell.errors import ConfigError
 from dglcell.metrics import NO_TEST_PART
 from dglcell.report.comparison import write_comparison
 from dglcell.report.runs import find_runs, format_runs
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import evaluate_null_models
 from dglcell.training.run import train
 from tests.integration.test_resume import assert_same_end

@@ -12,7 +12,7 @@ from torch import Tensor
 from dglcell.losses.config import LossConfig
 from dglcell.losses.loss import Loss, LossTerms, label_sums, mean_cost
 from dglcell.models.model import Prediction
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from tests.tiny import BARE, Tiny, history, process_environment
 
 

@@ -13,9 +13,9 @@ import pytest
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback
 
-from dglcell.config import Config, TrackingConfig
+from dglcell.config.experiment import Config, TrackingConfig
 from dglcell.errors import DataError, StoppedError
-from dglcell.run_directory import EpochLog, RunDirectory
+from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training import run as run_module
 from dglcell.training.fit import make_callbacks
 from dglcell.training.tracking import find_offline_files, logged_steps, run_id, tracked

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from dglcell.config import TrainerConfig
-from dglcell.config_io import load_config, to_yaml
-from dglcell.config_original import LOSS_DROPPED, LOSS_KEYS, LOSS_WEIGHTS, explain
+from dglcell.config.experiment import TrainerConfig
+from dglcell.config.original import LOSS_DROPPED, LOSS_KEYS, LOSS_WEIGHTS, explain
+from dglcell.config.read import load_config, to_yaml
 from dglcell.errors import ConfigError
 from dglcell.losses.config import LOSS_CONFIGS, MaskedConfig, MleWassSupcrConfig
 from dglcell.models.config import ModelConfig

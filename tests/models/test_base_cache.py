@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from dglcell.models.config import CONVS, HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.config import CROSS_RELATION
-from dglcell.perturbation.autotuned import Autotuned
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.gpu.devices import as_on_a_gpu
 from tests.random_cells import RandomCell, random_cells

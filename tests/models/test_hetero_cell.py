@@ -21,7 +21,7 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.models.model import count_parameters
 from dglcell.nn.config import CROSS_RELATION, LEARNED
 from dglcell.perturbation import STRATEGIES, states
-from dglcell.perturbation.autotuned import Autotuned
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
 from tests.gpu.cells import make_cell

@@ -13,7 +13,7 @@ import time
 import torch
 from torch import Tensor
 
-from dglcell.devices import measured_memory
+from dglcell.machine.devices import measured_memory
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.cross_relation import make_mixer
 from dglcell.perturbation.states import DifferenceStates, Execution

@@ -20,7 +20,7 @@ from dglcell.nn.cross_relation import make_mixer
 from dglcell.nn.heads import Combination, FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.links import Link
 from dglcell.perturbation import execution
-from dglcell.perturbation.autotuned import Autotuned
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.execution import compiler_works
 from dglcell.perturbation.genotype import GenotypeBatch
 

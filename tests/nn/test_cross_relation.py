@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.cross_relation import NODES_AT_ONCE, RelationMixer, make_mixer
-from dglcell.perturbation.differences import PerturbedTensor
+from dglcell.perturbation.rules import PerturbedTensor
 from tests.nn.naive_cross_relation import ACTIVATIONS, NAIVE
 from tests.perturbation.states_of import agree, gradients
 

@@ -11,8 +11,8 @@ from dglcell.graph.config import CellConfig
 from dglcell.graph.resident import ResidentCell
 from dglcell.nn import measured as module
 from dglcell.nn.measured import MeasuredStrains
-from dglcell.perturbation.deletions import keep_masks
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.sent import keep_masks
 
 STRAINS = [[0], [1], [2], [0, 1], [1, 2], [0, 1, 2]]
 LABELS = [0.9, 0.8, 1.1, 0.3, 0.7, 0.2]

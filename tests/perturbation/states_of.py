@@ -16,12 +16,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dglcell.kernels import rows
-from dglcell.perturbation import difference
 from dglcell.perturbation import states as states_module
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.row_index import RowIndex
 from dglcell.perturbation.states import DifferenceStates, States, WholeStates
+from dglcell.perturbation.strategies import difference
 from tests.random_cells import RandomCell, genotypes_of
 
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}

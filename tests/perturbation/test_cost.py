@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.kernels.spmm import KERNELS
-from dglcell.perturbation.autotuned import Rates, measure_rates, predict_product, survey
+from dglcell.perturbation.choose.autotuned import Rates, measure_rates, predict_product, survey
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.graph.test_resident import small_cell
 from tests.random_cells import RandomCell, genotypes_of, random_cells

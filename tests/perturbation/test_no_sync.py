@@ -35,9 +35,9 @@ from dglcell.models.model import StrainModel
 from dglcell.models.set_operator import SetOperator
 from dglcell.nn.blocks import mlp
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer
-from dglcell.perturbation.autotuned import Autotuned
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.run_directory import EpochLog
+from dglcell.runs.directory import EpochLog
 from dglcell.training.task import StrainTask
 from tests.gpu import devices
 from tests.perturbation.no_sync import SyncError, no_sync

@@ -16,10 +16,10 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.kernels.spmm import dgl_runs_on
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.perturbation import differences
-from dglcell.perturbation.autotuned import DENSE_SHARE, Autotuned
-from dglcell.perturbation.differences import PerturbedTensor
+from dglcell.perturbation import rules as differences
+from dglcell.perturbation.choose.autotuned import DENSE_SHARE, Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.rules import PerturbedTensor
 
 FIRST = {"float32": 1e-4, "tf32": 0.01, "bfloat16": 0.02}
 """Largest median error of pooled differences by how the strains' differences are computed."""

@@ -16,11 +16,12 @@ from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.nn.convolutions import GATv2Conv, GINConv
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, StackedConvs, structure_of
-from dglcell.perturbation import differences, execution, perturb, states
-from dglcell.perturbation.autotuned import Autotuned
-from dglcell.perturbation.differences import PerturbedTensor
+from dglcell.perturbation import execution, perturb, states
+from dglcell.perturbation import rules as differences
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import PerturbedCell
+from dglcell.perturbation.rules import PerturbedTensor
 from dglcell.perturbation.states import States
 
 STRAINS = GenotypeBatch.from_lists([[], [3], [10, 40, 90], [3, 5]])

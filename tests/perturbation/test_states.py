@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from dglcell.perturbation import execution as compiled
 from dglcell.perturbation import states as module
-from dglcell.perturbation.deletions import Kept
 from dglcell.perturbation.execution import BasePass
+from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import DifferenceStates, Execution, Pooled, States, WholeStates
 from tests.perturbation.states_of import Values, agree, gradients, values_of
 

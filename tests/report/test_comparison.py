@@ -15,7 +15,7 @@ from dglcell.errors import DataError
 from dglcell.report.comparison import Group, comparison_tables, differences, group_runs, warnings_of
 from dglcell.report.page import UNDEFINED
 from dglcell.report.run_files import RunFiles, read_run
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from tests.report.pages import Page
 
 MakeRun = Callable[..., RunDirectory]

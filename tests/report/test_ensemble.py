@@ -14,7 +14,7 @@ from dglcell.cli import main
 from dglcell.errors import CheckpointError
 from dglcell.report.ensemble import ONE_SD, Joined, find_ensembles, spread_table
 from dglcell.report.run_files import RunFiles, read_predictions, read_run
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 
 MakeRun = Callable[..., RunDirectory]
 

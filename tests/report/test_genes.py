@@ -16,7 +16,7 @@ from dglcell.report.genes import GenesOfRun, GeneTable, enrichments, first_genes
 from dglcell.report.page import UNDEFINED
 from dglcell.report.run_files import read_run
 from dglcell.report.run_page import write_report
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from tests.report.pages import Page
 
 GENES = [f"g{i:03}" for i in range(100)]

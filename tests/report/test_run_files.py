@@ -12,7 +12,7 @@ import pytest
 from dglcell.cli import main
 from dglcell.errors import CheckpointError
 from dglcell.report.run_files import read_run
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from dglcell.plots.embedding import principal_map
 from dglcell.report.page import write_page
 from dglcell.report.run_files import find_map, read_run
 from dglcell.report.run_page import page_content, write_report
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import write_relation_weights
 from tests.plots.invented import png_size
 from tests.report.pages import Page

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.scheduler import DAYS
+from dglcell.cluster.jobs import DAYS
 from tests.slurm.cluster import LoopbackCluster
 from tests.slurm.conftest import login_node
 from tests.slurm.test_jobs import SMALL, call, submitted

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from tests.integration.processes import ended
 from tests.integration.test_resume import assert_same_end
 from tests.slurm.cluster import LoopbackCluster
@@ -44,8 +44,8 @@ LEASE = 8.0
 PROGRAM = f"""\
 #!{sys.executable}
 import json, os, sys, time
-from dglcell import owner
-from dglcell.run_directory import EpochLog
+from dglcell.files.atomic import owner
+from dglcell.runs.directory import EpochLog
 from dglcell.training import ownership
 
 owner.LEASE_SECONDS = ownership.LEASE_SECONDS = {LEASE}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dglcell.cli import main
-from dglcell.config import TrainerConfig, check_precision
+from dglcell.config.experiment import TrainerConfig, check_precision
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
@@ -18,7 +18,7 @@ from dglcell.kernels.spmm import KERNELS
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation import execution as compiled
-from dglcell.perturbation.autotuned import Autotuned, Share
+from dglcell.perturbation.choose.autotuned import Autotuned, Share
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training import autotune
 from dglcell.training.autotune import (

@@ -11,7 +11,7 @@ import yaml
 
 from dglcell.cli import main
 from dglcell.errors import ConfigError
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training import batch_size
 from dglcell.training.batch_size import at_least, candidates, choose, search
 from dglcell.training.batch_trials import Trial

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from dglcell.cli import main
-from dglcell.devices import Peak
-from dglcell.run_directory import RunDirectory
+from dglcell.machine.devices import Peak
+from dglcell.runs.directory import RunDirectory
 from dglcell.training import batch_trials
 from dglcell.training.batch_trials import MOST, fitting_batch, measure
 from dglcell.training.evaluate import evaluate_run
@@ -68,7 +68,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_a_trial_measures_no_less_than_the_work_took() -> None:
     trial = measure(lambda number: torch.ones(number * 32 * MIB // 4), CPU, 4)
-    assert trial is not None and trial.bytes is not None
+    assert trial is not None
+    assert trial.bytes is not None
     assert trial.bytes > 0.9 * 128 * MIB
 
 

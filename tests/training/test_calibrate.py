@@ -10,7 +10,7 @@ import torch
 
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.nn.config import LINKS
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.evaluate import predict_strains
 from dglcell.training.fit import make_task

@@ -14,9 +14,9 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import OmegaConf
 
-from dglcell.config_io import parse_config, to_yaml
+from dglcell.config.read import parse_config, to_yaml
 from dglcell.errors import CheckpointError, ConfigError
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training import callbacks, checkpoint_file
 from dglcell.training.callbacks import BadBatch, CheckpointFiles, EpochPictures, LossWatch, not_finite
 from dglcell.training.checkpoint import newest_checkpoint

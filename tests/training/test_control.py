@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dglcell.cli import main
-from dglcell.config_io import load_config
+from dglcell.config.read import load_config
 from dglcell.errors import ConfigError
 from dglcell.models.config import HeteroCellConfig
 from dglcell.training.control import without_messages

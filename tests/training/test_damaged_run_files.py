@@ -14,7 +14,7 @@ import pytest
 from dglcell.cli import main
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from tests.tiny import BARE, Tiny
 from tests.training.test_damaged_checkpoints import ADVICE, become, cases

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from dglcell.data.datamodule import StrainNumbers
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.fit import make_data, make_task
 from dglcell.training.prepare import prepare
 from tests.tiny import Tiny

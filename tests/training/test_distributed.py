@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from dglcell.config import TrainerConfig
+from dglcell.config.experiment import TrainerConfig
 from dglcell.errors import ConfigError
 from dglcell.training.distributed import check_allocation, collect_rows, leave_group
 

@@ -17,7 +17,7 @@ from dglcell.baselines.simple import AdditiveRidge
 from dglcell.baselines.strains import Strains
 from dglcell.metrics import regression_metrics
 from dglcell.report.run_files import read_run
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training import evaluate
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.evaluate import (

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dglcell.data.dataset import StrainBatch
-from dglcell.perturbation.autotuned import Autotuned
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training import layer_forms
 from dglcell.training.layer_forms import PLAIN, Form, Steps, choose_form, forms_of

@@ -16,7 +16,7 @@ import pytest
 from dglcell.metrics import ResultRow, average_precision
 from dglcell.plots.data import History
 from dglcell.report.run_files import RunFiles, read_run
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import rows_as_json
 from dglcell.training.next_steps import example, how_sure, interval, to_try, what_next
 from tests.tiny import BARE, Tiny, dglcell

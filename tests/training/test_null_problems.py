@@ -14,7 +14,7 @@ from dglcell.baselines.strains import Strains
 from dglcell.errors import ConfigError
 from dglcell.models.set_operator import SetOperator
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
 from dglcell.training.null_problems import KERNEL_RIDGE, RIDGE_AND_LOW_RANK, null_problems, strains_by_part

@@ -10,7 +10,7 @@ import torch
 
 from dglcell.baselines.packed import fit_best_two
 from dglcell.errors import CheckpointError, ConfigError
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
 from dglcell.training.null_problems import log_odds, null_problems, strains_by_part

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dglcell.errors import OwnerError
-from dglcell.owner import LEASE_SECONDS, Lease, Process
-from dglcell.run_directory import EpochLog, RunDirectory
+from dglcell.files.owner import LEASE_SECONDS, Lease, Process
+from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.distributed import PARENT
 from dglcell.training.ownership import follow_owner, owned
 from dglcell.training.run import train

@@ -25,7 +25,7 @@ from dglcell.losses.elementwise import ELEMENTS
 from dglcell.metrics import best_threshold, classification_metrics, f1, format_results_table, regression_metrics
 from dglcell.optimizers import count_steps
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.distributed import leave_group
 from dglcell.training.evaluate import evaluate_run

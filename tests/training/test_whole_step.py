@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.config_io import load_config
+from dglcell.config.read import load_config
 from dglcell.data.dataset import StrainBatch
 from dglcell.errors import ConfigError
 from dglcell.optimizers import CAPTURABLE, OptimizerConfig, make_optimizer
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
 from dglcell.training.prepare import prepare
 from dglcell.training.run import check_machine, set_up_process

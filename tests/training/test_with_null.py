@@ -18,7 +18,7 @@ from dglcell.baselines.fit import NULL_MODELS
 from dglcell.cli import main
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.metrics import ResultRow
-from dglcell.run_directory import RunDirectory
+from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.with_null import compare, null_model_name, predicting_with
 

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dglcell.custom import FORM, find_class, installed_names, read_options
 from dglcell.data.sources.config import CsvConfig, InSilicoConfig, LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, load_laboratory
 from dglcell.data.sources.screen_tables import is_here
@@ -16,9 +15,10 @@ from dglcell.data.sources.source import Source, SourceOptions
 from dglcell.data.sources.union import UnionConfig
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError, did_you_mean
-from dglcell.files import find_raw, sha256_file
+from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import MODELS
 from dglcell.graph.model_files import SHIPPED
+from dglcell.plugins import FORM, find_class, installed_names, read_options
 
 __all__ = [
     "CsvConfig",

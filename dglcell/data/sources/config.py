@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from dglcell.config_values import LARGEST_INTEGER, check_choice, check_seed, check_workers
+from dglcell.checks import LARGEST_INTEGER, check_choice, check_seed, check_workers
 from dglcell.errors import ConfigError, listing
 
 # Configuration of what happens to rows that do not agree.

@@ -15,7 +15,7 @@ from dglcell.data.sources.replicates import REFUSE, Measurements, merge_replicat
 from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read_rows
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import DataError, listing
-from dglcell.files import find_raw, sha256_file
+from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.names import named_aliases
 from dglcell.graph.vocabulary import AliasTable
 

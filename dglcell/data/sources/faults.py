@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dglcell.data.sources.csv_table import read_numbers
 from dglcell.data.sources.text_table import WITHIN_CELL, Rows
 from dglcell.errors import DataError, count, listing
-from dglcell.files import atomic_file
+from dglcell.files.atomic import atomic_file
 from dglcell.graph.vocabulary import AliasTable, Vocabulary, form_of
 
 MOST_SHOWN = 200

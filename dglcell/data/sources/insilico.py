@@ -36,7 +36,7 @@ from dglcell.data.sources.growth import (
 )
 from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import ConfigError
-from dglcell.files import sha256_file
+from dglcell.files.atomic import sha256_file
 from dglcell.graph.model_files import locate_model, read_model
 
 # Progress of long computations: a bar on a terminal, log lines elsewhere.

@@ -24,11 +24,11 @@ from dglcell.data.sources.screen_tables import (
     without_copies,
 )
 from dglcell.data.table import Provenance, StrainTable
-from dglcell.download import RemoteFile
 from dglcell.errors import ConfigError, DataError
-from dglcell.files import find_raw, sha256_file
+from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.vocabulary import read_gene_list
-from dglcell.recipes import RECIPES, download_size
+from dglcell.published.download import RemoteFile
+from dglcell.published.recipes import RECIPES, download_size
 
 # The published laboratory screens that can be read: one declaration each.
 

@@ -18,7 +18,7 @@ from dglcell.data.sources.sga_file import ARRAY, ARRAY_TYPE, KIND, QUERY, SgaRow
 from dglcell.data.sources.text_table import Genotypes, deletes_twice, present_first
 from dglcell.data.table import Provenance
 from dglcell.errors import DataError, and_more, listing
-from dglcell.files import sha256_file
+from dglcell.files.atomic import sha256_file
 from dglcell.graph.vocabulary import AliasTable
 
 # Strain names of synthetic genetic array (SGA) screens: which genes they mean, and which of these are deleted.

@@ -18,10 +18,10 @@ from dglcell.data.sources.csv_table import measure_rows
 from dglcell.data.sources.replicates import Measurements
 from dglcell.data.sources.text_table import Genotypes, Rows, read_rows
 from dglcell.data.table import Provenance
-from dglcell.download import RemoteFile, check_file, fetch, read_record
 from dglcell.errors import DataError
-from dglcell.files import DAMAGE, RAW_VARIABLE, find_raw, raw_folder
-from dglcell.recipes import RECIPES, make
+from dglcell.files.atomic import DAMAGE, RAW_VARIABLE, find_raw, raw_folder
+from dglcell.published.download import RemoteFile, check_file, fetch, read_record
+from dglcell.published.recipes import RECIPES, make
 
 if TYPE_CHECKING:
     import pandas as pd

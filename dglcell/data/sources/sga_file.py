@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dglcell.data.sources.screen_tables import FoundTable
 from dglcell.errors import DataError, listing
-from dglcell.files import DAMAGE
+from dglcell.files.atomic import DAMAGE
 
 if TYPE_CHECKING:
     import pandas as pd

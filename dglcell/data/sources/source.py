@@ -44,7 +44,7 @@ class Source(ABC):
         """Read or compute all strains.
 
         Args:
-            raw: folder of raw files, where one is set; see ``dglcell.files.find_raw``.
+            raw: folder of raw files, where one is set; see ``dglcell.files.atomic.find_raw``.
         """
 
     def files(self, raw: str | None) -> list[Path]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.errors import DataError, did_you_mean, listing
-from dglcell.files import CONTROL, DAMAGE, MOST_COLUMNS
+from dglcell.files.atomic import CONTROL, DAMAGE, MOST_COLUMNS
 from dglcell.graph.vocabulary import AliasTable
 
 if TYPE_CHECKING:

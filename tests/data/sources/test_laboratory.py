@@ -16,7 +16,7 @@ from dglcell.data.sources.laboratory import LABORATORIES, load_laboratory
 from dglcell.data.sources.screen_tables import CsvScreen
 from dglcell.data.table import StrainTable
 from dglcell.errors import ConfigError, DataError
-from dglcell.files import sha256_file
+from dglcell.files.atomic import sha256_file
 
 
 def strains(table: StrainTable) -> list[tuple[str, ...]]:

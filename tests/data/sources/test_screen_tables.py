@@ -17,8 +17,8 @@ from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import load_laboratory
 from dglcell.data.sources.screen_tables import RawTable, fetch_tables, find_tables, is_here
 from dglcell.data.table import StrainTable
-from dglcell.download import RemoteFile, record_path
 from dglcell.errors import DataError
+from dglcell.published.download import RemoteFile, record_path
 from tests.data.sources.sga_tables import KUZMIN2018, kuzmin, read, text
 from tests.data.strain_tables import gene_lists
 from tests.http_server import Server, serve

@@ -11,8 +11,8 @@ import pytest
 from dglcell.data.sources import sga_file
 from dglcell.data.sources.screen_tables import FoundTable, RawTable
 from dglcell.data.sources.sga_file import SgaRows, read_sga
-from dglcell.download import RemoteFile
 from dglcell.errors import DataError
+from dglcell.published.download import RemoteFile
 from tests.data.sources.sga_tables import (
     COSTANZO2016,
     KUZMIN2018,

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dglcell.config_io import load_config
+from dglcell.config.read import load_config
 from dglcell.data.sources import SourceConfig, UnionConfig, load_source, source_files
 from dglcell.data.sources.config import ConflictConfig, CsvConfig, LaboratoryConfig
 from dglcell.data.sources.union import PartConfig
 from dglcell.errors import ConfigError, DataError
-from dglcell.files import sha256_file
+from dglcell.files.atomic import sha256_file
 from dglcell.training.prepare import store_path
 from tests.data.sources.sga_tables import KUZMIN2018, KUZMIN2020, kuzmin, read, text
 from tests.data.strain_tables import gene_lists

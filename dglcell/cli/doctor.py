@@ -1,0 +1,187 @@
+"""What works on this machine: versions, devices, kernels, optional packages."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+
+import torch
+
+from dglcell.config.read import experiment_file, load_config
+from dglcell.errors import MissingDependencyError, count
+from dglcell.files.atomic import RAW_VARIABLE, raw_folder
+from dglcell.graph.cell import build_cell
+from dglcell.graph.resident import ResidentCell, ResidentRelation, import_dgl
+from dglcell.kernels.spmm import KERNELS, dgl_runs_on, kernels_on, runs_on, spmm
+from dglcell.machine.devices import ThreadTurns, threads
+from dglcell.machine.processor import cores, idle_cores, processor_name
+from dglcell.models.build import make_model
+from dglcell.perturbation import DGL_STRATEGIES
+from dglcell.perturbation.choose.proof import ATTENTION, MUST_PROVE, Proofs
+from dglcell.perturbation.genotype import GenotypeBatch
+
+EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "umap": "umap-learn", "tune": "optuna"}
+"""Extra → the package in it."""
+
+OTHERS = {"cpu": "GPUs", "cuda": "CPUs"}
+"""Device → where a kernel runs that does not run on it."""
+
+RETRY = "auto does without it; with another version of torch, Triton or dglcell it is tried again"
+
+TIMED_STEPS = 8
+"""Training steps that are timed: with two cores four with each number of threads."""
+
+MALICIOUS_LIGHTNING = ("2.6.2", "2.6.3")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report.
+
+    Attributes:
+        what: what was looked at.
+        state: what was found.
+        ok: whether it works; None where it is only information.
+        do: how to mend it.
+    """
+
+    what: str
+    state: str
+    ok: bool | None = None
+    do: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at everything; touches no network and writes nothing."""
+    return [
+        Finding("python", platform.python_version(), (3, 11) <= sys.version_info < (3, 14), "use Python 3.11 to 3.13"),
+        *_packages(),
+        Finding("CPU", f"{processor_name()}, {count(cores(), 'core')}, {idle_cores()} of them idle"),
+        _quickstart(),
+        _gpu(),
+        *[_kernel(name, device) for device in _devices() for name in KERNELS],
+        *[finding for device in _devices() if device in MUST_PROVE for finding in _proofs(device)],
+        _raw(),
+    ]
+
+
+def format_findings(findings: list[Finding]) -> str:
+    """A table for the terminal."""
+    signs = {True: "ok", False: "NO", None: "  "}
+    width = max(len(finding.what) for finding in findings)
+    lines = []
+    for finding in findings:
+        lines.append(f"{signs[finding.ok]}  {finding.what:<{width}}  {finding.state}")
+        if finding.ok is False and finding.do:
+            lines.append(f"    {'':<{width}}  → {finding.do}")
+    return "\n".join(lines)
+
+
+def _packages() -> list[Finding]:
+    findings = []
+    for name in ("torch", "numba", "pytorch-lightning", "cobra", "lmdb", "omegaconf"):
+        version = importlib.metadata.version(name)
+        bad = name == "pytorch-lightning" and version in MALICIOUS_LIGHTNING
+        do = "this release was malicious: uninstall it, then pip install 'pytorch-lightning>=2.6.4'"
+        findings.append(Finding(name, version, ok=not bad, do=do))
+    findings.append(_dgl())
+    for extra, name in EXTRAS.items():
+        try:
+            findings.append(Finding(name, importlib.metadata.version(name), ok=True))
+        except importlib.metadata.PackageNotFoundError:
+            findings.append(Finding(name, "not installed", ok=False, do=f"pip install 'dglcell[{extra}]'"))
+    return findings
+
+
+def _dgl() -> Finding:
+    try:
+        return Finding("dgl", str(import_dgl().__version__), ok=True)
+    except MissingDependencyError as error:
+        without = f"without it there are no strategies {' and '.join(DGL_STRATEGIES)}, and no kernel dgl"
+        return Finding("dgl", f"not here ({error.__cause__}): {without}")
+
+
+def _quickstart() -> Finding:
+    """How long training steps of the quickstart take here, on random strains of its cell, on the CPU.
+
+    Steps take turns with one and with all threads, as in a training. The optimiser's part, some percent, is left out.
+    """
+    config = load_config(experiment_file("quickstart"))
+    cell = build_cell(config.cell)
+    model = make_model(config.model, ResidentCell.of(cell), 1)
+    generator = torch.Generator().manual_seed(0)
+    orders = torch.rand(config.data.training_batch, len(cell.genes), generator=generator).argsort(1)
+    strains = GenotypeBatch.from_lists([order[: 1 + i % 3].tolist() for i, order in enumerate(orders)])
+    seconds: dict[int, list[float]] = {}
+    try:
+        with threads(None):
+            turns = ThreadTurns.of_process()
+            for _ in range(TIMED_STEPS):
+                began = time.perf_counter()
+                with turns.work():
+                    model(strains).phenotypes.square().mean().backward()
+                seconds.setdefault(torch.get_num_threads(), []).append(time.perf_counter() - began)
+    except Exception as error:  # kernels fail in ways of their own
+        return Finding(
+            "quickstart", f"cannot be trained: {error or type(error).__name__}", ok=False, do="install what is missing"
+        )
+    medians = {number: statistics.median(times[-3:]) for number, times in seconds.items()}
+    best = min(medians, key=medians.__getitem__)
+    rate = len(orders) / medians[best]
+    return Finding("quickstart", f"about {rate:,.0f} strains/s in training with {count(best, 'thread')}, now")
+
+
+def _gpu() -> Finding:
+    if not torch.cuda.is_available():
+        return Finding("GPU", "none that torch can use")
+    names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    kernel = "DGL runs on it" if dgl_runs_on("cuda") else "DGL does not run on it: the csr kernel is used"
+    return Finding("GPU", f"{names}; {kernel}", ok=True)
+
+
+def _devices() -> list[str]:
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+def _kernel(name: str, device: str) -> Finding:
+    what = f"kernel {name} on {device}"
+    if name == "dgl" and not dgl_runs_on(device):
+        return Finding(what, f"DGL is not here, or was built without {device} support")
+    if not runs_on(name, device):
+        missing = name == "triton" and device == "cuda"
+        return Finding(what, "Triton is not installed" if missing else f"is for {OTHERS[device]} only")
+    ends = torch.tensor([0, 1]), torch.tensor([1, 1])
+    relation = ResidentRelation(("gene", "probe", "gene"), *ends, num_src=2, num_dst=2).to(device)
+    try:
+        result = spmm(relation, torch.eye(2, device=device), kernel=name).cpu()
+    except Exception as error:  # e.g. a numpy that is too new for numba; compilers fail in ways of their own
+        return Finding(what, str(error), ok=False, do="install what is missing, or use another kernel")
+    right = torch.equal(result, torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+    return Finding(what, "gives the right sums" if right else f"WRONG: {result.tolist()}", ok=right)
+
+
+def _proofs(device: str) -> list[Finding]:
+    """What was seen of kernels on real relations; see ``dglcell.perturbation.choose.proof``."""
+    known = Proofs(device).known
+    findings = []
+    for name in [*kernels_on(device), *([ATTENTION] if runs_on("triton", device) else [])]:
+        proof, what = known.get(name), f"kernel {name} for auto"
+        if proof is None:
+            findings.append(Finding(what, "not tried on this machine"))
+        else:
+            findings.append(
+                Finding(what, f"{'proven' if proof.ok else 'dropped'}: {proof.seen}", ok=proof.ok, do=RETRY)
+            )
+    return findings
+
+
+def _raw() -> Finding:
+    folder = os.environ.get(RAW_VARIABLE)
+    if not folder:
+        return Finding("raw files", f"{raw_folder()}; {RAW_VARIABLE}, which would name another folder, is not set")
+    return Finding("raw files", folder, ok=os.path.isdir(folder), do=f"set {RAW_VARIABLE} to an existing folder")

@@ -1,0 +1,1 @@
+"""Experiments as jobs of SLURM: their scripts, and how jobs are."""

@@ -1,0 +1,386 @@
+"""Talking to SLURM: try a script, submit it, ask how jobs are, and submit again what did not finish."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dglcell.errors import ConfigError, DataError, DglcellError, MissingDependencyError, listing, shorten
+from dglcell.files.atomic import atomic_file
+from dglcell.files.owner import current_holder
+from dglcell.files.untrusted import TEXT, Kind, UnreadableError, Wrong, damaged, find_wrong, mapping_of, read_json
+from dglcell.runs.directory import RunDirectory
+from dglcell.runs.usage import read_usage
+
+QUEUE_FORMAT = "%i|%T|%M|%l|%D|%R|%j"
+"""Number (with the array's task), state, times, nodes, where; the name is last, as it may hold anything."""
+
+ENDED_FORMAT = "JobID,State,Elapsed,Timelimit,NNodes,End,ExitCode,JobName"
+DAYS = 7
+"""For which finished jobs are listed."""
+
+NO_ANSWER = (
+    *("ontact slurm controller", "onnection refused", "onnection timed out", "timed out on send/recv"),
+    *("onfiguration source", "Unable to process configuration", "rotocol authentication", "o route to host"),
+)
+"""How SLURM's commands say that the controller is not there, or that they do not know where it is."""
+
+PATIENCE = 120
+"""Seconds for SLURM's commands to answer; they try again by themselves."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job or a member of a job array, queued, running or finished.
+
+    Attributes:
+        number: of the job, with the array's task where it is one, e.g. ``17_3``.
+        name: the experiment.
+        state: as SLURM calls it, e.g. ``RUNNING``.
+        used: time since it started.
+        limit: time it may take.
+        nodes: how many.
+        where: node names, or why it waits; of a finished one, when it ended and with what exit code.
+    """
+
+    number: str
+    name: str
+    state: str
+    used: str
+    limit: str
+    nodes: str
+    where: str
+
+
+def try_script(script: str, folder: Path) -> str:
+    """Ask SLURM whether and when it would start a script, without submitting it.
+
+    Args:
+        script: as ``render`` made it.
+        folder: that it would be submitted in.
+
+    Returns:
+        SLURM's answer.
+
+    Raises:
+        ConfigError: SLURM would refuse it; with SLURM's own words.
+        DglcellError: SLURM does not answer.
+    """
+    done = _call(["sbatch", "--test-only"], folder, script)
+    answer = (done.stderr or done.stdout).strip()
+    if done.returncode:
+        raise ConfigError("SLURM would refuse this job", got=answer, do="mend the experiment's `slurm` section")
+    return answer.removeprefix("sbatch: ")
+
+
+def submit_script(script: str, folder: Path, logs: str, *options: str) -> str:
+    """Submit a script.
+
+    Args:
+        script: as ``render`` made it.
+        folder: the job's working folder.
+        logs: folder of output files below it; SLURM loses the output of a job whose folder is missing.
+        options: of ``sbatch``, which go before those of the script.
+
+    Returns:
+        the job's number.
+
+    Raises:
+        ConfigError: SLURM refuses it.
+        DglcellError: its answer is no number, so that it is not known whether it has taken the job.
+    """
+    (folder / logs).mkdir(parents=True, exist_ok=True)
+    done = _call(["sbatch", "--parsable", *options], folder, script)
+    if done.returncode:
+        raise ConfigError("SLURM refuses this job", got=done.stderr.strip(), do="see `dglcell job check`")
+    number = done.stdout.strip().split(";")[0]
+    if not re.fullmatch("[0-9]+", number):
+        raise DglcellError(
+            "SLURM's answer is not the number of a job, which may be queued or not",
+            got=shorten(done.stdout.strip(), 200) or "nothing",
+            do="give the same command again: it looks for the job first",
+        )
+    return number
+
+
+def queue(name: str | None = None) -> list[Job]:
+    """The user's jobs, of one experiment or all.
+
+    Raises:
+        DglcellError: SLURM does not answer.
+    """
+    done = _call(["squeue", "--me", "--array", "--noheader", f"--format={QUEUE_FORMAT}"], Path.cwd())
+    if done.returncode:
+        raise DglcellError("SLURM does not answer", got=done.stderr.strip())
+    jobs = [_job(line) for line in done.stdout.splitlines() if line.count("|") >= QUEUE_FORMAT.count("|")]
+    return [job for job in jobs if name is None or job.name == name]
+
+
+def ended(name: str | None = None) -> list[Job]:
+    """The user's jobs that ended in the last days, the newest last.
+
+    Raises:
+        DglcellError: SLURM keeps no accounts, or does not tell them.
+    """
+    since = [f"--starttime=now-{DAYS}days", f"--user={os.getuid()}", f"--format={ENDED_FORMAT}"]
+    done = _call(["sacct", "--allocations", "--noheader", "--parsable2", *since], Path.cwd())
+    if done.returncode:
+        raise DglcellError("SLURM's accounting does not answer", got=done.stderr.strip())
+    jobs = [_ended_job(line) for line in done.stdout.splitlines() if line.count("|") >= ENDED_FORMAT.count(",")]
+    return [job for job in jobs if job is not None and (name is None or job.name == name)]
+
+
+def cancel(jobs: Sequence[Job]) -> None:
+    """Cancel jobs; nothing where there are none.
+
+    Raises:
+        DglcellError: SLURM does not answer, or does not do it.
+    """
+    if jobs:
+        done = _call(["scancel", *(job.number for job in jobs)], Path.cwd())
+        if done.returncode:
+            raise DglcellError("SLURM does not cancel these jobs", got=done.stderr.strip())
+
+
+def log_files(name: str, logs: Path) -> list[Path]:
+    """Output files of jobs, the newest last.
+
+    Raises:
+        DataError: there is none.
+    """
+    found = sorted(logs.glob(f"{glob.escape(name)}-[0-9]*.out"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise DataError(
+            f"no output of '{name}' is in '{logs}'",
+            do="work in the folder that the job was submitted in; see `dglcell job status`",
+        )
+    return found
+
+
+def _job(line: str) -> Job:
+    number, state, used, limit, nodes, where, name = line.split("|", QUEUE_FORMAT.count("|"))
+    return Job(number.strip(), name, state, used.strip(), limit.strip(), nodes, where)
+
+
+def _ended_job(line: str) -> Job | None:
+    """None of a job that has not ended."""
+    number, state, used, limit, nodes, end, code, name = line.split("|", ENDED_FORMAT.count(","))
+    return None if end == "Unknown" else Job(number, name, state, used, limit, nodes, f"ended {end}, exit code {code}")
+
+
+def _call(command: list[str], folder: Path, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    if shutil.which(command[0]) is None:
+        raise MissingDependencyError(
+            f"`{command[0]}` is not on this machine", do="run this on a login node of the cluster"
+        )
+    try:
+        done = subprocess.run(
+            command, cwd=folder, input=text, capture_output=True, text=True, timeout=PATIENCE, errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        raise DglcellError("SLURM does not answer", got=f"no answer in {PATIENCE} s", do="try again later") from None
+    if done.returncode and any(sign in done.stderr + done.stdout for sign in NO_ANSWER):
+        answer = (done.stderr or done.stdout).strip().splitlines()[-1]
+        raise DglcellError("SLURM does not answer", got=answer, do="try again later, or on a login node")
+    return done
+
+
+# What was submitted, kept beside the output of jobs, so that it can be submitted again.
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job or a job array that SLURM has taken.
+
+    Attributes:
+        number: of the job.
+        script: for ``sbatch``.
+        runs: task of the job array, or nothing where it is none → run directory.
+    """
+
+    number: str
+    script: str
+    runs: dict[str, str]
+
+    @property
+    def jobs(self) -> dict[str, str]:
+        """Number, as SLURM shows it (``17_3``) → run directory."""
+        return {f"{self.number}_{task}" if task else self.number: run for task, run in self.runs.items()}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What has become of an experiment's submitted runs.
+
+    Attributes:
+        unfinished: what has neither come to its end nor is under way.
+        finished: how many runs have come to their end.
+        under_way: how many are queued or running.
+    """
+
+    unfinished: list[Submission]
+    finished: int
+    under_way: int
+
+
+class Submitting:
+    """Submits the scripts of one command, each of which SLURM takes once, however often the command is killed.
+
+    What is about to be submitted is written down before, with a comment by which SLURM knows the job. The same command,
+    given again, looks for jobs with this comment.
+
+    Args:
+        name: of the experiment's job.
+        folder: where the command is given.
+        logs: folder of output files below it.
+    """
+
+    def __init__(self, name: str, folder: Path, logs: str) -> None:
+        self.name, self.folder, self.logs = name, folder, logs
+        self.path = folder / logs / f"{name}-submitting.json"
+        self.steps: dict[str, str] = _read_record(self.path, STEPS)["steps"] if self.path.exists() else {}
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether an earlier command has begun and was killed."""
+        return bool(self.steps)
+
+    def script(self, script: str, *options: str) -> str:
+        """Submit a script, unless that was done; gives the job's number."""
+        comment = f"dglcell-{hashlib.sha256(script.encode()).hexdigest()[:20]}"
+        number = self.steps.get(comment)
+        if number is None:
+            self._note(comment, "")
+        elif number == "":
+            number = next((found for found, _, said in _jobs_by_folder() if said == comment), None)
+        if not number:
+            number = submit_script(script, self.folder, self.logs, f"--comment={comment}", *options)
+        self._note(comment, number)
+        return number
+
+    def runs(self, script: str, runs: dict[str, str], *options: str) -> str:
+        """Submit the script of an experiment's runs, and keep what is needed to do so again.
+
+        Args:
+            script: as ``render`` made it.
+            runs: as in `Submission`.
+            options: see ``submit_script``.
+
+        Returns:
+            the job's number.
+        """
+        number = self.script(script, *options)
+        self._write(self.folder / self.logs / f"{self.name}-{number}.json", {"script": script, "runs": runs})
+        return number
+
+    def finish(self) -> None:
+        """Forget what was written down: everything is submitted."""
+        self.path.unlink(missing_ok=True)
+        self.steps = {}
+
+    def _note(self, comment: str, number: str) -> None:
+        self.steps[comment] = number
+        self._write(self.path, {"steps": self.steps})
+
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path) as partial:
+            partial.touch(0o600)  # values of variables in the script may be tokens
+            partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _jobs_by_folder() -> list[tuple[str, str, str]]:
+    """Number, folder and comment of each of the user's jobs that are queued or running."""
+    done = _call(["squeue", "--me", "--noheader", "--format=%F|%Z|%k"], Path.cwd())
+    if done.returncode:
+        raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again later")
+    lines = [line.split("|", 2) for line in done.stdout.splitlines() if line.count("|") >= 2]
+    return [(number.strip(), folder.strip(), comment.strip()) for number, folder, comment in lines]
+
+
+def refuse_under_way(name: str, runs: Collection[str], folder: Path, logs: str) -> None:
+    """Refuse to submit runs that are queued or running.
+
+    Raises:
+        ConfigError: some are, or jobs of this name and folder are queued and nothing says which runs are theirs.
+        DglcellError: SLURM does not answer.
+    """
+    queued = {job.number for job in queue(name)}
+    known: dict[str, str] = {}
+    for path in _records(name, folder, logs):
+        known |= _read(path).jobs
+    again = sorted({known[number] for number in queued & known.keys()} & set(runs))
+    strangers = sorted(queued - known.keys())
+    if strangers:
+        here = {number for number, place, _ in _jobs_by_folder() if Path(place) == folder}
+        strangers = [number for number in strangers if number.partition("_")[0] in here]
+    if again or strangers:
+        raise ConfigError(
+            "these runs are queued or running" if again else f"jobs of '{name}' are queued or running",
+            got=listing(again or strangers),
+            do="wait for them, or take them back with `dglcell job cancel`; `dglcell job status` lists them",
+        )
+
+
+def _records(name: str, folder: Path, logs: str) -> list[Path]:
+    """Files of what was submitted, the newest last."""
+    files = [path for path in (folder / logs).glob("*.json") if re.fullmatch(rf"{re.escape(name)}-[0-9]+", path.stem)]
+    return sorted(files, key=lambda path: path.stat().st_mtime)
+
+
+def find_submitted(name: str, folder: Path, logs: str) -> Found:
+    """What has become of an experiment's runs, each as it was last submitted.
+
+    Raises:
+        DataError: nothing was submitted in this folder, or its record is damaged.
+        DglcellError: SLURM does not answer.
+    """
+    files = _records(name, folder, logs)
+    if not files:
+        raise DataError(
+            f"no submission of '{name}' is in '{folder / logs}'",
+            do="work in the folder that `dglcell job submit` was called in",
+        )
+    submissions = [_read(path) for path in files]
+    newest = {run: job for submission in submissions for job, run in submission.jobs.items()}
+    queued = {job.number for job in queue(name)}
+    under_way = {run for submission in submissions for job, run in submission.jobs.items() if job in queued}
+    under_way |= {run for run in newest if current_holder(RunDirectory(folder / run).owner)}
+    finished = {run for run in newest.keys() - under_way if read_usage(RunDirectory(folder / run)) is not None}
+    wanted = {job for run, job in newest.items() if run not in under_way | finished}
+    unfinished = []
+    for one in submissions:
+        runs = {task: run for (task, run), job in zip(one.runs.items(), one.jobs, strict=True) if job in wanted}
+        unfinished += [replace(one, runs=runs)] if runs else []
+    return Found(unfinished, len(finished), len(under_way))
+
+
+STEPS = {"steps": mapping_of(TEXT)}
+SUBMITTED = {"script": TEXT, "runs": mapping_of(Kind("a path", lambda v: TEXT.fits(v) and "\0" not in v))}
+"""What records hold."""
+
+
+def _read(path: Path) -> Submission:
+    content = _read_record(path, SUBMITTED)
+    return Submission(path.stem.rpartition("-")[2], content["script"], content["runs"])
+
+
+def _read_record(path: Path, fields: dict[str, Kind]) -> dict[str, Any]:
+    reason: Exception | Wrong | None
+    try:
+        content = read_json(path)
+        reason = find_wrong(content, fields)
+    except UnreadableError as error:
+        reason = error
+    if reason is not None:
+        raise damaged(path, reason, DataError, expected="a submission", do="remove it, and submit the experiment again")
+    return dict(content)

@@ -1,0 +1,1 @@
+"""What experiments say, and how their files are read."""

@@ -1,0 +1,504 @@
+"""Reading experiments: YAML files that extend each other, dotted overrides, and unknown keys refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import io
+import itertools
+import json
+import logging
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import yaml
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from dglcell.checks import HIDDEN, check_one_line, shown
+from dglcell.config.experiment import KINDS, Config
+from dglcell.config.original import explain
+from dglcell.errors import ConfigError, did_you_mean, listing
+from dglcell.plugins import FORM, find_class, installed_names
+
+log = logging.getLogger("dglcell")
+
+DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
+"""Which kind a section is of where it does not say."""
+
+SITE = "DGLCELL_SITE"
+"""Variable with the path of a cluster's own settings: account, partition, modules, container."""
+
+TABLES = (".csv", ".tsv", ".gz", ".parquet", ".xlsx")
+"""Endings of files that people give in place of an experiment."""
+
+PACKAGED = next(folder for above in Path(__file__).parents[1:3] if (folder := above / "conf").is_dir())
+"""The experiments of this package: in it where it was installed, beside it in a clone."""
+SINGLE = (str, int, float, bool)
+
+SIXTIETHS = re.compile(r"[-+]?[0-9][0-9_]*(:[0-9]{1,2})+(\.[0-9_]*)?")
+
+EXPECTED = {
+    "not a ListConfig": "a list, such as [one, two]",
+    "is incompatible with (str)": "a name; keys like no, on and 12 need quotes, as in 'no': …",
+}
+"""What is expected instead, by a part of OmegaConf's messages."""
+
+DEEPEST = 50
+MOST_NODES = 1_000_000
+"""Of nested lists and mappings, and of values in one text: far beyond any experiment, and read in seconds."""
+
+
+BASES = {"hetero_cell": "bases/growth.yaml", "set_operator": "bases/pairs.yaml"}
+"""Model → the settings that fit it. An override of `model.name` extends these in place of another model's."""
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read an experiment: the files it extends first, then itself, then the overrides; validated.
+
+    Where it extends one of ``BASES``, an override of `model.name` takes the new model's base in its place.
+
+    Args:
+        path: YAML file; its key ``extends`` names one file or a list, relative to it or of this package's ``conf``.
+        overrides: ``dotted.key=value``.
+
+    Raises:
+        ConfigError: a file is missing or not YAML, a key unknown or mistyped, a value of the wrong type.
+    """
+    named = [override.removeprefix("model.name=") for override in overrides if override.startswith("model.name=")]
+    base = BASES.get(named[-1]) if named else None
+    config = parse_config(_merge(str(path), _site(), _layers(Path(path), (), base)), overrides, where=str(path))
+    if not config.experiment.name:
+        config.experiment.name = "/".join([*_folders(Path(path)), Path(path).stem])
+    config.validate()
+    return config
+
+
+def _site() -> DictConfig:
+    """What holds for every experiment on this cluster: the section `slurm` of the file that ``SITE`` names.
+
+    Raises:
+        ConfigError: the file cannot be read, or has other sections.
+    """
+    path = os.environ.get(SITE)
+    if not path:
+        return OmegaConf.create({})
+    content = read_yaml(Path(path))
+    if set(content) != {"slurm"}:
+        raise ConfigError(
+            f"'{path}', which {SITE} names, has other sections than `slurm`",
+            got=listing(map(str, content)) or "nothing",
+            expected="slurm: {account: …, partition: …}",
+        )
+    return content
+
+
+def experiment_file(name: str | Path) -> Path:
+    """The file of an experiment.
+
+    Args:
+        name: its path; or its name, without ``.yaml``, here, in the folder ``conf`` or among those of this package.
+
+    Raises:
+        ConfigError: there is none; close names are suggested.
+    """
+    path = Path(name)
+    if path.is_file() and path.suffix in TABLES:
+        raise ConfigError(
+            f"'{name}' is a table, and no experiment",
+            expected="a YAML file, or the name of one of this package's experiments",
+            do=f"write its experiment with `dglcell init NAME --table {shlex.quote(str(name))}`",
+        )
+    if path.is_file():
+        return path
+    there = {
+        file.relative_to(folder).with_suffix("").as_posix(): file
+        for folder in (PACKAGED, Path("conf"))
+        for file in folder.rglob("*.yaml")
+    }
+    there |= {file.stem: file for file in Path().glob("*.yaml")}
+    key = path.with_suffix("").as_posix() if path.suffix == ".yaml" else path.as_posix()
+    key = key.removeprefix("conf/")
+    if key in there:
+        return there[key]
+    raise ConfigError(
+        f"experiment '{name}' not found",
+        expected="a YAML file, or the name of one of this package's experiments",
+        do=did_you_mean(key, there, "see `dglcell config list`"),
+    )
+
+
+def named_experiments() -> dict[str, str]:
+    """Names of this package's experiments, with a line about each."""
+    found = {}
+    for path in sorted(PACKAGED.rglob("*.yaml")):
+        if "experiment" in read_yaml(path):  # others are parts that experiments share
+            name = path.relative_to(PACKAGED).with_suffix("").as_posix()
+            found[name] = str(_layers(path, ()).experiment.get("description", ""))
+    return found
+
+
+def keyword_overrides(path: Path, overrides: Sequence[str], keys: Mapping[str, Any]) -> list[str]:
+    """Overrides from keyword arguments of Python.
+
+    Args:
+        path: of the experiment, which says what sections there are.
+        overrides: that are given beside them.
+        keys: dotted key, key at the top, or key of one section → value.
+
+    Raises:
+        ConfigError: no section has the key, or several have it.
+    """
+
+    values = {key: json.dumps(value, default=str) for key, value in keys.items()}
+    top = [field.name for field in dataclasses.fields(Config)]
+    found = [f"{key}={value}" for key, value in values.items() if key in top or "." in key]
+    config = parse_config(_layers(path, ()), [*overrides, *found], where=str(path))
+    sections = {name: getattr(config, name) for name in top if dataclasses.is_dataclass(getattr(config, name))}
+    known = {name: [field.name for field in dataclasses.fields(section)] for name, section in sections.items()}
+    for key in [key for key in keys if key not in top and "." not in key]:
+        full = [f"{name}.{key}" for name, fields in known.items() if key in fields]
+        if len(full) > 1:
+            raise ConfigError(
+                f"key `{key}` is in several sections",
+                got=", ".join(full),
+                expected="one of them",
+                do=f'give it as `**{{"{full[0]}": …}}`, or as the override "{full[0]}=…"',
+            )
+        if not full:
+            names = {*top, *itertools.chain.from_iterable(known.values())}
+            raise ConfigError(f"no section has a key `{key}`", do=did_you_mean(key, names))
+        found.append(f"{full[0]}={values[key]}")
+    return found
+
+
+def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: str) -> Config:
+    """Turn merged YAML into a ``Config``, without the checks between keys.
+
+    Raises:
+        ConfigError: see ``load_config``.
+    """
+    try:
+        merged = _merge(where, content, *[_parse_override(override) for override in overrides])
+        plain = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
+        assert isinstance(plain, dict)
+        _leave_out_networks(plain)
+        kinds = {section: _kind(plain, section, where) for section in KINDS}
+        _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
+        # What was resolved is plain text, an escaped `${` among it, and is not resolved once more.
+        config = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), as_plain_text(plain)))
+    except OmegaConfBaseException as error:
+        raise ConfigError(
+            f"{where}: `{error.full_key}` has a wrong value" if error.full_key else f"{where}: not a configuration",
+            got=str(error).splitlines()[0],
+            expected=next((words for part, words in EXPECTED.items() if part in str(error)), None),
+        ) from error
+    except (RecursionError, OverflowError) as error:
+        # What one text may hold is checked as it is read; interpolations may still lead from one to the next.
+        raise ConfigError(f"{where}: values are nested too deep, or refer to themselves", got=error) from None
+    assert isinstance(config, Config)
+    return config
+
+
+@functools.lru_cache(maxsize=32)
+def _schema(**kinds: type) -> DictConfig:
+    """All keys with their defaults and types, to merge over; shared, because making it takes longer than a merge."""
+    schema: DictConfig = OmegaConf.structured(Config(**{section: kind() for section, kind in kinds.items()}))
+    return schema
+
+
+def _leave_out_networks(plain: dict[Any, Any]) -> None:
+    """``cell.networks.NAME: null`` takes a network of an extended file out."""
+    cell = plain.get("cell")
+    networks = cell.get("networks") if isinstance(cell, dict) else None
+    if isinstance(cell, dict) and isinstance(networks, dict):
+        cell["networks"] = {name: network for name, network in networks.items() if network is not None}
+
+
+def _parse_override(override: str) -> DictConfig:
+    key, equals, value = override.partition("=")
+    parts = key.split(".")
+    said = f"{key}={HIDDEN}" if _may_be_secret(key) else override
+    if not (equals and all(parts)) or len(parts) > DEEPEST:
+        raise ConfigError("an override is not of the form key=value", got=said, do="e.g. trainer.epochs=10")
+    if "[" in key:
+        raise ConfigError(
+            f"override `{key}` names a place in a list", got=said, do="give the whole list, e.g. key=[a,b]"
+        )
+    try:
+        return OmegaConf.from_dotlist([f"{key}={check_yaml(value)}"])
+    except (yaml.YAMLError, OmegaConfBaseException, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"override `{key}`: its value is not YAML",
+            got=said,
+            do="close brackets and quotes",
+        ) from error
+
+
+def _may_be_secret(key: str) -> bool:
+    parts = [part for part in re.split(r"[.\[\]]+", key) if part]
+    return parts[:1] == ["slurm"] and parts[1:2] in ([], ["environment"])
+
+
+def hide_override(word: str) -> str:
+    """The same argument, as it may be written down: an override with ``HIDDEN`` for values of `slurm.environment`."""
+    key, equals, _ = word.partition("=")
+    if not (equals and _may_be_secret(key)):
+        return word
+    try:
+        slurm: Any = OmegaConf.to_container(_parse_override(word))
+    except (ConfigError, OmegaConfBaseException):
+        return f"{key}='{HIDDEN}'"
+    slurm = slurm.get("slurm")
+    if not isinstance(slurm, dict) or "environment" not in slurm or slurm["environment"] is None:
+        return word
+    variables = slurm["environment"]
+    slurm["environment"] = dict.fromkeys(variables, HIDDEN) if isinstance(variables, dict) else HIDDEN
+    return f"slurm={yaml.safe_dump(slurm, default_flow_style=True, width=2**30).strip()}"
+
+
+def as_plain_text(value: Any) -> Any:
+    """A value whose texts OmegaConf takes as they are: ``${`` is escaped in all of them, keys too, at any depth."""
+    if isinstance(value, str):
+        return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + "\\${", value)
+    if isinstance(value, dict):
+        return {as_plain_text(key): as_plain_text(item) for key, item in value.items()}
+    return [as_plain_text(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def without_secrets(config: Config) -> DictConfig:
+    """The whole configuration as it may be written down: ``HIDDEN`` for values of `slurm.environment`."""
+    content: DictConfig = OmegaConf.create(as_plain_text(dataclasses.asdict(config)))
+    content.slurm.environment = dict.fromkeys(config.slurm.environment, HIDDEN)
+    return content
+
+
+def to_yaml(config: Config) -> str:
+    """The whole configuration, every default spelled out, without secrets."""
+    return OmegaConf.to_yaml(without_secrets(config))
+
+
+def read_yaml(path: Path) -> DictConfig:
+    """One YAML file as it stands.
+
+    Raises:
+        ConfigError: it is not YAML, or no mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise ConfigError(f"'{path}' not found", expected="a YAML file", do="check the path") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"'{path}' cannot be read as YAML", got=error) from error
+    return parse_yaml(text, where=f"'{path}'")
+
+
+def parse_yaml(text: str, *, where: str) -> DictConfig:
+    """The mapping that a YAML text is.
+
+    Raises:
+        ConfigError: it is not YAML, or no mapping.
+    """
+    try:
+        content = OmegaConf.load(io.StringIO(check_yaml(text)))
+    except (yaml.YAMLError, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{where} cannot be read as YAML", got=str(error).replace("\n", " ")) from error
+    if not isinstance(content, DictConfig):
+        raise ConfigError(f"{where} holds no configuration", got=type(content).__name__, expected="a mapping of keys")
+    return content
+
+
+def check_yaml(text: str) -> str:
+    """Refuse YAML that is nested too deep to be read, or whose aliases stand for more than anyone writes.
+
+    Args:
+        text: whether it is YAML at all is found when it is read.
+
+    Returns:
+        it, with quotes around times like 2:00:00, which YAML would take for the number 7200.
+
+    Raises:
+        yaml.YAMLError: with the reason.
+    """
+    sizes: dict[str, int] = {}  # of what an anchor names, aliases in it spelled out
+    open_anchors: list[tuple[str | None, int]] = []
+    nodes, times = 0, [0]
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        nodes += (
+            sizes.get(event.anchor or "", 0)
+            if isinstance(event, yaml.AliasEvent)
+            else isinstance(event, yaml.NodeEvent)
+        )
+        if isinstance(event, yaml.ScalarEvent) and event.implicit[0] and SIXTIETHS.fullmatch(event.value):
+            times += [mark.index for mark in (event.start_mark, event.end_mark) if mark is not None]
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_anchors.append((event.anchor, nodes))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_anchors.pop()
+            if anchor is not None:
+                sizes[anchor] = nodes - before + 1
+        if len(open_anchors) > DEEPEST:
+            raise yaml.YAMLError(f"it is nested more than {DEEPEST} deep")
+        if nodes > MOST_NODES:
+            raise yaml.YAMLError(f"it has more than {MOST_NODES:,} values, counted with its aliases")
+    return "'".join(text[start:end] for start, end in itertools.pairwise([*times, len(text)]))
+
+
+def _layers(path: Path, seen: tuple[Path, ...], base: str | None = None) -> DictConfig:
+    """``path`` merged over what it extends; ``base`` in place of another of ``BASES``."""
+    if not path.is_file():
+        by = f" (extended by '{seen[-1]}')" if seen else ""
+        raise ConfigError(f"configuration '{path}' not found{by}", expected="a YAML file")
+    if path.resolve() in [p.resolve() for p in seen]:
+        raise ConfigError("configurations extend each other in a circle", got=" → ".join(map(str, [*seen, path])))
+    own = read_yaml(path)
+    try:
+        extends = own.pop("extends", None) or []
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"'{path}': `extends` cannot be resolved", got=str(error).splitlines()[0]) from error
+    names = [extends] if isinstance(extends, str) else extends
+    if not isinstance(names, list | ListConfig) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"'{path}': `extends` names no files", got=extends, expected="a file name, or a list of them")
+    for name in names:
+        check_one_line(name, "extends")
+    extended = [base if base is not None and name in BASES.values() else name for name in names]
+    return _merge(str(path), *[_layers(_extended(path, name), (*seen, path), base) for name in extended], own)
+
+
+def _extended(path: Path, name: str) -> Path:
+    """The file that ``path`` extends: relative to it, or else one of this package's."""
+    packaged = PACKAGED / name.removeprefix("conf/")
+    beside = Path(os.path.normpath(path.parent / name))
+    return packaged if packaged.is_file() and not beside.is_file() else beside
+
+
+def _merge(where: str, *layers: DictConfig) -> DictConfig:
+    """Later layers over earlier ones; where one names another kind of a section, keys that it lacks are left out."""
+    merged = OmegaConf.create({})
+    for layer in layers:
+        for section in KINDS:
+            _spell_out(layer, section)
+            if _name(layer, section, None) not in (None, _name(merged, section, DEFAULTS[section])):
+                _change_kind(merged, layer, section, where)
+        try:
+            together = OmegaConf.merge(merged, layer)
+        except TypeError as error:
+            raise ConfigError(f"{where}: a key is a list in one place and a mapping in another", got=error) from error
+        assert isinstance(together, DictConfig)
+        merged = together
+    return merged
+
+
+def _change_kind(merged: DictConfig, layer: DictConfig, section: str, where: str) -> None:
+    """Keep the keys that both kinds have, and say which the new one lacks."""
+    before = merged.pop(section, None)
+    if not isinstance(before, DictConfig):
+        return
+    kind = _kind({section: {"name": layer[section].name}}, section, where)
+    known = {field.name for field in dataclasses.fields(kind)} - {"name"}
+    merged[section] = {key: value for key, value in before.items() if key in known}
+    dropped = [f"`{section}.{key}`" for key in map(str, before) if key not in known and key != "name"]
+    if dropped:
+        are, name = "is" if len(dropped) == 1 else "are", layer[section].name
+        # Of a packaged file a user cannot change it.
+        level = logging.DEBUG if Path(where).resolve().is_relative_to(PACKAGED.resolve()) else logging.INFO
+        log.log(level, "%s: %s %s left out, which `%s` does not have", where, listing(dropped, len(dropped)), are, name)
+
+
+def _spell_out(layer: DictConfig, section: str) -> None:
+    """``loss: mse`` is short for ``loss: {name: mse}``."""
+    if isinstance(layer.get(section), str):
+        layer[section] = {"name": layer[section]}
+
+
+def _name(layer: DictConfig, section: str, default: str | None) -> Any:
+    content = layer.get(section)
+    return content.get("name", default) if isinstance(content, DictConfig) else default
+
+
+def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
+    """The dataclass of a section whose keys depend on its name.
+
+    Raises:
+        ConfigError: no kind is called so, or a class of one's own cannot be used.
+    """
+    content = plain.get(section)
+    name = content.get("name", DEFAULTS[section]) if isinstance(content, dict) else DEFAULTS[section]
+    if isinstance(name, str) and name in KINDS[section]:
+        return KINDS[section][name]
+    own = find_class(section, name) if isinstance(name, str) else None
+    if own is None:
+        known = [*KINDS[section], *installed_names(section)]
+        expected, do = ", ".join([*known, f"or {FORM}"]), did_you_mean(name, known)
+        raise ConfigError(f"{where}: `{section}.name` is unknown", got=name, expected=expected, do=do)
+    kind: type = own.Config
+    return kind
+
+
+def _folders(path: Path) -> list[str]:
+    """The folders of ``path`` below the last one called ``conf``."""
+    folders = list(path.resolve().parent.parts)
+    return folders[len(folders) - folders[::-1].index("conf") :] if "conf" in folders else []
+
+
+def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix: str, where: str) -> None:
+    for key, value in content.items():
+        full = f"{prefix}{key}"
+        if key not in hints:
+            close = _of_sections(str(key), hints) or difflib.get_close_matches(str(key), hints, n=1)
+            suggestion = f"did you mean `{prefix}{close[0]}`?" if close else None
+            raise ConfigError(
+                f"{where}: unknown key `{full}`",
+                expected=f"among {', '.join(hints)}",
+                do=explain(full, value) or suggestion,
+            )
+        if full == "experiment.name" and isinstance(value, bool):
+            raise ConfigError(f"{where}: `{full}` is a text, and YAML reads this word as true or false", do="quote it")
+        _check_below(value, hints[key], full, where)
+
+
+def _of_sections(key: str, hints: Mapping[str, Any]) -> list[str]:
+    """The key with the section that has it, where only one has."""
+    kinds = [(name, kind) for name, kind in hints.items() if dataclasses.is_dataclass(kind)]
+    found = [f"{name}.{key}" for name, kind in kinds if key in {field.name for field in dataclasses.fields(kind)}]
+    return found if len(found) == 1 else []
+
+
+def _check_below(value: object, hint: Any, full: str, where: str) -> None:
+    """Check the keys inside a section, an optional section, a list of sections, or a mapping of names to sections."""
+    lists = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is list]
+    if lists and isinstance(value, dict):
+        raise ConfigError(f"{where}: `{full}` takes a list", got=value)
+    if get_origin(hint) is list and isinstance(value, str | int | float):
+        raise ConfigError(
+            f"{where}: `{full}` takes a list", got=shown(full, value), expected=f"e.g. [{shown(full, value)}]"
+        )
+    if lists and isinstance(value, list):
+        (kind,) = get_args(lists[0])
+        for number, item in enumerate(value):
+            if kind in SINGLE and isinstance(item, dict | list):
+                raise ConfigError(f"{where}: `{full}[{number}]` takes a single value", got=item)
+            _check_below(item, kind, f"{full}[{number}]", where)
+        return
+    is_mapping = get_origin(hint) is dict
+    sections = [m for m in (hint, *get_args(hint)) if isinstance(m, type) and dataclasses.is_dataclass(m)]
+    if not (is_mapping or sections) or value is None:
+        return
+    if not isinstance(value, dict):
+        keys = "names and their values" if is_mapping else ", ".join(get_type_hints(sections[0]))
+        raise ConfigError(
+            f"{where}: `{full}` takes no single value", got=shown(full, value), expected=f"a mapping with {keys}"
+        )
+    single = is_mapping and get_args(hint)[1] in SINGLE
+    for name, item in value.items() if single else ():
+        if isinstance(item, dict | list):
+            raise ConfigError(f"{where}: `{full}.{name}` takes a single value", got=shown(full, item))
+    for section in sections:
+        for below, item in [(f"{full}.{n}", v) for n, v in value.items()] if is_mapping else [(full, value)]:
+            if isinstance(item, dict):
+                _refuse_unknown_keys(item, get_type_hints(section), f"{below}.", where)

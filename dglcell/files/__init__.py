@@ -1,0 +1,1 @@
+"""Files and folders: written whole, owned by one process, read without trust."""

@@ -1,0 +1,295 @@
+"""Files and folders: hashes, atomic writes, and where raw files are found."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import gzip
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from dglcell.errors import DataError
+from dglcell.files.owner import Lease, abandoned, held, partial_of, refuse_if_taken_over
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+RAW_VARIABLE = "DGLCELL_RAW"
+
+PUBLISHED = ("genes/", "interactions/", "metabolism/", "networks/")
+"""Folders inside the raw folder that published files are downloaded into."""
+
+DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError)
+"""What reading a file raises that is cut off, or is not text."""
+
+
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]|\r(?!\n|$)")
+"""What no line of a text table holds: control characters, and line ends of old systems in its middle."""
+
+
+MOST_COLUMNS = 16_384
+"""Of a table: what spreadsheets have. Reading more takes minutes, and none of them would be asked for."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """What a JSON text says.
+
+    Raises:
+        ValueError: it is none, or is nested too deep to be read.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def sha256_file(path: Path) -> str:
+    """Hex sha256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def raw_folder(raw: str | None = None) -> Path:
+    """The folder of raw files: ``raw``, or what ``DGLCELL_RAW`` says, or ``raw`` in the user's cache (`user_cache`)."""
+    folder = raw or os.environ.get(RAW_VARIABLE)
+    return Path(folder) if folder else user_cache("raw")
+
+
+def find_raw(path: str, raw: str | None = None) -> Path:
+    """The file at ``path``: absolute, relative to the working directory, or inside the raw folder.
+
+    Args:
+        path: as written in a configuration.
+        raw: the raw folder; see `raw_folder`.
+
+    Raises:
+        DataError: it is in none of these places.
+    """
+    candidates = [Path(path), raw_folder(raw) / path]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    raise DataError(
+        f"raw file '{path}' not found",
+        got="looked at " + ", ".join(str(c) for c in candidates),
+        expected="an existing file",
+        do="check the path, which counts from the working folder, or "
+        f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it"
+        + (
+            f"; if it is a published file, `dglcell data fetch {path}` downloads it"
+            if path.startswith(PUBLISHED)
+            else ""
+        ),
+    )
+
+
+def open_text(path: Path, errors: str = "strict") -> IO[str]:
+    """A text file in UTF-8, plain or ``.gz``, for reading; line ends are kept, as the csv module wants them.
+
+    Reading may raise one of ``DAMAGE``.
+
+    Args:
+        path: the file.
+        errors: what becomes of bytes that are no UTF-8, as `open` has it.
+    """
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", newline="", encoding="utf-8-sig", errors=errors)
+    return open(path, newline="", encoding="utf-8-sig", errors=errors)
+
+
+@contextmanager
+def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Write a directory so that it appears whole or not at all.
+
+    Yields a temporary sibling; on a clean exit it becomes ``target``, in exchange for the old one if there is one, and
+    on an exception it is removed. A killed process leaves only the temporary sibling, whose name starts with a dot and
+    says whose it is. The next build of the same target removes it; that of a process which may still be building is
+    left alone.
+
+    Raises:
+        DataError: ``target`` exists and ``overwrite`` is false.
+        OwnerError: another process has taken over what holds ``target``.
+    """
+    target = Path(target)
+    clear_abandoned(target)
+    if target.exists() and not overwrite:
+        raise DataError(f"'{target}' exists already", do="pass `--overwrite` to build it anew")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = partial_of(target)
+    try:
+        partial.mkdir()
+        yield partial
+        refuse_if_taken_over(target)
+        _put_in_place(partial, target)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def only_writer(target: Path) -> Iterator[None]:
+    """Be the only process that builds ``target``; others that come here wait until this one has done it.
+
+    What a killed one has left is put right: see `clear_abandoned`.
+    """
+    target = Path(target)
+    with held(_lease_of(target), patience=lambda holder: math.inf):
+        clear_abandoned(target, alone=True)
+        yield
+
+
+def clear_abandoned(target: Path, *, alone: bool = False) -> None:
+    """Remove what killed builds of a directory have left; one that was killed while it replaced ``target`` without
+    having put the new one in its place gets the old one back.
+
+    Args:
+        target: the directory.
+        alone: as of `abandoned`.
+    """
+    left = abandoned(target, alone=alone)
+    for old in [path for path in left if path.suffix == _OLD]:
+        with suppress(FileNotFoundError):  # another process has just done it
+            if not target.exists():
+                os.rename(old, target)
+    for path in left:
+        shutil.rmtree(path, ignore_errors=True)
+    lease = _lease_of(target)
+    if lease.is_left():
+        with suppress(OSError):  # of a folder that may only be read
+            if lease.acquire() is None:
+                lease.release()
+
+
+def _lease_of(target: Path) -> Lease:
+    return Lease(target.parent / f".{target.name}.owner.json", target)
+
+
+_OLD = ".old"
+_ANOTHER_WAS_FASTER = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
+_EXCHANGE = 2
+"""``RENAME_EXCHANGE`` of renameat2(2)."""
+
+
+def _put_in_place(partial: Path, target: Path) -> None:
+    """Rename ``partial`` to ``target``, and remove what was there, also where another process does the same."""
+    old = partial.with_name(partial.name + _OLD)
+    while True:
+        try:
+            if not target.exists():
+                return os.rename(partial, target)
+            if exchange(partial, target):
+                return shutil.rmtree(partial, ignore_errors=True)
+            # Killed between the two, it leaves an old one that is put back.
+            os.rename(target, old)
+            return os.rename(partial, target)
+        except OSError as error:
+            if not partial.exists() or error.errno not in _ANOTHER_WAS_FASTER:
+                raise
+        finally:
+            _put_back(old, target)
+
+
+def _put_back(old: Path, target: Path) -> None:
+    """Rename ``old`` to ``target`` where there is none, and else remove it."""
+    while old.exists() and not target.exists():
+        try:
+            os.rename(old, target)
+        except OSError as error:
+            if error.errno not in _ANOTHER_WAS_FASTER:
+                raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Let two names change places in a single operation.
+
+    Returns:
+        whether the system and the file system can do that; where not, nothing is done.
+
+    Raises:
+        OSError: it failed for another reason.
+    """
+    library = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
+    if library is None or not hasattr(library, "renameat2"):
+        return False
+    here = -100  # AT_FDCWD: names that do not begin with a slash start in the working directory
+    if library.renameat2(here, os.fsencode(first), here, os.fsencode(second), _EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
+        return False
+    raise OSError(number, os.strerror(number), str(first), None, str(second))
+
+
+@contextmanager
+def atomic_file(target: Path) -> Iterator[Path]:
+    """Write a file so that it appears whole or not at all: yields a temporary name, renamed on a clean exit.
+
+    What a killed process left behind is removed by the next write of the same file on that machine.
+
+    Raises:
+        OwnerError: another process has taken over the folder that holds ``target``.
+    """
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for sibling in abandoned(target):
+        sibling.unlink(missing_ok=True)
+    partial = partial_of(target)
+    try:
+        yield partial
+        refuse_if_taken_over(target)
+        os.replace(partial, target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_json(target: Path, value: Any) -> None:
+    """Write ``value`` as indented JSON, atomically."""
+    with atomic_file(target) as partial:
+        partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def no_formula(cell: str) -> str:
+    """A text that no spreadsheet takes for a formula, which it would run: an apostrophe comes before it."""
+    if not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def shortest(values: NDArray[np.float32]) -> list[str]:
+    """Numbers as the shortest texts that give them back; an empty one where there is none."""
+    return ["" if text == "nan" else text.removesuffix(".0") for text in values.astype(str).tolist()]
+
+
+def canonical_hash(value: Any) -> str:
+    """sha256 of a JSON-serialisable value, independent of key order."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def user_cache(name: str) -> Path:
+    """A folder for what may be made again: in `DGLCELL_CACHE`, else in the user's cache folder. It need not exist."""
+    chosen = os.environ.get("DGLCELL_CACHE")
+    if chosen:
+        return Path(chosen) / name
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without one, as in some containers
+        home = Path(tempfile.gettempdir())
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "dglcell" / name

@@ -1,0 +1,171 @@
+"""A first experiment of one's own: a file that is written from a table or a screen, and checked against its cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dglcell.config.experiment import Config
+from dglcell.config.read import BASES, load_config
+from dglcell.data.sources import load_source
+from dglcell.data.table import StrainTable
+from dglcell.errors import ConfigError, count
+from dglcell.files.atomic import atomic_file
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.new_experiment.cell import Downloads, cell_keys, find_cell
+from dglcell.new_experiment.settings import Facts, Settings, choose_settings, comment, lacking_genes, with_reasons
+from dglcell.new_experiment.table import SHOWN, WantedTable, read_own_table
+
+SPLIT_QUESTION = "Split: random, gene_disjoint to test on new genes, or none to train on everything [random]: "
+
+HEAD = """\
+# {about}
+# `dglcell config show {file}` prints every key with its default.
+{schedule}
+# Comments say why each key has its value. Keys without a comment say what the table is.
+"""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an experiment is to be.
+
+    Attributes:
+        file: to be written.
+        table: of strains; None for a screen.
+        screen: a source that `dglcell data list` names; None for a table.
+        cell: a metabolic model, or a cell of this package, e.g. ``yeast``.
+        split: a kind of `split.kind`.
+        genes: columns of the table; found by their names where empty.
+        phenotypes: columns of the table; all other columns of numbers where empty.
+        na_values: cells that mean "not measured", beside empty ones, NA, N/A and NaN.
+        clean: where a copy of the table without its faults is written, which the experiment then reads.
+        force: whether a file that is there is replaced.
+        model: a key of `BASES`; chosen where None.
+        keep_blank: whether rows with a blank gene are strains with fewer deletions, however few they are.
+    """
+
+    file: Path
+    table: Path | None
+    screen: str | None
+    cell: str
+    split: str = "random"
+    genes: Sequence[str] = field(default_factory=list)
+    phenotypes: Sequence[str] = field(default_factory=list)
+    aliases: str | None = None
+    raw: str | None = None
+    na_values: Sequence[str] = field(default_factory=list)
+    clean: Path | None = None
+    force: bool = False
+    model: str | None = None
+    keep_blank: bool = False
+
+
+def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
+    """Write the file.
+
+    Args:
+        wanted: what it is to be.
+        downloads: how missing files are had; nobody is asked where None.
+
+    Returns:
+        What was found in the strains: how many there are, and which genes the cell graph lacks.
+
+    Raises:
+        ConfigError: the file exists, what is wanted is no valid experiment, or files have to be downloaded first.
+        DataError: the table has no such columns, or rows have faults; or the cell graph lacks a gene of every strain.
+        GraphError: the cell graph cannot be built.
+    """
+    if wanted.file.exists() and not wanted.force:
+        raise ConfigError(f"'{wanted.file}' exists already", do="choose another name, or replace it with `--force`")
+    downloads = downloads or Downloads(wanted.raw)
+    cell = find_cell(wanted.cell, wanted.screen, downloads)
+    content, notes, cell = _content(wanted, cell, downloads)
+    about = f"Strains of {wanted.table.name if wanted.table else wanted.screen} on the cell graph of {wanted.cell}."
+    raw = [f"paths.raw={wanted.raw}"] if wanted.raw else []
+    with atomic_file(wanted.file) as partial:
+
+        def write(settings: Settings | None = None) -> Config:
+            text = with_reasons(content, {})
+            if settings is not None:
+                text = HEAD.format(
+                    about=about, file=wanted.file, schedule=comment(f"{settings.schedule}; {settings.cost}.")
+                )
+                text += with_reasons(_with_settings(content, settings), settings.reasons)
+            partial.write_text(text, encoding="utf-8")
+            return load_config(partial, raw)
+
+        config = write()
+        table = load_source(config.data.source, config.paths.raw)
+        settings = choose_settings(Facts.of(table, cell), wanted.split, wanted.model)
+        return "\n".join([_check(write(settings), table, cell), str(settings), *notes])
+
+
+def _with_settings(content: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """An experiment's keys with what was chosen for it."""
+    merged = {**content, "extends": [*content["extends"], BASES[settings.model]]}
+    for section, keys in settings.keys.items():
+        merged[section] = {**merged.get(section, {}), **keys}
+    return merged
+
+
+def ask(file: Path, read: Callable[[str], str]) -> Wanted:
+    """What a user answers; an empty answer takes what stands in brackets.
+
+    Args:
+        file: to be written.
+        read: shows a question and gives the answer, as `input` does.
+    """
+    table = read("Table of strains (CSV), or name of a screen: ").strip()
+    cell = read("Metabolic model, or cell graph of this package [yeast]: ").strip() or "yeast"
+    split = read(SPLIT_QUESTION).strip() or "random"
+    is_table = Path(table).suffix != "" or Path(table).exists()
+    return Wanted(file, Path(table) if is_table else None, None if is_table else table, cell, split)
+
+
+def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dict[str, Any], list[str], CellGraph]:
+    """The keys of the file, what was decided about the table, and the cell graph with the names that it uses."""
+    keys = cell_keys(wanted.cell)
+    content: dict[str, Any] = {"experiment": {"name": wanted.file.stem}} | {
+        key: value for key, value in keys.items() if key != "extends"
+    }
+    data: dict[str, object] = {"source": {"name": wanted.screen}}
+    notes: list[str] = []
+    if wanted.table is not None:
+        columns = wanted.genes, wanted.phenotypes, wanted.aliases, wanted.na_values
+        asked = WantedTable(wanted.table, *columns, wanted.clean, wanted.keep_blank)
+        table = read_own_table(asked, cell, wanted.cell, downloads)
+        cell, notes = table.cell, table.notes
+        data = {"source": {"name": "csv", "csv": table.keys}} | ({"unknown_genes": "drop"} if table.drops else {})
+    content["data"] = data
+    return {"extends": keys["extends"], **content}, notes, cell
+
+
+def _check(config: Config, table: StrainTable, cell: CellGraph) -> str:
+    """Compare the genes of the strains with those of the cell graph."""
+    unknown = [name for name in table.names if cell.genes.find(name) not in cell.genes]
+    deletions, strains = np.unique(table.num_deletions, return_counts=True)
+    sizes = [f"{number:,} of {count(size, 'gene')}" for size, number in zip(deletions, strains, strict=True)]
+    lines = [f"strains     {len(table):,}, phenotypes {', '.join(table.phenotypes)}"]
+    lines.append(f"deletions   {', '.join(sizes)}")
+    share = 1 - len(unknown) / len(table.names)
+    lines.append(f"genes       {len(table.names):,} are deleted, {share:.1%} of them are in the cell graph")
+    if unknown:
+        lines += _about_unknown(table, cell, unknown, config.data.unknown_genes)
+    return "\n".join(lines)
+
+
+def _about_unknown(table: StrainTable, cell: CellGraph, unknown: Sequence[str], policy: str) -> list[str]:
+    named = [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
+    done = "Training leaves these strains out: `data.unknown_genes: drop`."
+    todo = "Training refuses these strains. Set `data.unknown_genes: drop` to leave them out."
+    return [
+        f"unknown     {count(len(unknown), 'gene')}, in {lacking_genes(table, cell).mean():.1%} of the strains:",
+        *named,
+        *([f"  and {len(unknown) - SHOWN:,} more"] if len(unknown) > SHOWN else []),
+        done if policy == "drop" else todo,
+    ]

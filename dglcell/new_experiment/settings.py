@@ -1,0 +1,377 @@
+"""What fits a table of one's own: model, link, split, batch, epochs and warm-up, each with its reason."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from dglcell.baselines.composition import not_fitness_like
+from dglcell.cluster.scripts import SHORTEST, SMALLEST, job_time
+from dglcell.config.read import BASES, as_plain_text
+from dglcell.data.config import NONE
+from dglcell.data.table import StrainTable
+from dglcell.errors import ConfigError, DataError, count, listing
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import CATALYSES
+
+GROWTH, PAIRS = "hetero_cell", "set_operator"
+
+FRACTIONS = {True: (0.7, 0.15, 0.15), False: (0.8, 0.1, 0.1)}
+"""Parts of the strains that train, validate and test, where they are few and where they are not."""
+
+FEW = 1_000
+"""Strains that are few: a tenth of them would say little about anything."""
+
+
+WIDTH = 80
+"""Of a terminal."""
+
+
+# What is known of the strains.
+
+
+def lacking_genes(table: StrainTable, cell: CellGraph) -> NDArray[np.bool_]:
+    """[S] whether a strain deletes a gene that the cell graph lacks, so that it cannot train."""
+    unknown = np.array([cell.genes.find(name) not in cell.genes for name in table.names], dtype=bool)
+    found = np.concatenate([[0], np.cumsum(unknown[table.genes])])[table.offsets]
+    lacks: NDArray[np.bool_] = np.diff(found) > 0
+    return lacks
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What choices follow from: the strains whose genes are all in the cell graph. No others train.
+
+    Attributes:
+        strains: how many.
+        fewest, most: deletions of a strain.
+        classes: whether all labels are 0 or 1.
+        fitness: whether all labels look like a growth relative to the wild type.
+        genes: of the cell graph.
+        metabolic: whether most of the deleted genes have reactions in the cell graph.
+    """
+
+    strains: int
+    fewest: int
+    most: int
+    classes: bool
+    fitness: bool
+    genes: int
+    metabolic: bool = False
+
+    @classmethod
+    def of(cls, table: StrainTable, cell: CellGraph) -> Facts:
+        """Those of a table of strains on a cell graph.
+
+        Raises:
+            DataError: no strain can train.
+        """
+        kept = ~lacking_genes(table, cell)
+        if not kept.any():
+            raise DataError(
+                "every strain deletes a gene that the cell graph lacks",
+                got=listing(name for name in table.names if cell.genes.find(name) not in cell.genes),
+                expected="names like " + listing(cell.genes.names, 5),
+                do="choose another `--cell`, or give a table of other names of genes with `--aliases FILE`",
+            )
+        deletions = table.num_deletions[kept]
+        labels = [values[kept & ~np.isnan(values)] for values in table.phenotypes.values()]
+        classes = all(set(np.unique(values)) <= {0.0, 1.0} for values in labels)
+        fitness = not classes and all(len(values) and not_fitness_like(values) is None for values in labels)
+        with_reactions = set(np.unique(cell.edges(CATALYSES).src).tolist() if CATALYSES in cell.relations else [])
+        deleted = np.unique(table.genes[np.repeat(kept, table.num_deletions)])
+        known = [cell.genes.index(cell.genes.find(table.names[gene])) for gene in deleted]
+        metabolic = 2 * len(with_reactions.intersection(known)) > len(known)
+        fewest, most = int(deletions.min()), int(deletions.max())
+        return cls(len(deletions), fewest, most, classes, fitness, len(cell.genes), metabolic)
+
+    @property
+    def what(self) -> str:
+        """Labels in words."""
+        return "classes" if self.classes else "growth" if self.fitness else "scores"
+
+
+def choose_model(facts: Facts) -> tuple[str, str]:
+    """A model and the reason for it."""
+    if facts.fitness:
+        return GROWTH, "labels look like growth: each strain's own graph, with the reactions that it loses"
+    if facts.fewest < 2 and facts.classes:
+        return GROWTH, "classes of strains, single deletions among them: each strain's own graph"
+    if facts.most < 2:
+        return GROWTH, "single deletions alone: each strain's own graph"
+    if facts.metabolic:
+        return (
+            GROWTH,
+            f"{facts.what}, and most deleted genes have reactions: each strain's own graph says which are lost",
+        )
+    return PAIRS, f"{facts.what} of several deletions: products of genes' vectors, over the wild type's graph"
+
+
+# How long a table is trained.
+
+
+def size_of(genes: int) -> float:
+    """Size of a cell graph relative to one of 1,000 genes; smaller ones cost as much as that."""
+    return max(1.0, genes / 1000)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long tables of a model are trained, and what that takes.
+
+    Attributes:
+        steps: optimiser steps of a small table; a large one has more, in its fewest epochs.
+        steps_of_epoch: about so many steps has an epoch, as far as batches are not too small or large for that.
+        batches: smallest and largest.
+        epochs: fewest and most.
+        seconds_of_step, seconds_of_strain, seconds_of_epoch: on one core of a server of 2023.
+    """
+
+    steps: int
+    steps_of_epoch: int
+    batches: tuple[int, int]
+    epochs: tuple[int, int]
+    seconds_of_step: float
+    seconds_of_strain: float
+    seconds_of_epoch: float
+
+
+PACES = {
+    GROWTH: Pace(600, 10, (8, 256), (8, 60), 0.012, 2e-4, 0.15),
+    PAIRS: Pace(500, 24, (8, 2048), (10, 60), 0.02, 1e-5, 0.15),
+}
+
+WARM_UP = 0.05
+"""Part of the steps in which the learning rate rises."""
+
+SECONDS_AT_START, GIGABYTES_AT_START = 12.0, 0.8
+"""What a run takes without strains."""
+
+SPARE_TIME, SPARE_MEMORY = 8, 2
+"""How much more than the estimate a job of SLURM asks for; others may use its machine, too."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long a table is trained.
+
+    Attributes:
+        strains: about as many as train.
+        batch: strains of a step.
+        epochs: passes over them.
+    """
+
+    strains: int
+    batch: int
+    epochs: int
+
+    @classmethod
+    def of(cls, strains: int, model: str = GROWTH, genes: int = 0) -> Schedule:
+        """Few strains need small batches and many epochs, or there are too few steps to learn anything.
+
+        A step on a large cell graph takes longer, so that there are fewer.
+        """
+        pace = PACES[model]
+        wanted = pace.steps / math.sqrt(size_of(genes))
+        smallest, largest = pace.batches
+        batch = smallest
+        while batch < largest and strains >= 2 * batch * pace.steps_of_epoch:
+            batch *= 2
+        fewest, most = pace.epochs
+        return cls(strains, batch, max(fewest, min(most, round(wanted / max(1, math.ceil(strains / batch))))))
+
+    @property
+    def steps(self) -> int:
+        """Optimiser steps of the whole training."""
+        return self.epochs * math.ceil(self.strains / self.batch)
+
+    def seconds(self, model: str, genes: int) -> float:
+        """About how long training takes on one core that nothing else uses; null models are in it."""
+        pace = PACES[model]
+        larger = size_of(genes)
+        of_epochs = self.epochs * (pace.seconds_of_epoch + self.strains * pace.seconds_of_strain * larger)
+        of_nulls = 2 * larger * (2 + min(self.strains, 20_000) / 500)
+        return SECONDS_AT_START + self.steps * pace.seconds_of_step * larger + of_epochs + of_nulls
+
+    def __str__(self) -> str:
+        return (
+            f"{count(self.epochs, 'epoch')} of about {self.strains:,} strains in batches of {self.batch}: "
+            f"{count(self.steps, 'step')}"
+        )
+
+
+# All choices.
+
+
+@dataclass
+class Settings:
+    """What is chosen for a table.
+
+    Attributes:
+        model: name of it.
+        keys: of the experiment's file.
+        reasons: dotted key → why it has its value.
+        schedule: how long it is trained.
+        facts: of the table.
+    """
+
+    model: str
+    schedule: Schedule
+    facts: Facts
+    keys: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def put(self, section: str, key: str, value: object, reason: str) -> None:
+        """Set a key."""
+        self.keys.setdefault(section, {})[key] = value
+        self.reasons[f"{section}.{key}"] = reason
+
+    @property
+    def minutes(self) -> int:
+        """About how long it takes on one free core."""
+        return max(1, math.ceil(self.schedule.seconds(self.model, self.facts.genes) / 60))
+
+    @property
+    def gigabytes(self) -> float:
+        """About how much memory it takes."""
+        return GIGABYTES_AT_START + self.facts.genes / 10_000 + self.facts.strains / 100_000
+
+    @property
+    def cost(self) -> str:
+        """Both in words."""
+        return (
+            f"roughly {count(self.minutes, 'minute')} on one free core and {self.gigabytes:.1f} GB of memory, by the "
+            "number of strains; a busy machine takes several times as long"
+        )
+
+    def __str__(self) -> str:
+        indent = " " * 12
+        lines = textwrap.wrap(f"training    {self.schedule}; {self.cost}", WIDTH, subsequent_indent=indent)
+        lines.append("chosen")
+        for key, reason in self.reasons.items():
+            section, _, name = key.partition(".")
+            value = self.keys.get(section, {}).get(name, self.model) if name else BASES[self.model]
+            line = f"  {key}: {_short(value)}  # {reason}"
+            lines += textwrap.wrap(line, WIDTH, subsequent_indent="      ", break_on_hyphens=False)
+        return "\n".join(lines)
+
+
+def choose_settings(facts: Facts, split: str, model: str | None = None) -> Settings:
+    """Choose what a table does not say.
+
+    Args:
+        facts: of the table.
+        split: kind of split.
+        model: that was asked for.
+
+    Raises:
+        ConfigError: there are no settings for this model.
+    """
+    if model is not None and model not in BASES:
+        raise ConfigError("no settings for this model", got=f"`--model {model}`", expected=" or ".join(BASES))
+    name, why = choose_model(facts) if model is None else (model, "as `--model` says")
+    few = facts.strains < FEW
+    fractions = FRACTIONS[few]
+    trained = facts.strains if split == NONE else round(facts.strains * fractions[0])
+    chosen = Settings(name, Schedule.of(trained, name, facts.genes), facts)
+    chosen.reasons["extends"] = why
+    if split == NONE:
+        chosen.put("split", "kind", split, "every strain trains, as was asked for")
+        chosen.put("trainer", "checkpoint", "last", "no validation part says which epoch is best")
+    else:
+        chosen.put("split", "kind", split, _about_split(split))
+        parts = f"of {count(facts.strains, 'strain')}, which are few, more are kept to validate and test"
+        chosen.put("split", "fractions", list(fractions), parts if few else "a tenth validates, a tenth tests")
+    if name == GROWTH and facts.metabolic and (facts.fitness or facts.classes):
+        reason = "what a strain cannot use any more is lost too: genes of one pathway are then alike"
+        chosen.put("cell", "lose_blocked", True, reason)
+    _choose_link(chosen)
+    _choose_pace(chosen)
+    _choose_limits(chosen)
+    return chosen
+
+
+def _about_split(kind: str) -> str:
+    if kind == "random":
+        return "test strains are new combinations of genes that mostly trained; `gene_disjoint` tests new genes"
+    return "as `--split` says"
+
+
+def _choose_link(chosen: Settings) -> None:
+    facts, checkpoint = chosen.facts, chosen.keys.get("trainer", {}).get("checkpoint")
+    if facts.classes and checkpoint is None:
+        chosen.put("trainer", "checkpoint", "best_average_precision", "ranks strains well even if a class is rare")
+    if facts.classes and chosen.model == GROWTH:
+        chosen.put("data", "normalise", "logistic", "labels are 0 and 1: the model predicts log-odds")
+        chosen.put("loss", "name", "bce", "the loss of classes")
+    elif facts.classes:
+        chosen.put("loss", "name", "mse", "0 and 1 are taken as numbers, which ranks pairs better than log-odds here")
+    elif chosen.model == GROWTH and facts.fitness and facts.most > 1:
+        chosen.put("model", "link", "minimum", "a strain grows at most as well as one that loses a part of the same")
+    elif chosen.model == GROWTH and facts.fitness:
+        chosen.put("model", "link", "log", "growth is positive, and effects of deletions multiply")
+    else:
+        chosen.put("model", "link", "identity", "scores add up")
+        if chosen.model == GROWTH:
+            chosen.put("model", "null_share", 0.9, "few scores are far from 0, which is little to train a network on")
+
+
+def _choose_pace(chosen: Settings) -> None:
+    schedule = chosen.schedule
+    steps = count(schedule.steps, "step")
+    chosen.put("data", "batch_size", schedule.batch, f"{count(schedule.strains, 'training strain')}")
+    chosen.put("data", "eval_batch_size", 4096, "evaluation needs no gradients")
+    chosen.put("trainer", "epochs", schedule.epochs, f"{steps} in all; small tables have more epochs")
+    chosen.put("scheduler", "warmup", round(WARM_UP * schedule.steps), f"a twentieth of the {steps}")
+    if chosen.model == PAIRS:
+        decay = round(2.5 * (110_000 / max(1, schedule.strains)) ** 0.3, 1)
+        chosen.put("optimizer", "weight_decay", decay, "the fewer strains, the stronger; 2.5 for 110,000")
+
+
+def _choose_limits(chosen: Settings) -> None:
+    time = job_time(max(SHORTEST, SPARE_TIME * 60 * chosen.minutes))
+    about = f"of a SLURM job: {SPARE_TIME} times the estimate, at least half an hour; `auto` goes by a finished run"
+    chosen.put("slurm", "time", time, about)
+    memory = max(SMALLEST, math.ceil(SPARE_MEMORY * chosen.gigabytes))
+    about = f"of a SLURM job: {SPARE_MEMORY} times the estimate, at least {SMALLEST} GB"
+    chosen.put("slurm", "memory", f"{memory}G", about)
+
+
+# The file.
+
+
+def with_reasons(content: Mapping[str, Any], reasons: Mapping[str, str], width: int = 120) -> str:
+    """An experiment as YAML, with the reason for a key above it.
+
+    Args:
+        content: of the file.
+        reasons: dotted key → why.
+        width: of comments.
+    """
+    lines, path = list[str](), list[str]()
+    for line in yaml.safe_dump(as_plain_text(dict(content)), sort_keys=False, allow_unicode=True).splitlines():
+        found = re.match(r"( *)([\w-]+):", line)
+        if found:
+            indent = len(found[1])
+            path = [*path[: indent // 2], found[2]]
+            if reason := reasons.get(".".join(path)):
+                lines.append(comment(reason, found[1], width))
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def comment(text: str, indent: str = "", width: int = 120) -> str:
+    """Lines of YAML that say something to people."""
+    return textwrap.fill(text, width, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+
+
+def _short(value: object) -> str:
+    return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,221 @@
+"""What ``auto`` stands for: found once for a machine and a cell graph, the same ever after; and what steps cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import torch
+
+from dglcell.errors import CheckpointError
+from dglcell.graph.resident import ResidentCell, ResidentRelation
+from dglcell.graph.schema import Relation
+from dglcell.kernels.spmm import KERNELS, spmm
+from dglcell.perturbation import STRATEGIES
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.sent import keep_masks
+from dglcell.perturbation.states import DENSE_SHARE, Execution
+
+# What ``strategy: auto`` and ``kernel: auto`` take: found once for a machine and a cell graph, the same ever after.
+
+
+ATTENTIONS = ("blocks", "triton")
+"""Ways to attend along edges: blocks of them by torch operations, or Triton's loops."""
+
+COMPILED_DENSE_SHARE = 0.25
+"""Listed pairs, as a share of all, from which compiled layers compute all sooner than plain torch computes the list."""
+
+
+@dataclass(frozen=True)
+class Autotuned:
+    """How the strains' graphs of a cell are computed.
+
+    Attributes:
+        strategy: what ``auto`` stands for.
+        dense_share: changed rows, as a share of N · B, from which ``difference`` makes states dense.
+        kernels: relation name → number of columns → kernel; the nearest number of columns counts.
+        differences: name of the type that strains' differences are in; the base's where None.
+        compile: whether ``torch.compile`` joins the operations of layers.
+        attention: how GATv2 goes along edges, see ``ATTENTIONS``.
+        shares: whether predictions of strains with deletions in common compute these once, where ``strategy`` is not
+            ``difference``, which always does.
+    """
+
+    strategy: str
+    dense_share: float = DENSE_SHARE
+    kernels: dict[str, dict[int, str]] = field(default_factory=dict)
+    differences: str | None = None
+    compile: bool = False
+    attention: str = ATTENTIONS[0]
+    shares: bool = False
+
+    @classmethod
+    def default(cls, device_type: str) -> Autotuned:
+        """Without calibration: on a GPU ``node_mask``, which never waits for the device."""
+        return cls("difference" if device_type == "cpu" else "node_mask")
+
+    def execution(self, *, recompute: bool) -> Execution:
+        """How rows are computed."""
+        dtype = None if self.differences is None else getattr(torch, self.differences)
+        return Execution(dtype, recompute, self.compile, self.dense_share)
+
+    def for_layers(self, *, compiled: bool, half: bool) -> Autotuned:
+        """The same where layers are compiled or not, and differences are in half precision or not.
+
+        Rows of a list run uncompiled, so that lists stop earlier to be worth it where layers are compiled.
+        """
+        share = min(self.dense_share, COMPILED_DENSE_SHARE) if compiled else self.dense_share
+        return replace(self, compile=compiled, differences="bfloat16" if half else None, dense_share=share)
+
+    def apply(self, cell: ResidentCell) -> None:
+        """Let ``kernel: auto`` of the cell's relations follow these autotuned."""
+        for relation in cell.relations:
+            cell[relation].preferred = dict(self.kernels.get("/".join(relation), {}))
+            cell[relation].attention = self.attention
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain containers, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any], source: str) -> Autotuned:
+        """The reverse of ``to_dict``.
+
+        Raises:
+            CheckpointError: ``content`` is something else.
+        """
+        try:
+            kernels = {name: {int(c): str(k) for c, k in by.items()} for name, by in content["kernels"].items()}
+            differences = content.get("differences")
+            if differences not in (None, "bfloat16", "float32"):
+                raise ValueError(f"differences of type {differences!r}")
+            strategy, compiled, shares = (
+                content["strategy"],
+                content.get("compile", False),
+                content.get("shares", False),
+            )
+            unknown = {kernel for by in kernels.values() for kernel in by.values()} - set(KERNELS)
+            if strategy not in STRATEGIES or unknown or not isinstance(compiled, bool) or not isinstance(shares, bool):
+                raise ValueError(
+                    f"strategy {strategy!r}, kernels {sorted(unknown)}, compile {compiled!r}, shares {shares!r}"
+                )
+            share = float(content["dense_share"])
+            if not 0 <= share <= 1:
+                raise ValueError(f"a share of {share}")
+            attention = content.get("attention", ATTENTIONS[0])
+            if attention not in ATTENTIONS:
+                raise ValueError(f"attention by {attention!r}")
+            return cls(strategy, share, kernels, differences, compiled, attention, shares)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(
+                f"'{source}' does not hold choices of strategy and kernels",
+                got=f"{type(error).__name__}: {error}",
+                expected="`strategy`, `dense_share` and `kernels`, as a run writes them to autotuned.json",
+                do="give the autotuned.json of a run, or set `model.autotuned: null` to have them found anew",
+            ) from error
+
+
+# What a step costs under each strategy and kernel, predicted from sizes and from what a machine can do.
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the device does in a second.
+
+    Attributes:
+        bytes: moved by a copy, reads and writes.
+        flops: of a matrix product, a multiplication and an addition each.
+    """
+
+    bytes: float
+    flops: float
+
+
+PROBES = {"cpu": (64 << 20, 1024), "cuda": (1 << 30, 8192)}
+"""Bytes of a copy and width of a square matrix, by device: large beside its caches and what it takes to start work."""
+
+
+def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
+    """A copy and a matrix product; takes some ten milliseconds."""
+    size, width = PROBES.get(device.type, PROBES["cpu"])
+    data = torch.ones(size // dtype.itemsize, dtype=dtype, device=device)
+    target, square = torch.empty_like(data), torch.ones(width, width, dtype=dtype, device=device)
+
+    def seconds(work: Callable[[], object]) -> float:
+        best = float("inf")
+        for _ in range(3):
+            wait_for(device)
+            started = time.perf_counter()
+            work()
+            wait_for(device)
+            best = min(best, time.perf_counter() - started)
+        return best
+
+    copy = seconds(lambda: target.copy_(data))
+    return Rates(2 * data.nbytes / copy, 2 * width**3 / seconds(lambda: square @ square))
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until a GPU has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+CACHE_GAIN = 4.0
+"""How much faster than a copy rows are gathered that stay in the cache."""
+
+
+def predict_product(kernel: str, relation: ResidentRelation, columns: int, itemsize: int, rates: Rates) -> float:
+    """Seconds of one product, to tell hopeless kernels from those worth timing."""
+    gathered = relation.num_edges * columns * itemsize
+    if kernel == "dense":
+        return 2.0 * relation.num_src * relation.num_dst * columns / rates.flops
+    if kernel == "reference":
+        return 5 * gathered / rates.bytes  # gather: read and write; scatter: read, read and write
+    rows = (relation.num_src + relation.num_dst) * columns * itemsize
+    return (gathered / CACHE_GAIN + rows) / rates.bytes
+
+
+@dataclass(frozen=True)
+class Share:
+    """How much of a relation's work in a layer differs from the wild type's.
+
+    Attributes:
+        rows: changed (destination, strain) pairs, as a share of M · B.
+        edges: edges out of changed sources, as a share of E · B.
+        total_rows: M · B.
+    """
+
+    rows: float
+    edges: float
+    total_rows: int
+
+
+def survey(
+    cell: ResidentCell, layers: Sequence[Sequence[Relation]], genotypes: GenotypeBatch
+) -> list[dict[Relation, Share]]:
+    """Follow the deletions of some strains through all layers.
+
+    Args:
+        cell: the cell.
+        layers: relations that each layer computes.
+        genotypes: B strains.
+    """
+    keep = keep_masks(cell, genotypes)
+    changed = {node_type: torch.zeros_like(mask) for node_type, mask in keep.items()}
+    shares: list[dict[Relation, Share]] = []
+    for relations in layers:
+        after = {node_type: mask.clone() for node_type, mask in changed.items()}
+        shares.append({})
+        for relation in relations:
+            edges = cell[relation]
+            sources_NB = changed[relation[0]] | ~keep[relation[0]]
+            reached_MB = spmm(edges, sources_NB.to(torch.float32), weighted=False) > 0.5
+            rows_MB = reached_MB | ~keep[relation[2]] | changed[relation[2]]
+            after[relation[2]] |= rows_MB
+            moved = (sources_NB.sum(1) * edges.out_degrees).sum() / max(edges.num_edges * sources_NB.shape[1], 1)
+            shares[-1][relation] = Share(float(rows_MB.float().mean()), float(moved), rows_MB.numel())
+        changed = after
+    return shares

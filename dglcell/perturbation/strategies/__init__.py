@@ -1,0 +1,1 @@
+"""The strategies: ways to aggregate over the perturbed graphs, equal to each other."""

@@ -1,0 +1,208 @@
+"""Listed differences: only the (node, strain) pairs that differ from the base, all of them where that is cheaper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from dglcell.graph.resident import ResidentRelation
+from dglcell.graph.schema import Relation
+from dglcell.kernels.rows import Pairs, mark, pull, push
+from dglcell.kernels.spmm import spmm
+from dglcell.perturbation.attention import Score, attend_pairs
+from dglcell.perturbation.row_index import RowIndex, union
+from dglcell.perturbation.rules import take_rows
+from dglcell.perturbation.sent import Kept, replace_lost
+from dglcell.perturbation.states import DifferenceStates, States
+from dglcell.perturbation.strategies.node_mask import NodeMask
+
+PUSH_COST = 2.0
+"""What an edge costs when sources add to their targets, relative to targets that gather from their sources."""
+
+MARK_COST = 16.0
+"""What it costs to mark the end of an edge in one strain, relative to a product's sum over an edge for one strain."""
+
+ATTEND_SHARE = 0.25
+"""In-edges of pairs that attend anew, as a share of E · B, from which attending everywhere is cheaper."""
+
+
+class _Lists(NodeMask):
+    """What both ways to list pairs have in common."""
+
+    def _aggregate_listed(
+        self,
+        relation: Relation,
+        states: DifferenceStates,
+        base_MH: Tensor,
+        reduce: str,
+        sources: RowIndex,
+        targets: RowIndex,
+        most_edges: int | None = None,
+    ) -> DifferenceStates:
+        """Sums or means for listed targets.
+
+        Args:
+            relation: along whose edges.
+            states: of the sources, listed.
+            base_MH: sums of the base.
+            reduce: ``sum`` or ``mean``.
+            sources: the pairs that send something else than the base.
+            targets: the pairs that receive something else.
+            most_edges: out of all sources, where sizes are not read from the device.
+        """
+        sent_DH = self._listed_sent(relation[0], states, sources)
+        sums_KH = _ListedSums.apply(sent_DH, self.cell[relation], sources, targets, most_edges)
+        base_KH = take_rows(base_MH, targets.nodes)
+        if reduce == "mean":
+            base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
+            base_K1, strains_K1 = base_M1[targets.nodes], strains_MB.flatten()[targets.keys].unsqueeze(1)
+            loss_K1 = (base_K1 - strains_K1) / (base_K1 * strains_K1)
+            sums_KH = sums_KH / strains_K1 + base_KH * loss_K1
+            base_MH, base_KH = base_MH / base_M1, base_KH / base_K1
+        kept_K1 = self.kept[relation[2]].strains_NB.flatten()[targets.keys].unsqueeze(1)
+        delta_KH = torch.where(kept_K1, sums_KH, -base_KH).to(states.delta_dtype)
+        return states.with_difference(base_MH, delta_KH, targets)
+
+    def _listed_sent(self, node_type: str, states: DifferenceStates, sources: RowIndex) -> Tensor:
+        """[D, H] by how much it differs, see ``deletions.sent``."""
+        kept = self.kept[node_type]
+        kept_D1 = kept.strains_NB.flatten()[sources.keys].unsqueeze(1)
+        base_DH = take_rows(kept.of_base(states.base_NH), sources.nodes)
+        return torch.where(kept_D1, states.at(sources).to(base_DH.dtype), -base_DH)
+
+    def _reached(self, relation: Relation, sources: RowIndex) -> Tensor:
+        """[M, B] bool: which pairs an edge out of the sources leads to."""
+        return spmm(self.cell[relation], sources.mask_NB.float(), weighted=False, kernel=self.kernel) > 0.5
+
+
+class Difference(_Lists):
+    """``NodeMask`` with lists of the pairs that differ, as long as they are few.
+
+    Before the first round no pair differs; after it those next to a deletion do. Where more than a share of all pairs
+    differ (``Execution.dense_share``), all of them are computed. How many do depends on the genotypes, so that on a
+    GPU each aggregation waits for the device.
+    """
+
+    def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
+        assert isinstance(states, DifferenceStates)
+        base_MH = self.base_sums(relation, states)
+        if states.delta is not None and states.index is None:
+            return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
+        sources = self._senders(relation[0], states)
+        targets = self._receivers(relation, sources)
+        if len(targets) > self.execution.dense_share * targets.mask_NB.numel():
+            return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
+        return self._aggregate_listed(relation, states, base_MH, reduce, sources, targets)
+
+    def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
+        """See ``PerturbedCell.attend``: a softmax changes as a whole, so that a touched pair attends anew."""
+        assert isinstance(keys, DifferenceStates)
+        assert isinstance(queries, DifferenceStates)
+        base_MH = self.base_attention(relation, keys, queries, score)
+        dense = any(states.delta is not None and states.index is None for states in (keys, queries))
+        if not dense:
+            pairs = self._receivers(relation, self._senders(relation[0], keys))
+            if queries.index is not None:
+                pairs = union([pairs, queries.index])
+            edges = self.cell[relation]
+            dense = int(edges.in_degrees[pairs.nodes].sum()) > ATTEND_SHARE * edges.num_edges * self.num_strains
+        if dense:
+            return keys.with_difference(base_MH, self.dense_attention(relation, keys, queries, score))
+        source, destination = self.kept[relation[0]], self.kept[relation[2]]
+        delta_KH = attend_pairs(
+            edges,
+            (pairs.nodes, pairs.strains),
+            (keys.base_NH, keys.delta),
+            (keys.index or self.kept[relation[0]].lost).table,
+            (queries.base_NH, None if queries.delta is None else queries.at(pairs)),
+            (source.base_N1, destination.base_N1),
+            (source.strains_NB, destination.strains_NB),
+            score,
+        )
+        return keys.with_difference(base_MH, delta_KH.to(keys.delta_dtype), pairs)
+
+    def _senders(self, node_type: str, states: DifferenceStates) -> RowIndex:
+        """The pairs that send something else than the base: those that differ, and the lost ones."""
+        lost = self.kept[node_type].lost
+        return lost if states.index is None else union([states.index, lost])
+
+    def _receivers(self, relation: Relation, sources: RowIndex) -> RowIndex:
+        """The pairs that an edge out of the sources leads to, and the lost ones; none that the base lacks."""
+        edges, kept = self.cell[relation], self.kept[relation[2]]
+        reached_MB = kept.lost.mask_NB.clone()
+        if MARK_COST * edges.out_degrees[sources.nodes].sum() < edges.num_edges * sources.num_strains:
+            mark(edges, Pairs(sources.nodes, sources.strains), reached_MB)
+        else:
+            reached_MB |= self._reached(relation, sources)
+        return RowIndex(reached_MB & kept.base_N1)
+
+    def _sent_by(self, kept: Kept, states: DifferenceStates, delta_NBH: Tensor | None) -> Tensor:
+        if delta_NBH is None:
+            return super()._sent_by(kept, states, None)
+        return replace_lost(kept, states.base_NH, delta_NBH)
+
+    def _received(self, kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
+        return replace_lost(kept, base_MH, sums_MBH)
+
+
+class BoundedDifference(_Lists):
+    """``Difference`` where nothing waits for a GPU: only the first round is listed, and without gradients.
+
+    How many pairs it changes is bounded on the host, by the degrees of the deleted genes. Lists are that long; what
+    stands behind the pairs that there are is never read.
+    """
+
+    def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
+        assert isinstance(states, DifferenceStates)
+        if states.delta is not None:
+            return super().aggregate(relation, states, reduce)
+        source, destination = self.kept[relation[0]], self.kept[relation[2]]
+        assert source.on_host is not None
+        assert destination.on_host is not None
+        most_edges = self.cell[relation].out_degree_on_host(source.on_host)
+        most = max(1, most_edges + len(destination.on_host))
+        if most > self.execution.dense_share * destination.strains_NB.numel():
+            return super().aggregate(relation, states, reduce)
+        sources = source.lost
+        reached_MB = (self._reached(relation, sources) | destination.lost.mask_NB) & destination.base_N1
+        base_MH, targets = self.base_sums(relation, states), RowIndex(reached_MB, most)
+        return self._aggregate_listed(relation, states, base_MH, reduce, sources, targets, most_edges)
+
+
+class _ListedSums(torch.autograd.Function):
+    """Sums of what listed sources send, for listed targets; in single precision at least."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        sent_DH: Tensor,
+        edges: ResidentRelation,
+        sources: RowIndex,
+        targets: RowIndex,
+        most_edges: int | None,
+    ) -> Tensor:
+        ctx.edges, ctx.sources, ctx.targets, ctx.dtype = edges, sources, targets, sent_DH.dtype
+        sent_DH = sent_DH.to(torch.promote_types(sent_DH.dtype, torch.float32)).contiguous()
+        out_KH = sent_DH.new_zeros(len(targets), sent_DH.shape[1])
+        if most_edges is not None:
+            pairs = Pairs(sources.nodes, sources.strains, sources.present, most_edges)
+            push(edges, pairs, targets.table, sent_DH, out_KH, reverse=False)
+            return out_KH
+        changed = edges.out_degrees[sources.nodes].sum()
+        if PUSH_COST * changed < edges.in_degrees[targets.nodes].sum():
+            push(edges, Pairs(sources.nodes, sources.strains), targets.table, sent_DH, out_KH, reverse=False)
+        else:
+            pull(edges, Pairs(targets.nodes, targets.strains), sources.table, sent_DH, out_KH, reverse=False)
+        return out_KH
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_KH: Tensor) -> tuple[Tensor, None, None, None, None]:
+        sources, targets = ctx.sources, ctx.targets
+        out_DH = grad_KH.new_zeros(len(sources), grad_KH.shape[1])
+        pairs = Pairs(sources.nodes, sources.strains)
+        pull(ctx.edges, pairs, targets.table, grad_KH.contiguous(), out_DH, reverse=True)
+        return out_DH.to(ctx.dtype), None, None, None, None

@@ -1,0 +1,213 @@
+"""Dense differences: mask(u → v) = keep(u) · keep(v), so rows are masked around one plain product per relation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dglcell.graph.resident import ResidentCell
+from dglcell.graph.schema import Relation
+from dglcell.kernels.masked_spmm import knows_who_is_lost, masked_spmm
+from dglcell.kernels.spmm import spmm
+from dglcell.perturbation.attention import Score, attend, attend_differences
+from dglcell.perturbation.execution import BasePass
+from dglcell.perturbation.sent import Kept, lost_edges, received, sent
+from dglcell.perturbation.states import DifferenceStates, Execution, States, stacked
+
+FEWER = 2
+"""How many times fewer the lost nodes of a strain must be than the columns of a state, for them to be listed."""
+
+
+class NodeMask:
+    """Differences of all (node, strain) pairs, with all strains side by side as columns.
+
+    No size depends on the genotypes, so that nothing waits for a GPU.
+
+    Args:
+        cell: the cell graph.
+        kept: node type → which nodes the base and the strains keep.
+        kernel: of sparse products.
+        execution: how rows are computed.
+        kept_pass: the base's tensors of earlier batches, in evaluation.
+    """
+
+    def __init__(
+        self,
+        cell: ResidentCell,
+        kept: dict[str, Kept],
+        kernel: str = "auto",
+        execution: Execution | None = None,
+        kept_pass: BasePass | None = None,
+    ) -> None:
+        self.cell, self.kept, self.kernel = cell, dict(kept), kernel
+        self.execution, self.kept_pass = execution or Execution(), kept_pass
+        self._sent: dict[str, tuple[States, Tensor]] = {}
+        self._degrees: dict[Relation, tuple[Tensor, Tensor]] = {}
+
+    @property
+    def num_strains(self) -> int:
+        """The number of strains, B."""
+        return next(iter(self.kept.values())).strains_NB.shape[1]
+
+    def start(self, x_NH: Tensor) -> DifferenceStates:
+        return DifferenceStates(x_NH, None, None, self.num_strains, self.execution, self.kept_pass)
+
+    def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> DifferenceStates:
+        assert isinstance(states, DifferenceStates)
+        base_MH = self.base_sums(relation, states)
+        return states.with_difference(*self.dense_differences(relation, states, base_MH, reduce))
+
+    def aggregate_along(self, relations: Sequence[Relation], states: States, reduce: str) -> DifferenceStates:
+        """See ``PerturbedCell.aggregate_along``: one product for all relations that have the same kernel."""
+        assert isinstance(states, DifferenceStates)
+        by_kernel: dict[object, list[Relation]] = {}
+        for relation in relations:
+            preferred = self.cell[relation].preferred
+            # Dense matrices of all relations may not fit.
+            alone = relation if "dense" in (self.kernel, *preferred.values()) else None
+            by_kernel.setdefault((alone, *sorted(preferred.items())), []).append(relation)
+        parts: dict[Relation, DifferenceStates] = {}
+        for group in by_kernel.values():
+            united = self._aggregate_united(group, states, reduce)
+            if len(group) == len(relations):
+                return united
+            parts.update(zip(group, united.unbound(), strict=True))
+        return stacked([parts[relation] for relation in relations])
+
+    def _aggregate_united(self, relations: list[Relation], states: DifferenceStates, reduce: str) -> DifferenceStates:
+        """[R, M, …] received along relations by one product."""
+        united, number = self.cell.unite(relations), len(relations)
+        if united[2] not in self.kept:
+            self.kept[united[2]] = self.kept[relations[0][2]].times(number)
+        received = self.aggregate(united, states, reduce)
+        assert received.delta is not None
+        return states.with_difference(*(x.unflatten(0, (number, -1)) for x in (received.base_NH, received.delta)))
+
+    def dense_differences(
+        self, relation: Relation, states: DifferenceStates, base_MH: Tensor, reduce: str
+    ) -> tuple[Tensor, Tensor]:
+        """[M, H] sums or means of the base, and [M, B, H] by how much those of all strains differ.
+
+        With degree d of the base and d' of a strain, means differ by ``(Σ δ) / d' + (Σ b) (d − d') / (d d')``.
+        """
+        edges, kept = self.cell[relation], self.kept[relation[2]]
+        columns = self.num_strains * states.base_NH.shape[1]
+        fuses = reduce == "sum" and knows_who_is_lost(edges, self.kernel, base_MH.device.type, columns)
+        if fuses and self._few_lost(relation, states) is None:
+            return base_MH, self._masked_sums(relation, states, base_MH)
+        sums_MBH = self._summed_differences(relation, states)
+        if reduce == "mean":
+            base_M1, strains_MB = self.degrees(relation, base_MH.dtype)
+            loss_MB = ((base_M1 - strains_MB) / (base_M1 * strains_MB)).to(sums_MBH.dtype).unsqueeze(-1)
+            per_edge_MB1 = (1 / strains_MB).to(sums_MBH.dtype).unsqueeze(-1)
+            sums_MBH = sums_MBH * per_edge_MB1 + base_MH.to(sums_MBH.dtype).unsqueeze(1) * loss_MB
+            base_MH = base_MH / base_M1
+        return base_MH, self._received(kept, base_MH, sums_MBH)
+
+    def _few_lost(self, relation: Relation, states: DifferenceStates) -> tuple[Tensor, Tensor] | None:
+        """The lost sources by strain where no state differs yet and they are few; else None."""
+        slots = self.kept[relation[0]].slots
+        if states.delta is not None or slots is None or not 0 < FEWER * slots[0].shape[1] <= states.base_NH.shape[1]:
+            return None
+        return slots
+
+    def _summed_differences(self, relation: Relation, states: DifferenceStates) -> Tensor:
+        """[M, B, H] sums of what the sources send in another way than the base's do.
+
+        Where no state differs yet, only lost nodes do: what they no longer send is their few rows times the weights of
+        their edges, without a product over all edges for every strain and column.
+        """
+        edges, source, slots = self.cell[relation], self.kept[relation[0]], self._few_lost(relation, states)
+        if slots is not None:
+            lost_MBK = lost_edges(edges, slots, states.delta_dtype, self.kernel)
+            rows_BKH = F.embedding(slots[0], source.of_base(states.base_NH)).to(states.delta_dtype)
+            return torch.einsum("mbk,bkh->mbh", lost_MBK, -rows_BKH)
+        sent_NBH = self._sent_differences(relation[0], states)
+        return spmm(edges, sent_NBH.flatten(1), kernel=self.kernel).view(edges.num_dst, *sent_NBH.shape[1:])
+
+    def _masked_sums(self, relation: Relation, states: DifferenceStates, base_MH: Tensor) -> Tensor:
+        """[M, B, H] as ``dense_differences`` of sums, without a tensor of what is sent."""
+        source, destination = self.kept[relation[0]], self.kept[relation[2]]
+        return masked_spmm(
+            self.cell[relation],
+            None if states.delta is None else states.dense(),
+            source.of_base(states.base_NH),
+            source.strains_NB,
+            base_MH,
+            destination.strains_NB,
+            states.delta_dtype,
+        )
+
+    def base_sums(self, relation: Relation, states: DifferenceStates) -> Tensor:
+        """[M, H] sums over the edges that the base keeps."""
+        edges, source, destination = self.cell[relation], self.kept[relation[0]], self.kept[relation[2]]
+
+        def product() -> Tensor:
+            sums_MH = spmm(edges, source.of_base(states.base_NH), kernel=self.kernel)
+            return destination.of_base(sums_MH)
+
+        return product() if self.kept_pass is None else self.kept_pass.once(product)
+
+    def degrees(self, relation: Relation, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """[M, 1] and [M, B] numbers of surviving in-edges of the base and of every strain, 1 where there is none."""
+        if relation not in self._degrees:
+            edges, kept = self.cell[relation], self.kept[relation[0]]
+            # Exact in float32 up to 16 million edges into one node.
+            base_M1, strains_MB = (
+                spmm(edges, mask.float(), weighted=False, kernel=self.kernel).clamp(min=1).to(dtype)
+                for mask in (kept.base_N1, kept.strains_NB)
+            )
+            self._degrees[relation] = base_M1, strains_MB
+        return self._degrees[relation]
+
+    def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
+        assert isinstance(keys, DifferenceStates)
+        assert isinstance(queries, DifferenceStates)
+        base_MH = self.base_attention(relation, keys, queries, score)
+        return keys.with_difference(base_MH, self.dense_attention(relation, keys, queries, score))
+
+    def base_attention(
+        self, relation: Relation, keys: DifferenceStates, queries: DifferenceStates, score: Score
+    ) -> Tensor:
+        """[M, H] attention over the edges that the base keeps."""
+        ends = self.kept[relation[0]].base_N1, self.kept[relation[2]].base_N1
+
+        def attention() -> Tensor:
+            columns = keys.base_NH.unsqueeze(1), queries.base_NH.unsqueeze(1)
+            return attend(self.cell[relation], *columns, ends, score, self.kernel).squeeze(1)
+
+        return attention() if self.kept_pass is None else self.kept_pass.once(attention)
+
+    def dense_attention(
+        self, relation: Relation, keys: DifferenceStates, queries: DifferenceStates, score: Score
+    ) -> Tensor:
+        """[M, B, H] by how much the attention of all strains differs, in the type of differences."""
+        source, destination = self.kept[relation[0]], self.kept[relation[2]]
+        delta_MBH = attend_differences(
+            self.cell[relation],
+            (keys.base_NH, None if keys.delta is None else keys.dense()),
+            (queries.base_NH, None if queries.delta is None else queries.dense()),
+            (source.base_N1, destination.base_N1),
+            (source.strains_NB, destination.strains_NB),
+            score,
+            self.kernel,
+        )
+        # Before the first round neither keys nor queries differ, and nothing but the states says which type it is.
+        return delta_MBH.to(keys.delta_dtype)
+
+    def _sent_differences(self, node_type: str, states: DifferenceStates) -> Tensor:
+        """[N, B, H] see ``deletions.sent``; once for all relations out of a node type."""
+        known = self._sent.get(node_type)
+        if known is None or known[0] is not states:
+            delta = None if states.delta is None else states.dense()
+            known = self._sent[node_type] = states, self._sent_by(self.kept[node_type], states, delta)
+        return known[1]
+
+    def _sent_by(self, kept: Kept, states: DifferenceStates, delta_NBH: Tensor | None) -> Tensor:
+        return sent(kept, states.base_NH, delta_NBH, states.delta_dtype)
+
+    def _received(self, kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
+        return received(kept, base_MH, sums_MBH)

@@ -1,0 +1,1 @@
+"""Predictions of tables and of designs by finished runs."""

@@ -1,0 +1,212 @@
+"""A finished run as a trained model: what predicts, with a card, in a folder or in one file."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dglcell.config.experiment import Config, PathsConfig, SlurmConfig, TrackingConfig
+from dglcell.config.read import to_yaml
+from dglcell.errors import ConfigError
+from dglcell.files.atomic import atomic_directory, atomic_file, sha256_file, write_json
+from dglcell.graph.config import MODEL, UNION, CellConfig
+from dglcell.graph.model_files import SHIPPED
+from dglcell.report.run_files import RunFiles, read_run
+from dglcell.runs.directory import RunDirectory
+from dglcell.trained.models import NAME, SUFFIX, Card, read_card, unpack, write_names
+from dglcell.training.checkpoint import MODEL as WEIGHTS
+from dglcell.training.checkpoint import Trained, load_trained, read_checkpoint
+
+NEUTRAL_TIME = (1980, 1, 1, 0, 0, 0)
+"""Of files in a model in one file, so that the same model has the same hash."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What a card says that no file of a run knows. What is None is taken from an earlier card.
+
+    Attributes:
+        organism: whose cell it is.
+        licence: of the weights.
+        limits: what the model must not be used for, a sentence each.
+        description: what it predicts; that of the experiment where no card has one.
+    """
+
+    organism: str | None = None
+    licence: str | None = None
+    limits: list[str] | None = None
+    description: str | None = None
+
+    def over(self, earlier: Card | None, run: RunFiles) -> About:
+        """All of it.
+
+        Raises:
+            ConfigError: something is said nowhere.
+        """
+        found = {name: getattr(self, name) or getattr(earlier, name, None) for name in vars(self)}
+        found["description"] = found["description"] or run.config["experiment"]["description"]
+        lacking = [name for name, value in found.items() if not value]
+        if lacking:
+            raise ConfigError(
+                "the card of the model is not complete",
+                got=f"no {' and no '.join(lacking)}",
+                expected="what a user has to know before the first prediction",
+                do="give " + " and ".join(f"--{name.removesuffix('s')} TEXT" for name in lacking),
+            )
+        return About(**found)
+
+
+def export(run: Path, output: Path, about: About, *, strains: bool = True) -> Path:
+    """Write a finished run as a trained model; an earlier one with the same name is replaced.
+
+    Args:
+        run: its directory.
+        output: the model's folder, or its one file, which ends in ``.zip``.
+        about: what its card says.
+        strains: whether measured and predicted phenotypes of validation and test strains go with it.
+
+    Returns:
+        ``output``.
+
+    Raises:
+        CheckpointError: the run is not finished, or a file of it is missing or damaged.
+        ConfigError: the card would not be complete, or something else has the place of the output.
+    """
+    earlier = _earlier(output)
+    found = read_run(run)
+    trained = load_trained(found.directory)
+    about = about.over(earlier, found)
+    if output.suffix != SUFFIX:
+        with atomic_directory(output, overwrite=True) as folder:
+            _write(folder, found, trained, about, strains)
+        return output
+    with tempfile.TemporaryDirectory() as name:
+        _write(Path(name), found, trained, about, strains)
+        with atomic_file(output) as partial:
+            _pack(Path(name), partial)
+    return output
+
+
+def _earlier(output: Path) -> Card | None:
+    """The card of the model that has the place of the output.
+
+    Raises:
+        ConfigError: something else has it, or its name is none of a model.
+    """
+    if not NAME.fullmatch(output.name.removesuffix(SUFFIX)):
+        expected = "letters, digits, `_`, `.` and `-`"
+        raise ConfigError("this is no name of a model", got=output.name, expected=expected, do="choose another output")
+    if output.is_file() and output.suffix == SUFFIX:
+        return read_card(unpack(output))
+    if output.exists():
+        if not RunDirectory(output).card.is_file():
+            raise ConfigError(
+                f"'{output}' is there, and is no trained model",
+                expected="a new folder, an earlier model, or a file that ends in .zip",
+                do="choose another output",
+            )
+        return read_card(output)
+    return None
+
+
+def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains: bool) -> None:
+    """The files of the model, and its card."""
+    there, here = run.directory, RunDirectory(folder)
+    kept = [there.environment, there.split, there.metrics, there.usage, there.results]
+    kept += [there.autotuned, there.relation_weights]
+    if strains:
+        kept += [there.predictions(part) for part in run.predictions]
+    for path in kept:
+        if path.is_file():
+            shutil.copyfile(path, folder / path.name)
+    environment = {**run.environment, "command": _anywhere(run.environment["command"])}
+    write_json(here.environment, environment)
+    config = _neutral(trained.config)
+    here.config.write_text(to_yaml(config), encoding="utf-8")
+    here.checkpoints.mkdir()
+    torch.save(_predicting(trained.path, config), here.checkpoints / trained.path.name)
+    if is_shipped(config.cell):
+        write_names(here.names, trained.cell.genes)
+    else:
+        trained.cell.save(here.cell)
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = {path.relative_to(folder).as_posix(): sha256_file(path) for path in paths}
+    write_json(here.card, _card(run, trained, about, files).content())
+    load_trained(here, cell=trained.cell)
+
+
+def _anywhere(command: str) -> str:
+    """A command without the folders of the machine where it was called."""
+    return " ".join(word for word in command.split() if not word.startswith("paths."))
+
+
+def _neutral(config: Config) -> Config:
+    """The configuration without what holds for one machine or laboratory only."""
+    return replace(
+        config,
+        data=replace(config.data, store=None),
+        paths=PathsConfig(),
+        slurm=SlurmConfig(),
+        tracking=TrackingConfig(),
+        resume="auto",
+    )
+
+
+def _predicting(path: Path, config: Config) -> dict[str, Any]:
+    """What a checkpoint needs in order to predict: no state of the optimiser, of the loss or of callbacks."""
+    content = read_checkpoint(path)
+    kept = {
+        name: tensor.clone()
+        for name, tensor in content["state_dict"].items()
+        if name.startswith((WEIGHTS, "normaliser."))
+    }
+    about = {**content["dglcell"], "config": to_yaml(config)}
+    return {
+        "dglcell": about,
+        "epoch": content["epoch"],
+        "global_step": content["global_step"],
+        "state_dict": kept,
+    }
+
+
+def is_shipped(cell: CellConfig) -> bool:
+    """Whether a cell graph is made from nothing but a metabolic model that cobra ships, so that it can be built."""
+    read_elsewhere = cell.networks or cell.aliases or cell.similarity is not None or cell.genes not in (MODEL, UNION)
+    return cell.model in SHIPPED and not read_elsewhere
+
+
+def _card(run: RunFiles, trained: Trained, about: About, files: dict[str, str]) -> Card:
+    environment = run.environment
+    return Card(
+        description=about.description or "",
+        organism=about.organism or "",
+        licence=about.licence or "",
+        limits=about.limits or [],
+        command=_anywhere(environment["command"]),
+        dglcell=environment["dglcell"],
+        model=environment["model"],
+        parameters=environment["parameters"],
+        genes=environment["cell"]["genes"],
+        units=dict(zip(trained.phenotypes, trained.units, strict=True)),
+        source=run.config["data"]["source"]["name"],
+        strains=environment["strains"],
+        split=environment["split"]["kind"],
+        hashes=environment["hashes"],
+        rows=[row for row in run.results["rows"] if row["part"] == "test"],
+        files=files,
+    )
+
+
+def _pack(folder: Path, target: Path) -> None:
+    """Write the files of a folder into one."""
+    with zipfile.ZipFile(target, "w") as file:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            member = zipfile.ZipInfo(path.relative_to(folder).as_posix(), NEUTRAL_TIME)
+            member.compress_type = zipfile.ZIP_DEFLATED
+            file.writestr(member, path.read_bytes())

@@ -1,0 +1,474 @@
+"""Predictions of the strains of a table: the same rows out, in order, as CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dglcell.baselines.strains import Strains
+from dglcell.data.dataset import StrainDataset
+from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
+from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
+from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
+from dglcell.files.atomic import (
+    CONTROL,
+    DAMAGE,
+    atomic_file,
+    canonical_hash,
+    no_formula,
+    open_text,
+    sha256_file,
+    shortest,
+)
+from dglcell.files.parquet import import_pyarrow, make_table, open_writer
+from dglcell.graph.names import named_aliases
+from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary
+from dglcell.machine.ranks import Ranks
+from dglcell.prediction.designs import row_groups, write_tables
+from dglcell.prediction.shares import Shares
+from dglcell.training.checkpoint import Trained
+from dglcell.training.evaluate import predict_strains, table_batch
+
+MAX_REPORTED = 10
+
+UNKNOWN = ("refuse", "empty")
+"""What may become of rows with genes that the cell graph lacks."""
+
+
+@dataclass(frozen=True)
+class GenotypeTable:
+    """A table of genotypes.
+
+    Attributes:
+        header: column names.
+        rows: cells as read, one list per strain.
+        strains: gene indices of each row; none where it has genes that the cell graph lacks.
+    """
+
+    header: list[str]
+    rows: list[list[str]]
+    strains: list[list[int]]
+
+
+@dataclass(frozen=True)
+class GenotypeColumns:
+    """How the genes of a table are read.
+
+    Attributes:
+        names: of the gene columns, of which a single one may hold several genes, separated by ``;``. Where empty, the
+            columns ``gene_1, gene_2, …`` or ``genes``, or else those of ``trained_on``.
+        trained_on: gene columns of the table that the model was trained on.
+        aliases: other names of genes.
+        unknown: ``refuse`` rows with genes that the cell graph lacks, or leave their predictions ``empty``.
+    """
+
+    names: Sequence[str] = ()
+    trained_on: Sequence[str] = ()
+    aliases: AliasTable = field(default_factory=AliasTable.empty)
+    unknown: str = "refuse"
+
+    def find(self, header: Sequence[str], where: str) -> list[int]:
+        """Positions of the gene columns.
+
+        Raises:
+            GenotypeError: there is none, or a column that was named is not there.
+        """
+        stripped = [name.strip() for name in header]
+        names = list(self.names)
+        if not names and not any(NUMBERED.fullmatch(name) or name == GENES for name in stripped):
+            names = [name for name in self.trained_on if name in stripped]
+        for name in names:
+            if name not in stripped:
+                do = did_you_mean(name, stripped, "see `--columns`")
+                raise GenotypeError(f"{where}: no column '{name}'", got=", ".join(header), do=do)
+        return [stripped.index(name) for name in names] or gene_columns(header, where)
+
+    def genotype(self, written: Sequence[str], vocabulary: Vocabulary) -> tuple[list[int], list[str]]:
+        """Numbers of the deleted genes of a strain, and those of its names that the cell graph lacks.
+
+        There are no numbers where it lacks some and ``unknown`` is ``empty``.
+
+        Raises:
+            GenotypeError: a name stands for several genes, or as `gene_indices` has it.
+        """
+        names, ambiguous = self.aliases.resolve(written, vocabulary, spelled=True)
+        if ambiguous:
+            raise GenotypeError(f"'{ambiguous[0]}' stands for several genes", do="give the systematic name")
+        found = zip(written, names, strict=True)
+        lacking = [name for name, meant in found if vocabulary.find(meant) not in vocabulary]
+        return ([] if lacking and self.unknown == "empty" else gene_indices(names, vocabulary)), lacking
+
+
+def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:
+    """Other names of genes: as asked for, else those that training knew, where their file is here.
+
+    Raises:
+        DataError: those that are asked for are not there.
+        GraphError: they cannot be read.
+    """
+    source = trained.config.data.source
+    known: str | None = asked or (source.csv.aliases if source.name == "csv" else None)
+    if known is None:
+        return AliasTable.empty()
+    try:
+        return named_aliases(known, trained.config.paths.raw)[0]
+    except (DataError, GraphError):
+        if asked:
+            raise
+        return AliasTable.empty()
+
+
+def read_genotypes(
+    path: Path,
+    vocabulary: Vocabulary,
+    phenotypes: Sequence[str] = (),
+    columns: GenotypeColumns | None = None,
+    *,
+    with_spread: bool = False,
+) -> GenotypeTable:
+    """Read and check every row before anything is predicted.
+
+    Empty cells of gene columns are left out. Other columns are kept as they are.
+
+    Args:
+        path: the table: text with commas, tabs or semicolons, plain or ``.gz``, ``.parquet`` or a spreadsheet; with a
+            header.
+        vocabulary: gene vocabulary of the model's cell graph.
+        phenotypes: that will be predicted; their columns must not be there yet.
+        columns: how genes are read; as `GenotypeColumns` has it where None.
+        with_spread: whether several models predict, so that their standard deviation has a column too.
+
+    Raises:
+        GenotypeError: the file is missing, has no gene column or no row, or rows are wrong: unknown gene, no gene,
+            a gene twice, a wrong number of cells. Every wrong row is named by its line number.
+        MissingDependencyError: it is Parquet and pyarrow is not installed.
+    """
+    how = columns or GenotypeColumns()
+    lines = READERS.get(path.suffix.lower(), _read_lines)(path)
+    if not lines:
+        raise GenotypeError(f"genotype file '{path}' is empty", expected="a header and one row per strain")
+    for number, row in lines:
+        if CONTROL.search("".join(row)):
+            raise GenotypeError(f"'{path}', line {number}: a control character", do="mend or remove the row")
+    header, rows = lines[0][1], lines[1:]
+    twice = [name for name, times in Counter(name.strip() for name in header).items() if times > 1 and name]
+    if twice:
+        raise GenotypeError(f"'{path}': two columns are called '{twice[0]}'", do="give every column a name of its own")
+    at = how.find(header, f"'{path}'")
+    made = [*map(predicted_column, phenotypes), *(map(spread_column, phenotypes) if with_spread else ())]
+    taken = [name for name in made if name in header]
+    if taken:
+        raise GenotypeError(f"'{path}': column '{taken[0]}' is there already", do="rename or remove it")
+    if not rows:
+        raise GenotypeError(f"genotype file '{path}' has no row after its header")
+    strains, problems = [], []
+    for number, row in rows:
+        try:
+            strains.append(_genotype(row, at, header, vocabulary, how))
+        except GenotypeError as error:
+            problems.append(f"line {number}: {error}")
+    refuse_rows(problems, len(rows), f"'{path}'")
+    return _with_systematic(GenotypeTable(header, [row for _, row in rows], strains), at, vocabulary)
+
+
+SYSTEMATIC = "systematic_names"
+"""Column that is added where a table calls genes by other names."""
+
+
+def _with_systematic(table: GenotypeTable, columns: Sequence[int], vocabulary: Vocabulary) -> GenotypeTable:
+    """The table with the systematic names of deleted genes beside the user's own, where these are others."""
+    found = [";".join(vocabulary.names[gene] for gene in strain) for strain in table.strains]
+    written = [";".join(filter(None, (row[i].strip() for i in columns))) for row in table.rows]
+    if SYSTEMATIC in table.header or all(a in ("", b.replace(" ", "")) for a, b in zip(found, written, strict=True)):
+        return table
+    rows = [[*row, names] for row, names in zip(table.rows, found, strict=True)]
+    return replace(table, header=[*table.header, SYSTEMATIC], rows=rows)
+
+
+def refuse_rows(problems: Sequence[str], rows: int, where: str) -> None:
+    """Refuse a table with rows that cannot be predicted, where there are any.
+
+    Args:
+        problems: one for each such row, beginning with its number.
+        rows: of the table.
+        where: the table is.
+
+    Raises:
+        GenotypeError: with the first ``MAX_REPORTED`` of them.
+    """
+    if problems:
+        more = f"\n  … and {len(problems) - MAX_REPORTED:,} more" if len(problems) > MAX_REPORTED else ""
+        raise GenotypeError(
+            f"{where}: {len(problems):,} of {rows:,} rows cannot be predicted\n  "
+            + "\n  ".join(problems[:MAX_REPORTED])
+            + more,
+            do="mend or remove these rows; `dglcell graph describe RUN --names` lists the genes of the model",
+        )
+
+
+def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
+    """(line number, cells) of every row that is not blank; a row with quoted line ends counts by its first line."""
+    try:
+        with open_text(path) as file:
+            separator = max(",\t;", key=file.readline().count)
+            file.seek(0)
+            reader, lines, number = csv.reader(file, strict=True, delimiter=separator), [], 1
+            for row in reader:
+                if row:
+                    lines.append((number, row))
+                number = reader.line_num + 1
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise GenotypeError(f"genotype file '{path}' not found", expected="a CSV file") from error
+    except (*DAMAGE, csv.Error) as error:
+        raise GenotypeError(f"genotype file '{path}' is not a CSV text file", got=error) from error
+    return lines
+
+
+def _read_parquet(path: Path) -> list[tuple[int, list[str]]]:
+    """The same of a Parquet file, whose rows count from 2 as those below a header do."""
+    pa, pq = import_pyarrow()
+    if not path.is_file():
+        raise GenotypeError(f"genotype file '{path}' not found", expected="a Parquet file")
+    try:
+        table = pq.read_table(path)
+        columns = [["" if cell is None else str(cell) for cell in _cells(column)] for column in table.columns]
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise GenotypeError(
+            f"genotype file '{path}' is no whole Parquet file, or a column of it cannot be written as text",
+            got=(str(error).splitlines() or [type(error).__name__])[0],
+            expected="columns of UTF-8 texts and numbers",
+            do="leave such columns out of the file",
+        ) from error
+    rows = zip(*columns, strict=True)
+    return [(1, table.column_names), *((number, list(row)) for number, row in enumerate(rows, start=2))]
+
+
+def _read_spreadsheet(path: Path) -> list[tuple[int, list[str]]]:
+    """The same of the first sheet of a spreadsheet."""
+    if not path.is_file():
+        raise GenotypeError(f"genotype file '{path}' not found", expected="a spreadsheet")
+    return [(number, row) for number, row in enumerate(read_sheet(path), start=1) if any(row)]
+
+
+READERS = {".parquet": _read_parquet, **dict.fromkeys(SUFFIXES, _read_spreadsheet)}
+"""Extension of a file that is no text → how it is read."""
+
+
+def _cells(column: Any) -> Any:
+    """Python values; dates and times as Arrow writes them, which knows more years and zones than Python does."""
+    pa, _ = import_pyarrow()
+    is_time = pa.types.is_temporal(column.type)
+    return column.cast(pa.string()).to_pylist() if is_time else column.to_pylist()
+
+
+def predicted_column(phenotype: str) -> str:
+    """Name of the column with predictions of a phenotype."""
+    return f"predicted_{phenotype}"
+
+
+def _genotype(
+    row: Sequence[str], columns: Sequence[int], header: Sequence[str], vocabulary: Vocabulary, how: GenotypeColumns
+) -> list[int]:
+    if len(row) != len(header):
+        raise GenotypeError(f"{len(row)} cells where the header has {len(header)}")
+    cells = [row[i] for i in columns]
+    if len(cells) == 1 and not NUMBERED.fullmatch(header[columns[0]].strip()):
+        cells = cells[0].split(";")
+    written = [cell.strip() for cell in cells if cell.strip()]
+    return how.genotype(written, vocabulary)[0]
+
+
+def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:
+    """The deleted genes of a strain by their numbers in the cell graph, which may also know other names of them.
+
+    Raises:
+        GenotypeError: no gene is deleted, a gene is deleted twice, or the cell lacks one.
+    """
+    if not names:
+        raise GenotypeError("no gene is deleted")
+    found = [vocabulary.find(name) for name in names]
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        written = listing(sorted({name for name, gene in zip(names, found, strict=True) if gene == twice[0]}))
+        also = f" (written {written})" if written != twice[0] else ""
+        raise GenotypeError(f"gene '{twice[0]}' is deleted twice{also}")
+    check_known(found, vocabulary)
+    return [vocabulary.index(name) for name in found]
+
+
+def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int | None = None) -> np.ndarray:
+    """[S, T] predictions in original units, one per row; NaN for rows without genes.
+
+    Args:
+        trained: the model, on the device where this runs.
+        table: the strains.
+        batch_size: strains per forward pass; as many as fit into memory where None (`table_batch`).
+    """
+    counts = np.array([len(strain) for strain in table.strains])
+    predicted_ST = np.full((len(counts), len(trained.phenotypes)), np.nan, np.float32)
+    known = counts > 0
+    if not known.any():
+        return predicted_ST
+    genes = np.array([gene for strain in table.strains for gene in strain], np.int32)
+    offsets = np.concatenate([[0], np.cumsum(counts[known])])
+    if len(trained.null_models) < len(trained.phenotypes):
+        predicted_ST[known] = _predict_by_model(trained, genes, offsets, batch_size)
+    strains = Strains(genes, offsets, len(trained.cell.genes))
+    for phenotype, null_model in trained.null_models.items():
+        predicted_ST[known, trained.phenotypes.index(phenotype)] = null_model.predict(strains)
+    return predicted_ST
+
+
+def _predict_by_model(
+    trained: Trained, genes: NDArray[np.int32], offsets: NDArray[np.int64], batch_size: int | None
+) -> NDArray[np.float32]:
+    """[n, T] predictions of the run's own model."""
+    counts = np.diff(offsets)
+    dataset = StrainDataset(
+        genes=torch.from_numpy(genes),
+        offsets=torch.as_tensor(offsets),
+        labels=torch.full((len(counts), len(trained.phenotypes)), torch.nan),
+        phenotypes=trained.phenotypes,
+        units=trained.units,
+        max_deletions=int(counts.max()),
+        rows=torch.arange(len(counts)),
+        names=NameReport(len(trained.cell.genes)),
+    )
+    strains = torch.arange(len(counts))
+    size = batch_size or table_batch(trained.model, dataset, strains)
+    return predict_strains(trained.model, trained.normaliser, dataset, strains, batch_size=size)
+
+
+def chosen_columns(members: Sequence[Trained]) -> dict[str, str]:
+    """``model_<phenotype>`` → the name of what predicts it, or the names; none where nobody asked for it."""
+    names: dict[str, dict[str, None]] = {}
+    for member in members:
+        for phenotype, chosen in member.chosen.items():
+            names.setdefault(f"model_{phenotype}", {})[chosen.name] = None
+    return {column: "; ".join(found) for column, found in names.items()}
+
+
+def name_models(table: GenotypeTable, members: Sequence[Trained]) -> GenotypeTable:
+    """The table with a column for each phenotype that says what predicts it, where that was asked for.
+
+    Raises:
+        GenotypeError: it has such a column already.
+    """
+    columns = chosen_columns(members)
+    for column in columns:
+        if column in table.header:
+            raise GenotypeError(f"column '{column}' is there already", do="rename or remove it")
+    rows = [[*row, *columns.values()] for row in table.rows]
+    return replace(table, header=[*table.header, *columns], rows=rows)
+
+
+def predict_members(
+    members: Sequence[Trained], table: GenotypeTable, *, batch_size: int | None = None
+) -> dict[str, NDArray[Any]]:
+    """The columns that one or several models predict for a table; see `predict_table` and `prediction_columns`."""
+    predicted_RST = np.stack([predict_table(member, table, batch_size=batch_size) for member in members])
+    return prediction_columns(members[0].phenotypes, predicted_RST)
+
+
+def predict_table_together(
+    members: Sequence[Trained], table: GenotypeTable, output: Path, ranks: Ranks, *, batch_size: int | None = None
+) -> bool:
+    """Predict a table by several processes: each some of its rows, and the last to finish writes ``output``.
+
+    Args:
+        members: one or several models, on the device where this runs.
+        table: the whole table, which all of them have read, with what `name_models` adds.
+        output: where it goes; an older one is replaced.
+        ranks: which process this is.
+        batch_size: strains per forward pass; as many as fit into memory where None (`table_batch`).
+
+    Returns:
+        whether the output is complete; else other processes are still at work.
+
+    Raises:
+        DataError: another number of processes has begun it.
+    """
+    of_table = {
+        "checkpoint_sha256": [sha256_file(member.path) for member in members],
+        "table_sha256": canonical_hash([table.header, table.rows]),
+    }
+    shares = Shares(output, ranks, len(table.strains), lambda *bounds: of_table | {"rows": list(bounds)})
+    if shares.has_one and not shares.is_made(ranks.rank):
+        path, (first, last), about = shares.mine
+        part = replace(table, rows=table.rows[first:last], strains=table.strains[first:last])
+        columns = predict_members(members, part, batch_size=batch_size)
+        with atomic_file(path) as partial:
+            write_tables(partial, ".parquet", iter([make_table({}, columns)]), about)
+
+    def write(paths: Sequence[Path]) -> None:
+        found = list(row_groups(paths))
+        columns = {name: np.concatenate([part[name].to_numpy() for part in found]) for name in found[0].column_names}
+        write_table(output, table, columns)
+
+    return shares.join(write)
+
+
+def prediction_columns(phenotypes: Sequence[str], predicted_RST: NDArray[np.floating]) -> dict[str, NDArray[Any]]:
+    """Columns of what one or several models predict, in original units.
+
+    Args:
+        phenotypes: T names.
+        predicted_RST: of R models.
+
+    Returns:
+        ``predicted_<phenotype>``, the mean over the models; of several models also ``sd_<phenotype>``, the standard
+        deviation over them.
+    """
+    columns: dict[str, NDArray[Any]] = {}
+    for t, name in enumerate(phenotypes):
+        columns[predicted_column(name)] = predicted_RST[:, :, t].mean(0, dtype=np.float64).astype(np.float32)
+        if len(predicted_RST) > 1:
+            columns[spread_column(name)] = predicted_RST[:, :, t].std(0, ddof=1, dtype=np.float64).astype(np.float32)
+    return columns
+
+
+def spread_column(phenotype: str) -> str:
+    """Name of the column with the standard deviation over several models."""
+    return f"sd_{phenotype}"
+
+
+def write_table(path: Path | None, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
+    """The rows as they came, with the columns of ``predicted`` (`prediction_columns`), written whole or not at all.
+
+    In ``.parquet`` predictions are floats as they came, all else text: gene columns by dictionary, empty cells missing.
+    Where there is no path, CSV is written to the standard output.
+    """
+    if path is None:
+        _write_csv(sys.stdout, table, predicted)
+        return
+    with atomic_file(path) as partial:
+        if path.suffix == ".parquet":
+            _write_parquet(partial, table, predicted)
+        else:
+            with open(partial, "w", newline="", encoding="utf-8") as file:
+                _write_csv(file, table, predicted)
+
+
+def _write_csv(file: TextIO, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(map(no_formula, [*table.header, *predicted]))
+    for row, *values in zip(table.rows, *map(shortest, predicted.values()), strict=True):
+        writer.writerow([*map(no_formula, row), *values])
+
+
+def _write_parquet(path: Path, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
+    columns = dict(zip(table.header, zip(*table.rows, strict=True), strict=True))
+    written = make_table(
+        columns, dict(predicted), dictionaries=[name for name in columns if name.strip().startswith("gene_")]
+    )
+    with open_writer(path, written.schema) as writer:
+        writer.write_table(written)

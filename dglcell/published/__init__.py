@@ -1,0 +1,1 @@
+"""Files that others publish: how they are fetched, checked and made into tables."""

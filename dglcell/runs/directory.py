@@ -1,0 +1,315 @@
+"""The run directory: what is in it, the record of its epochs, what the run took, and where it ran."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dglcell.data.config import PARTS
+from dglcell.errors import CheckpointError, listing
+from dglcell.files.atomic import atomic_file
+from dglcell.files.owner import refuse_if_taken_over
+from dglcell.files.untrusted import (
+    NUMBER,
+    is_count,
+    mapping_of,
+    optional,
+)
+
+if TYPE_CHECKING:
+    pass
+
+# The run directory: what is in it.
+
+
+CHECKPOINTS: dict[str, tuple[str | None, str]] = {
+    "best_loss": ("validation/loss", "min"),
+    "best_pearson": ("validation/pearson", "max"),
+    "best_average_precision": ("validation/average_precision", "max"),
+    "last": (None, "min"),
+}
+"""Name → the figure that decides whether an epoch is the best so far, and which of its values are good."""
+
+PROBE_BYTES = 1 << 16
+"""What must fit on the disk for a run to begin."""
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Files of one run.
+
+    Attributes:
+        path: ``<runs>/<experiment>/seed-<seed>``.
+    """
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """Resolved configuration."""
+        return self.path / "config.yaml"
+
+    @property
+    def environment(self) -> Path:
+        """Versions, git state, hashes."""
+        return self.path / "environment.json"
+
+    @property
+    def autotuned(self) -> Path:
+        """What `auto` takes, and why."""
+        return self.path / "autotuned.json"
+
+    @property
+    def owner(self) -> Path:
+        """Who trains here now; only while it does."""
+        return self.path / "owner.json"
+
+    @property
+    def wandb_id(self) -> Path:
+        """Id of the W&B run, the same when the run is continued."""
+        return self.path / "wandb_id.txt"
+
+    @property
+    def split(self) -> Path:
+        """The split, with its hash."""
+        return self.path / "split.npz"
+
+    @property
+    def cell(self) -> Path:
+        """The cell graph, so that the run can predict on its own."""
+        return self.path / "cell"
+
+    @property
+    def card(self) -> Path:
+        """What users should know of a trained model; only where the run was exported as one."""
+        return self.path / "card.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line per epoch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def usage(self) -> Path:
+        """Time and memory of the training."""
+        return self.path / "usage.json"
+
+    @property
+    def results(self) -> Path:
+        """The table: model and null models."""
+        return self.path / "results.json"
+
+    @property
+    def report(self) -> Path:
+        """The picture."""
+        return self.path / "report.png"
+
+    @property
+    def page(self) -> Path:
+        """The report: one file that has everything."""
+        return self.path / "report.html"
+
+    @property
+    def figures(self) -> Path:
+        """Folder of the report's pictures, and of those drawn during training."""
+        return self.path / "figures"
+
+    def epoch_picture(self, epoch: int) -> Path:
+        """Picture of the validation part after an epoch, counted from 1."""
+        return self.figures / f"epoch-{epoch:03}.png"
+
+    @property
+    def names(self) -> Path:
+        """Standard names of genes, in a trained model whose cell graph is built by its users."""
+        return self.path / "names.csv"
+
+    @property
+    def embedding(self) -> Path:
+        """Embeddings of some test strains."""
+        return self.path / "embedding_test.npz"
+
+    @property
+    def embedding_map(self) -> Path:
+        """A map of these embeddings that took long to find."""
+        return self.path / "embedding_map.npz"
+
+    @property
+    def relation_weights(self) -> Path:
+        """Mean weights of relations in each layer."""
+        return self.path / "relation_weights.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint of the last finished epoch."""
+        return self.checkpoints / "last.ckpt"
+
+    @property
+    def interrupted(self) -> Path:
+        """The checkpoint of a run that was told to stop in the middle of an epoch."""
+        return self.checkpoints / "interrupted.ckpt"
+
+    def files(self) -> list[Path]:
+        """Files of the run that are there; none of what others may have put beside them."""
+        own = [getattr(self, name) for name, value in vars(RunDirectory).items() if isinstance(value, property)]
+        own += [self.predictions(part) for part in PARTS]
+        own += [path for folder in own if folder.is_dir() for path in folder.iterdir()]
+        return [path for path in own if path.is_file()]
+
+    def check_writable(self) -> None:
+        """Refuse a directory that cannot be written, or has no room, before any work; leaves nothing there.
+
+        Raises:
+            CheckpointError: naming the folder, and the reason.
+        """
+        folders = [self.path, self.checkpoints] if self.checkpoints.is_dir() else [self.path]
+        for folder in folders:
+            there = next(parent for parent in (folder, *folder.parents) if os.path.lexists(parent))
+            try:
+                with tempfile.TemporaryFile(dir=there) as file:
+                    file.write(bytes(PROBE_BYTES))
+            except OSError as error:
+                raise CheckpointError(
+                    f"the run directory '{self.path}' cannot be written",
+                    got=f"'{there}': {error.strerror}",
+                    do="set `paths.runs` to a folder that can be written and has room, or mend this one",
+                ) from error
+
+    def is_started(self) -> bool:
+        """Whether there is something to continue from, be it a link that leads nowhere."""
+        return os.path.lexists(self.last) or os.path.lexists(self.interrupted)
+
+    def predictions(self, part: str) -> Path:
+        """Measured and predicted phenotypes of one part."""
+        return self.path / f"predictions_{part}.csv"
+
+    def checkpoint(self, name: str) -> Path:
+        """Path of a checkpoint by name or path.
+
+        Raises:
+            CheckpointError: it does not exist.
+        """
+        path = self.checkpoints / f"{name}.ckpt" if name in CHECKPOINTS else Path(name)
+        if not path.is_file():
+            there = sorted(p.stem for p in self.checkpoints.glob("*.ckpt"))
+            raise CheckpointError(
+                f"checkpoint '{path}' not found",
+                expected="one of " + listing(there) if there else "a checkpoint; this run has none yet",
+                do="train first with `dglcell train`" if not there else None,
+            )
+        return path
+
+
+# The record of a run: one JSON line per epoch, whatever else is logged.
+
+
+RECORD = mapping_of(optional(NUMBER))
+"""What a line holds."""
+
+
+class EpochLog:
+    """Appends epochs to ``metrics.jsonl`` and says them in one line.
+
+    Args:
+        path: of the file.
+        epochs: of the whole training, for the line.
+        checkpoint: that is reported; the line of the best epoch so far, in its sense, ends with ``*``.
+    """
+
+    def __init__(self, path: Path, epochs: int, checkpoint: str = "best_loss") -> None:
+        self.path, self.epochs = path, epochs
+        self.figure, self.mode = CHECKPOINTS[checkpoint]
+
+    def rewind(self, epoch: int) -> None:
+        """Forget the epochs from ``epoch`` on: a resumed run writes them again. Of the others each is kept once."""
+        if not os.path.lexists(self.path):
+            return
+        last = {row["epoch"]: row for row in self.read() if row["epoch"] < epoch}
+        kept = [last[number] for number in sorted(last)]
+        with atomic_file(self.path) as partial:
+            partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+
+    def read(self) -> list[dict[str, Any]]:
+        """All epochs so far; a last line that a crash has torn is left out.
+
+        Raises:
+            CheckpointError: the file cannot be read, or a line is no record of an epoch.
+        """
+        if not os.path.lexists(self.path):
+            return []
+        try:
+            *lines, torn = self.path.read_bytes().split(b"\n")
+        except OSError as error:
+            raise self._damaged("", error.strerror) from error
+        rows = [self._parse(line) for line in [*lines, torn]]
+        if not torn or rows[-1] is None:
+            rows.pop()
+        for number, row in enumerate(rows, start=1):
+            if row is None:
+                raise self._damaged(f": line {number} is no record of an epoch", _start(lines[number - 1]))
+        return [row for row in rows if row is not None]
+
+    @staticmethod
+    def _parse(line: bytes) -> dict[str, Any] | None:
+        """A line as an epoch's record; None where it is none."""
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        return row if RECORD.fits(row) and is_count(row.get("epoch")) else None
+
+    def _damaged(self, where: str, got: object) -> CheckpointError:
+        return CheckpointError(
+            f"the record '{self.path}' is damaged{where}",
+            got=got,
+            expected="an object of numbers a line, `epoch` among them",
+            do="remove the line, or put the file back; then run the `dglcell train` command of the run again",
+        )
+
+    def write(self, epoch: int, step: int, metrics: dict[str, float]) -> str:
+        """Append an epoch, which is the last one then: what was written of it or of later ones is forgotten.
+
+        Returns:
+            the line to print.
+
+        Raises:
+            OwnerError: another process has taken over the run.
+        """
+        rows = self.read()
+        if any(row["epoch"] >= epoch for row in rows):
+            self.rewind(epoch)
+            rows = self.read()
+        sign = 1 if self.mode == "max" else -1
+        earlier = [sign * r[self.figure] for r in rows if self.figure is not None and r.get(self.figure) is not None]
+        is_best = sign * metrics.get(self.figure or "", math.nan) > max(earlier, default=-math.inf)
+        row = {"epoch": epoch, "step": step, **{k: v if math.isfinite(v) else None for k, v in metrics.items()}}
+        refuse_if_taken_over(self.path)
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        validation = ""
+        if "validation/loss" in metrics:
+            metric = f"r {metrics.get('validation/pearson', math.nan):.4f}"
+            if "validation/average_precision" in metrics:
+                metric = f"AP {metrics['validation/average_precision']:.4f}"
+            validation = f", validation {metrics['validation/loss']:.4f}  {metric}"
+        seconds = [r["seconds"] for r in [*rows, row] if r.get("seconds") is not None]
+        left = timedelta(seconds=round(sum(seconds) / len(seconds) * (self.epochs - epoch - 1)))
+        return (
+            f"epoch {epoch + 1:>4}/{self.epochs}  loss {metrics['train/loss']:.4f}{validation}  "
+            f"{metrics['seconds']:.1f} s{f', {left} left' if left else ''}{'  *' if is_best else ''}"
+        )
+
+
+def _start(line: bytes) -> str:
+    """The beginning of a line, for a message."""
+    return ascii(line[:60].decode(errors="replace"))[1:-1]

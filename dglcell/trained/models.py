@@ -1,0 +1,427 @@
+"""Trained models by name: those of this package, those of a folder of one's own, and larger ones, fetched by hash."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import textwrap
+import zipfile
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dglcell.config.read import parse_config
+from dglcell.errors import CheckpointError, GraphError, did_you_mean, listing
+from dglcell.files.atomic import atomic_directory, sha256_file, user_cache
+from dglcell.files.untrusted import (
+    BOMB_BYTES,
+    BOMB_RATIO,
+    COUNT,
+    SHA256,
+    TEXT,
+    Kind,
+    UnreadableError,
+    damaged,
+    find_wrong,
+    list_of,
+    mapping_of,
+    read_json,
+    record,
+)
+from dglcell.graph.cell import build_cell
+from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.schema import GENE
+from dglcell.graph.vocabulary import Vocabulary, read_genome_table
+from dglcell.published.download import RemoteFile, fetch
+from dglcell.report.run_files import ROW, read_run_config, result_rows
+from dglcell.runs.directory import RunDirectory
+
+PACKAGED = Path(__file__).parent
+"""The models of this package."""
+
+VARIABLE = "DGLCELL_MODELS"
+"""Names a folder with more models, e.g. those of a laboratory. They come before those of the package."""
+
+LISTING = "models.json"
+"""In a folder of models: name → where a model in one file is fetched from."""
+
+NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+FILE = re.compile(r"(checkpoints/|cell/)?[A-Za-z0-9]\w*\.(ckpt|csv|json|jsonl|npz|yaml)")
+
+SUFFIX = ".zip"
+"""Of a model in one file."""
+
+# What a card says.
+
+
+@dataclass(frozen=True)
+class Card:
+    """What users should know of a trained model.
+
+    Attributes:
+        description: what it predicts, in a sentence.
+        organism: whose cell it is.
+        licence: of the weights.
+        limits: what it must not be used for, a sentence each.
+        command: that trained it.
+        dglcell: version of this package that trained it.
+        model: its kind, and its strategy.
+        parameters: how many it has.
+        genes: how many the cell graph has.
+        units: phenotype → unit.
+        source: of the strains.
+        strains: part → how many.
+        split: its kind.
+        hashes: of cell graph, gene vocabulary, store and split.
+        rows: metrics of the model and of null models on the test part, as in ``results.json``.
+        files: path inside the model's folder → sha256.
+    """
+
+    description: str
+    organism: str
+    licence: str
+    limits: list[str]
+    command: str
+    dglcell: str
+    model: str
+    parameters: int
+    genes: int
+    units: dict[str, str]
+    source: str
+    strains: dict[str, int]
+    split: str
+    hashes: dict[str, str]
+    rows: list[dict[str, Any]]
+    files: dict[str, str]
+
+    @property
+    def table(self) -> str:
+        """Scores on the test part."""
+        from dglcell.metrics import format_results_table  # takes a second
+
+        return format_results_table(result_rows(self.rows))
+
+    def content(self) -> dict[str, Any]:
+        """As plain containers."""
+        return asdict(self)
+
+
+FIELDS: dict[str, Kind] = {
+    **dict.fromkeys(("description", "organism", "licence", "command", "dglcell", "model", "source", "split"), TEXT),
+    "limits": list_of(TEXT),
+    "parameters": COUNT,
+    "genes": COUNT,
+    "units": mapping_of(TEXT),
+    "strains": mapping_of(COUNT),
+    "hashes": mapping_of(SHA256),
+    "hashes.cell": SHA256,
+    "hashes.store": SHA256,
+    "hashes.split": SHA256,
+    "rows": list_of(record(ROW)),
+    "files": Kind(
+        "files of a run, each with its sha256",
+        lambda v: mapping_of(SHA256).fits(v) and all(FILE.fullmatch(name) for name in v),
+    ),
+}
+"""Of ``card.json``."""
+
+AGAIN = "copy or fetch the model again; a model of this package comes back with `pip install --force-reinstall dglcell`"
+
+
+def read_card(folder: Path) -> Card:
+    """The card of a model.
+
+    Raises:
+        CheckpointError: there is none, or it is damaged.
+    """
+    path = RunDirectory(folder).card
+    if not path.is_file():
+        do = "make one of a finished run with `dglcell export RUN -o MODEL`"
+        raise CheckpointError(f"'{folder}' is no trained model", expected=f"a folder with {path.name}", do=do)
+    try:
+        content = read_json(path)
+    except UnreadableError as error:
+        raise damaged(path, error, CheckpointError, expected="the card of a trained model", do=AGAIN) from error
+    wrong = find_wrong(content, FIELDS)
+    if wrong is not None:
+        raise damaged(path, wrong, CheckpointError, expected="", do=AGAIN)
+    return Card(**{name: content[name] for name in Card.__dataclass_fields__})
+
+
+def check_files(folder: Path) -> Card:
+    """Compare the files of a model with the hashes on its card, which is returned.
+
+    Raises:
+        CheckpointError: a file is missing or another one.
+    """
+    card = read_card(folder)
+    for name, expected in card.files.items():
+        path = folder / name
+        found = sha256_file(path) if path.is_file() else None
+        if found != expected:
+            raise CheckpointError(
+                f"'{path}' is not the file that the card of the model names",
+                got=f"sha256 {found}" if found else "no such file",
+                expected=f"sha256 {expected}",
+                do=AGAIN,
+            )
+    return card
+
+
+# Where models are.
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A model that is fetched when it is first used.
+
+    Attributes:
+        description: what it predicts.
+        file: the model in one file.
+    """
+
+    description: str
+    file: RemoteFile
+
+    def fetch(self) -> Path:
+        """Its folder in the user's cache.
+
+        Raises:
+            DataError: it cannot be downloaded, or is another file.
+            CheckpointError: the file is no model.
+        """
+        return unpack(fetch(self.file, user_cache("models")))
+
+
+_LISTED = mapping_of(record({"url": TEXT, "sha256": SHA256, "size": COUNT, "description": TEXT}))
+
+
+def list_models() -> dict[str, Path | Listed]:
+    """Name → folder of a model, or how it is fetched.
+
+    Raises:
+        CheckpointError: a list of models cannot be read.
+    """
+    own = os.environ.get(VARIABLE)
+    if own and not Path(own).is_dir():
+        raise CheckpointError(
+            f"the folder of models '{own}' not found", expected=f"a folder in {VARIABLE}", do="make it, or unset it"
+        )
+    found: dict[str, Path | Listed] = {}
+    for folder in (*([Path(own)] if own else []), PACKAGED):
+        here: dict[str, Path | Listed] = {path.parent.name: path.parent for path in sorted(folder.glob("*/card.json"))}
+        found = {**_read_listing(folder / LISTING), **here, **found}
+    return dict(sorted(found.items()))
+
+
+def _read_listing(path: Path) -> dict[str, Listed]:
+    if not os.path.lexists(path):
+        return {}
+    expected = "names of models, each with its url, sha256, size and description"
+    try:
+        content = read_json(path)
+    except UnreadableError as error:
+        raise damaged(path, error, CheckpointError, expected=expected, do="mend or remove it") from error
+    if not _LISTED.fits(content):
+        raise damaged(path, "something else", CheckpointError, expected=expected, do="mend or remove it")
+    return {
+        name: Listed(
+            about["description"], RemoteFile(about["url"], about["sha256"] + SUFFIX, about["sha256"], about["size"])
+        )
+        for name, about in content.items()
+    }
+
+
+def find_model(name: str) -> Path | None:
+    """The folder of a model that has a name, fetched if need be, once its files are right; None where none has it.
+
+    Raises:
+        CheckpointError: a file is missing or another one.
+        DataError: it cannot be fetched.
+    """
+    found = list_models().get(name)
+    if found is None:
+        return None
+    folder = found.fetch() if isinstance(found, Listed) else found
+    check_files(folder)
+    return folder
+
+
+def find_run(given: str | Path) -> Path:
+    """The directory of a run, or of a trained model: its path, the path of its one file, or its name.
+
+    A path that exists wins over a name.
+
+    Raises:
+        CheckpointError: nothing is there or has that name, or a file of the model is missing or another one.
+        DataError: the model cannot be fetched.
+    """
+    path = Path(given)
+    if path.is_file() and path.suffix == SUFFIX:
+        path = unpack(path)
+    if os.path.lexists(path):
+        if RunDirectory(path).card.is_file():
+            check_files(path)
+        return path
+    found = find_model(str(given)) if NAME.fullmatch(str(given)) else None
+    if found is None:
+        raise unknown_run(path)
+    return found
+
+
+def unknown_run(path: Path, folder: Path = Path("runs")) -> CheckpointError:
+    """The error of a path where no run is, and which is no model's name.
+
+    Args:
+        path: as it was given.
+        folder: of runs, in which close names are looked for.
+    """
+    known, name = list_models(), path.as_posix()
+    there = [run.as_posix() for run in [*folder.glob("*"), *folder.glob("*/seed-*")]]
+    otherwise = "give the path that `train` printed; `dglcell runs` lists runs, and `dglcell models` trained models"
+    close = did_you_mean(name, [*known, *there], None)
+    do = close or did_you_mean((folder / name).as_posix(), there, otherwise)
+    if not NAME.fullmatch(name):
+        return CheckpointError(f"run directory '{name}' not found", expected="a run directory", do=do)
+    seeds = sorted((folder / name).glob("seed-*"))[:1]
+    return CheckpointError(
+        f"run directory '{name}' not found, and no trained model is called so",
+        expected=f"a run directory, or one of {listing(known)}",
+        do=f"did you mean {seeds[0]}?" if seeds else do,
+    )
+
+
+def unpack(path: Path) -> Path:
+    """The folder of a model in one file, which is kept in the user's cache under the hash of the file.
+
+    Raises:
+        CheckpointError: it is no model.
+    """
+    folder = user_cache("models") / sha256_file(path)
+    if not RunDirectory(folder).card.is_file():
+        with atomic_directory(folder, overwrite=True) as partial:
+            _extract(path, partial)
+            check_files(partial)
+    return folder
+
+
+def _extract(path: Path, folder: Path) -> None:
+    """Write the files of a model; nothing that is none of them, and nothing larger than it can be."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            names = [member.filename for member in file.infolist()]
+            size = sum(member.file_size for member in file.infolist())
+            odd = [name for name in names if not FILE.fullmatch(name)]
+            if odd or size > max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size):
+                raise zipfile.BadZipFile(f"'{odd[0]}' in it" if odd else f"it unpacks to {size:,} bytes")
+            file.extractall(folder)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, zlib.error) as error:
+        raise CheckpointError(
+            f"'{path}' is no trained model in one file",
+            got=error,
+            expected="a file that `dglcell export RUN -o NAME.zip` wrote",
+            do="copy or fetch it again",
+        ) from error
+
+
+# The cell graph of a run, which a trained model may have to build.
+
+
+def cell_of_run(directory: RunDirectory) -> CellGraph:
+    """The cell graph in a run directory; that of a model without one is built from what cobra ships, and kept.
+
+    The names of a model's genes go with the model. Not every metabolic model has them.
+
+    Raises:
+        GraphError: it is missing or damaged, or cobra ships another metabolic model than that of the training.
+    """
+    if directory.cell.is_dir() or not directory.card.is_file():
+        return CellGraph.load(directory.cell)
+    cell = _built_cell(directory)
+    if not directory.names.is_file():
+        return cell
+    others = read_genome_table(directory.names).aliases.joined(cell.genes.others)
+    genes = Vocabulary(cell.genes.names, others.of_genes(cell.genes))
+    return replace(cell, vocabularies={**cell.vocabularies, GENE: genes})
+
+
+def write_names(file: Path, genes: Vocabulary) -> None:
+    """Write the standard names of genes, as `cell_of_run` reads them; no file where there are none."""
+    rows = [(genes.standard(name), name) for name in genes if genes.standard(name)]
+    if rows:
+        with open(file, "w", newline="", encoding="utf-8") as opened:
+            csv.writer(opened, lineterminator="\n").writerows([("Gene", "Synonym"), *rows])
+
+
+def _built_cell(directory: RunDirectory) -> CellGraph:
+    expected = read_card(directory.path).hashes["cell"]
+    kept = user_cache("cells") / expected
+    with suppress(GraphError):
+        cell = CellGraph.load(kept)
+        if cell.sha256 == expected:
+            return cell
+    cell = build_cell(parse_config(read_run_config(directory), where=str(directory.config)).cell)
+    if cell.sha256 != expected:
+        raise GraphError(
+            f"the cell graph of the trained model '{directory.path}' cannot be built here",
+            got=f"cell {cell.sha256[:12]}",
+            expected=f"cell {expected[:12]}",
+            do=f"install the version of cobra that '{directory.environment}' names",
+        )
+    with suppress(OSError):
+        cell.save(kept, overwrite=True)
+    return cell
+
+
+# As text.
+
+
+def format_models(models: Mapping[str, Path | Listed]) -> str:
+    """Each model's name, with what it is below it."""
+    lines: list[str] = []
+
+    def add(*paragraphs: str) -> None:
+        for text in paragraphs:
+            lines.extend(textwrap.wrap(text, 80, initial_indent="    ", subsequent_indent="    "))
+
+    for name, found in models.items():
+        lines.append(name)
+        if isinstance(found, Listed):
+            add(found.description, f"{_megabytes(found.file.size or 0)}, fetched at its first use")
+            continue
+        card = read_card(found)
+        size = sum(path.stat().st_size for path in found.rglob("*") if path.is_file())
+        about = f"{', '.join(card.units)} of {card.organism}; {card.genes:,} genes; {_megabytes(size)}"
+        add(card.description, about)
+    return "\n".join([*lines, "", "`dglcell models NAME` shows scores, limits and licence of a model."])
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
+
+
+def format_card(name: str, folder: Path) -> str:
+    """Everything that users should know of a model."""
+    card = read_card(folder)
+    strains = ", ".join(f"{number:,} {part}" for part, number in card.strains.items())
+    units = (f"{phenotype} ({unit})" if unit else phenotype for phenotype, unit in card.units.items())
+    lines = {
+        "organism": card.organism,
+        "predicts": ", ".join(units),
+        "cell graph": f"{card.genes:,} genes, sha256 {card.hashes['cell']}",
+        "data": f"{card.source}, sha256 {card.hashes['store']}",
+        "split": f"{card.split}, sha256 {card.hashes['split']}",
+        "strains": strains,
+        "model": f"{card.model}, {card.parameters:,} parameters",
+        "made by": f"{card.command} (dglcell {card.dglcell})",
+        "licence": card.licence,
+        "folder": str(folder),
+    }
+    about = [f"{label:<12}{text}" for label, text in lines.items()]
+    limits = [f"{'limits' if number == 0 else '':<12}{text}" for number, text in enumerate(card.limits)]
+    usage = f"Predict with `dglcell predict {name} genotypes.csv`."
+    return "\n".join([card.description, "", *about, *limits, "", card.table, "", usage])

@@ -1,0 +1,110 @@
+"""What ``--output`` may replace, for every command that has it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dglcell.cli import main
+from dglcell.cli.outputs import KINDS, check_output
+from dglcell.cli.parser import make_parser
+from dglcell.errors import ConfigError
+from dglcell.runs.directory import RunDirectory
+from tests.tiny import Tiny
+
+COMMANDS = {
+    "predict": ["predict", "{run}", "{table}"],
+    "report": ["report", "{run}"],
+    "baselines": ["baselines", "{experiment}", "data.store={store}", "paths.runs={runs}"],
+    "profile": ["profile", "{experiment}", "--steps", "1", "data.store={store}", "paths.runs={runs}"],
+    "export": ["export", "{run}", "--organism", "E. coli", "--licence", "MIT", "--limit", "It is tiny."],
+    "job render": ["job", "render", "{experiment}"],
+}
+"""Verb → its arguments without ``--output``."""
+
+TARGETS = ["experiment", "store", "run file", "checkpoint", "table", "foreign table", "symbolic link", "hard link"]
+
+
+def verbs_with_output(parser: argparse.ArgumentParser, name: str = "") -> Iterator[str]:
+    """Of the whole command line."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for verb, below in action.choices.items():
+                yield from verbs_with_output(below, f"{name} {verb}".strip())
+        elif "--output" in action.option_strings or action.dest == "output":
+            yield name
+
+
+def test_every_verb_with_an_output_is_tested() -> None:
+    assert set(verbs_with_output(make_parser())) == set(COMMANDS)
+
+
+@pytest.fixture
+def place(tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path) -> dict[str, Path]:
+    """A run, a store, an experiment and a table of one's own, which nothing may change."""
+    run = RunDirectory(tmp_path / "runs" / "tiny" / "seed-0")
+    shutil.copytree(tiny_run.path, run.path)
+    shutil.copytree(tiny.store, tmp_path / "store")
+    (tmp_path / "mine.yaml").write_text(tiny.file.read_text())
+    (tmp_path / "table.csv").write_text("genes\nb0008;b0114\n")
+    (tmp_path / "foreign.csv").write_text("what,else\n1,2\n")
+    return {
+        "run": run.path, "runs": tmp_path / "runs", "experiment": tmp_path / "mine.yaml",
+        "store": tmp_path / "store", "table": tmp_path / "table.csv",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+@pytest.mark.parametrize("what", TARGETS)
+def test_nothing_of_another_kind_is_replaced(
+    verb: str, what: str, place: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = {
+        "experiment": place["experiment"],
+        "store": place["store"] / "data.mdb",
+        "run file": place["run"] / "config.yaml",
+        "checkpoint": place["run"] / "checkpoints" / "last.ckpt",
+        "table": place["table"],
+        "foreign table": tmp_path / "foreign.csv",
+    }.get(what, place["experiment"])
+    output = target
+    if what.endswith("link"):
+        output = tmp_path / "out.csv"
+        output.symlink_to(target) if what == "symbolic link" else output.hardlink_to(target)
+    if verb == "profile":  # it takes a folder, and writes two files there
+        folder = tmp_path / "folder"
+        folder.mkdir()
+        (folder / "profile.json").symlink_to(output.resolve())
+        output = folder
+    before = target.read_bytes()
+    words = [word.format(**place) for word in COMMANDS[verb]]
+    assert main([*words, "--output", str(output)]) == 2
+    said = capsys.readouterr().err
+    refused = ("would overwrite", "is there and is something else than", "may be written", "the suffix does not say")
+    assert any(text in said for text in refused)
+    assert "output" in said.partition("  do:  ")[2]
+    assert target.read_bytes() == before
+    assert not list(tmp_path.rglob("*.partial*"))
+
+
+@pytest.mark.parametrize(
+    "verb", [verb for verb in COMMANDS if verb not in ("profile", "predict", "baselines", "export")]
+)
+def test_an_earlier_output_is_replaced(verb: str, place: dict[str, Path], tmp_path: Path) -> None:
+    words = [word.format(**place) for word in COMMANDS[verb]]
+    for _ in range(2):
+        assert main([*words, "--output", str(tmp_path / "out")]) == 0
+    (tmp_path / "empty").touch()
+    assert main([*words, "--output", str(tmp_path / "empty")]) == 0
+
+
+def test_nothing_is_written_beside_a_store(place: dict[str, Path]) -> None:
+    for kind in KINDS:
+        with pytest.raises(ConfigError, match="is a store, in which nothing else may be written"):
+            check_output(place["store"] / "new.csv", kind)
+        with pytest.raises(ConfigError, match="is a folder"):
+            check_output(place["runs"], kind)

@@ -1,0 +1,411 @@
+"""Batch scripts: what they ask for, what they run, and that a shell reads them as meant."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dglcell.cli import main
+from dglcell.cluster.scripts import Sweep, render, render_build, render_comparison, render_here, with_limits
+from dglcell.config.experiment import Config
+from dglcell.config.read import load_config, to_yaml
+from dglcell.errors import ConfigError
+from tests.config_files import refusal, write
+from tests.tiny import process_environment
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A valid experiment."""
+    return write(tmp_path, "conf/yeast/one.yaml", 'cell: {model: textbook}\nexperiment: {description: "One\\n run"}\n')
+
+
+def directives(script: str) -> set[str]:
+    """Options of sbatch."""
+    return {line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH ")}
+
+
+def commands(script: str, task: int = 0) -> list[list[str]]:
+    """What a shell makes of the script where `srun` and `module` print their arguments."""
+    shell = 'srun() { printf "%s\\0" "$@"; echo; }; module() { printf "%s\\0" module "$@"; echo; }\n'
+    done = subprocess.run(
+        ["bash", "-c", shell + script],
+        env={"SLURM_ARRAY_TASK_ID": str(task), "SLURM_CPUS_PER_TASK": "3", "PATH": "/bin:/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [line.rstrip("\0").split("\0") for line in done.stdout.splitlines()]
+
+
+def test_tasks_and_nodes_are_those_of_the_trainer(file: Path) -> None:
+    config = load_config(
+        file, ["trainer.devices=4", "trainer.num_nodes=2", "trainer.accelerator=gpu", "slurm.gpu=a100"]
+    )
+    asked = directives(render(config, file))
+    assert {"--nodes=2", "--ntasks-per-node=4", "--gpus-per-node=a100:4", "--requeue", "--signal=USR1@120"} <= asked
+    # The name is part of the output file's name, where `/` would be a folder that nobody made.
+    assert "--job-name=yeast.one" in asked
+    assert not any(option.startswith("--gpus") for option in directives(render(load_config(file), file)))
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpu", "asked"),
+    [
+        ("auto", "any", ["--gpus-per-node=4"]),
+        ("auto", "a100", ["--gpus-per-node=a100:4"]),
+        ("gpu", "null", ["--gpus-per-node=4"]),
+        ("cpu", "a100", []),
+        ("auto", "null", []),
+    ],
+)
+def test_devices_are_asked_for_where_there_shall_be_some(
+    file: Path, accelerator: str, gpu: str, asked: list[str]
+) -> None:
+    config = load_config(file, [f"trainer.accelerator={accelerator}", "trainer.devices=4", f"slurm.gpu={gpu}"])
+    assert [option for option in directives(render(config, file)) if option.startswith("--gpus")] == asked
+
+
+def test_every_option_of_the_section_reaches_the_script(file: Path) -> None:
+    overrides = [
+        "slurm={partition: long, account: lab, qos: high, time: 2-00:00:00, memory: 500G, cpus_per_task: 16,"
+        " mail: a@b.c, requeue: false, options: [--exclusive], logs: out}"
+    ]
+    assert directives(render(load_config(file, overrides), file)) == {
+        "--job-name=yeast.one",
+        "--partition=long",
+        "--account=lab",
+        "--qos=high",
+        "--nodes=1",
+        "--ntasks-per-node=1",
+        "--cpus-per-task=16",
+        "--mem=500G",
+        "--time=2-00:00:00",
+        "--output=out/%x-%j.out",
+        "--open-mode=append",
+        "--no-requeue",
+        "--mail-user=a@b.c",
+        "--mail-type=END,FAIL",
+        "--exclusive",
+    }
+
+
+def test_the_shell_reads_paths_and_overrides_as_they_were_given(file: Path) -> None:
+    overrides = ["experiment.description=it's $HOME", "data.phenotypes=[fitness]"]
+    odd = Path("conf/a b/one.yaml")
+    config = load_config(file, [*overrides, "slurm.modules=[cuda/12.4]", "slurm.environment={KEY: 'a b'}"])
+    load, run = commands(render(config, odd, overrides))
+    assert load == ["module", "load", "cuda/12.4"]
+    assert run == ["--cpus-per-task=3", "--kill-on-bad-exit=1", "dglcell", "train", "conf/a b/one.yaml", *overrides]
+
+
+def test_the_script_alone_has_the_values_of_variables(file: Path) -> None:
+    overrides = ["slurm.environment.TOKEN=s3cret"]
+    script = render(load_config(file, overrides), file, overrides)
+    assert script.count("s3cret") == 1
+    assert "export TOKEN=s3cret\n" in script
+    (run,) = commands(script)
+    assert run[2:] == ["dglcell", "train", str(file), "slurm={environment: {TOKEN: '***'}}"]
+    assert load_config(file, run[-1:]).slurm.environment == {"TOKEN": "***"}
+
+
+def test_a_value_that_a_run_has_hidden_is_asked_for(file: Path, tmp_path: Path) -> None:
+    written = tmp_path / "config.yaml"
+    written.write_text(to_yaml(load_config(file, ["slurm.environment.TOKEN=s3cret"])))
+    with pytest.raises(ConfigError) as error:
+        render(load_config(written), written)
+    what, got, do = str(error.value).splitlines()
+    assert what == "the value of `slurm.environment.TOKEN` is not in this configuration"
+    assert got == "  got:      '***', which a run writes in place of it"
+    assert do.startswith("  do:       give it: `slurm.environment.TOKEN=VALUE`, or submit")
+    assert "export TOKEN=new" in render(load_config(written, ["slurm.environment.TOKEN=new"]), written)
+
+
+def test_a_sweep_over_secrets_is_refused() -> None:
+    with pytest.raises(ConfigError, match="`--sweep` cannot take this key"):
+        Sweep.parse(None, ["slurm.environment.TOKEN=a,b"])
+
+
+def test_a_script_with_secrets_is_for_its_owner_alone(file: Path, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    render_job = ["job", "render", str(file), "--output", str(script)]
+    assert main(render_job) == 0
+    assert script.stat().st_mode & 0o044, "others may read it"
+    secret = [*render_job, "slurm.environment.TOKEN=s3cret"]
+    for _ in range(2):
+        assert main(secret) == 0
+        assert script.stat().st_mode & 0o777 == 0o600
+        assert "s3cret" in script.read_text()
+        script.chmod(0o644)
+
+
+def test_a_script_goes_into_a_folder_that_is_not_there(file: Path, tmp_path: Path) -> None:
+    assert main(["job", "render", str(file), "--output", f"{tmp_path}/new/folder/"]) == 0
+    assert [path.name for path in (tmp_path / "new" / "folder").rglob("*.sh")] == ["one.sh"]
+
+
+def test_a_container_gets_its_folders(file: Path) -> None:
+    config = load_config(file, ["slurm={container: /images/my cell.sif, binds: [/scratch]}"])
+    (run,) = commands(render(config, file))
+    assert run[2:] == [
+        *("apptainer", "exec", "--nv", "--bind", "/scratch", "/images/my cell.sif"),
+        *("dglcell", "train", str(file)),
+    ]
+
+
+def test_each_task_of_an_array_runs_its_own_member(file: Path) -> None:
+    sweep = Sweep.parse("0-1", ["optimizer.lr=1e-3,1e-4"])
+    script = render(load_config(file), file, [], sweep)
+    assert "--array=0-3" in directives(script)
+    assert "--output=slurm/%x-%A_%a.out" in directives(script)
+    runs = [commands(script, task)[0][5:] for task in range(4)]
+    assert runs[1] == ["optimizer.lr=1e-3", "experiment.name=yeast/one/optimizer.lr=1e-3", "seed=1"]
+    directories = {load_config(file, run).run_directory for run in runs}
+    assert len(directories) == 4
+
+
+def test_seeds_alone_stay_one_experiment() -> None:
+    assert Sweep.parse("3,0-1", []).members("e") == [["seed=3"], ["seed=0"], ["seed=1"]]
+
+
+def test_splits_follow_the_seeds_where_asked() -> None:
+    sweep = Sweep.parse("0,7", ["optimizer.lr=1"], split_seeds=True)
+    assert [member[2:] for member in sweep.members("e")] == [["seed=0", "split.seed=0"], ["seed=7", "split.seed=7"]]
+
+
+def test_lists_blanks_and_quotes_are_swept_as_they_are(file: Path, tmp_path: Path) -> None:
+    sweep = Sweep.parse(None, ["cell.derived=[isoenzyme],[shares_complex, isoenzyme]", "data.store=/a b/*,it's"])
+    script = render(load_config(file), file, [], sweep)
+    runs = [commands(script, task)[0][5:] for task in range(4)]
+    assert runs[2] == [
+        "cell.derived=[shares_complex, isoenzyme]",
+        "data.store=/a b/*",
+        "experiment.name=yeast/one/cell.derived=-shares_complex-isoenzyme_data.store=-a-b",
+    ]
+    assert load_config(file, runs[2]).cell.derived == ["shares_complex", "isoenzyme"]
+    assert load_config(file, runs[3]).data.store == "it's"
+
+
+def test_members_whose_names_would_not_differ_are_refused() -> None:
+    for values, message in ((["data.store=a/b,a b"], "stands for several members"), ([f"k={'a' * 200}"], "too long")):
+        with pytest.raises(ConfigError, match=message):
+            Sweep.parse(None, values).members("e")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "values", "message"),
+    [
+        ("a-b", [], "`--seeds` is no list of seeds"),
+        ("3-1", [], "`--seeds` is no list of seeds"),
+        ("0-2,1", [], "`--seeds` names a seed twice"),
+        (None, ["optimizer.lr"], "`--sweep` is not of the form key=value,value"),
+        (None, ["optimizer.lr=1,,2"], "`--sweep` is not of the form key=value,value"),
+        (None, ["optimizer.lr=1,1"], "`--sweep` names a value twice"),
+        (None, ["seed=1,2"], "`--sweep` cannot take this key\n  got:      seed\n  do:       see `--seeds`"),
+        (None, ["optimizer.lr=1", "optimizer.lr=2"], "`--sweep` names a key twice"),
+    ],
+)
+def test_sweeps_that_cannot_be_read_are_refused(seeds: str | None, values: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Sweep.parse(seeds, values)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("slurm.time=tomorrow", "`slurm.time` is no time\n  got:      tomorrow"),
+        ("slurm.memory=much", "`slurm.memory` is no size"),
+        ("slurm.cpus_per_task=0", "`slurm.cpus_per_task` is too small"),
+        ("slurm.environment={A B: c}", "`slurm.environment` names no variable"),
+        ("slurm.options=[exclusive]", "`slurm.options` holds no option of sbatch"),
+        ("slurm.binds=[/scratch]", "`slurm.binds` needs a container"),
+        ("slurm.partitoin=x", "did you mean `slurm.partition`?"),
+    ],
+)
+def test_wrong_values_are_refused_by_key(file: Path, override: str, message: str) -> None:
+    assert message in refusal(file, override)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["experiment.name", "slurm.partition", "slurm.account", "slurm.qos", "slurm.mail", "slurm.gpu", "slurm.logs",
+     "slurm.container", "paths.runs", "tracking.project", "data.store"],
+)  # fmt: skip
+@pytest.mark.parametrize("character", ["\n", "\r", "\x00", "\x1b"])
+def test_no_value_begins_a_line_of_its_own(file: Path, key: str, character: str) -> None:
+    config = load_config(file)
+    *sections, last = key.split(".")
+    section = functools.reduce(getattr, sections, config)
+    setattr(section, last, f"a{character}touch X")
+    with pytest.raises(ConfigError) as error:
+        config.validate()
+    assert str(error.value).startswith(f"`{key}` has a control character\n  got:      'a\\")
+
+
+def test_neither_lists_mappings_nor_names_begin_a_line(file: Path, tmp_path: Path) -> None:
+    for override, key in (
+        ('slurm.options=["--exclusive\\ntouch X"]', r"`slurm.options\[0\]`"),
+        ('slurm.setup=["a\\ntouch X"]', r"`slurm.setup\[0\]`"),
+        ('slurm.environment={A: "b\\ntouch X"}', "`slurm.environment.A`"),
+        ('experiment.tags=["a\\rb"]', r"`experiment.tags\[0\]`"),
+    ):
+        with pytest.raises(ConfigError, match=f"{key} has a control character"):
+            load_config(file, [override])
+    with pytest.raises(ConfigError, match="the experiment's file and overrides"):
+        render(load_config(file), tmp_path / "a\ntouch X.yaml")
+    config = load_config(file, ['experiment.description="two\\nlines"'])
+    assert "# two lines\n" in render(config, file)
+
+
+def test_the_description_stays_in_its_comment(file: Path) -> None:
+    config: Config = load_config(file)
+    assert "# One run\n" in render(config, file)
+    assert shlex.split(commands(render(config, file))[0][2]) == ["dglcell"]
+
+
+def test_splits_need_seeds_of_their_own() -> None:
+    with pytest.raises(ConfigError, match=r"`--split-seeds` needs seeds\n  do:       give `--seeds`"):
+        Sweep.parse(None, [], split_seeds=True)
+    with pytest.raises(ConfigError, match=r"cannot take this key\n  got:      split.seed"):
+        Sweep.parse("0-1", ["split.seed=1,2"], split_seeds=True)
+
+
+def test_members_of_an_array_may_be_few_at_once(file: Path) -> None:
+    config = load_config(file, ["slurm.array_limit=2"])
+    assert "--array=0-3%2" in directives(render(config, file, sweep=Sweep.parse("0-3", [])))
+    assert "`slurm.array_limit` is no number of jobs" in refusal(file, "slurm.array_limit=0")
+
+
+# Time and memory.
+
+
+def finished(config: Config, **usage: object) -> Path:
+    """The folder of runs of an experiment, with one run that took something."""
+    about = {"device": "cpu", "epochs": 10, "seconds": 1000.0, "processes": 1, "wall_seconds": 1600.0}
+    path = config.run_directory / "usage.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({**about, "peak_resident_bytes": 3 * 2**30, **usage}))
+    return config.run_directory.parent
+
+
+def test_time_and_memory_are_those_of_a_finished_run_and_a_half(file: Path, tmp_path: Path) -> None:
+    runs = f"paths.runs={tmp_path}"
+    config = load_config(file, [runs, "trainer.epochs=10"])
+    folder = finished(config)
+    finished(load_config(file, [runs, "seed=1"]), seconds=700.0, wall_seconds=800.0, peak_resident_bytes=4 * 2**30)
+    limited, said = with_limits(config, [folder])
+    assert (limited.slurm.time, limited.slurm.memory) == ("0:50:00", "6G")  # 1.5 * 1600 s, and the warning
+    assert said == f"time 0:50:00 and memory 6G: 1.5 times what {folder / 'seed-0'} took"
+    longer, _ = with_limits(load_config(file, [runs, "trainer.epochs=100"]), [folder])
+    assert longer.slurm.time == "4:30:00"  # 1.5 * 10600 s
+    chosen, said = with_limits(load_config(file, [runs, "trainer.epochs=10", "slurm.time=5:00"]), [folder])
+    assert (chosen.slurm.time, chosen.slurm.memory) == ("5:00", "6G")
+    assert said == f"memory 6G: 1.5 times what {folder / 'seed-0'} took"
+    both, said = with_limits(load_config(file, [runs, "slurm={time: 5:00, memory: null}"]), [folder])
+    assert (both.slurm.time, both.slurm.memory, said) == ("5:00", None, None)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"device": "cuda:0"},
+        {"processes": 2},
+        {"wall_seconds": None},
+        {"epochs": "ten"},
+        {"device": 3},
+        {"seconds": float("nan")},
+        {"wall_seconds": 1e300},
+    ],
+)
+def test_other_runs_and_runs_without_an_end_say_nothing(file: Path, tmp_path: Path, usage: dict[str, object]) -> None:
+    config = load_config(file, [f"paths.runs={tmp_path}"])
+    limited, said = with_limits(config, [finished(config, **usage)])
+    assert (limited.slurm.time, limited.slurm.memory, said) == ("24:00:00", "32G", None)
+
+
+def test_a_peak_that_nobody_knows_is_not_asked_for(file: Path, tmp_path: Path) -> None:
+    config = load_config(file, [f"paths.runs={tmp_path}", "trainer.epochs=10"])
+    limited, said = with_limits(config, [finished(config, peak_resident_bytes=None)])
+    assert (limited.slurm.time, limited.slurm.memory) == ("0:50:00", "32G")
+    assert said is not None
+    assert said.startswith("time 0:50:00: 1.5 times")
+
+
+# What is run before and after, and without SLURM.
+
+
+def test_a_store_is_built_by_one_process_unless_it_is_there(file: Path, tmp_path: Path) -> None:
+    several = ["trainer={devices: 4, num_nodes: 2, accelerator: gpu}", "seed=3"]
+    store = tmp_path / "a store"
+    script = render_build(load_config(file, several), file, several, store)
+    assert {"--nodes=1", "--ntasks-per-node=1"} <= directives(script)
+    assert not any(option.startswith("--gpus") for option in directives(script))
+    assert commands(script)[0][2:] == ["dglcell", "data", "build", str(file), *several]
+    store.mkdir()
+    assert commands(script) == []
+
+
+def test_runs_are_compared_on_one_page(file: Path) -> None:
+    script = render_comparison(load_config(file), file, [Path("runs/a b"), Path("runs/c")], Path("runs/page.html"))
+    assert commands(script)[0][2:] == ["dglcell", "report", "runs/a b", "runs/c", "--output", "runs/page.html"]
+
+
+def test_a_job_runs_here_with_its_variables_and_one_member_after_the_other(file: Path, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "dglcell"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nprintf "%s|" "$TOKEN" "$OMP_NUM_THREADS" "$@"; echo; exit $((3 * ($4 == 1)))\n')
+    program.chmod(0o755)
+    overrides = ["slurm={environment: {TOKEN: 's3 cret'}, cpus_per_task: 6, setup: [cd .]}"]
+    environment = process_environment(PATH=f"{program.parent}:{os.environ['PATH']}")
+    command = [sys.executable, "-m", "dglcell", "job", "run", "--local", str(file), *overrides, "--seeds", "0-1"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    runs = [line.split("|")[:-1] for line in done.stdout.splitlines()]
+    assert [run[:5] for run in runs] == [["s3 cret", "6", "train", str(file), runs[0][4]]] * 2, done.stderr
+    assert [run[5:] for run in runs] == [["seed=0"], ["seed=1"]]
+    assert "TOKEN: '***'" in runs[0][4]
+
+
+def test_what_runs_here_needs_one_machine_and_says_that_it_does(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match=r"needs several machines\n  got:      `trainer.num_nodes: 2`\n  do: "):
+        render_here(load_config(file, ["trainer.num_nodes=2", "trainer.strategy=ddp"]), file)
+    with pytest.raises(SystemExit):
+        main(["job", "run", str(file)])
+    assert "the following arguments are required: --local" in capsys.readouterr().err
+    inside = render_here(load_config(file, ["slurm.container=a.sif"]), file).splitlines()[-1]
+    assert inside == f"exec apptainer exec --nv a.sif dglcell train {file}"
+
+
+def test_a_pipeline_needs_runs_to_compare(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["job", "check", str(file), "--pipeline"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: `--pipeline` compares runs, and this is one run\n  do:       give `--seeds`")
+
+
+def test_a_script_says_whose_environment_it_runs_in(file: Path) -> None:
+    said = "It runs in the environment of the shell that submits it"
+    assert said in render(load_config(file), file)
+    for override in ("slurm.setup=[source .venv/bin/activate]", "slurm.container=dglcell.sif"):
+        assert said not in render(load_config(file, [override]), file)
+
+
+def test_nothing_is_done_in_a_dry_run(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")  # no SLURM is asked
+    assert main(["job", "submit", str(file), "--seeds", "0-1", "--pipeline", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("#!/bin/bash") == 3
+    assert "seed-0, " in said
+    assert said.endswith("# nothing was submitted\n")
+    assert main(["job", "run", str(file), "--local", "--dry-run"]) == 0
+    assert "exec dglcell train" in capsys.readouterr().out
+    assert not (tmp_path / "slurm").exists()

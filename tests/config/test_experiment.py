@@ -1,0 +1,118 @@
+"""What an experiment can say: every wrong value is named by its key."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from dglcell.config.experiment import Config
+from dglcell.config.read import load_config
+from dglcell.errors import ConfigError
+from dglcell.graph.schema import RESERVED
+from dglcell.losses.build import LOSSES
+from dglcell.losses.config import LOSS_CONFIGS
+from dglcell.models.build import MODELS
+from dglcell.models.config import MODEL_CONFIGS
+from dglcell.optimizers import PLAIN, OptimizerConfig, make_optimizer
+from tests.config_files import refusal, write
+
+
+@pytest.fixture
+def minimal(tmp_path: Path) -> Path:
+    """A valid experiment."""
+    return write(tmp_path, "minimal.yaml", "cell: {model: textbook}\n")
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("seed=-1", "`seed` is out of range\n  got:      -1"),
+        ("experiment.name=../../etc", "`experiment.name` leads out of `paths.runs`"),
+        ("experiment.name=/etc", "`experiment.name` leads out of `paths.runs`"),
+        ("trainer.epochs=0", "`trainer.epochs` is too small\n  got:      0\n  expected: 1 or more"),
+        ("trainer.devices=0", "`trainer.devices` is too small"),
+        ("trainer.threads=-2", "`trainer.threads` is too small"),
+        ("trainer.patience=0", "`trainer.patience` is too small"),
+        ("trainer.timeout=0", "`trainer.timeout` is too small"),
+        ("trainer.checkpoint=best", "`trainer.checkpoint` is unknown\n  got:      best\n  expected: best_loss"),
+        ("trainer.gradient_clip_val=0", "`trainer.gradient_clip_val` must be positive"),
+        (
+            "trainer.accumulate_grad_batches={0: 0}",
+            "`trainer.accumulate_grad_batches` is no schedule\n  got:      {0: 0}",
+        ),
+        ("data.batch_size=0", "`data.batch_size` is too small"),
+        ("data.eval_batch_size=0", "`data.eval_batch_size` is too small"),
+        ("data.unknown_genes=keep", "`data.unknown_genes` is unknown"),
+        ("data.source.name=colins2007", "no data source is called 'colins2007'"),
+        ("tracking.wandb=maybe", "`tracking.wandb` is unknown"),
+        ("loss=rmse", "`loss.name` is unknown\n  got:      rmse\n  expected: mse, huber, log_cosh"),
+        ("model=tree", "`model.name` is unknown\n  got:      tree\n  expected: hetero_cell"),
+        ("optimizer.name=Adamm", "`optimizer.name` is not in torch.optim"),
+        ("optimizer.lr=0", "`optimizer.lr` must be positive"),
+        ("scheduler.name=linear", "`scheduler.name` is unknown"),
+        ("model.hidden=0", "`model.hidden` is too small"),
+        ("model.norm=batch", "norm 'batch' takes statistics over nodes or strains"),
+        ("model.activation=sine", "unknown activation"),
+        ("model.strategy=magic", "`model.strategy` is unknown"),
+        ("data.normalise=rank", "`data.normalise` is unknown\n  got:      rank\n  expected: standard, minmax, rob"),
+        (
+            "data.normalise=logistic",
+            "`data.normalise: logistic` goes with losses of logits, and with no other\n  got:      `loss",
+        ),
+        ("trainer.checkpoint=best_auroc", "`trainer.checkpoint` is unknown"),
+        ("split.kind=chance", "`split.kind` is unknown"),
+        ("split.kind=Gene_disjont", "did you mean gene_disjoint"),
+        ("model.conv=sgae", "did you mean sage?"),
+        ("loss.name=hubr", "MODULE:CLASS of your own\n  do:       did you mean huber?"),
+        ("split.fractions=[0.5,0.5]", "`split.fractions` do not divide the strains"),
+        ("split.subset.size=1", "`split.subset.size` is too small"),
+        (
+            "split.kind=none",
+            "`split.kind: none` leaves no validation part, and other keys need one\n  got:      `trainer.checkpoint`\n"
+            "  do:       set `trainer.checkpoint=last`; the model is that of the last epoch",
+        ),
+        ("cell.model=null", "`cell` is empty"),
+        ("cell.derived=[neighbours]", "`cell.derived` names no relation"),
+    ],
+)
+def test_wrong_values_are_refused_by_key(minimal: Path, override: str, expected: str) -> None:
+    assert expected in refusal(minimal, override)
+
+
+def test_all_keys_that_need_a_validation_part_are_named(minimal: Path) -> None:
+    keys = ["trainer.checkpoint=last", "trainer.patience=3", "scheduler.name=plateau", "plot_every=1"]
+    message = refusal(minimal, "split.kind=none", *keys)
+    assert "set `trainer.patience=null`, `scheduler.name=none`, `plot_every=0`; the model" in message
+    assert load_config(minimal, ["split.kind=none", keys[0]]).split.trains_on_all
+
+
+def test_a_cell_graph_without_relations_is_refused(minimal: Path) -> None:
+    assert "`cell` gives no relations" in refusal(minimal, "cell.metabolism=false")
+
+
+def test_configurations_made_in_python_are_checked_too() -> None:
+    with pytest.raises(ConfigError, match="`cell` is empty"):
+        Config().validate()
+
+
+def test_a_model_without_relations_is_refused_before_anything_is_built(minimal: Path) -> None:
+    message = refusal(minimal, "model.metabolism=false")
+    assert message.startswith("no relation is left for the model\n  got:      no relation with reactions, no `cell.net")
+    assert load_config(minimal, ["model.metabolism=false", "cell.derived=[isoenzyme]"]).cell.derived == ["isoenzyme"]
+    assert load_config(minimal, ["model.metabolism=false", "model.layers=0"]).model.layers == 0
+
+
+def test_what_is_written_out_so_that_it_is_read_without_torch_is_what_there_is() -> None:
+    assert set(MODEL_CONFIGS) == set(MODELS)
+    assert set(LOSS_CONFIGS) == set(LOSSES)
+    assert {name for name in dir(torch.nn.Module) if re.fullmatch("[a-z][a-z0-9_]*", name)} <= RESERVED
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_optimisers_take_a_rate_and_a_decay(name: str) -> None:
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    for lr, decay in ((1e-9, 0.0), (10.0, 1e3)):
+        assert make_optimizer(OptimizerConfig(name, lr, decay), [parameter]).param_groups[0]["weight_decay"] == decay

@@ -1,0 +1,250 @@
+"""What an experiment reads can be fetched: every experiment of conf/, and one from a server on this machine."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import pty
+import re
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dglcell.cli import main
+from dglcell.config.published import Need, fetch_all, named, needs, published
+from dglcell.config.read import load_config
+from dglcell.data.sources import SourceConfig, load_source
+from dglcell.data.sources.config import LaboratoryConfig
+from dglcell.data.sources.laboratory import LABORATORIES
+from dglcell.data.sources.screen_tables import RawTable
+from dglcell.errors import ConfigError, DataError
+from dglcell.files.atomic import find_raw, raw_folder
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
+from dglcell.published.download import RemoteFile
+from dglcell.published.recipes import ORIGINALS, RECIPES
+from tests.http_server import serve_folder
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+WITHOUT_FILES = (CONF, CONF / "bases", CONF / "106-ecoli-core", CONF / "107-ijo1366")
+"""Folders of what every experiment starts from, and of those that compute everything from models that cobra ships."""
+FILE = re.compile(r".*\.(csv|tsv|txt|tab|tab3|gff|mat|xml|sbml|json|yml|yaml|rda|xlsx|zip|tgz)(\.gz)?")
+WITHOUT_ADDRESS: dict[str, str] = {}
+"""Files that experiments read and that nothing can fetch: name → why."""
+
+
+def texts(value: Any) -> Iterator[str]:
+    """All texts in nested containers."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from texts(part)
+
+
+@pytest.mark.parametrize("path", sorted(CONF.rglob("*.yaml")), ids=lambda path: str(path.relative_to(CONF)))
+def test_everything_that_an_experiment_reads_can_be_fetched(path: Path) -> None:
+    # A part that experiments extend may have no cell of its own.
+    part = path.name == "base.yaml" or path.parent.name in ("bases", "strains")
+    config = load_config(path, ["cell={model: textbook, derived: [shares_complex]}"] if part else [])
+    wanted = needs(config)
+    assert {need.name for need in wanted if not need.downloads} <= set(WITHOUT_ADDRESS)
+    assert all(address.startswith("http") for need in wanted for address in need.addresses)
+    assert bool(wanted) == (path.parent not in WITHOUT_FILES)
+    of_its_own = asdict(config)
+    for section in ("experiment", "paths", "slurm", "tracking"):
+        of_its_own.pop(section)
+    named_by_path = {text for text in texts(of_its_own) if FILE.fullmatch(text)}
+    assert named_by_path <= {need.name for need in wanted} | set(WITHOUT_ADDRESS)
+
+
+def test_published_files_are_found_by_path_and_by_screen() -> None:
+    assert [need.name for need in named("kuzmin2020")] == ["interactions/aaz5667-tables_s1_to_s13.zip"]
+    (model,) = named("metabolism/yeast-GEM_9.0.2.mat")
+    assert model.addresses == [MODELS["yeast-GEM_9.0.2"].file.url]
+    (table,) = named("interactions/kuzmin2018_Data_S1.tsv")
+    assert table.addresses == [copy.url for copy in LABORATORIES["kuzmin2018"].tables["S1"].copies if copy.url]
+    assert set(RECIPES) < set(published())
+    for name in ("insilico", "csv", "union", "kuzmin2019", "networks/mine.csv"):
+        with pytest.raises(ConfigError, match=rf"no data source is called '{name}' that has raw files\n.*kuzmin2018"):
+            named(name)
+
+
+def test_files_that_are_named_by_path_and_those_of_unions_are_needed(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text(
+        "cell: {model: metabolism/iMM904.json}\n"
+        "data: {source: {name: union, union: {parts: [\n"
+        "  {name: tong2004_tested_pairs, laboratory: {genes: genes/essential_genes_reference.txt.gz}},\n"
+        "  {name: collins2007}]}}}\n"
+    )
+    assert [need.name for need in needs(load_config(file))] == [
+        "interactions/tong2004_tested_pairs.csv.gz",
+        "interactions/collins2007_emap_whole.csv.gz",
+        "metabolism/iMM904.json",
+        "genes/essential_genes_reference.txt.gz",
+    ]
+
+
+# An experiment whose files a server on this machine has: a model, a network that is made, a screen that is made.
+
+
+MODEL = b"{}" * 200
+MATRIX = b"SystematicName\tYBR112C\nYAL001C\t1\n"
+EDGES = b"tf,target\nYBR112C,YAL001C\n"
+PAIRS = b"2 YLR035C YML060W 0.5\n"
+SCREEN = b"gene_a,gene_b,epsilon,go_term\nYLR035C,YML060W,0.5,GO:0006281\n"
+NETWORK_PATH, SCREEN_PATH = "networks/yeastract_edges.csv.gz", "interactions/costanzo2016_two_go_terms.csv.gz"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What the server has."""
+    (tmp_path / "published").mkdir()
+    for name, content in (("model.mat", MODEL), ("matrix.tsv", MATRIX), ("pairs", PAIRS)):
+        (tmp_path / "published" / name).write_bytes(content)
+    return tmp_path / "published"
+
+
+@pytest.fixture
+def experiment(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The experiment's file; neither a raw folder nor anything else is set."""
+    monkeypatch.delenv("DGLCELL_RAW", raising=False)
+    monkeypatch.setenv("DGLCELL_CACHE", str(tmp_path / "cache"))
+    for address in serve_folder(monkeypatch, folder):
+
+        def original(name: str) -> RemoteFile:
+            content = (folder / name).read_bytes()
+            sha256 = hashlib.sha256(content).hexdigest()
+            return RemoteFile(f"{address}/{name}", f"{ORIGINALS}/{name}", sha256, len(content))  # noqa: B023
+
+        for path, name, content, arguments in (
+            (NETWORK_PATH, "matrix.tsv", EDGES, {}),
+            (SCREEN_PATH, "pairs", SCREEN, {"labels": ["GO:0006281"]}),
+        ):
+            recipe = RECIPES[path]
+            made = replace(
+                recipe,
+                downloads=(original(name),),
+                arguments={**recipe.arguments, **arguments},
+                sha256=hashlib.sha256(content).hexdigest(),
+            )
+            monkeypatch.setitem(RECIPES, path, made)
+        network, screen = NETWORKS["yeastract"], LABORATORIES["costanzo2016_two_go_terms"]
+        declared = replace(network.file, content=RECIPES[NETWORK_PATH].sha256)
+        monkeypatch.setitem(NETWORKS, "yeastract", replace(network, file=declared))
+        tables = {"all": RawTable((RECIPES[SCREEN_PATH].table,), rows=1)}
+        monkeypatch.setitem(LABORATORIES, "costanzo2016_two_go_terms", replace(screen, tables=tables))
+        model, known = MODELS["yeast-GEM_9.0.2"], original("model.mat")
+        file = replace(model.file, url=known.url, sha256=known.sha256, size=known.size)
+        monkeypatch.setitem(MODELS, "yeast-GEM_9.0.2", replace(model, file=file))
+        monkeypatch.setitem(GENE_SETS, "sgd_names", replace(GENE_SETS["sgd_names"], models=()))
+        text = "{model: yeast-GEM_9.0.2, networks: {regulatory: {source: yeastract}}}"
+        (tmp_path / "e.yaml").write_text(f"cell: {text}\ndata: {{source: {{name: costanzo2016_two_go_terms}}}}\n")
+        yield str(tmp_path / "e.yaml")
+
+
+def test_one_command_fetches_all_and_it_is_found_without_setting_anything(
+    experiment: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = SourceConfig(name="costanzo2016_two_go_terms", laboratory=LaboratoryConfig())
+    with pytest.raises(DataError, match=rf"'{SCREEN_PATH}' not found(.|\n)*`dglcell data fetch {SCREEN_PATH}`"):
+        load_source(source)
+    assert main(["data", "fetch", "--all", experiment]) == 0
+    printed = capsys.readouterr().out
+    raw = tmp_path / "cache/raw"
+    assert raw_folder() == raw
+    for name in ("metabolism/yeast-GEM_9.0.2.mat", NETWORK_PATH, SCREEN_PATH):
+        assert str(raw / name) in printed
+        assert find_raw(name) == raw / name
+    assert gzip.decompress((raw / NETWORK_PATH).read_bytes()) == EDGES
+    (folder / "model.mat").unlink()
+    (folder / "pairs").unlink()
+    assert main(["data", "fetch", "--all", experiment]) == 0, "what is there is not downloaded again"
+    assert "was here" in capsys.readouterr().out
+
+
+def test_one_that_fails_is_named_and_does_not_keep_others(
+    experiment: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "matrix.tsv").unlink()
+    (folder / "model.mat").write_bytes(MODEL + b"\n")
+    raw = tmp_path / "raw"
+    assert main(["data", "fetch", "--all", experiment, "--raw", str(raw)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out.startswith(str(raw / SCREEN_PATH))
+    assert "2 of 3 files could not be fetched" in printed.err
+    assert f"metabolism/yeast-GEM_9.0.2.mat, {NETWORK_PATH}" in printed.err
+    assert "404" in printed.err
+    assert "Traceback" not in printed.err
+    left = {str(path.relative_to(raw)) for path in raw.rglob("*") if path.is_file()}
+    assert left == {SCREEN_PATH, f"{ORIGINALS}/pairs", f"{ORIGINALS}/pairs.fetched.json"}
+
+
+def test_a_published_file_is_fetched_by_its_path(
+    experiment: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, trust in ((NETWORK_PATH, "(as declared)"), (SCREEN_PATH, "the hash is the declared one")):
+        assert main(["data", "fetch", name, "--raw", str(tmp_path)]) == 0
+        printed = capsys.readouterr().out
+        assert printed.startswith(str(tmp_path / name))
+        assert trust in printed
+
+
+def test_addresses_are_printed_for_a_machine_with_a_connection(
+    experiment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "fetch", "--all", experiment, "--addresses"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "metabolism/yeast-GEM_9.0.2.mat"
+    assert [line.rpartition("/")[2] for line in lines[1::2]] == ["model.mat", "matrix.tsv", "pairs"]
+
+
+def test_what_shall_be_fetched_is_said_once(experiment: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "fetch"]) == 2
+    assert "what shall be fetched?\n  got:      nothing\n  expected: names, or --all" in capsys.readouterr().err
+    assert main(["data", "fetch", "collins2007", "--all", experiment]) == 2
+    assert "names and an experiment" in capsys.readouterr().err
+    assert main(["data", "fetch", "--all", str(CONF / "quickstart.yaml")]) == 0
+    assert "it needs no file that is published" in capsys.readouterr().out
+
+
+def test_progress_is_shown_on_a_terminal(experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit(_all_that_is_shown, ours)
+        with os.fdopen(theirs, "w") as terminal:
+            monkeypatch.setattr(sys, "stderr", terminal)
+            monkeypatch.setenv("TERM", "xterm")
+            assert main(["data", "fetch", "metabolism/yeast-GEM_9.0.2.mat", "--raw", str(tmp_path)]) == 0
+            monkeypatch.undo()
+        shown = read.result()
+    os.close(ours)
+    assert "yeast-GEM_9.0.2.mat" in shown
+    assert "400/400 bytes" in shown
+
+
+def _all_that_is_shown(terminal: int) -> str:
+    """What is written to the other side until that is closed; a single read may end earlier."""
+    shown = b""
+    while True:
+        try:
+            part = os.read(terminal, 1 << 16)
+        except OSError:  # the other side is closed
+            part = b""
+        if not part:
+            return shown.decode()
+        shown += part
+
+
+def test_a_bug_is_no_failed_download() -> None:
+    def broken(_: Path, insecure: bool) -> str:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        list(fetch_all([Need("x", (), [], broken)], Path()))

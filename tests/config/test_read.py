@@ -1,0 +1,365 @@
+"""Reading experiments: files that extend each other, overrides, and every mistake named by its key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from dglcell.checks import HIDDEN
+from dglcell.config.experiment import KINDS
+from dglcell.config.read import (
+    PACKAGED,
+    experiment_file,
+    hide_override,
+    load_config,
+    named_experiments,
+    parse_config,
+    parse_yaml,
+    to_yaml,
+)
+from dglcell.errors import ConfigError
+from dglcell.losses.config import LossConfig, MaskedConfig
+from tests.config_files import refusal, write
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+EXPERIMENTS = sorted(CONF.rglob("*.yaml"))
+FRAGMENTS = [
+    p
+    for p in EXPERIMENTS
+    if (keys := OmegaConf.load(p)) and "extends" not in keys and not {"model", "networks"} & {*keys.get("cell", {})}
+]
+
+
+@pytest.fixture
+def minimal(tmp_path: Path) -> Path:
+    """A valid experiment."""
+    return write(tmp_path, "minimal.yaml", "cell: {model: textbook}\n")
+
+
+@pytest.mark.parametrize("path", [p for p in EXPERIMENTS if p not in FRAGMENTS], ids=lambda p: str(p.relative_to(CONF)))
+def test_every_experiment_is_valid(path: Path) -> None:
+    config = load_config(path)
+    assert config.experiment.name
+    assert config.cell.model or config.cell.networks
+
+
+def test_there_are_experiments() -> None:
+    assert CONF / "quickstart.yaml" in EXPERIMENTS
+    assert CONF / "base.yaml" in FRAGMENTS
+
+
+def test_the_last_file_wins_and_overrides_win_over_all(tmp_path: Path) -> None:
+    write(tmp_path, "a.yaml", "seed: 1\nmodel: {hidden: 16, layers: 1}\ncell: {model: textbook}\n")
+    write(tmp_path, "b.yaml", "seed: 2\nmodel: {layers: 2}\n")
+    write(tmp_path, "sub/c.yaml", "extends: [../a.yaml, ../b.yaml]\nmodel: {dropout: 0.5}\n")
+    path = write(tmp_path, "sub/d.yaml", "extends: c.yaml\ntrainer: {epochs: 3}\n")
+    config = load_config(path, ["model.dropout=0.25", "data.phenotypes=[x,y]", "split.subset.size=10"])
+    assert (config.seed, config.model.hidden, config.model.layers, config.model.dropout) == (2, 16, 2, 0.25)
+    assert config.trainer.epochs == 3
+    assert config.data.phenotypes == ["x", "y"]
+    assert config.split.subset is not None
+    assert config.split.subset.size == 10
+
+
+def test_a_name_alone_stands_for_a_section_of_that_kind(tmp_path: Path) -> None:
+    write(tmp_path, "base.yaml", "cell: {model: textbook}\nloss: {name: huber}\nmodel: hetero_cell\n")
+    config = load_config(write(tmp_path, "child.yaml", "extends: base.yaml\nloss: log_cosh\nmodel: {hidden: 16}\n"))
+    assert (config.loss.name, config.model.name, config.model.hidden) == ("log_cosh", "hetero_cell", 16)
+
+
+def test_another_kind_starts_a_section_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass
+    class OtherConfig(LossConfig):
+        name: str = "other"
+        weight: float = 1.0
+
+    monkeypatch.setitem(KINDS["loss"], "other", OtherConfig)
+    write(tmp_path, "base.yaml", "cell: {model: textbook}\nloss: {name: other, weight: 2}\n")
+    same = load_config(write(tmp_path, "same.yaml", "extends: base.yaml\nloss: {name: other}\n"))
+    assert same.loss == OtherConfig(weight=2.0)
+    other = load_config(write(tmp_path, "other.yaml", "extends: base.yaml\nloss: {name: huber}\n"))
+    assert other.loss == MaskedConfig("huber")
+    assert "unknown key `loss.weight`" in refusal(
+        write(tmp_path, "left.yaml", "extends: base.yaml\n"), "loss=mse", "loss.weight=1"
+    )
+
+
+def test_a_network_of_an_extended_file_can_be_left_out() -> None:
+    yeast = CONF / "101-collins2007" / "random.yaml"
+    names = set(load_config(yeast).cell.networks)
+    assert set(load_config(yeast, ["cell.networks.physical=null"]).cell.networks) == names - {"physical"}
+
+
+def test_the_name_is_the_file_below_conf(tmp_path: Path) -> None:
+    text = "cell: {model: textbook}\n"
+    assert load_config(write(tmp_path, "conf/yeast/one.yaml", text)).experiment.name == "yeast/one"
+    assert load_config(write(tmp_path, "two.yaml", text)).experiment.name == "two"
+    config = load_config(write(tmp_path, "three.yaml", text + "experiment: {name: mine}\nseed: 7\n"))
+    assert config.run_directory == Path("runs/mine/seed-7")
+
+
+def test_show_gives_the_same_configuration_again(minimal: Path, tmp_path: Path) -> None:
+    overrides = ["optimizer.options={betas: [0.9, 0.99]}", "trainer.accumulate_grad_batches={0: 2, 5: 4}", "loss=huber"]
+    overrides += ["data.source.insilico.pairs='300'", "model.norm=none"]
+    first = load_config(minimal, overrides)
+    again = load_config(write(tmp_path, "again.yaml", to_yaml(first)))
+    assert again == first
+    assert again.trainer.accumulate_grad_batches == {0: 2, 5: 4}
+
+
+@pytest.mark.parametrize("path", [p for p in EXPERIMENTS if p not in FRAGMENTS], ids=lambda p: str(p.relative_to(CONF)))
+def test_every_experiment_survives_show(path: Path, tmp_path: Path) -> None:
+    config = load_config(path)
+    assert load_config(write(tmp_path, "again.yaml", to_yaml(config))) == config
+
+
+def test_environment_variables_are_resolved(minimal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WHERE", "/somewhere")
+    assert load_config(minimal, ["paths.runs=${oc.env:WHERE}"]).paths.runs == "/somewhere"
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "suggestion"),
+    [
+        ("trainer.epoch=3", "trainer.epoch", "did you mean `trainer.epochs`?"),
+        ("modle.hidden=3", "modle", "did you mean `model`?"),
+        ("cell.networks.foo.pathh=x", "cell.networks.foo.pathh", "did you mean `cell.networks.foo.path`?"),
+        ("split.subset.siz=3", "split.subset.siz", "did you mean `split.subset.size`?"),
+        ("data.source.insilico.modle=x", "data.source.insilico.modle", "did you mean `data.source.insilico.model`?"),
+    ],
+)
+def test_unknown_keys_are_refused_with_a_suggestion(minimal: Path, override: str, key: str, suggestion: str) -> None:
+    message = refusal(minimal, override)
+    assert f"minimal.yaml: unknown key `{key}`\n" in message
+    assert suggestion in message
+
+
+def test_an_unknown_key_without_a_close_one_lists_all(minimal: Path) -> None:
+    message = refusal(minimal, "paths.zzz=1")
+    assert message.endswith("unknown key `paths.zzz`\n  expected: among raw, data, runs")
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("trainer.epochs=many", "`trainer.epochs` has a wrong value\n  got:      Value 'many'"),
+        ("trainer.epochs=", "`trainer.epochs` has a wrong value\n  got:      Incompatible value 'None'"),
+        ("seed=1.5", "`seed` has a wrong value"),
+        ("plot=perhaps", "`plot` has a wrong value"),
+        ("data.phenotypes=fitness", "`data.phenotypes` has a wrong value"),
+        ("trainer=5", "`trainer` takes no single value\n  got:      5\n  expected: a mapping with epochs, "),
+        ("trainer=null", "`trainer` has a wrong value\n  got:      field 'trainer' is not Optional"),
+        ("split.subset=5", "`split.subset` takes no single value\n  got:      5\n  expected: a mapping with size"),
+        ("cell.networks=[1]", "`cell.networks` takes no single value"),
+        ("data.source.csv.phenotypes.a=[b]", "`data.source.csv.phenotypes.a` takes a single value\n  got:      ['b']"),
+        ("cell.networks.foo=3", "`cell.networks.foo` has a wrong value"),
+        ("trainer.accumulate_grad_batches={a: 2}", "`trainer.accumulate_grad_batches.a` has a wrong value"),
+        ("seed=${nowhere}", "`seed` has a wrong value\n  got:      Interpolation key 'nowhere' not found"),
+        ("data.phenotypes=[a", "override `data.phenotypes`: its value is not YAML\n  got:      data.phenotypes=[a"),
+        ("seed", "an override is not of the form key=value\n  got:      seed"),
+        ("=3", "an override is not of the form key=value\n  got:      =3"),
+        ("model..hidden=3", "an override is not of the form key=value"),
+    ],
+)
+def test_wrong_types_are_refused(minimal: Path, override: str, expected: str) -> None:
+    assert expected in refusal(minimal, override)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "no.yaml").startswith(f"configuration '{tmp_path / 'no.yaml'}' not found\n")
+    assert "' not found" in refusal(tmp_path)
+    path = write(tmp_path, "a.yaml", "extends: basis.yaml\n")
+    assert refusal(path).startswith(f"configuration '{tmp_path / 'basis.yaml'}' not found (extended by '{path}')")
+
+
+def test_files_of_the_package_are_extended_where_there_are_none_beside(tmp_path: Path) -> None:
+    for name in ("base.yaml", "conf/base.yaml"):
+        path = write(tmp_path, "mine.yaml", f"extends: {name}\ncell: {{model: textbook}}\n")
+        assert load_config(path).optimizer.weight_decay == 1e-6
+    write(tmp_path, "base.yaml", "optimizer: {weight_decay: 0.5}\n")
+    path = write(tmp_path, "mine.yaml", "extends: base.yaml\ncell: {model: textbook}\n")
+    assert load_config(path).optimizer.weight_decay == 0.5
+
+
+def test_experiments_have_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = named_experiments()
+    assert {"quickstart", "101-collins2007/random"} <= named.keys()
+    assert "base" not in named
+    assert named["quickstart"].startswith("In-silico deletion screen")
+    for name in ("quickstart", "quickstart.yaml", "conf/quickstart.yaml"):
+        assert load_config(experiment_file(name)).experiment.name == "quickstart"
+    (tmp_path / "conf").mkdir()
+    own = write(tmp_path / "conf", "quickstart.yaml", "seed: 5\n")
+    assert experiment_file("quickstart").resolve() == own
+    here = write(tmp_path, "mine.yaml", "seed: 6\n")
+    assert experiment_file("mine").resolve() == here
+    with pytest.raises(ConfigError, match=r"'main' not found\n.*\n.*did you mean mine"):
+        experiment_file("main")
+
+
+def test_another_kind_keeps_the_keys_that_it_has_and_says_which_it_lacks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(
+        tmp_path,
+        "base.yaml",
+        "cell: {model: textbook}\nmodel: {hidden: 24, conv: sage, pool: [gene], strategy: auto}\n",
+    )
+    path = write(tmp_path, "mine.yaml", "extends: base.yaml\n")
+    with caplog.at_level("INFO", "dglcell"):
+        found = load_config(path, ["model.name=set_operator"]).model
+    assert (found.name, found.hidden, found.conv) == ("set_operator", 24, "sage")
+    (said,) = caplog.messages
+    assert said == f"{path}: `model.pool`, `model.strategy` are left out, which `set_operator` does not have"
+
+
+def test_nothing_is_said_of_what_a_packaged_experiment_leaves_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(PACKAGED.parent)
+    with caplog.at_level("INFO", "dglcell"):
+        load_config("conf/101-collins2007/set_operator_random.yaml")
+        load_config(PACKAGED / "101-collins2007" / "set_operator_random.yaml")
+    assert not caplog.messages
+
+
+def test_a_cluster_s_settings_hold_where_an_experiment_says_nothing(
+    minimal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = write(tmp_path, "site.yaml", "slurm: {account: lab, partition: long, time: '1:00:00'}\n")
+    monkeypatch.setenv("DGLCELL_SITE", str(site))
+    slurm = load_config(minimal, ["slurm.partition=short"]).slurm
+    assert (slurm.account, slurm.partition, slurm.time) == ("lab", "short", "1:00:00")
+    write(tmp_path, "site.yaml", "seed: 3\nslurm: {account: lab}\n")
+    assert "which DGLCELL_SITE names, has other sections than `slurm`\n  got:      seed, slurm" in refusal(minimal)
+    monkeypatch.setenv("DGLCELL_SITE", str(tmp_path / "no.yaml"))
+    assert "no.yaml' not found" in refusal(minimal)
+
+
+def test_circles_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, "a.yaml", "extends: b.yaml\n")
+    path = write(tmp_path, "b.yaml", "extends: a.yaml\n")
+    message = refusal(path)
+    assert message.startswith("configurations extend each other in a circle\n")
+    assert "b.yaml → " in message
+    assert "a.yaml → " in message
+    assert "in a circle" in refusal(write(tmp_path, "self.yaml", "extends: self.yaml\n"))
+
+
+def test_a_file_may_be_extended_twice_without_a_circle(tmp_path: Path) -> None:
+    write(tmp_path, "base.yaml", "cell: {model: textbook}\nseed: 4\n")
+    write(tmp_path, "a.yaml", "extends: base.yaml\n")
+    write(tmp_path, "b.yaml", "extends: base.yaml\nseed: 5\n")
+    assert load_config(write(tmp_path, "c.yaml", "extends: [a.yaml, b.yaml]\n")).seed == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"a: [\n", "cannot be read as YAML"),
+        (b"seed: 1\nseed: 2\n", "found duplicate key seed"),
+        (b"\x00", "cannot be read as YAML"),
+        (b"\xff\xfe", "cannot be read as YAML"),
+        (b"3\n", "cannot be read as YAML"),
+        (b"- 3\n", "holds no configuration\n  got:      ListConfig\n  expected: a mapping of keys"),
+        (b"extends: 5\n", "`extends` names no files\n  got:      5"),
+        (b"extends: [1]\n", "`extends` names no files"),
+        (b"extends: {a: b}\n", "`extends` names no files"),
+        (b"", "`cell` is empty"),
+    ],
+)
+def test_files_that_are_no_configurations(tmp_path: Path, content: bytes, expected: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_bytes(content)
+    assert expected in refusal(path)
+
+
+def test_lists_and_mappings_cannot_be_merged(tmp_path: Path) -> None:
+    write(tmp_path, "a.yaml", "cell: {networks: [a]}\n")
+    path = write(tmp_path, "b.yaml", "extends: a.yaml\ncell: {networks: {a: {path: x}}}\n")
+    assert "a key is a list in one place and a mapping in another" in refusal(path)
+
+
+@pytest.mark.parametrize("override", ["slurm.time=2:00:00", "slurm={time: 2:00:00}", "slurm.time='2:00:00'"])
+def test_a_time_is_not_a_number_of_seconds(minimal: Path, override: str) -> None:
+    config = load_config(minimal, [override])
+    assert config.slurm.time == "2:00:00"
+    assert parse_config(parse_yaml(to_yaml(config), where="x"), where="x").slurm.time == "2:00:00"
+    minimal.write_text(minimal.read_text() + "slurm: # é\n  time: 1:30\n  array_limit: 5\n  setup: [a, 12:00, 'b:1']\n")
+    slurm = load_config(minimal).slurm
+    assert (slurm.time, slurm.array_limit, slurm.setup) == ("1:30", 5, ["a", "12:00", "b:1"])
+
+
+# Values of `slurm.environment` may be tokens: whatever is written has *** in place of them.
+
+
+def test_a_configuration_is_written_without_secrets(minimal: Path) -> None:
+    config = load_config(minimal, ["slurm.environment={TOKEN: s3cret, RAW: /raw}", "slurm.partition=gpu"])
+    assert config.slurm.environment == {"TOKEN": "s3cret", "RAW": "/raw"}
+    written = OmegaConf.create(to_yaml(config))
+    assert written.slurm.environment == {"TOKEN": HIDDEN, "RAW": HIDDEN}
+    assert written.slurm.partition == "gpu"
+    assert config.slurm.environment["TOKEN"] == "s3cret"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "slurm.environment.TOKEN=s3cret",
+        "slurm.environment.TOKEN=1_s3cret",
+        "slurm.environment={TOKEN: s3cret}",
+        "slurm={environment: {TOKEN: s3cret}, time: '12:00:00', account: null, requeue: false}",
+    ],
+)
+def test_an_override_without_its_secret_says_the_same(minimal: Path, override: str) -> None:
+    hidden = hide_override(override)
+    assert "s3cret" not in hidden
+    assert to_yaml(load_config(minimal, [hidden])) == to_yaml(load_config(minimal, [override]))
+
+
+@pytest.mark.parametrize("word", ["train", "slurm.time=1:00", "slurm={mail: a@b.c}", "trainer.epochs=3", "slurm"])
+def test_other_arguments_stay_as_they_are(word: str) -> None:
+    assert hide_override(word) == word
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("slurm.environment.TOKEN={s3cret", "override `slurm.environment.TOKEN`: its value is not YAML"),
+        ("slurm.environment=s3cret", "`slurm.environment` takes no single value"),
+        ("slurm.environment.TOKEN=[s3cret]", "`slurm.environment.TOKEN` takes a single value"),
+        ('slurm.environment.TOKEN="s3cret\\n"', "`slurm.environment.TOKEN` has a control character"),
+        ("slurm[environment].TOKEN=s3cret", "override `slurm[environment].TOKEN` names a place in a list"),
+    ],
+)
+def test_no_message_quotes_a_secret(minimal: Path, override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(minimal, [override])
+    assert message in str(error.value)
+    assert HIDDEN in str(error.value)
+    assert "s3cret" not in str(error.value)
+    assert "s3cret" not in hide_override(override)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("epochs=2", "unknown key `epochs`(.|\n)*did you mean `trainer.epochs`"),
+        ("data.phenotypes=growth", "`data.phenotypes`(.|\n)*expected: a list"),
+        ("data.source.csv.genes=KO", r"`data.source.csv.genes` takes a list(.|\n)*expected: e.g. \[KO\]"),
+    ],
+)
+def test_a_natural_way_to_set_a_key_is_told_the_right_one(override: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_config(Path("conf/quickstart.yaml"), [override])
+
+
+def test_a_table_in_place_of_an_experiment_is_told_what_to_do(tmp_path: Path) -> None:
+    table = tmp_path / "strains.csv"
+    table.write_text("gene_1,growth\n")
+    with pytest.raises(ConfigError, match=f"is a table(.|\n)*dglcell init NAME --table {table}"):
+        experiment_file(table)

@@ -1,0 +1,221 @@
+"""Atomic writes and raw files."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import json
+import os
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import dglcell
+from dglcell.errors import DataError
+from dglcell.files import atomic as files
+from dglcell.files.atomic import (
+    atomic_directory,
+    atomic_file,
+    canonical_hash,
+    clear_abandoned,
+    exchange,
+    find_raw,
+    only_writer,
+    sha256_file,
+    write_json,
+)
+from dglcell.files.owner import Process
+from tests.tiny import process_environment
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    target = tmp_path / "table.csv"
+    target.write_text("old")
+    with pytest.raises(RuntimeError), atomic_file(target) as partial:
+        partial.write_text("half")
+        raise RuntimeError
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "store"
+    with pytest.raises(KeyboardInterrupt), atomic_directory(target) as partial:
+        (partial / "data").write_text("half")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+    with atomic_directory(target) as partial:
+        (partial / "data").write_text("whole")
+        assert not target.exists()
+    assert (target / "data").read_text() == "whole"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_overwriting_needs_to_be_asked_for(tmp_path: Path) -> None:
+    target = tmp_path / "store"
+    target.mkdir()
+    with pytest.raises(DataError, match=r"exists already\n  do:       pass `--overwrite`"), atomic_directory(target):
+        pass
+    with atomic_directory(target, overwrite=True) as partial:
+        (partial / "new").touch()
+    assert [p.name for p in target.iterdir()] == ["new"]
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_leftovers_of_a_killed_build_are_removed(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, dglcell.files.atomic as files\n"
+        "with files.atomic_directory(pathlib.Path('a[1]')): os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=process_environment())
+    (leftover,) = tmp_path.iterdir()
+    with atomic_directory(tmp_path / "a[1]"):
+        assert not leftover.exists()
+
+
+def test_an_old_directory_that_was_put_aside_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process has left that was killed between two renames, where a single operation is not possible."""
+    target = tmp_path / "store"
+    ended = replace(Process.this(), started=1).mark
+    aside, half = tmp_path / f".store.partial-{ended}-00000000.old", tmp_path / f".store.partial-{ended}-00000000"
+    for folder in (aside, half):
+        folder.mkdir()
+        (folder / folder.suffix).touch()
+    elsewhere = tmp_path / f".store.partial-{replace(Process.this(), boot='another').mark}-00000000"
+    elsewhere.mkdir()
+    with pytest.raises(DataError, match="exists already"), atomic_directory(target):
+        pass
+    assert [path.name for path in target.iterdir()] == [".old"]
+    assert sorted(tmp_path.iterdir()) == sorted([target, elsewhere])
+    with only_writer(target):
+        assert list(tmp_path.glob(".store.partial-*")) == [], "it is of a process that has no lease"
+
+
+def test_the_right_to_write_that_a_killed_process_had_is_tidied_up(tmp_path: Path) -> None:
+    target = tmp_path / "store"
+    target.mkdir()
+    code = (
+        "import os, pathlib, dglcell.files.atomic as files\n"
+        "with files.only_writer(pathlib.Path('store')): os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=process_environment())
+    assert (tmp_path / ".store.owner.json").is_file()
+    clear_abandoned(target)
+    assert list(tmp_path.iterdir()) == [target]
+    with only_writer(target):
+        clear_abandoned(target)
+        assert (tmp_path / ".store.owner.json").is_file(), "this process has it"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_names_change_places(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").write_text("b")
+    if not exchange(tmp_path / "a", tmp_path / "b"):
+        pytest.skip("this file system cannot do that")
+    assert (tmp_path / "a").read_text() == "b"
+    assert (tmp_path / "b").is_dir()
+    with pytest.raises(FileNotFoundError):
+        exchange(tmp_path / "a", tmp_path / "c")
+
+
+def test_a_failed_replacement_leaves_the_old_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, rename, asked = tmp_path / "store", os.rename, []
+    target.mkdir()
+
+    def fail(old: Path, new: Path) -> None:
+        asked.append(new)
+        if len(asked) == 2:
+            raise OSError(errno.EIO, "no luck")
+        rename(old, new)
+
+    monkeypatch.setattr(files, "exchange", lambda first, second: False)
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="no luck"), atomic_directory(target, overwrite=True) as partial:
+        (partial / "new").touch()
+    assert list(tmp_path.rglob("*")) == [target]
+
+
+def test_what_is_written_follows_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with atomic_directory(tmp_path / "store") as partial:
+            (partial / "data").touch()
+        write_json(tmp_path / "x.json", {})
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("store", "store/data", "x.json")]
+    assert modes == [0o750, 0o640, 0o640]
+
+
+def test_two_builds_at_once_leave_each_other_alone(tmp_path: Path) -> None:
+    target = tmp_path / "store"
+    with atomic_directory(target) as first:
+        (first / "data").write_text("first")
+        with atomic_directory(target) as second:
+            (second / "data").write_text("second")
+        assert (target / "data").read_text() == "second"
+    assert (target / "data").read_text() == "first"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_raw_files_are_found_in_the_raw_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "networks").mkdir()
+    file = tmp_path / "networks" / "edges.csv"
+    file.write_text("a,b\n")
+    assert find_raw("networks/edges.csv", str(tmp_path)) == file
+    assert find_raw(str(file)) == file
+    monkeypatch.setenv("DGLCELL_RAW", str(tmp_path))
+    assert find_raw("networks/edges.csv") == file
+    with pytest.raises(
+        DataError, match=r"raw file 'networks/none.csv' not found\n  got:      looked at .*\n.*\n.*DGLCELL_RAW"
+    ):
+        find_raw("networks/none.csv")
+
+
+def test_hashes_do_not_depend_on_key_order() -> None:
+    assert canonical_hash({"a": 1, "b": [2]}) == canonical_hash({"b": [2], "a": 1})
+    assert canonical_hash({"a": 1}) != canonical_hash({"a": 2})
+
+
+def test_a_file_hash_is_that_of_its_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "x"
+    file.write_bytes(b"abc")
+    assert sha256_file(file) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_json_is_written_whole(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"ä": [1]})
+    assert json.loads((tmp_path / "x.json").read_text()) == {"ä": [1]}
+    with pytest.raises(TypeError):
+        write_json(tmp_path / "x.json", {"bad": object()})
+    assert json.loads((tmp_path / "x.json").read_text()) == {"ä": [1]}
+
+
+def opens_text(call: ast.Call) -> bool:
+    """Whether a call reads or writes text by the locale's encoding."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if any(keyword.arg in ("encoding", None) for keyword in call.keywords):
+        return False
+    constants = [a.value for a in [*call.args, *(k.value for k in call.keywords)] if isinstance(a, ast.Constant)]
+    modes = [value for value in constants if isinstance(value, str) and set(value) <= set("rwaxbt+") and value]
+    if name in ("read_text", "write_text"):
+        return True
+    if name == "open" and isinstance(call.func, ast.Name):
+        return not any("b" in mode for mode in modes)
+    return name in ("open", "fdopen") and any("b" not in mode for mode in modes)
+
+
+def test_text_is_utf_8_whatever_the_locale() -> None:
+    package = Path(dglcell.__file__).parent
+    found = [
+        f"{path.relative_to(package)}:{node.lineno}"
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and opens_text(node)
+    ]
+    assert found == []

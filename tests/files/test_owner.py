@@ -1,0 +1,382 @@
+"""Who writes: processes that are found again, and leases that one process has at a time."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dglcell.errors import OwnerError
+from dglcell.files.atomic import owner
+from dglcell.files.owner import (
+    LEASE_SECONDS,
+    Lease,
+    Process,
+    abandoned,
+    foreign_holder,
+    held,
+    lives,
+    partial_of,
+    refuse_if_taken_over,
+)
+from tests.tiny import process_environment
+
+# Processes.
+
+
+def child(program: str, folder: Path, *before: str) -> subprocess.CompletedProcess[str]:
+    """Run a program after the imports that these tests share."""
+    imports = (
+        "import os, signal\nfrom pathlib import Path\n"
+        "from dglcell.files import owner\nfrom dglcell.files.owner import *\n"
+    )
+    command = [*before, sys.executable, "-c", imports + program]
+    return subprocess.run(command, cwd=folder, env=process_environment(), capture_output=True, text=True)
+
+
+def test_this_process_lives(tmp_path: Path) -> None:
+    assert lives(Process.this().mark) is True
+    assert lives(partial_of(tmp_path / "x").name.removeprefix(".x.partial-")) is True
+    assert str(replace(Process.this(), pid=7, host="n1", job=None)) == "process 7 on n1"
+    assert str(replace(Process.this(), pid=7, host="n1", job="12")) == "process 7 on n1 (SLURM job 12)"
+
+
+def test_a_process_that_has_ended_is_gone_for_certain(tmp_path: Path) -> None:
+    assert lives(child("print(Process.this().mark)", tmp_path).stdout.strip()) is False
+
+
+def test_another_process_of_the_same_number_is_not_taken_for_it() -> None:
+    this = Process.this()
+    assert lives(replace(this, started=this.started - 1).mark) is False
+
+
+def test_a_process_whose_end_nobody_has_noticed_yet_is_gone() -> None:
+    unnoticed = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    mark = replace(Process.this(), pid=unnoticed.pid, started=owner._state(unnoticed.pid)[0]).mark
+    assert lives(mark) is True
+    unnoticed.kill()
+    os.waitid(os.P_PID, unnoticed.pid, os.WEXITED | os.WNOWAIT)
+    assert lives(mark) is False
+    unnoticed.communicate()
+
+
+@pytest.mark.parametrize("change", [{"boot": "another boot"}, {"namespace": 1}, {"boot": "", "host": "another host"}])
+def test_of_processes_elsewhere_nothing_is_known(change: dict[str, object]) -> None:
+    assert lives(replace(Process.this(), **change).mark) is None
+
+
+@pytest.mark.parametrize("mark", ["", "x", "node1-17", "0123456789", "0123456789-1"])
+def test_of_other_names_nothing_is_known(mark: str) -> None:
+    assert lives(mark) is None
+
+
+def test_a_file_of_a_container_with_the_same_host_name_is_left_alone(tmp_path: Path) -> None:
+    isolated = ("unshare", "--pid", "--fork")
+    done = child("partial_of(Path('file')).touch(); print(os.getpid())", tmp_path, *isolated)
+    if done.returncode != 0:
+        pytest.skip(f"cannot make a namespace here: {done.stderr}")
+    assert int(done.stdout) < 10, "numbers begin anew there"
+    assert abandoned(tmp_path / "file") == []
+    assert [path.name for path in abandoned(tmp_path / "file", alone=True)] == os.listdir(tmp_path)
+
+
+# Leases.
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    """The file of a lease for the folder ``run``."""
+    return tmp_path / "run" / "owner.json"
+
+
+def lease_of(lock: Path) -> Lease:
+    """A lease, not yet taken."""
+    return Lease(lock, lock.parent)
+
+
+def run_out(lock: Path) -> None:
+    """Let a lease be as old as one that has run out."""
+    then = time.time() - LEASE_SECONDS - 1
+    os.utime(lock, (then, then))
+
+
+def test_a_lease_is_taken_given_back_and_leaves_nothing(lock: Path) -> None:
+    lease = lease_of(lock)
+    assert lease.acquire() is None
+    about = json.loads(lock.read_text())
+    assert about.keys() == {"token", "since", "host", "boot", "namespace", "pid", "started", "job", "launch"}
+    assert about["pid"] == os.getpid()
+    assert os.listdir(lock.parent) == ["owner.json"]
+    lease.release()
+    assert not lock.parent.exists(), "it was made for the lease"
+    lock.parent.mkdir()
+    assert lease_of(lock).acquire() is None
+    lease.release()
+    assert lock.exists(), "it is another's"
+
+
+def test_one_that_is_held_is_refused(lock: Path) -> None:
+    with held(lease_of(lock), lambda holder: 0.0):
+        message = (
+            rf"another process is writing '{lock.parent}'\n  got: +process {os.getpid()} on .*, since 20.*\n"
+            r"  expected: one process at a time\n  do: +wait until .*its lease runs out in 1[78]\d s, and the same"
+        )
+        with pytest.raises(OwnerError, match=message), held(lease_of(lock), lambda holder: 0.0):
+            raise AssertionError("two have it")
+        assert os.listdir(lock.parent) == ["owner.json"]
+    assert not lock.exists()
+
+
+def test_an_error_gives_it_back(lock: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), held(lease_of(lock), lambda holder: 0.0):
+        raise KeyboardInterrupt
+    assert not lock.exists()
+
+
+def test_that_of_a_killed_process_is_taken_over_at_once(lock: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dglcell")
+    program = "lease = Lease(Path('run/owner.json'), Path('run')); lease.acquire(); os.kill(os.getpid(), 9)"
+    assert child(program, lock.parents[1]).returncode == -signal.SIGKILL
+    assert lock.exists()
+    lease = lease_of(lock)
+    assert lease.acquire() is None
+    assert f"'{lock.parent}' is taken over from process " in caplog.text
+    lease.renew()
+    assert os.listdir(lock.parent) == ["owner.json"]
+    lease.release()
+
+
+def test_one_that_has_run_out_is_taken_over_and_its_owner_writes_no_more(lock: Path) -> None:
+    old, new = lease_of(lock), lease_of(lock)
+    assert old.acquire() is None
+    run_out(lock)
+    assert new.acquire() is None
+    message = (
+        rf"another process has taken over '{lock.parent}', so this one stops\n  got: +process {os.getpid()} on .*\n"
+        r"  expected: a lease of process .*\n  do: +let the other one go on"
+    )
+    with pytest.raises(OwnerError, match=message):
+        old.renew()
+    with pytest.raises(OwnerError, match=message):
+        refuse_if_taken_over(lock.parent / "checkpoints" / "last.ckpt")
+    refuse_if_taken_over(lock.parents[1] / "elsewhere")
+    old.release()
+    assert lock.exists(), "it is the other one's"
+    refuse_if_taken_over(lock.parent / "metrics.jsonl")
+    new.release()
+
+
+def test_an_owner_whose_file_is_gone_stops(lock: Path) -> None:
+    lease = lease_of(lock)
+    assert lease.acquire() is None
+    lock.unlink()
+    with pytest.raises(OwnerError, match=r"got: +'owner.json' is gone: that process has ended, or the file was"):
+        lease.renew()
+    lease.release()
+
+
+def test_a_lease_is_renewed_while_it_is_held(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, "RENEW_SECONDS", 0.001)
+    lease = lease_of(lock)
+    assert lease.acquire() is None
+    run_out(lock)
+    while lock.stat().st_mtime < time.time() - LEASE_SECONDS:
+        assert threading.active_count() > 1
+    lease.release()
+
+
+def test_of_many_that_find_it_free_or_run_out_one_gets_it(lock: Path) -> None:
+    """Threads race here as processes do: leases know nothing of each other but by files."""
+    for _ in range(15):
+        contenders = [lease_of(lock) for _ in range(6)]
+        start, taken = threading.Barrier(len(contenders)), []
+
+        def contend(lease: Lease, start: threading.Barrier = start, taken: list[Lease] = taken) -> None:
+            start.wait()
+            if lease.acquire() is None:
+                taken.append(lease)
+
+        threads = [threading.Thread(target=contend, args=(lease,)) for lease in contenders]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(taken) == 1
+        taken[0].renew()
+        assert os.listdir(lock.parent) == ["owner.json"]
+        run_out(lock)
+    taken[0].release()
+
+
+def test_owners_that_wake_up_and_end_do_not_end_the_tenure_of_others(lock: Path) -> None:
+    """Every order of two that take over, and of two that end."""
+    for order in itertools.permutations(range(3)):
+        leases = [lease_of(lock) for _ in range(3)]
+        for lease in leases:
+            assert lease.acquire() is None
+            if lease is not leases[-1]:
+                run_out(lock)
+        for number in order:
+            leases[number].release()
+            assert lock.exists() == (2 not in order[: order.index(number) + 1])
+        lock.parent.mkdir(exist_ok=True)
+
+
+DIE_BEFORE = """
+before = os.{name}
+def die(*arguments): os.kill(os.getpid(), 9)
+os.{name} = die
+lease = Lease(Path('run/owner.json'), Path('run'))
+lease.acquire()
+os.{name} = before
+"""
+
+
+@pytest.mark.parametrize("name", ["link", "replace"])
+def test_a_process_that_is_killed_while_it_takes_over_is_followed_by_the_next(lock: Path, name: str) -> None:
+    first = lease_of(lock)
+    assert first.acquire() is None
+    run_out(lock)
+    assert child(DIE_BEFORE.format(name=name), lock.parents[1]).returncode == -signal.SIGKILL
+    assert len(os.listdir(lock.parent)) == (3 if name == "replace" else 2)
+    second = lease_of(lock)
+    assert second.acquire() is None
+    assert os.listdir(lock.parent) == ["owner.json"]
+    with pytest.raises(OwnerError):
+        first.renew()
+    second.release()
+    first.release()
+
+
+def test_a_late_attempt_to_follow_a_tenure_that_has_ended_changes_nothing(lock: Path) -> None:
+    first, second = lease_of(lock), lease_of(lock)
+    assert first.acquire() is None
+    first._successor("0123456789abcdef").write_text("left by a process that was killed")
+    first.release()
+    assert second.acquire() is None
+    assert os.listdir(lock.parent) == ["owner.json"]
+    second.release()
+
+
+def test_a_damaged_file_is_waited_for_until_its_lease_runs_out(lock: Path) -> None:
+    lock.parent.mkdir()
+    whole = {"token": "0" * 16, "since": "y", **vars(Process.this())}
+    odd = {"token": ["../x", "\0" * 16, "0" * 400, 7], "pid": ["7", None, []], "host": [{}], "job": [3], "since": [1]}
+    changed = [json.dumps({**whole, name: value}) for name, values in odd.items() for value in values]
+    for content in ("", "[]", "[" * 100_000, '{"token": 1}', '{"token": "x", "since": "y", "pid": 1}', *changed):
+        lock.write_text(content)
+        lease = lease_of(lock)
+        holder = lease.acquire()
+        assert str(holder) == "an unknown process, since an unknown time"
+        run_out(lock)
+        assert lease.acquire() is None
+        lease.release()
+        assert os.listdir(lock.parent) == []
+
+
+def test_a_forked_process_has_not_its_parents_lease(lock: Path) -> None:
+    program = """
+lease = Lease(Path('run/owner.json'), Path('run')); lease.acquire()
+pid = os.fork()
+if pid == 0:
+    print(lease.guards(Path('run/x')), flush=True); lease.release(); os._exit(0)
+os.waitpid(pid, 0)
+lease.renew(); print(lease.guards(Path('run/x'))); lease.release()
+"""
+    assert child(program, lock.parents[1]).stdout == "False\nTrue\n"
+
+
+def test_file_systems_without_second_names_do_as_well(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "no second names here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    first, second = lease_of(lock), lease_of(lock)
+    assert first.acquire() is None
+    assert second.acquire() is not None
+    run_out(lock)
+    assert second.acquire() is None
+    assert os.listdir(lock.parent) == ["owner.json"]
+    first.release()
+    second.release()
+    assert not lock.exists()
+
+
+def ending(lock: Path, after: int, waits: list[float]) -> Callable[[float], None]:
+    """Waiting, after some of which the lease has run out."""
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == after:
+            run_out(lock)
+
+    return sleep
+
+
+def test_whoever_has_patience_waits_and_says_for_whom(lock: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dglcell")
+    first, waits = lease_of(lock), list[float]()
+    assert first.acquire() is None
+    with held(lease_of(lock), lambda holder: 1000.0, ending(lock, 10, waits)):
+        assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0]
+        assert caplog.text.count(f"waiting for '{lock.parent}', which is written by process {os.getpid()} on ") == 1
+    first.release()
+
+
+def test_patience_has_an_end(lock: Path) -> None:
+    waits: list[float] = []
+    with held(lease_of(lock), lambda holder: 0.0):
+        with pytest.raises(OwnerError), held(lease_of(lock), lambda holder: 1.0, waits.append):
+            raise AssertionError("two have it")
+        assert sum(waits) == pytest.approx(1.5)
+
+
+def test_whoever_is_replaced_writes_no_more(lock: Path) -> None:
+    first, waits = lease_of(lock), list[float]()
+    assert first.acquire() is None
+    with held(lease_of(lock), lambda holder: 1.0, waits.append, lambda holder: True):
+        assert sum(waits) == pytest.approx(1.5)
+        with pytest.raises(OwnerError, match="another process has taken over"):
+            first.renew()
+        first.release()
+        assert lock.exists()
+    assert not lock.exists()
+
+
+def test_processes_that_were_started_together_have_the_same_owner(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert foreign_holder(lock) is None
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with held(lease_of(lock), lambda holder: 0.0):
+        assert foreign_holder(lock) is None
+        monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+        holder = foreign_holder(lock)
+        assert holder is not None
+        assert f"process {os.getpid()} on" in str(holder)
+        assert "(SLURM job 7)" in str(holder)
+        run_out(lock)
+        assert foreign_holder(lock) is None
+
+
+def test_signals_are_left_to_the_first_thread(tmp_path: Path) -> None:
+    lease = Lease(tmp_path / "lock", tmp_path)
+    before = {task.name for task in Path("/proc/self/task").iterdir()}
+    assert lease.acquire() is None
+    try:
+        (new,) = {task.name for task in Path("/proc/self/task").iterdir()} - before
+        status = Path(f"/proc/self/task/{new}/status").read_text().splitlines()
+        blocked = int(next(line for line in status if line.startswith("SigBlk:")).split()[1], 16)
+        assert all(blocked >> (number - 1) & 1 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))
+    finally:
+        lease.release()

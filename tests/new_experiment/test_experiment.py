@@ -1,0 +1,392 @@
+"""Experiments of one's own: the file that is written, and what is said about the strains."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dglcell.api import load_cell
+from dglcell.cli import main
+from dglcell.config.read import load_config
+from dglcell.data.sources import load_source
+from dglcell.data.sources.faults import FaultsError
+from dglcell.errors import ConfigError, DataError
+from dglcell.graph.catalogue import GENE_SETS
+from dglcell.new_experiment.cell import Downloads, describe_cells
+from dglcell.new_experiment.experiment import Wanted, ask, write_experiment
+from tests.data.sources.sga_tables import write_xlsx
+from tests.http_server import serve_folder
+
+TABLE = "name,gene_1,gene_2,growth,note\na,b0008,b2464,0.9,x\nb,b0727,,1.0,\nc,b0728,b0008,,y\nd,b0728,b2464,0.5,z\n"
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = Path("strains.csv")
+    path.write_text(TABLE.replace("c,b0728,b0008,,y\n", ""))
+    return path
+
+
+def wanted(table: Path, **more: object) -> Wanted:
+    return Wanted(Path("mine.yaml"), table, None, "textbook", **more)  # type: ignore[arg-type]
+
+
+def test_columns_are_found_and_the_file_is_valid(table: Path) -> None:
+    said = write_experiment(wanted(table))
+    assert said.splitlines()[:5] == [
+        "strains     3, phenotypes growth",
+        "deletions   1 of 1 gene, 2 of 2 genes",
+        "genes       4 are deleted, 100.0% of them are in the cell graph",
+        "training    60 epochs of about 2 strains in batches of 8: 60 steps; roughly 1",
+        "            minute on one free core and 0.8 GB of memory, by the number of",
+    ]
+    assert "# 60 epochs of about 2 strains in batches of 8: 60 steps; roughly " in Path("mine.yaml").read_text()
+    config = load_config(Path("mine.yaml"))
+    assert (config.trainer.epochs, config.data.batch_size, config.scheduler.warmup) == (60, 8, 3)
+    assert config.experiment.name == "mine"
+    assert config.cell.model == "textbook"
+    assert (config.data.source.csv.genes, config.data.source.csv.phenotypes) == (
+        ["gene_1", "gene_2"],
+        {"growth": "growth"},
+    )
+
+
+def test_without_a_test_part_the_last_epoch_is_the_model(table: Path) -> None:
+    write_experiment(wanted(table, split="none"))
+    assert load_config(Path("mine.yaml")).trainer.checkpoint == "last"
+
+
+def test_unknown_genes_are_said_with_close_names(table: Path) -> None:
+    table.write_text(table.read_text() + "e,b0007,b0008,0.1,\n")
+    said = write_experiment(wanted(table))
+    assert "80.0% of them are in the cell graph" in said
+    assert "unknown     1 gene, in 25.0% of the strains:\n  b0007\n" in said
+    assert "`data.unknown_genes: drop`" in said
+
+
+def test_the_schedule_follows_from_the_strains_that_train(table: Path) -> None:
+    genes = load_cell("quickstart").genes.names[:100]
+    rows = [
+        f"{gene},{0.5 + number / 1000}" for number, gene in enumerate([*genes, *map("b9{:03d}".format, range(900))])
+    ]
+    table.write_text("gene_1,growth\n" + "\n".join(rows) + "\n")
+    said = write_experiment(wanted(table))
+    assert "strains     1,000, phenotypes growth" in said
+    assert "epochs of about 70 strains in batches of 8" in said
+    assert load_config(Path("mine.yaml")).split.fractions == [0.7, 0.15, 0.15]
+
+
+def test_what_cannot_be_an_experiment_leaves_nothing(table: Path) -> None:
+    for more, words in (
+        ({"split": "rnadom"}, "split.kind"),
+        ({"phenotypes": ["note"]}, "no column|is no number"),
+        ({"genes": ["gen"]}, "no column 'gen'"),
+    ):
+        with pytest.raises((ConfigError, DataError), match=words):
+            write_experiment(wanted(table, **more))
+    table.write_text("gene_1,growth\nYAL001C,1\nYAL002W,2\n")
+    with pytest.raises(DataError, match="none of the genes that are deleted\n  got:      YAL001C"):
+        write_experiment(wanted(table))
+    table.write_text("orf,growth\nb0008,1\n")
+    with pytest.raises(DataError, match=r"which columns are genes\?\n.*orf, growth"):
+        write_experiment(wanted(table))
+    assert [path.name for path in Path().iterdir()] == ["strains.csv"]
+
+
+def test_a_file_is_not_replaced(table: Path) -> None:
+    Path("mine.yaml").write_text("seed: 1\n")
+    with pytest.raises(ConfigError, match=r"'mine\.yaml' exists already\n.*replace it with `--force`"):
+        write_experiment(wanted(table))
+    assert Path("mine.yaml").read_text() == "seed: 1\n"
+    write_experiment(wanted(table, force=True))
+    assert load_config(Path("mine.yaml")).experiment.name == "mine"
+
+
+def test_answers_make_the_same_as_options(table: Path) -> None:
+    answers = iter(["strains.csv", "textbook", ""])
+    assert ask(Path("mine.yaml"), lambda question: next(answers)) == wanted(table)
+    answers = iter(["collins2007", "", "gene_disjoint"])
+    assert ask(Path("a.yaml"), lambda question: next(answers)) == Wanted(
+        Path("a.yaml"), None, "collins2007", "yeast", "gene_disjoint"
+    )
+
+
+def test_the_verb_writes_it(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "mine", "--table", "strains.csv", "--cell", "textbook"]) == 0
+    assert "mine.yaml is written. Train with `dglcell train mine.yaml`." in capsys.readouterr().out
+    assert main(["config", "validate", "mine.yaml"]) == 0
+    assert main(["init", "other"]) == 2
+    assert "`--table FILE` or `--screen NAME`" in capsys.readouterr().err
+
+
+def test_words_in_a_column_of_numbers_are_faults(table: Path) -> None:
+    table.write_text("gene_1,growth,plate,note\nb0008,0.9,1,x\nb0727,high,2,y\nb0728,0.8,2,z\n")
+    with pytest.raises(DataError) as refused:
+        write_experiment(wanted(table), Downloads(command="dglcell init mine --table strains.csv"))
+    assert str(refused.value) == (
+        "'strains.csv': 1 fault in 1 of 3 rows\n"
+        "  line 3: growth 'high' is no number\n"
+        "  do:       mend these lines; or `dglcell init mine --table strains.csv --write-clean strains.clean.csv` "
+        'writes a copy without them, and goes on with it; if words mean "not measured", add `--na-values=high`; '
+        "if a column is no phenotype, name those that are with `--phenotypes COLUMN …`"
+    )
+    assert not Path("mine.yaml").exists()
+
+
+def test_words_for_what_is_not_measured(table: Path) -> None:
+    table.write_text("gene_1,growth\nb0008,0.9\nb0727,-\nb0728,N/A\nb2464,not done\nb0114,0.2\nb0115,0.3\nb0116,\n")
+    with pytest.raises(DataError, match="add `--na-values=- '--na-values=not done'`"):
+        write_experiment(wanted(table))
+    said = write_experiment(wanted(table, na_values=["-", "not done"])).splitlines()
+    assert said[0] == "strains     3, phenotypes growth"
+    assert said[-1] == "left out    4 rows without a phenotype: `missing: drop`"
+    assert load_config(Path("mine.yaml")).data.source.csv.na_values == ["-", "not done"]
+
+
+def test_advice_can_be_pasted_into_a_shell(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table.write_text("gene_1,growth\nb0008,0.9\nb0727,-\nb0728,not done\nb2464,-0,5\n".replace("-0,5", '"-0,5"'))
+    with open(table, "a") as file:
+        file.write("b0114,0.1\nb0115,0.2\nb0116,0.3\n")
+    command = ["init", "mine", "--table", "strains.csv", "--cell", "textbook"]
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "line 5: growth '-0,5' has a decimal comma (-0.5 in a clean copy)" in said
+    options = shlex.split(said.partition('"not measured", add `')[2].partition("`")[0])
+    assert options == ["--na-values=-", "--na-values=not done"]
+    (pasted,) = [part for part in said.split("`") if "--write-clean" in part]
+    assert main([*shlex.split(pasted)[1:], *options]) == 0
+    config = load_config(Path("mine.yaml"))
+    assert config.data.source.csv.path == "strains.clean.csv"
+    assert load_source(config.data.source).phenotypes["growth"].tolist() == pytest.approx([0.9, -0.5, 0.1, 0.2, 0.3])
+
+
+def test_all_faults_are_said_at_once_and_a_copy_is_without_them(table: Path) -> None:
+    rows = [f"b{n:04d},,{n / 1000}" for n in (8, 114, 115, 116, 351, 356, 451, 474, 485)]
+    rows += ["adhE,b1241,1", "b0008,,9.5", ",,1", "adhX,b0008,1", "b0114,b0115,inf", "b0007,,1", "ADH E,,0.5"]
+    table.write_text("gene_1,gene_2,growth\n" + "\n".join(rows) + "\n")
+    with pytest.raises(FaultsError) as refused:
+        write_experiment(wanted(table))
+    assert str(refused.value).splitlines()[:-1] == [
+        "'strains.csv': 5 faults in 6 of 16 rows",
+        "  lines 2, 12: b0008 has contradicting values: growth 0.008 and 9.5",
+        "  line 11: b1241 (written adhE and b1241) is deleted twice",
+        "  line 13: no gene is deleted",
+        f"  line 14: unknown gene 'adhX'{load_cell('quickstart').genes.suggestion('adhX')}",
+        "  line 15: growth 'inf' is no finite number",
+    ]
+    said = write_experiment(wanted(table, clean=Path("clean.csv")))
+    assert "clean copy  clean.csv: 5 rows left out, other faults mended\n" in said
+    assert "names       1 of 10 names is no systematic one: `aliases: textbook`" in said
+    assert "Training leaves these strains out: `data.unknown_genes: drop`." in said
+    config = load_config(Path("mine.yaml"))
+    assert config.data.unknown_genes == "drop"
+    strains = load_source(config.data.source)
+    assert strains.genotypes[-1] == ["b1241"]
+    assert len(strains) == 10
+    with pytest.raises(ConfigError, match="`--write-clean` names the table itself"):
+        write_experiment(wanted(table, clean=table, force=True))
+
+
+def pairs_and_singles(pairs: int, singles: int) -> str:
+    """A table of so many pairs and single deletions of the core model, in two columns."""
+    genes = load_cell("quickstart").genes.names
+    both = [f"{a},{b}" for a, b in itertools.islice(itertools.combinations(genes, 2), pairs)]
+    alone = [f"{gene}," if number % 2 == 0 else f",{gene}" for number, gene in enumerate(genes[:singles])]
+    rows = [f"{strain},{0.5 + number / 1000}" for number, strain in enumerate([*both, *alone])]
+    return "gene_1,gene_2,growth\n" + "\n".join(rows) + "\n"
+
+
+def test_a_blank_gene_among_pairs_is_a_fault(table: Path) -> None:
+    table.write_text(pairs_and_singles(57, 3))
+    with pytest.raises(FaultsError) as refused:
+        write_experiment(wanted(table))
+    meant = "is blank, while 57 of 60 rows name 2 genes (if that is meant: `--keep-blank`)"
+    assert str(refused.value).splitlines()[:-1] == [
+        "'strains.csv': 2 faults in 3 of 60 rows",
+        f"  lines 59, 61: gene_2 {meant}",
+        f"  line 60: gene_1 {meant}",
+    ]
+    assert "deletions   57 of 2 genes\n" in write_experiment(wanted(table, clean=Path("clean.csv")))
+    assert set(load_source(load_config(Path("mine.yaml")).data.source).num_deletions) == {2}
+    said = write_experiment(wanted(table, force=True, keep_blank=True))
+    assert "deletions   3 of 1 gene, 57 of 2 genes\n" in said
+
+
+@pytest.mark.parametrize(("pairs", "singles"), [(56, 3), (1000, 20), (2, 1)])
+def test_single_deletions_on_purpose_are_none(table: Path, pairs: int, singles: int) -> None:
+    table.write_text(pairs_and_singles(pairs, singles))
+    assert f"deletions   {singles} of 1 gene, {pairs:,} of 2 genes\n" in write_experiment(wanted(table))
+
+
+def test_a_spreadsheet_is_read(tmp_path: Path, table: Path) -> None:
+    write_xlsx(Path("strains.xlsx"), [["gene_1", "growth"], ["b0008", 0.5], ["b0114", 1], ["", ""], ["b0115", "n.d."]])
+    with pytest.raises(
+        FaultsError, match=r"'strains\.xlsx': 1 fault in 1 of 3 rows\n  line 5: growth 'n\.d\.' is no num"
+    ):
+        write_experiment(wanted(Path("strains.xlsx")))
+    write_experiment(wanted(Path("strains.xlsx"), na_values=["n.d."]))
+    assert load_source(load_config(Path("mine.yaml")).data.source).phenotypes["growth"].tolist() == [0.5, 1.0]
+    Path("no.xlsx").write_text("gene_1,growth\n")
+    with pytest.raises(DataError, match=r"'no\.xlsx' is no spreadsheet"):
+        write_experiment(wanted(Path("no.xlsx"), force=True))
+
+
+def test_cells_have_names_and_what_is_not_there_is_listed(table: Path) -> None:
+    write_experiment(replace(wanted(table), cell="ecoli-core"))
+    assert load_config(Path("mine.yaml")).cell.model == "textbook"
+    with pytest.raises(ConfigError) as refused:
+        write_experiment(replace(wanted(table), cell="ecoli-cor", force=True))
+    said = str(refused.value)
+    assert "no cell graph is called 'ecoli-cor'" in said
+    assert all(f"\n            {line}" in said for line in describe_cells())
+    assert "did you mean ecoli-core" in said
+    with pytest.raises(ConfigError, match=r"the file of the metabolic model 'mine\.xml' is not there"):
+        write_experiment(replace(wanted(table), cell="mine.xml", force=True))
+
+
+def test_files_that_are_not_here_are_offered(table: Path, tmp_path: Path) -> None:
+    raw = str(tmp_path / "raw")
+    with pytest.raises(ConfigError) as refused:
+        write_experiment(replace(wanted(table), cell="yeast", raw=raw), Downloads(raw, None, "dglcell init mine"))
+    said = str(refused.value)
+    assert said.startswith("`yeast` needs files that are not here\n  got:      5 files, ")
+    assert re.search(r"MB, about \d+ s with 10 Mbit/s\n", said)
+    assert "do:       `dglcell init mine --fetch` downloads them and goes on" in said
+    asked: list[str] = []
+    with pytest.raises(ConfigError, match="needs files that are not here"):
+        write_experiment(
+            replace(wanted(table), cell="yeast", raw=raw), Downloads(raw, lambda question: bool(asked.append(question)))
+        )
+    assert len(asked) == 1
+    assert asked[0].endswith("Download? [Y/n] ")
+    assert not Path("mine.yaml").exists()
+
+
+def test_names_are_fetched_where_the_table_needs_them(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "published").mkdir()
+    content = b"Location,Gene,Synonym\n1..2,firstName,b0008\n3..4,elsewhere,b9999\n"
+    (tmp_path / "published/names.csv").write_bytes(content)
+    table.write_text("gene_1,growth\nfirstname,0.9\nb0727,0.7\nelsewhere,0.1\n")
+    source = GENE_SETS["ecoli_names"]
+    for address in serve_folder(monkeypatch, tmp_path / "published"):
+        file = replace(
+            source.file, url=f"{address}/names.csv", sha256=hashlib.sha256(content).hexdigest(), size=len(content)
+        )
+        monkeypatch.setitem(GENE_SETS, "ecoli_names", replace(source, file=file))
+        raw, asked = str(tmp_path / "raw"), list[str]()
+
+        def agree(question: str) -> bool:
+            asked.append(question)  # noqa: B023
+            return True
+
+        with pytest.raises(
+            FaultsError, match=r"unknown gene 'firstname'(.|\n)* --fetch` downloads other names of genes"
+        ):
+            write_experiment(wanted(table, raw=raw))
+        said = write_experiment(wanted(table, raw=raw), Downloads(raw, agree))
+        assert asked == [
+            f"2 names (firstname, elsewhere) may be known to `ecoli_names`: 1 file, 0.0 MB, about 1 s with 10 Mbit/s, "
+            f"into {raw}. Download? [Y/n] "
+        ]
+        assert "names       1 of 3 names is no systematic one: `aliases: ecoli_names`" in said
+        assert "unknown     1 gene, in 33.3% of the strains:\n  b9999\n" in said
+    config = load_config(Path("mine.yaml"))
+    assert load_source(config.data.source, raw).genotypes == [["b0008"], ["b0727"], ["b9999"]]
+
+
+@pytest.mark.parametrize("phenotypes", [[], ["growth"]])
+def test_decimal_commas(table: Path, phenotypes: list[str]) -> None:
+    table.write_text("gene_1;growth\nb0008;0,9\nb0727;ND\nb0728;0,8\nb2464;1\n")
+    said = write_experiment(wanted(table, na_values=["ND"], phenotypes=phenotypes))
+    assert 'numbers have decimal commas: `decimal: ","`' in said
+    config = load_config(Path("mine.yaml"))
+    assert config.data.source.csv.decimal == ","
+    assert load_source(config.data.source).phenotypes["growth"].tolist() == pytest.approx([0.9, 0.8, 1.0])
+
+
+def test_rows_that_are_merged_are_counted(table: Path) -> None:
+    rows = [
+        "b0008,b2464,0.9",
+        "b0008,b2464,0.9",
+        "b2464, B0008,0.90",
+        "b0727,,0.7",
+        "b0727,,0.71",
+        "b0728,,0.5",
+        "b0728,,",
+    ]
+    table.write_text("gene_1,gene_2,growth\n" + "\n".join(rows) + "\n")
+    said = write_experiment(wanted(table)).splitlines()
+    assert said[0] == "strains     3, phenotypes growth"
+    assert said[-1] == "repeated    3 rows of genes listed before, 2 with equal values: averaged"
+    table.write_text("gene_1,growth\nb0008,0.9\nb0727,0.7\n")
+    assert "repeated" not in write_experiment(wanted(table, force=True))
+
+
+def test_several_columns_of_numbers_are_said_to_be_all(table: Path) -> None:
+    table.write_text("gene_1,growth,plate\nb0008,0.9,1\nb0727,0.7,2\n")
+    assert write_experiment(wanted(table)).splitlines()[-1] == (
+        "phenotypes are all columns of numbers; choose with `--phenotypes COLUMN …`"
+    )
+
+
+def test_other_names_of_genes(table: Path) -> None:
+    table.write_text("gene_1,growth\ntalB,0.9\nb0727,0.7\n")
+    Path("names.tsv").write_text("systematic\tcommon\nb0008\ttalB\n")
+    said = write_experiment(wanted(table, aliases="names.tsv"))
+    assert "2 are deleted, 100.0% of them are in the cell graph" in said
+    assert load_config(Path("mine.yaml")).data.source.csv.aliases == "names.tsv"
+
+
+def test_the_name_of_an_experiment_may_have_a_point_and_a_space(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", "my exp.v2", "--table", "strains.csv", "--cell", "textbook"]) == 0
+    assert Path("my exp.v2.yaml").is_file()
+    assert "`dglcell train 'my exp.v2.yaml'`" in capsys.readouterr().out
+
+
+def test_every_choice_is_in_the_file_with_its_reason_and_is_printed(table: Path) -> None:
+    said = write_experiment(wanted(table))
+    lines = Path("mine.yaml").read_text().splitlines()
+    printed = " ".join(said.partition("chosen\n")[2].split())
+    link = "model.link: minimum # a strain grows at most as well as one that loses a part of the same"
+    assert link in printed
+    for section, key in (
+        ("data", "batch_size"),
+        ("split", "fractions"),
+        ("trainer", "epochs"),
+        ("scheduler", "warmup"),
+    ):
+        at = next(i for i, line in enumerate(lines) if line.strip().startswith(f"{key}:"))
+        reason = lines[at - 1].strip()
+        assert reason.startswith("# ")
+        assert reason in printed
+        assert f"{section}.{key}: " in printed
+    assert max(map(len, said.splitlines())) <= 80
+    assert load_config(Path("mine.yaml")).model.name == "hetero_cell"
+
+
+def test_a_job_asks_for_what_was_estimated(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_experiment(wanted(table))
+    assert main(["job", "render", "mine.yaml"]) == 0
+    script = capsys.readouterr().out
+    assert "#SBATCH --time=0:30:00\n" in script
+    assert "#SBATCH --mem=4G\n" in script
+
+
+def test_a_model_is_asked_for_with_its_settings(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "mine", "--table", "strains.csv", "--cell", "textbook", "--model", "set_operator"]) == 0
+    assert "extends: bases/pairs.yaml  # as `--model` says" in capsys.readouterr().out
+    assert load_config(Path("mine.yaml")).model.name == "set_operator"
+    assert main(["init", "mine", "--table", "strains.csv", "--cell", "textbook", "--model", "dango", "--force"]) == 2
+    assert "expected: hetero_cell or set_operator" in capsys.readouterr().err
+    assert load_config(Path("mine.yaml")).model.name == "set_operator"

@@ -1,0 +1,173 @@
+"""What is chosen for tables of different size and kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dglcell.api import load_cell
+from dglcell.config.read import BASES, load_config, parse_yaml
+from dglcell.data.table import Provenance, StrainTable
+from dglcell.errors import ConfigError, DataError
+from dglcell.graph.schema import CATALYSES
+from dglcell.new_experiment.settings import GROWTH, PAIRS, Facts, Schedule, choose_settings, lacking_genes, with_reasons
+
+FITNESS = Facts(strains=3000, fewest=1, most=2, classes=False, fitness=True, genes=137)
+
+
+@pytest.mark.parametrize(
+    ("facts", "model", "link"),
+    [
+        (FITNESS, GROWTH, "minimum"),
+        (replace(FITNESS, most=1), GROWTH, "log"),
+        (replace(FITNESS, fitness=False), PAIRS, "identity"),
+        (replace(FITNESS, fitness=False, most=1), GROWTH, "identity"),
+        (replace(FITNESS, fitness=False, fewest=3, most=3), PAIRS, "identity"),
+        (replace(FITNESS, fitness=False, fewest=2, metabolic=True), GROWTH, "identity"),
+        (replace(FITNESS, fitness=False, classes=True), GROWTH, None),
+        (replace(FITNESS, fitness=False, classes=True, fewest=2), PAIRS, None),
+    ],
+)
+def test_labels_and_deletions_choose_the_model(facts: Facts, model: str, link: str | None) -> None:
+    chosen = choose_settings(facts, "random")
+    assert chosen.model == model
+    assert chosen.keys.get("model", {}).get("link") == link
+    assert ("normalise" in chosen.keys["data"]) == (facts.classes and model == GROWTH)
+    assert (chosen.keys.get("trainer", {}).get("checkpoint") == "best_average_precision") == facts.classes
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (replace(FITNESS, metabolic=True), True),
+        (replace(FITNESS, metabolic=True, fitness=False, classes=True), True),
+        (replace(FITNESS, metabolic=True, fitness=False), False),  # of scores
+        (FITNESS, False),  # few of these genes have reactions, or the cell graph has none
+    ],
+)
+def test_growth_on_metabolism_loses_blocked_reactions(facts: Facts, expected: bool) -> None:
+    assert choose_settings(facts, "random").keys.get("cell", {}).get("lose_blocked", False) is expected
+
+
+def test_labels_are_told_apart() -> None:
+    cell = load_cell("quickstart")
+    bare = replace(
+        cell, content={relation: cell.content[relation] for relation in cell.content if relation != CATALYSES}
+    )
+    names = cell.genes.names[:2]
+
+    def facts(**columns: list[float]) -> Facts:
+        genes, offsets = np.array([0, 0, 1, 1]), np.array([0, 1, 3, 4])
+        labels = {name: np.array(values) for name, values in columns.items()}
+        return Facts.of(StrainTable(names, genes, offsets, labels, Provenance("tests")), bare)
+
+    nan = float("nan")
+    assert facts(y=[0.9, 0.5, nan]) == Facts(3, 1, 2, False, True, 137, False)
+    assert facts(y=[1, 0, nan]).what == "classes"
+    assert facts(y=[-1, 0, 1]).what == "scores"
+    assert facts(y=[0.9, 0.5, 1], z=[1, 0, 1]).what == "growth"
+    assert facts(y=[0.9, 0.5, 1], z=[-1, 0.5, 1]).what == "scores"
+
+    bare = cell
+    assert facts(y=[0.9, 0.5, nan]).metabolic
+
+
+def test_strains_that_cannot_train_are_no_part_of_the_facts() -> None:
+    cell = load_cell("quickstart")
+    strains = [["b0008"], ["b0114"], ["b9999"], ["b0114", "b9998"]]
+    table = StrainTable.from_names(strains, phenotypes={"y": [0.0, 1.0, -3.0, 0.5]})
+    assert lacking_genes(table, cell).tolist() == [False, False, True, True]
+    assert Facts.of(table, cell) == Facts(2, 1, 1, True, False, 137, True)
+    with pytest.raises(
+        DataError, match=r"every strain deletes a gene that the cell graph lacks\n  got:      b9998, b9999"
+    ):
+        Facts.of(StrainTable.from_names(strains[2:], phenotypes={"y": [0.0, 1.0]}), cell)
+
+
+def test_few_strains_leave_more_to_test() -> None:
+    few, many = (choose_settings(replace(FITNESS, strains=strains), "random") for strains in (300, 3000))
+    assert few.keys["split"]["fractions"] == [0.7, 0.15, 0.15]
+    assert many.keys["split"]["fractions"] == [0.8, 0.1, 0.1]
+    everything = choose_settings(FITNESS, "none")
+    assert everything.keys["split"] == {"kind": "none"}
+    assert everything.keys["trainer"]["checkpoint"] == "last"
+    assert everything.schedule.strains == 3000
+
+
+@pytest.mark.parametrize("model", [GROWTH, PAIRS])
+@pytest.mark.parametrize("strains", [1, 40, 92, 800, 2_400, 24_000, 110_000])
+def test_there_are_steps_enough_and_the_warm_up_is_a_part_of_them(model: str, strains: int) -> None:
+    schedule = Schedule.of(strains, model)
+    assert schedule.steps >= min(100, 20 * strains)
+    chosen = choose_settings(replace(FITNESS, strains=strains), "none", model)
+    assert chosen.keys["scheduler"]["warmup"] <= 0.05 * schedule.steps + 1
+    assert chosen.keys["trainer"]["epochs"] == schedule.epochs
+    assert chosen.keys["data"]["batch_size"] == schedule.batch
+
+
+def test_smaller_tables_have_smaller_batches_and_more_epochs() -> None:
+    schedules = [Schedule.of(strains) for strains in (40, 800, 24_000)]
+    assert [one.batch for one in schedules] == sorted(one.batch for one in schedules)
+    assert [one.epochs for one in schedules] == sorted((one.epochs for one in schedules), reverse=True)
+
+
+def test_large_cell_graphs_have_fewer_steps() -> None:
+    assert Schedule.of(2400, GROWTH, 6600).epochs < Schedule.of(2400, GROWTH, 137).epochs
+
+
+def test_costs_grow_with_strains_and_genes() -> None:
+    small, large = Schedule.of(100), Schedule.of(24_000)
+    assert small.seconds(GROWTH, 137) < large.seconds(GROWTH, 137) < large.seconds(GROWTH, 6000)
+    assert (
+        "roughly 1 minute on one free core and 0.8 GB" in choose_settings(replace(FITNESS, strains=60), "random").cost
+    )
+
+
+def test_jobs_ask_for_more_than_the_estimate() -> None:
+    few = choose_settings(replace(FITNESS, strains=60), "random")
+    assert few.keys["slurm"] == {"time": "0:30:00", "memory": "4G"}
+    many = choose_settings(replace(FITNESS, strains=200_000, genes=6000), "random")
+    hours, minutes, _ = map(int, many.keys["slurm"]["time"].split(":"))
+    assert 8 * many.minutes <= 60 * hours + minutes < 8 * many.minutes + 10
+    assert 2 * many.gigabytes <= int(many.keys["slurm"]["memory"].removesuffix("G")) < 2 * many.gigabytes + 1
+
+
+def test_a_model_without_settings_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"got:      `--model dango`\n  expected: hetero_cell or set_operator"):
+        choose_settings(FITNESS, "random", "dango")
+
+
+@pytest.mark.parametrize("base", BASES.values())
+def test_bases_are_experiments(base: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("base") / "own.yaml"
+    file.write_text(f"extends: [base.yaml, {base}]\ncell: {{model: textbook, derived: [isoenzyme]}}\n")
+    config = load_config(file)
+    assert BASES[config.model.name] == base
+    assert config.model.null_share > 0.5  # type: ignore[attr-defined]
+
+
+def test_reasons_stand_above_their_keys_and_change_nothing() -> None:
+    content = {"a": {"b": [1, {"x": "y: z"}], "c": 2}, "c": "${not: this}", "d": {"c": "x"}}
+    text = with_reasons(content, {"a.c": "one", "d.c": "words " * 40}, width=60)
+    lines = text.splitlines()
+    assert lines[lines.index("  c: 2") - 1] == "  # one"
+    assert lines[lines.index("  c: x") - 1].startswith("  # words")
+    assert "#" not in lines[0]
+    assert max(map(len, lines)) <= 60
+    again = parse_yaml(text, where="test")
+    assert (again.a.c, again.d.c, again["c"]) == (2, "x", "${not: this}")
+
+
+def test_another_model_takes_its_own_settings(tmp_path: Path) -> None:
+    text = "extends: [base.yaml, bases/growth.yaml]\ncell: {model: textbook, derived: [isoenzyme]}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    (tmp_path / "other.yaml").write_text(text.replace("growth", "pairs"))
+    (tmp_path / "third.yaml").write_text("extends: mine.yaml\n")
+    for name, model, other in (("mine", PAIRS, "other"), ("other", GROWTH, "mine"), ("third", PAIRS, "other")):
+        found = load_config(tmp_path / f"{name}.yaml", [f"model.name={model}"])
+        expected = load_config(tmp_path / f"{other}.yaml")
+        assert (found.model, found.optimizer, found.cell) == (expected.model, expected.optimizer, expected.cell)
+    assert load_config(tmp_path / "mine.yaml", ["model.name=hetero_cell"]).model.hidden == 32

@@ -1,0 +1,158 @@
+"""Combinations by number: count and order are those of itertools."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dglcell.errors import GenotypeError
+from dglcell.graph.vocabulary import Vocabulary
+from dglcell.prediction.designs import Design, in_order, read_genes
+
+NAMES = Vocabulary.of(["YAL001C", "YBR020W", "YCL018W", "YDR007W"])
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_order_and_count_are_those_of_itertools(data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 4))
+    genes = data.draw(st.permutations(range(12)).map(lambda order: order[: 12 - size])) + [40, 30][: size % 3]
+    expected = list(itertools.combinations(genes, size))
+    start = data.draw(st.integers(0, len(expected) - 1))
+    limit = data.draw(st.none() | st.integers(1, len(expected) + 5))
+    skip = data.draw(st.integers(0, 5))
+    design = Design.of(genes, size, start, limit)
+    wanted = expected[start:] if limit is None else expected[start : start + limit]
+    assert len(design) == len(wanted)
+    blocks = list(design.blocks(data.draw(st.integers(1, 60)), skip))
+    assert [tuple(strain) for block in blocks for strain in block.tolist()] == wanted[skip:]
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_blocks_share_their_first_genes(data: st.DataObject) -> None:
+    size, count = data.draw(st.integers(1, 4)), data.draw(st.integers(4, 14))
+    genes = data.draw(st.permutations(range(20)))[:count]
+    total = math.comb(count, size)
+    design = Design.of(genes, size, data.draw(st.integers(0, total - 1)), data.draw(st.none() | st.integers(1, total)))
+    most, least = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 12))
+    skip = data.draw(st.integers(0, min(5, len(design))))
+    blocks = list(design.shared_blocks(most, least, skip))
+    strains = [tuple(strain) for block, _ in blocks for strain in block.tolist()]
+    assert strains == [tuple(strain) for block in design.blocks(7, skip) for strain in block.tolist()]
+    begun = skip
+    for block, shared in blocks:
+        assert 1 <= len(block) <= most
+        assert (block[:, : len(shared)] == np.array(shared, dtype=int)).all()
+        # Strains that share one gene more are too few.
+        if len(shared) + 1 < size:
+            rest = genes[genes.index(block[0, len(shared)]) + 1 :]
+            assert math.comb(len(rest), size - len(shared) - 1) < least
+        # Who continues there has the same block.
+        assert next(design.shared_blocks(most, least, begun))[0].tolist() == block.tolist()
+        begun += len(block)
+
+
+def test_blocks_of_triples_end_where_their_pair_does() -> None:
+    blocks = [(len(block), shared) for block, shared in Design.of(range(10), 3).shared_blocks(5, 4)]
+    pairs = [(4, (0, 1)), (4, (0, 1)), (4, (0, 2)), (3, (0, 2)), (3, (0, 3)), (3, (0, 3)), (5, (0, 4)), (4, (0, 5))]
+    assert blocks[:8] == pairs
+    # Three triples begin with (0, 6), two with (0, 7), one with (0, 8).
+    assert blocks[8:11] == [(3, (0,)), (3, (0,)), (4, (1, 2))]
+    assert sum(number for number, _ in blocks) == 120
+
+
+def test_all_triples_of_yeast_are_numbered_without_listing_them() -> None:
+    count = 6607
+    tracemalloc.start()
+    design = Design.of(range(count), 3)
+    assert len(design) == math.comb(count, 3) == 48_046_797_735
+    first = next(design.blocks(1000))
+    last = design.strains(np.array([len(design) - 1]))
+    assert tracemalloc.get_traced_memory()[1] < 5e6
+    tracemalloc.stop()
+    assert first.tolist() == [[0, 1, i] for i in range(2, 1002)]
+    assert last.tolist() == [[count - 3, count - 2, count - 1]]
+    rng = np.random.default_rng(0)
+    strains = np.sort(rng.choice(count, (200, 3), replace=True), axis=1)
+    strains = strains[(np.diff(strains) > 0).all(1)]
+    numbers = [
+        math.comb(count, 3)
+        - math.comb(count - a, 3)
+        + math.comb(count - a - 1, 2)
+        - math.comb(count - b, 2)
+        + c
+        - b
+        - 1
+        for a, b, c in strains.tolist()
+    ]
+    assert len(strains) > 190
+    np.testing.assert_array_equal(design.strains(np.array(numbers)), strains)
+
+
+def test_equal_designs_have_equal_hashes() -> None:
+    design = Design.of([3, 1, 2], 2)
+    assert design.sha256 == Design.of((3, 1, 2), 2, 0, 99).sha256
+    others = [
+        Design.of([1, 2, 3], 2),
+        Design.of([3, 1, 2], 3),
+        Design.of([3, 1, 2], 2, 1),
+        Design.of([3, 1, 2], 2, 0, 2),
+    ]
+    assert len({design.sha256, *(other.sha256 for other in others)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("genes", "size", "start", "message"),
+    [
+        (2, 3, 0, "no triples: there are too few genes\n  got:      2\n  expected: 3 or more\n  do:       list more"),
+        (4, 2, 6, "`--start` lies behind the last of the pairs\n  got:      6\n  expected: 0 … 5\n  do:       start"),
+        (6607, 6, 0, "too many sets of 6 genes to be numbered\n  got:      115,"),
+    ],
+)
+def test_designs_that_cannot_be(genes: int, size: int, start: int, message: str) -> None:
+    with pytest.raises(GenotypeError) as error:
+        Design.of(range(genes), size, start)
+    assert str(error.value).startswith(message)
+
+
+def test_a_list_of_genes_keeps_its_order(tmp_path: Path) -> None:
+    path = tmp_path / "genes.txt"
+    path.write_bytes(b"\xef\xbb\xbf# a comment\r\nYDR007W\r\n\r\n YAL001C  # the other\r\n")
+    assert read_genes(path, NAMES) == [3, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            b"YAL001C\nYAL001W\nnope\nnope\n",
+            ": the model does not know 2 of 4 genes\n  got:      YAL001W (close: YAL001C",
+        ),
+        (b"YAL001C\nYBR020W\nYAL001C\n", ": genes are listed twice\n  got:      YAL001C\n  do:       list each once"),
+        (b"\xff\xfe", " is not a text file\n  got:      'utf-8' codec"),
+    ],
+)
+def test_unusable_lists_are_refused(tmp_path: Path, text: bytes, message: str) -> None:
+    path = tmp_path / "genes.txt"
+    path.write_bytes(text)
+    with pytest.raises(GenotypeError) as error:
+        read_genes(path, NAMES)
+    assert f"gene list '{path}'{message}" in str(error.value)
+
+
+def test_a_list_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(GenotypeError, match=r"nowhere' not found\n  expected: a text file, one gene name a line"):
+        read_genes(tmp_path / "nowhere", NAMES)
+
+
+def test_the_hundred_thousandth_part_comes_last() -> None:
+    names = [f"part-{number:05d}.parquet" for number in (0, 9, 10_001, 99_999, 100_000, 137_260)]
+    assert [path.name for path in in_order(map(Path, reversed(names)))] == names

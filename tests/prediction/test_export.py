@@ -1,0 +1,123 @@
+"""A finished run as a trained model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import dglcell
+from dglcell.cli import main
+from dglcell.config.experiment import CellConfig
+from dglcell.errors import CheckpointError, ConfigError
+from dglcell.files.atomic import sha256_file
+from dglcell.prediction.export import About, export, is_shipped
+from dglcell.runs.directory import RunDirectory
+from dglcell.trained.models import read_card
+from tests.tiny import Tiny
+
+ABOUT = About(organism="E. coli", licence="MIT", limits=["It is tiny."], description="Growth.")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Path inside a folder → content."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_it_has_what_predicts_and_nothing_of_the_machine(
+    tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DGLCELL_CACHE", str(tmp_path / "cache"))
+    before = files(tiny_run.path)
+    model = RunDirectory(export(tiny_run.path, tmp_path / "model", ABOUT))
+    assert files(tiny_run.path) == before
+    assert not model.cell.exists()  # cobra ships it, and maybe without names
+    assert "adhE,b1241\n" in model.names.read_text()
+    (path,) = model.checkpoints.iterdir()
+    content = torch.load(path, weights_only=True)
+    assert set(content) == {"dglcell", "epoch", "global_step", "state_dict"}
+    assert str(tmp_path.parent) not in model.config.read_text() + content["dglcell"]["config"]
+    strains = [["b0008"], ["b0114", "b0115"]]
+    assert dglcell.load(model.path).predict(strains).equals(dglcell.load(tiny_run.path).predict(strains))
+
+
+def test_the_card_says_what_the_run_knows(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    card = read_card(export(tiny_run.path, tmp_path / "model", ABOUT))
+    environment = json.loads(tiny_run.environment.read_text())
+    results = json.loads(tiny_run.results.read_text())
+    assert (card.organism, card.licence, card.limits, card.description) == (
+        "E. coli",
+        "MIT",
+        ["It is tiny."],
+        "Growth.",
+    )
+    assert (card.hashes, card.strains) == (environment["hashes"], environment["strains"])
+    assert card.rows == [row for row in results["rows"] if row["part"] == "test"]
+    assert card.files.keys() == files(tmp_path / "model").keys() - {"card.json"}
+
+
+def test_a_new_version_keeps_what_the_card_of_the_old_one_said(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    for output in (tmp_path / "model", tmp_path / "model.zip"):
+        export(tiny_run.path, output, ABOUT)
+        before = sha256_file(output) if output.is_file() else files(output)
+        export(tiny_run.path, output, About())
+        assert (sha256_file(output) if output.is_file() else files(output)) == before
+    export(tiny_run.path, tmp_path / "model", About(licence="CC0"))
+    assert read_card(tmp_path / "model").licence == "CC0"
+
+
+def test_measured_strains_can_be_left_out(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    model = export(tiny_run.path, tmp_path / "model", ABOUT, strains=False)
+    assert not list(model.glob("predictions_*"))
+    assert dglcell.load(model).predict([["b0008"]]).shape == (1, 3)
+
+
+def test_a_cell_graph_with_other_files_goes_with_the_model() -> None:
+    assert is_shipped(CellConfig(model="textbook", derived=["isoenzyme"]))
+    assert not is_shipped(CellConfig(model="yeast-GEM_9.0.2"))
+    assert not is_shipped(CellConfig(model="textbook", genes="genes.txt"))
+    assert not is_shipped(CellConfig(model="textbook", aliases="names.csv"))
+
+
+def test_such_a_model_predicts(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("genes.txt").write_text("".join(f"{name}\n" for name in dglcell.load_cell("quickstart").genes.names))
+    run = tiny.train(tmp_path / "runs", "cell.genes=genes.txt", "trainer.epochs=1").directory
+    model = export(run.path, tmp_path / "model", ABOUT)
+    Path("genes.txt").unlink()
+    assert (model / "cell" / "edges.npz").is_file()
+    assert dglcell.load(model).predict([["b0008"]]).predicted_fitness.notna().all()
+
+
+class TestRefused:
+    def test_a_card_that_would_not_be_complete(self, tiny_run: RunDirectory, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError) as caught:
+            export(tiny_run.path, tmp_path / "model", About(organism="E. coli", description="Growth."))
+        assert str(caught.value) == (
+            "the card of the model is not complete\n"
+            "  got:      no licence and no limits\n"
+            "  expected: what a user has to know before the first prediction\n"
+            "  do:       give --licence TEXT and --limit TEXT"
+        )
+        assert not list(tmp_path.iterdir())
+
+    def test_a_run_that_is_not_finished(self, tiny_run: RunDirectory, tmp_path: Path) -> None:
+        with pytest.raises(CheckpointError, match=r"run directory '.*' not found"):
+            export(tmp_path / "no", tmp_path / "model", ABOUT)
+
+    @pytest.mark.parametrize("name", ["-model", ".model", "a b"])
+    def test_a_name_that_is_none(self, name: str, tiny_run: RunDirectory, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="this is no name of a model"):
+            export(tiny_run.path, tmp_path / name, ABOUT)
+
+    def test_the_place_of_something_else(
+        self, tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "thesis").mkdir()
+        (tmp_path / "thesis" / "chapter.txt").write_text("mine")
+        words = ["--organism", "E. coli", "--licence", "MIT", "--limit", "It is tiny."]
+        assert main(["export", str(tiny_run.path), "-o", str(tmp_path / "thesis"), *words]) == 2
+        assert f"error: '{tmp_path}/thesis' is there, and is no trained model\n" in capsys.readouterr().err
+        assert files(tmp_path) == {"thesis/chapter.txt": b"mine"}

@@ -1,0 +1,362 @@
+"""Genotypes in, the same rows out: in order, in original units, or refused by line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dglcell.cli import main
+from dglcell.errors import GenotypeError
+from dglcell.files.parquet import import_pyarrow
+from dglcell.graph.vocabulary import AliasTable
+from dglcell.prediction.table import GenotypeColumns, GenotypeTable, prediction_columns, read_genotypes, write_table
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.checkpoint import Trained, load_trained
+from tests.data.sources.sga_tables import write_xlsx
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_run: RunDirectory) -> Trained:
+    """The tiny model."""
+    return load_trained(tiny_run)
+
+
+def predict(run: RunDirectory, folder: Path, text: str | bytes, *options: str) -> list[dict[str, str]]:
+    """Rows of the predictions of a CSV with this text."""
+    source, target = folder / "in.csv", folder / "out.csv"
+    source.write_bytes(text.encode() if isinstance(text, str) else text)
+    assert main(["predict", str(run.path), str(source), "-o", str(target), *options]) == 0
+    with target.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def refusal(trained: Trained, folder: Path, text: str | bytes) -> str:
+    """The message with which a CSV with this text is refused."""
+    path = folder / "in.csv"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(GenotypeError) as error:
+        read_genotypes(path, trained.cell.genes, trained.phenotypes)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("form", ["genes", "numbered"])
+def test_predictions_are_those_of_the_evaluation(tiny_run: RunDirectory, tmp_path: Path, form: str) -> None:
+    evaluated = list(csv.DictReader(tiny_run.predictions("test").open()))
+    if form == "genes":
+        lines = ["genes", *(row["genes"] for row in evaluated)]
+    else:
+        cells = [[*row["genes"].split(";"), "", ""][:3] for row in evaluated]
+        lines = ["gene_1,gene_2,gene_3", *map(",".join, cells)]
+    found = predict(tiny_run, tmp_path, "\n".join(lines) + "\n", "--batch-size", "7")
+    assert len(found) == len(evaluated) == 30
+    np.testing.assert_allclose(
+        [float(row["predicted_fitness"]) for row in found],
+        [float(row["predicted_fitness"]) for row in evaluated],
+        rtol=2e-5,
+    )
+
+
+def test_all_seeds_of_a_folder_predict_together(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, text = tmp_path / "runs", "gene_1,gene_2\nb0008,b2464\nnope,b0008\n"
+    for seed in ("seed-0", "seed-1"):
+        shutil.copytree(tiny_run.path, runs / seed)
+    path = RunDirectory(runs / "seed-1").checkpoint("best_loss")
+    content = torch.load(path, weights_only=True)
+    content["state_dict"]["normaliser.shift"] += 0.2
+    torch.save(content, path)
+    one = predict(tiny_run, tmp_path, text, "--unknown", "empty")
+    both = predict(RunDirectory(runs), tmp_path, text, "--unknown", "empty")
+    assert list(both[0]) == ["gene_1", "gene_2", "predicted_fitness", "sd_fitness"]
+    assert float(both[0]["predicted_fitness"]) == pytest.approx(float(one[0]["predicted_fitness"]) + 0.1, abs=1e-5)
+    assert float(both[0]["sd_fitness"]) == pytest.approx(0.2 / 2**0.5, abs=1e-5)
+    assert (both[1]["predicted_fitness"], both[1]["sd_fitness"]) == ("", "")
+    taken = tmp_path / "taken.csv"
+    taken.write_text("sd_fitness,gene_1\n1,b0008\n")
+    assert main(["predict", str(runs), str(taken), "-o", str(tmp_path / "no.csv")]) == 2
+    assert "column 'sd_fitness' is there already" in capsys.readouterr().err
+    assert not (tmp_path / "no.csv").exists()
+
+
+def test_rows_columns_and_order_are_kept(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    text = 'note,genes,value\n"a, quoted ""x""",b0008;b0114,1.50\nä,b0114;b0008,\n,b0008;b0114,1e5\nlast, b0115 ,0\n'
+    rows = predict(tiny_run, tmp_path, text)
+    assert list(rows[0]) == ["note", "genes", "value", "predicted_fitness"]
+    assert [row["note"] for row in rows] == ['a, quoted "x"', "ä", "", "last"]
+    assert [row["genes"] for row in rows] == ["b0008;b0114", "b0114;b0008", "b0008;b0114", " b0115 "]
+    assert [row["value"] for row in rows] == ["1.50", "", "1e5", "0"]
+    values = [float(row["predicted_fitness"]) for row in rows]
+    assert values[0] == values[2] == pytest.approx(values[1], rel=1e-4)
+    assert values[3] != values[0]
+    assert b"\r" not in (tmp_path / "out.csv").read_bytes()
+
+
+def test_numbered_columns_are_read_by_number_and_may_be_empty(trained: Trained, tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("gene_10, gene_2,id,gene_1\nb0114,b0008,7,\n,,8,b0115\n")
+    table = read_genotypes(path, trained.cell.genes)
+    names = [[trained.cell.genes.names[g] for g in strain] for strain in table.strains]
+    assert names == [["b0008", "b0114"], ["b0115"]]
+
+
+@pytest.mark.parametrize(
+    "text", [b"\xef\xbb\xbfgenes\r\nb0008\r\nb0114\r\n", b"genes\nb0008\n\nb0114", b"genes\rb0008\rb0114\r"]
+)
+def test_byte_order_mark_line_ends_and_blank_lines(tiny_run: RunDirectory, tmp_path: Path, text: bytes) -> None:
+    rows = predict(tiny_run, tmp_path, text)
+    assert [row["genes"] for row in rows] == ["b0008", "b0114"]
+
+
+def test_every_wrong_row_is_named_by_its_line(trained: Trained, tmp_path: Path) -> None:
+    text = 'genes,note\nb0008,ok\nb9999,x\nb0008;b0008,x\n;,x\nb0008,"two\nlines"\nb0114\nb0114,x,y\nB0008,x\n'
+    assert refusal(trained, tmp_path, text) == (
+        f"'{tmp_path / 'in.csv'}': 5 of 8 rows cannot be predicted\n"
+        f"  line 3: unknown gene 'b9999'{trained.cell.genes.suggestion('b9999')}\n"
+        "  line 4: gene 'b0008' is deleted twice\n"
+        "  line 5: no gene is deleted\n"
+        "  line 8: 1 cells where the header has 2\n"
+        "  line 9: 3 cells where the header has 2\n"
+        "  do:       mend or remove these rows; `dglcell graph describe RUN --names` lists the genes of the model"
+    )
+
+
+def test_a_gene_that_is_close_is_suggested(trained: Trained, tmp_path: Path) -> None:
+    message = refusal(trained, tmp_path, "genes\nb0008x\n")
+    assert "line 2: unknown gene 'b0008x' (close: b0008" in message
+
+
+def test_many_wrong_rows_are_counted(trained: Trained, tmp_path: Path) -> None:
+    message = refusal(trained, tmp_path, "genes\n" + "nope\n" * 25)
+    assert "25 of 25 rows cannot be predicted" in message
+    assert message.count("\n  line ") == 10
+    assert "\n  … and 15 more\n" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "in.csv' is empty\n  expected: a header and one row per strain"),
+        ("genes\n", "in.csv' has no row after its header"),
+        ("id,name\n1,b0008\n", "no gene columns\n  got:      id, name\n  expected: either `gene_1, gene_2, …`"),
+        ("genes,gene_1\nb0008,b0114\n", "two kinds of gene columns\n  got:      genes, gene_1"),
+        ("genes,genes\nb0008,b0114\n", "two columns are called 'genes'"),
+        ("genes,predicted_fitness\nb0008,1\n", "column 'predicted_fitness' is there already\n  do:       rename"),
+        ("gene_1\nb0008;b0114\n", "line 2: unknown gene 'b0008;b0114'"),
+        (b"genes\n\xff\xfe\n", "in.csv' is not a CSV text file\n  got:      'utf-8' codec"),
+        ('genes\n"b0008\n', "in.csv' is not a CSV text file\n  got:      unexpected end of data"),
+    ],
+)
+def test_unusable_files_are_refused(trained: Trained, tmp_path: Path, text: str | bytes, expected: str) -> None:
+    assert expected in refusal(trained, tmp_path, text)
+
+
+def test_missing_files_are_refused(trained: Trained, tmp_path: Path) -> None:
+    for path in (tmp_path / "no.csv", tmp_path):
+        with pytest.raises(GenotypeError, match="' not found\n  expected: a CSV file"):
+            read_genotypes(path, trained.cell.genes)
+
+
+def test_nothing_is_written_on_error(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("genes\nb0008\nnope\n")
+    target.write_text("genes,predicted_fitness\n")
+    assert main(["predict", str(tiny_run.path), str(source), "-o", str(target)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "line 3: unknown gene 'nope'" in captured.err
+    assert target.read_text() == "genes,predicted_fitness\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.csv", "out.csv"]
+
+
+def test_a_run_predicts_where_neither_store_nor_model_is(
+    tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(predict(tiny_run, tmp_path, "genes\nb0008\n", "--checkpoint", "last")) == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [
+        ("in.csv", "the same name"),
+        ("in.csv", "symbolic link"),
+        ("in.csv", "hard link"),
+        ("genes.csv", "the same name"),
+        ("genes.csv", "symbolic link"),
+        ("predictions_test.csv", "the same name"),
+        ("predictions_test.csv", "symbolic link"),
+        ("cell/edges.npz", "symbolic link"),
+        ("best_loss.ckpt", "hard link"),
+    ],
+)
+def test_an_input_is_not_overwritten(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str, how: str
+) -> None:
+    target = {
+        "in.csv": tmp_path / "in.csv",
+        "genes.csv": tmp_path / "genes.csv",
+        "best_loss.ckpt": tiny_run.checkpoint("best_loss"),
+    }.get(what, tiny_run.path / what)
+    (tmp_path / "in.csv").write_text("genes\nb0008;b0114\n")
+    (tmp_path / "genes.csv").write_text("b0008\nb0114\n")
+    before, output = target.read_bytes(), tmp_path / "out.csv"
+    if how == "the same name":
+        output = target
+    elif how == "symbolic link":
+        output.symlink_to(target)
+    else:
+        output.hardlink_to(target)
+    source = (
+        ["--all-pairs", "--genes", str(tmp_path / "genes.csv")] if what == "genes.csv" else [str(tmp_path / "in.csv")]
+    )
+    assert main(["predict", str(tiny_run.path), *source, "-o", str(output)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: predictions would overwrite '{target}', which the command reads\n"
+        f"  got:      --output {output}\n"
+        "  expected: a new file, or an earlier one with predictions\n"
+        "  do:       choose another output\n"
+    )
+    assert target.read_bytes() == before
+
+
+def test_an_output_in_the_run_directory_may_be_written_again(tiny_run: RunDirectory, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "run")
+    shutil.copytree(tiny_run.path, run.path)
+    (tmp_path / "in.csv").write_text("genes\nb0008;b0114\n")
+    for _ in range(2):
+        assert main(["predict", str(run.path), str(tmp_path / "in.csv"), "-o", str(run.path / "mine.csv")]) == 0
+
+
+ROWS = [["first", "b0008", "b0114"], ["second", "b0115", ""]]
+
+
+def written(path: Path, header: Sequence[str], separator: str = ",") -> Path:
+    """The rows as a table, packed where the name says so."""
+    text = "".join(separator.join(row) + "\n" for row in [header, *ROWS])
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.tsv", "\t"), ("t.tsv.gz", "\t"), ("t.csv", ";")])
+def test_tables_of_several_forms(trained: Trained, tmp_path: Path, name: str, separator: str) -> None:
+    path = written(tmp_path / name, ["id", "gene_1", "gene_2"], separator)
+    assert [len(strain) for strain in read_genotypes(path, trained.cell.genes).strains] == [2, 1]
+
+
+def test_a_damaged_gzip_file_is_refused(trained: Trained, tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv.gz", ["id", "gene_1", "gene_2"])
+    path.write_bytes(path.read_bytes()[:-12])
+    with pytest.raises(GenotypeError, match="is not a CSV text file"):
+        read_genotypes(path, trained.cell.genes)
+
+
+def test_parquet_is_read(trained: Trained, tmp_path: Path) -> None:
+    pa, pq = import_pyarrow()
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"gene_1": ["b0008", "b0115"], "gene_2": ["b0114", None], "n": [1, 2]}), path)
+    table = read_genotypes(path, trained.cell.genes)
+    assert [len(strain) for strain in table.strains] == [2, 1]
+    assert table.rows[1] == ["b0115", "", "2"]
+    path.write_bytes(b"PAR1")
+    with pytest.raises(GenotypeError, match="is no whole Parquet file"):
+        read_genotypes(path, trained.cell.genes)
+
+
+def test_columns_are_those_of_training_or_as_named(trained: Trained, tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", ["id", "query", "array"])
+    for columns in (GenotypeColumns(["query", "array"]), GenotypeColumns(trained_on=["query", "array"])):
+        assert [len(s) for s in read_genotypes(path, trained.cell.genes, columns=columns).strains] == [2, 1]
+    with pytest.raises(GenotypeError, match=r"no column 'orf'\n  got:      id, query, array"):
+        read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(["orf"]))
+
+
+def test_other_names_of_genes(trained: Trained, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("genes\nadhE;b0008\n")
+    aliases = AliasTable({"adhE": ("b1241",), "b0008": ("b0114",), "two": ("b0114", "b0115")})
+    (strain,) = read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(aliases=aliases)).strains
+    assert [trained.cell.genes.names[gene] for gene in strain] == ["b1241", "b0008"]
+    path.write_text("genes\ntwo\n")
+    with pytest.raises(GenotypeError, match="line 2: 'two' stands for several genes"):
+        read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(aliases=aliases))
+
+
+def test_a_cell_knows_other_names_and_spellings_of_its_genes(
+    tiny_run: RunDirectory, trained: Trained, tmp_path: Path
+) -> None:
+    found = predict(tiny_run, tmp_path, "genes,note\nADHE ; b0008,x\nB 0008,y\n")
+    same = predict(tiny_run, tmp_path, "genes\nb1241;b0008\nb0008\n")
+    assert [row["genes"] for row in found] == ["ADHE ; b0008", "B 0008"]
+    assert [row["systematic_names"] for row in found] == ["b1241;b0008", "b0008"]
+    assert [row["predicted_fitness"] for row in found] == [row["predicted_fitness"] for row in same]
+    assert "systematic_names" not in same[0]
+    message = refusal(trained, tmp_path, "genes\nadhE;b1241\nadhX\n")
+    assert "line 2: gene 'b1241' is deleted twice (written adhE, b1241)" in message
+    assert "line 3: unknown gene 'adhX' (close: adh" in message
+
+
+def test_the_first_sheet_of_a_spreadsheet_is_a_table(trained: Trained, tmp_path: Path) -> None:
+    write_xlsx(
+        tmp_path / "t.xlsx", [["gene_1", "gene_2", "plate"], ["b0008", "b0114", 3], ["", "", ""], ["adhE", "", 4]]
+    )
+    table = read_genotypes(tmp_path / "t.xlsx", trained.cell.genes)
+    assert table.rows == [["b0008", "b0114", "3", "b0008;b0114"], ["adhE", "", "4", "b1241"]]
+    write_xlsx(tmp_path / "t.xlsx", [["gene_1"], ["b0008"], [""], ["nope"]])
+    with pytest.raises(GenotypeError, match="line 4: unknown gene 'nope'"):
+        read_genotypes(tmp_path / "t.xlsx", trained.cell.genes)
+    with pytest.raises(GenotypeError, match="not found\\n  expected: a spreadsheet"):
+        read_genotypes(tmp_path / "none.xlsx", trained.cell.genes)
+
+
+def test_rows_with_unknown_genes_may_stay_empty(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = predict(tiny_run, tmp_path, "genes\nb0008\nb9999;b0008\nb0115\n", "--unknown", "empty", "--threads", "1")
+    assert [row["predicted_fitness"] == "" for row in found] == [False, True, False]
+    assert "3 predictions written to" in (said := capsys.readouterr().out)
+    assert "1 are empty, because the model lacks a gene" in said
+    alone = predict(tiny_run, tmp_path, "genes\nb9999\n", "--unknown", "empty")
+    assert [row["predicted_fitness"] for row in alone] == [""]
+
+
+def test_without_an_output_predictions_are_printed(
+    tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = predict(tiny_run, tmp_path, "genes\nb0008\n")
+    capsys.readouterr()
+    assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv")]) == 0
+    captured = capsys.readouterr()
+    assert list(csv.DictReader(captured.out.splitlines())) == kept
+    assert captured.err == "1 prediction\n"
+    assert main(["predict", str(tiny_run.path), "--all-pairs"]) == 2
+    assert "where shall the predictions go?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scale", [1e-24, 1.0, 1e20, 2e38])
+def test_means_and_spreads_keep_the_range_of_the_predictions(scale: float) -> None:
+    three = np.array([1.0, 1.5, 0.5], dtype=np.float32).reshape(3, 1, 1) * np.float32(scale)
+    columns = prediction_columns(["p"], three)
+    assert columns["predicted_p"] == pytest.approx([scale], rel=1e-6)
+    assert columns["sd_p"] == pytest.approx([scale / 2], rel=1e-6)
+
+
+def test_every_figure_of_a_prediction_is_written(tmp_path: Path) -> None:
+    values = np.array([1e6 + 0.0625, 0.1, 1 / 3, -1e-7, np.nan], np.float32)
+    write_table(tmp_path / "out.csv", GenotypeTable(["genes"], [["A"]] * 5, [[0]] * 5), {"predicted_p": values})
+    rows = list(csv.DictReader((tmp_path / "out.csv").open(newline="")))
+    assert [row["predicted_p"] for row in rows] == ["1.00000006e+06", "0.1", "0.33333334", "-1e-07", ""]
+
+
+def test_runs_that_agree_have_no_spread() -> None:
+    same = np.repeat(np.random.default_rng(0).normal(size=(1, 1000, 1)).astype(np.float32), 3, axis=0)
+    assert (prediction_columns(["p"], same)["sd_p"] == 0).all()

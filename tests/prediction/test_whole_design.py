@@ -1,0 +1,517 @@
+"""Predictions of whole designs: the strains of itertools, the numbers of the table, continued after a kill."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import itertools
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from dglcell.cli import main
+from dglcell.cli import predict as cli_predict
+from dglcell.data.config import TRAIN, VALIDATION
+from dglcell.data.split import Split
+from dglcell.data.store import Store
+from dglcell.errors import ConfigError, DataError
+from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.prediction import whole_design as design_module
+from dglcell.prediction.designs import Design, Parts
+from dglcell.prediction.whole_design import RANKINGS, Ranking, predict_design
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.autotune import Autotuning
+from dglcell.training.checkpoint import Trained, load_trained
+from tests.tiny import Tiny
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_run: RunDirectory) -> Trained:
+    """The tiny heterograph model."""
+    return load_trained(tiny_run)
+
+
+@pytest.fixture(scope="module")
+def set_run(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A set operator trained on the tiny experiment."""
+    more = ("model={name: set_operator, hidden: 8, layers: 1}", "trainer.epochs=1")
+    return tiny.train(tmp_path_factory.mktemp("set"), *more).directory
+
+
+@pytest.fixture
+def genes(trained: Trained, tmp_path: Path) -> list[str]:
+    """A list of nine genes, not in the order of the vocabulary, in the file ``genes.txt``."""
+    names = [trained.cell.genes.names[i] for i in (5, 3, 90, 11, 30, 2, 60, 7, 1)]
+    (tmp_path / "genes.txt").write_text("\n".join(names))
+    return names
+
+
+def by_table(run: RunDirectory, folder: Path, strains: list[tuple[str, ...]]) -> np.ndarray:
+    """Predictions of the same strains from a CSV."""
+    (folder / "in.csv").write_text("\n".join(["genes", *map(";".join, strains)]) + "\n")
+    assert main(["predict", str(run.path), str(folder / "in.csv"), "-o", str(folder / "table.parquet")]) == 0
+    found = pq.read_table(folder / "table.parquet")
+    assert found["genes"].to_pylist() == [";".join(strain) for strain in strains]
+    return found["predicted_fitness"].to_numpy()
+
+
+def rows_of(path: Path) -> list[tuple[str, ...]]:
+    """The genes of every row."""
+    table = pq.read_table(path)
+    columns = [name for name in table.column_names if name.startswith("gene_")]
+    return list(zip(*(table[name].to_pylist() for name in columns), strict=True))
+
+
+@pytest.mark.parametrize("model", ["hetero_cell", "set_operator"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_design_is_predicted_as_a_table_would_be(
+    model: str,
+    size: int,
+    tiny_run: RunDirectory,
+    set_run: RunDirectory,
+    genes: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tiny_run if model == "hetero_cell" else set_run
+    out = tmp_path / "out.parquet"
+    option = "--all-pairs" if size == 2 else "--all-triples"
+    arguments = ["--genes", str(tmp_path / "genes.txt"), "-o", str(out), "--batch-size", "11"]
+    assert main(["predict", str(run.path), option, *arguments]) == 0
+    strains = list(itertools.combinations(genes, size))
+    printed = capsys.readouterr().out
+    assert f"{len(strains)} of {len(strains)} strains" in printed
+    assert "strains/s" in printed
+    assert f"{len(strains)} predictions written to {out}" in printed
+    assert rows_of(out) == strains
+    found = pq.read_table(out)
+    np.testing.assert_allclose(found["predicted_fitness"].to_numpy(), by_table(run, tmp_path, strains), rtol=1e-5)
+    assert found.schema.types == [*([pa.dictionary(pa.int32(), pa.string())] * size), pa.float32()]
+    about = json.loads(found.schema.metadata[b"dglcell"])
+    assert (about["genes"], about["deletions"], about["stop"]) == (9, size, len(strains))
+    assert [len(sha256) for sha256 in about["checkpoint_sha256"]] == [64]
+    assert not list(tmp_path.glob("*.parts"))
+
+
+class TestPrecision:
+    """``--precision``, and what ``auto`` takes."""
+
+    def predict(self, run: RunDirectory, out: Path, *more: str) -> int:
+        return main(["predict", str(run.path), "--all-pairs", "--limit", "60", "-o", str(out), *more])
+
+    def test_differences_in_bfloat16_predict_nearly_the_same(self, tiny_run: RunDirectory, tmp_path: Path) -> None:
+        assert self.predict(tiny_run, tmp_path / "single.parquet", "--precision", "32-true") == 0
+        assert self.predict(tiny_run, tmp_path / "half.parquet", "--precision", "bf16") == 0
+        single, half = (
+            pq.read_table(tmp_path / f"{name}.parquet")["predicted_fitness"].to_numpy() for name in ("single", "half")
+        )
+        assert 0 < np.abs(half - single).max() < 0.02 * np.ptp(single)
+
+    def test_a_design_is_continued_in_its_own_precision(
+        self, tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "out.parquet"
+        assert self.predict(tiny_run, out) == 0
+        assert self.predict(tiny_run, out, "--precision", "bf16") == 2
+        assert f"'{out}' exists already" in capsys.readouterr().err
+
+    def test_a_model_without_differences_has_one_precision(
+        self, set_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.predict(set_run, tmp_path / "out.csv", "--precision", "bf16") == 2
+        assert (
+            "bfloat16 is for differences between the states of strains, and this model has none\n"
+            "  got:      --precision bf16 and a model `set_operator`\n  do:       leave --precision out"
+        ) in capsys.readouterr().err
+        assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("compiled", ["auto", "false"])
+    def test_a_gpu_takes_what_a_measurement_finds(
+        self, compiled: str, tiny_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        trained = load_trained(tiny_run)
+        monkeypatch.setattr(design_module, "UNTUNED_DEVICES", ())
+        monkeypatch.setattr(trained.model, "config", dataclasses.replace(trained.config.model, compile=compiled))
+        asked: list[int] = []
+
+        def measured(model: Any, batch: Any, differences: torch.dtype | None) -> Autotuning:
+            asked.append(batch.num_strains)
+            assert differences == torch.bfloat16
+            return Autotuning(Autotuned("node_mask", dense_share=0.5), {})
+
+        monkeypatch.setattr(design_module, "autotuned_for", measured)
+        design_module.resolve_autotuned([trained], Design.of(range(12), 2), 20, "bf16")
+        found = trained.model.autotuned
+        assert asked == [20]
+        assert (found.strategy, found.differences, found.compile) == ("node_mask", "bfloat16", compiled == "auto")
+
+    @pytest.mark.parametrize(("together", "apart", "pays"), [(1.0, 2.0, True), (2.0, 1.0, False)])
+    def test_a_gpu_shares_deletions_where_that_is_faster(
+        self, together: float, apart: float, pays: bool, tiny_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        trained = load_trained(tiny_run)
+        monkeypatch.setattr(trained.model, "config", dataclasses.replace(trained.config.model, strategy="auto"))
+        clock = iter([0.0, 0.0, 0.0, together, 0.0, 0.0, 0.0, apart])
+        for name, value in {
+            "UNTUNED_DEVICES": (),
+            "WORTH_SHARING": 5,
+            "autotuned_for": lambda *_: Autotuning(Autotuned("node_mask"), {}),
+            "time": SimpleNamespace(perf_counter=lambda: next(clock)),
+        }.items():
+            monkeypatch.setattr(design_module, name, value)
+        design_module.resolve_autotuned([trained], Design.of(range(12), 2), 8, "32-true")
+        assert (trained.model.autotuned.shares, trained.model.shares_deletions) == (pays, pays)
+
+    def test_the_command_line_knows_every_precision(self) -> None:
+        assert design_module.PRECISIONS == cli_predict.PRECISIONS
+
+
+def test_without_a_list_all_genes_of_the_model_are_meant(set_run: RunDirectory, tmp_path: Path) -> None:
+    names = load_trained(set_run).cell.genes.names
+    arguments = ["predict", str(set_run.path), "--all-pairs", "--start", "100", "--limit", "50", "-o"]
+    assert main([*arguments, str(tmp_path / "out.parquet")]) == 0
+    strains = list(itertools.combinations(names, 2))[100:150]
+    assert rows_of(tmp_path / "out.parquet") == strains
+    assert main([*arguments, str(tmp_path / "out.csv")]) == 0
+    rows = list(csv.DictReader((tmp_path / "out.csv").open(newline="")))
+    assert [(row["gene_1"], row["gene_2"]) for row in rows] == strains
+    written = pq.read_table(tmp_path / "out.parquet")["predicted_fitness"].to_pylist()
+    assert [np.float32(row["predicted_fitness"]) for row in rows] == written
+
+
+def test_parts_make_the_same_file_and_row_groups_of_their_size(trained: Trained, tmp_path: Path) -> None:
+    design = Design.of(range(12), 3)
+    told: list[str] = []
+    predict_design([trained], design, tmp_path / "a.parquet", batch_size=20, part_strains=60, report=told.append)
+    predict_design([trained], design, tmp_path / "b.parquet", batch_size=20, report=told.append)
+    assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"), check_metadata=True)
+    assert [line.split(",")[0] for line in told] == [f"{n} of 220 strains" for n in (60, 120, 180, 220, 220)]
+    with pq.ParquetFile(tmp_path / "a.parquet") as file:
+        assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [60, 60, 60, 40]
+        assert "RLE_DICTIONARY" in file.metadata.row_group(0).column(0).encodings
+        assert "RLE_DICTIONARY" not in file.metadata.row_group(0).column(3).encodings
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_strains_share_is_computed_once_and_changes_no_prediction(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    config = dataclasses.replace(trained.config.model, strategy="difference")
+    monkeypatch.setattr(trained.model, "config", config)
+    design, batches = Design.of(range(12), size), list[tuple[int, ...]]()
+    watched = trained.model.register_forward_pre_hook(lambda _, given: batches.append(given[0].shared))
+    alone, together = tmp_path / "alone.parquet", tmp_path / "together.parquet"
+    predict_design([trained], design, alone, batch_size=8, report=lambda _: None)
+    assert not any(batches)
+    batches.clear()
+    predict_design([trained], design, together, batch_size=8, worth_sharing=5, report=lambda _: None)
+    watched.remove()
+    assert {len(shared) for shared in batches} == set(range(size))
+    assert rows_of(alone) == rows_of(together)
+    found, expected = (pq.read_table(path)["predicted_fitness"].to_numpy() for path in (together, alone))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_slow_model_closes_its_parts_early(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(design_module, "PART_SECONDS", 0.0)
+    told: list[str] = []
+    predict_design([trained], Design.of(range(6), 2), tmp_path / "a.parquet", batch_size=4, report=told.append)
+    assert [line.split(",")[0] for line in told] == [f"{n} of 15 strains" for n in (4, 8, 12, 15)]
+
+
+@pytest.fixture(scope="module")
+def seeds(tiny_run: RunDirectory, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an experiment with two runs, of which the second predicts on a wider scale."""
+    runs = tmp_path_factory.mktemp("seeds")
+    for seed in ("seed-0", "seed-1"):
+        shutil.copytree(tiny_run.path, runs / seed)
+    path = RunDirectory(runs / "seed-1").checkpoint("best_loss")
+    content = torch.load(path, weights_only=True)
+    content["state_dict"]["normaliser.scale"] *= 1.5
+    torch.save(content, path)
+    return runs
+
+
+class TestRanking:
+    """The first strains of a design."""
+
+    def predict(self, run: Path, out: Path, *more: str) -> pa.Table:
+        assert main(["predict", str(run), "--all-pairs", "--limit", "60", "-o", str(out), *more]) == 0
+        return pq.read_table(out)
+
+    @pytest.mark.parametrize(
+        ("by", "key"),
+        [
+            ("lowest", lambda table: -table["predicted_fitness"].to_numpy()),
+            ("highest", lambda table: table["predicted_fitness"].to_numpy()),
+            ("largest", lambda table: np.abs(table["predicted_fitness"].to_numpy())),
+            ("certain", lambda table: np.abs(table["predicted_fitness"].to_numpy()) / table["sd_fitness"].to_numpy()),
+            ("uncertain", lambda table: table["sd_fitness"].to_numpy()),
+        ],
+    )
+    def test_rows_are_those_of_the_whole_design(
+        self, seeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str, key: Callable[..., np.ndarray]
+    ) -> None:
+        whole = self.predict(seeds, tmp_path / "whole.parquet")
+        assert whole.column_names == ["gene_1", "gene_2", "predicted_fitness", "sd_fitness"]
+        capsys.readouterr()
+        found = self.predict(seeds, tmp_path / "top.parquet", "--top", "7", "--rank", by)
+        assert f"the first 7 of 60 predictions written to {tmp_path / 'top.parquet'}" in capsys.readouterr().out
+        expected = whole.take(np.argsort(-key(whole), kind="stable")[:7])
+        assert found.column_names[2:4] == ["name_1", "name_2"]
+        genes = load_trained(RunDirectory(seeds / "seed-0")).cell.genes
+        assert found["name_1"].to_pylist() == [genes.standard(gene) for gene in found["gene_1"].to_pylist()]
+        assert found.drop_columns(["name_1", "name_2"]).to_pylist() == expected.to_pylist()
+        about = json.loads(found.schema.metadata[b"dglcell"])
+        assert (about["rank"], about["top"], about["phenotype"]) == (by, 7, "fitness")
+        assert len(about["checkpoint_sha256"]) == 2
+
+    def test_the_first_of_all_parts_are_those_of_one(self, trained: Trained, tmp_path: Path) -> None:
+        ranking = Ranking.of("highest", 9, None, [trained], tmp_path)
+        for name, size in (("many.parquet", 10), ("one.parquet", 1000)):
+            how = {"batch_size": 5, "part_strains": size, "ranking": ranking}
+            predict_design([trained], Design.of(range(12), 2), tmp_path / name, report=lambda _: None, **how)
+        many, one = pq.read_table(tmp_path / "many.parquet"), pq.read_table(tmp_path / "one.parquet")
+        assert len(many) == 9
+        assert many.to_pylist() == one.to_pylist()
+
+    def test_unexpected_strains_differ_from_an_additive_model_of_the_training_part(
+        self, tiny: Tiny, tiny_run: RunDirectory, tmp_path: Path
+    ) -> None:
+        found = self.predict(tiny_run.path, tmp_path / "top.parquet", "--top", "60", "--rank", "unexpected")
+        strains, split = Store(tiny.store).read(), Split.load(tiny_run.split)
+        names = load_trained(tiny_run).cell.genes.names
+        deleted = np.array([[name in genes for name in names] for genes in strains.genotypes], float)
+        train, validation = (np.flatnonzero(split.part == part) for part in (TRAIN, VALIDATION))
+        fitness = strains.phenotypes["fitness"].astype(float)
+        centre, mean, models = deleted[train].mean(0), fitness[train].mean(), []
+        for alpha in (0.1, 1.0, 10.0, 100.0, 1000.0):
+            x = deleted[train] - centre
+            effects = np.linalg.solve(x.T @ x + alpha * np.eye(len(names)), x.T @ (fitness[train] - mean))
+            error = np.square((deleted[validation] - centre) @ effects + mean - fitness[validation]).mean()
+            models.append((error, effects))
+        effects = min(models, key=lambda model: model[0])[1]
+        pairs = [[names.index(row["gene_1"]), names.index(row["gene_2"])] for row in found.to_pylist()]
+        expected = effects[np.array(pairs)].sum(1) + mean - centre @ effects
+        np.testing.assert_allclose(found["additive_fitness"].to_numpy(), expected, rtol=1e-5, atol=1e-6)
+        surprise = np.abs(found["predicted_fitness"].to_numpy() - found["additive_fitness"].to_numpy())
+        assert (np.diff(surprise) <= 1e-6).all()
+
+    def test_what_cannot_be_ranked_is_refused(self, trained: Trained, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"`--rank certain` requires several seeds\n  got: +one run"):
+            Ranking.of("certain", 1, None, [trained], tmp_path)
+        with pytest.raises(ConfigError, match=r"ranked by one phenotype\n  got: +growth\n  expected: fitness"):
+            Ranking.of("lowest", 1, "growth", [trained], tmp_path)
+        two = dataclasses.replace(trained, phenotypes=("fitness", "growth"))
+        with pytest.raises(ConfigError, match=r"got: +a model of 2\n  expected: fitness or growth\n  do: +name one"):
+            Ranking.of("lowest", 1, None, [two], tmp_path)
+
+    def test_the_command_line_knows_every_ranking(self) -> None:
+        assert tuple(RANKINGS) == cli_predict.RANKINGS
+
+
+class TestComplete:
+    """The same command again, after the output has got its name."""
+
+    @pytest.fixture(params=["out.parquet", "out.csv"])
+    def out(self, request: pytest.FixtureRequest, trained: Trained, tmp_path: Path) -> Path:
+        """An output whose parts have not been removed."""
+        out = tmp_path / str(request.param)
+        parts = out.with_name(f"{out.name}.parts")
+
+        def keep(text: str) -> None:
+            shutil.copytree(parts, tmp_path / "kept", dirs_exist_ok=True)
+
+        self.predict(trained, out, keep)
+        (tmp_path / "kept").rename(parts)
+        return out
+
+    def predict(self, trained: Trained, out: Path, report: Callable[[str], None]) -> None:
+        predict_design([trained], Design.of(range(9), 2), out, batch_size=5, part_strains=10, report=report)
+
+    @pytest.mark.parametrize("renamed", [False, True])
+    def test_its_parts_are_removed(self, trained: Trained, out: Path, renamed: bool) -> None:
+        parts = out.with_name(f"{out.name}.parts")
+        if renamed:  # and partly removed
+            (parts / "part-00001.parquet").unlink()
+            (parts / "manifest.json").unlink()
+            parts.rename(out.with_name(f"{out.name}.parts.joined"))
+        before, told = out.read_bytes(), list[str]()
+        self.predict(trained, out, told.append)
+        assert told == [f"{out} is complete already"]
+        assert out.read_bytes() == before
+        assert os.listdir(out.parent) == [out.name]
+
+    @pytest.mark.parametrize("out", ["out.csv"], indirect=True)
+    def test_a_csv_beside_parts_that_are_not_finished_is_another_one(self, trained: Trained, out: Path) -> None:
+        (out.with_name(f"{out.name}.parts") / "part-00003.parquet").unlink()
+        with pytest.raises(DataError, match=r"out\.csv' exists already"):
+            self.predict(trained, out, print)
+
+    def test_what_is_left_of_an_output_that_was_removed_is_not_used(self, trained: Trained, out: Path) -> None:
+        out.with_name(f"{out.name}.parts").rename(out.with_name(f"{out.name}.parts.joined"))
+        before, told = out.read_bytes(), list[str]()
+        out.unlink()
+        self.predict(trained, out, told.append)
+        assert [line.split(",")[0] for line in told] == [f"{n} of 36 strains" for n in (10, 20, 30, 36)]
+        assert out.read_bytes() == before
+        assert os.listdir(out.parent) == [out.name]
+
+    def test_another_design_is_refused(self, trained: Trained, tmp_path: Path) -> None:
+        out = tmp_path / "out.parquet"
+        self.predict(trained, out, lambda text: None)
+        with pytest.raises(DataError, match=r"out\.parquet' exists already"):
+            predict_design([trained], Design.of(range(8), 2), out, batch_size=5)
+
+    def test_on_the_command_line(self, tiny_run: RunDirectory, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+        out = tmp_path / "out.parquet"
+        command = ["predict", str(tiny_run.path), "--all-pairs", "--limit", "30", "-o", str(out)]
+        assert main(command) == 0
+        capfd.readouterr()
+        assert main(command) == 0
+        assert capfd.readouterr().out == f"{out} is complete already\n30 predictions written to {out}\n"
+
+
+class TestRefusals:
+    """A folder of parts that do not belong together."""
+
+    @pytest.fixture
+    def out(self, trained: Trained, tmp_path: Path) -> Path:
+        """An output of which three parts of 10 rows are finished."""
+        out, design = tmp_path / "out.parquet", Design.of(range(9), 2)
+
+        def stop(text: str) -> None:
+            if text.startswith("30 "):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            predict_design([trained], design, out, batch_size=5, part_strains=10, report=stop)
+        return out
+
+    def refusal(self, trained: Trained, out: Path, design: Design) -> str:
+        with pytest.raises(DataError) as error:
+            predict_design([trained], design, out, batch_size=5)
+        return str(error.value)
+
+    def test_another_design(self, trained: Trained, out: Path) -> None:
+        other = Design.of(range(1, 10), 2)
+        message = self.refusal(trained, out, other)
+        assert message.startswith(
+            f"'{out}.parts' holds parts of other predictions: design_sha256 differ\n"
+            f"  got:      design_sha256 {other.sha256[:12]}\n"
+            f"  expected: design_sha256 {Design.of(range(9), 2).sha256[:12]}\n"
+            "  do:       go on with what they were begun with, remove the folder to begin anew"
+        )
+        assert "stop differ\n" in self.refusal(trained, out, Design.of(range(9), 2, 0, 35))
+
+    def test_another_checkpoint(self, tiny_run: RunDirectory, out: Path, tmp_path: Path) -> None:
+        shutil.copytree(tiny_run.path, tmp_path / "run")
+        run = RunDirectory(tmp_path / "run")
+        with open(run.checkpoint("best_loss"), "ab") as file:
+            file.write(b"\0")
+        message = self.refusal(load_trained(run), out, Design.of(range(9), 2))
+        assert "holds parts of other predictions: checkpoint_sha256 differ\n  got:      checkpoint_sha256 " in message
+
+    def test_a_damaged_part(self, trained: Trained, out: Path) -> None:
+        part = out.with_name("out.parquet.parts") / "part-00001.parquet"
+        os.truncate(part, 100)
+        message = self.refusal(trained, out, Design.of(range(9), 2))
+        assert message.startswith(f"'{part}' is damaged\n  got:      Parquet magic bytes not found")
+        assert message.endswith("do:       remove it and all parts after it")
+
+    def test_a_missing_part(self, trained: Trained, out: Path) -> None:
+        folder = out.with_name("out.parquet.parts")
+        (folder / "part-00001.parquet").unlink()
+        assert self.refusal(trained, out, Design.of(range(9), 2)) == (
+            f"'{folder / 'part-00002.parquet'}' does not follow the part before it\n"
+            "  got:      a part that begins with row 20\n"
+            "  expected: row 10\n"
+            "  do:       remove it and all parts after it"
+        )
+        (folder / "part-00002.parquet").unlink()
+        predict_design([trained], Design.of(range(9), 2), out, batch_size=5, report=lambda text: None)
+        assert len(pq.read_table(out)) == 36
+
+    def test_a_torn_manifest(self, trained: Trained, out: Path) -> None:
+        (out.with_name("out.parquet.parts") / "manifest.json").write_text("{")
+        assert "other predictions: checkpoint_sha256, cell_sha256" in self.refusal(trained, out, Design.of(range(9), 2))
+
+    def test_what_is_there_already(self, trained: Trained, tmp_path: Path) -> None:
+        out = tmp_path / "there.parquet"
+        (tmp_path / "there.parquet.parts").mkdir()
+        (tmp_path / "there.parquet.parts" / "thesis.tex").write_text("years of work")
+        with pytest.raises(
+            DataError, match=r"parts' is in the way: it holds no manifest.json\n.*choose another output"
+        ):
+            Parts(out, {}, 3)
+        out.write_text("old")
+        with pytest.raises(
+            DataError, match=r"there.parquet' exists already\n  do: +remove it, or choose another output"
+        ):
+            Parts(out, {}, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "what shall be predicted?\n  got:      nothing\n  expected: a CSV, or --all-pairs, or --all-triples"),
+        (["x.csv", "--all-pairs"], "what shall be predicted?\n  got:      x.csv and --all-pairs\n"),
+        (["--all-pairs", "--all-triples"], "got:      --all-pairs and --all-triples\n"),
+        (["--all-pairs", "--rank", "lowest"], "how many strains of the ranking are wanted?\n  expected: --top N"),
+        (["x.csv", "--top", "3"], "this is a table\n  got:      --top\n"),
+        (
+            ["x.csv", "--limit", "3", "--genes", "g"],
+            "some options are of designs, and this is a table\n  got:      --genes, --limit\n  do:       leave",
+        ),
+        (
+            ["x.csv", "-o", "out.txt"],
+            "'out.txt': the suffix does not say which format is wanted\n  got:      .txt\n  expected: .csv or .parquet",
+        ),
+    ],
+)
+def test_wrong_options(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    output = [] if "-o" in arguments else ["-o", "out.csv"]
+    assert main(["predict", str(tmp_path), *arguments, *output]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_parquet_without_pyarrow(
+    tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "in.csv").write_text("genes\nb0008\n")
+    for arguments in (
+        [str(tmp_path / "in.csv"), "-o", str(tmp_path / "x.parquet")],
+        ["--all-pairs", "-o", str(tmp_path / "x.csv")],
+    ):
+        assert main(["predict", str(tiny_run.path), *arguments]) == 2
+        error = capsys.readouterr().err
+        assert "Parquet files, and predictions of whole designs, need pyarrow\n  do:       pip install" in error
+    assert os.listdir(tmp_path) == ["in.csv"]
+    assert main(["predict", str(tiny_run.path), str(tmp_path / "in.csv"), "-o", str(tmp_path / "out.csv")]) == 0
+
+
+def test_a_table_to_parquet(tiny_run: RunDirectory, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "in.csv", tmp_path / "out.parquet"
+    source.write_text("note,gene_1,gene_2\nä,b0008, b0114 \n,b0115,\n")
+    assert main(["predict", str(tiny_run.path), str(source), "-o", str(target)]) == 0
+    table = pq.read_table(target)
+    assert table.column_names == ["note", "gene_1", "gene_2", "predicted_fitness"]
+    assert table["note"].to_pylist() == ["ä", ""]
+    assert table["gene_2"].to_pylist() == ["b0114", None]
+    assert pa.types.is_dictionary(table.schema.field("gene_1").type)
+    source.write_text("x,x,genes\n1,2,b0008\n")
+    assert main(["predict", str(tiny_run.path), str(source), "-o", str(target)]) == 2
+    assert "two columns are called 'x'\n  do:       give every column a name of its own" in capsys.readouterr().err
+    assert len(pq.read_table(target)) == 2

@@ -1,0 +1,97 @@
+"""From files in the formats of public repositories to tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dglcell.published.conversions import CONVERSIONS, convert
+from tests.r_data import NamedMatrix, write_rda
+
+NAN = np.nan
+TEXTS: dict[str, tuple[list[str], dict[str, Any], str]] = {
+    # conversion: files, arguments, table
+    "text_rows": (
+        ["2 YAL001C YBR002W 0.0247\n2 YBR002W YCL003C -0.0285\n", "2 YAL001C YCL003C 0.1\n"],
+        {"columns": {"a": 1, "b": 2, "score": 3}, "label": "of", "labels": ["x", "y"]},
+        "a,b,score,of\nYAL001C,YBR002W,0.0247,x\nYBR002W,YCL003C,-0.0285,x\nYAL001C,YCL003C,0.1,y\n",
+    ),
+    "trigenic_scores": (
+        [
+            "Query Strain ID\tArray Strain ID\tAdjusted genetic interaction score (epsilon or tau)\tP-value\t"
+            "Double/triple mutant fitness\tDouble/triple mutant fitness standard deviation\n"
+            "YAL015C+YDL227C_tm461\tYBL007C_dma91\t0.0167\t3.166e-01\t0.9787\t0.0240\n"
+            "YAL015C+YOL043C_tm72\tYHR191C_tsa323\t-0.0042\t4.640e-01\t0.9250\t0.0414\n"
+            "YAL015C+YOL043C_tm72\tYBL008W_dma90\tNaN\t4.655e-01\t1.0370\t0.0284\n"
+            "YAL015C+YOL043C_tm72\tYDR363W-A_dma1099\t-0.0295\t2.511e-01\t0.9220\t0.0376\n"
+        ],
+        {},
+        "q1,q2,array_orf,kind,score,p,fitness,fitness_sd,query,array\n"
+        "YAL015C,YOL043C,YDR363W-A,trigenic,-0.0295,0.2511,0.922,0.0376,YAL015C+YOL043C_tm72,YDR363W-A_dma1099\n"
+        "YAL015C,YOL043C,YHR191C,trigenic,-0.0042,0.464,0.925,0.0414,YAL015C+YOL043C_tm72,YHR191C_tsa323\n"
+        "YAL015C,YDL227C,YBL007C,digenic,0.0167,0.3166,0.9787,0.024,YAL015C+YDL227C_tm461,YBL007C_dma91\n",
+    ),
+    "matrix_edges": (
+        ["SystematicName\tYBR112C\tYBR150C\nYAL001C\t0\t1\nYAL002W\t1\t1\n"],
+        {"columns": ["tf", "target"]},
+        "tf,target\nYBR150C,YAL001C\nYBR112C,YAL002W\nYBR150C,YAL002W\n",
+    ),
+    "gml_edges": (
+        [
+            'graph [\n  node [\n    id 0\n    label "ymr056c  aac1"\n  ]\n'
+            '  node [\n    id 1\n    label "ybr085w"\n  ]\n'
+            "  edge [\n    source 1\n    target 0\n  ]\n]\n"
+        ],
+        {"columns": ["a", "b"]},
+        "a,b\nYBR085W,YMR056C\n",
+    ),
+    "numbered_channels": (
+        ["{'4932.Q0010': 0, '4932.YAL001C': 1}", "1\t2\t1.55\n2\t1\t1.55\n", "1\t2\t9.0\n2\t1\t9.0\n"],
+        {"channels": ["fusion", "database"]},
+        "orf_a,orf_b,fusion,database\nQ0010,YAL001C,155,900\n",
+    ),
+    "numbered_relations": (
+        ["Q0010\nYAL001C\nYAL002W\n", "1\t2\t0.150000\n", "3\t1\t0.449000\n"],
+        {"channels": ["fusion", "database"]},
+        "orf_a,orf_b,channel,w\nQ0010,YAL001C,fusion,0.15\nYAL002W,Q0010,database,0.449\n",
+    ),
+    "copy": (["any\r\n bytes"], {}, "any\r\n bytes"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts(name: str, tmp_path: Path) -> None:
+    contents, arguments, table = TEXTS[name]
+    paths = [tmp_path / str(i) for i in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content.encode())
+    assert convert(name, paths, arguments) == table.encode()
+
+
+def test_a_matrix_of_r(tmp_path: Path) -> None:
+    # A gene may stand in it twice; the diagonal and what is below it do not count.
+    scores = np.array([[1.0, -1.23456, NAN, 0.5], [7.0, 1.0, 2.0, NAN], [7.0, 7.0, 1.0, -3.0], [7.0, 7.0, 7.0, 1.0]])
+    write_rda(tmp_path / "m.rda", {"m": NamedMatrix(scores, ["YBR002W", "YAL001C", "YAL001C", "YCL003C"])})
+    table = convert("r_pairs", [tmp_path / "m.rda"], {"variable": "m", "columns": ["a", "b", "score"], "decimals": 4})
+    assert table.decode().splitlines() == [
+        "a,b,score",
+        "YAL001C,YAL001C,2.0",
+        "YAL001C,YCL003C,-3.0",
+        "YBR002W,YAL001C,-1.2346",
+        "YBR002W,YCL003C,0.5",
+    ]
+
+
+def test_a_data_frame_of_r(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"query": ["YAL001C", "YBR002W"], "interact": [1.0, 0.0], "recip": [True, False]})
+    write_rda(tmp_path / "t.rda", {"pairs": frame.astype({"query": "category"})})
+    table = convert("r_table", [tmp_path / "t.rda"], {"variable": "pairs", "integers": ["interact"]})
+    assert table == b"query,interact,recip\nYAL001C,1,True\nYBR002W,0,False\n"
+
+
+def test_every_conversion_is_tested() -> None:
+    assert {*TEXTS, "r_pairs", "r_table"} == {*CONVERSIONS, "copy"}

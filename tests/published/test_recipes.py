@@ -1,0 +1,279 @@
+"""Recipes: tables are made from downloads whole and right, or not at all; and they are those of the raw folder."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dglcell.data.sources.laboratory import LABORATORIES
+from dglcell.errors import DataError
+from dglcell.graph.catalogue import NETWORKS
+from dglcell.published.conversions import CONVERSIONS
+from dglcell.published.download import RemoteFile, check_file
+from dglcell.published.recipes import ORIGINALS, RECIPES, Recipe, download_size, make
+from tests.http_server import serve_folder
+from tests.r_data import NamedMatrix, write_rda
+
+PARTS = {
+    f"interactions/{name}_whole.csv.gz": f"interactions/{name}.csv.gz"
+    for name in ("collins2007_emap", "kuzmin2020_pilot")
+}
+"""Tables of which the raw folder has a part."""
+
+
+@pytest.mark.parametrize("path", RECIPES)
+def test_a_recipe_is_complete(path: str) -> None:
+    recipe = RECIPES[path]
+    assert recipe.path == path
+    assert path.endswith(".gz")
+    assert all((recipe.description, recipe.citation, recipe.licence, recipe.size))
+    assert recipe.convert in {*CONVERSIONS, "copy"}
+    assert recipe.downloads
+    for file in (*recipe.downloads, replace(recipe.table, sha256=recipe.sha256, size=1, url=recipe.downloads[0].url)):
+        assert re.fullmatch(r"https://raw\.githubusercontent\.com/[^/]+/[^/]+/[0-9a-f]{40}/.+", file.url)
+        assert file.size
+        assert re.fullmatch("[0-9a-f]{64}", file.sha256 or "")
+    assert download_size(recipe.downloads) == sum(file.size or 0 for file in recipe.downloads)
+
+
+def test_originals_do_not_share_names() -> None:
+    files = {file for recipe in RECIPES.values() for file in recipe.downloads}
+    assert len({file.name for file in files}) == len(files)
+    assert all(file.name.startswith(f"{ORIGINALS}/") for file in files)
+
+
+def test_screens_and_networks_in_a_form_of_their_own_are_made_by_recipes() -> None:
+    tables = [table for screen in LABORATORIES.values() for table in screen.tables.values()]
+    assert [table.name for table in tables if not table.downloads] == ["interactions/kuzmin2018_dataS2_orf.csv.gz"]
+    by_hand = {name for name, network in NETWORKS.items() if not network.file.downloads}
+    assert by_hand == {"yeastract_pairs", "yeastract_matrix"}, "made to order by their publisher"
+
+
+# Made from files of a server on this machine.
+
+
+TEXT = "YAL001C\n" * 100
+RECIPE = Recipe(
+    path="genes/list.txt.gz",
+    description="",
+    citation="",
+    licence="",
+    downloads=(),
+    convert="copy",
+    sha256=hashlib.sha256(TEXT.encode()).hexdigest(),
+    size=len(TEXT),
+)
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """The folder that the server has."""
+    (tmp_path / "published").mkdir()
+    return tmp_path / "published"
+
+
+@pytest.fixture
+def server(published: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    yield from serve_folder(monkeypatch, published)
+
+
+def offered(server: str, published: Path, names: list[str]) -> tuple[RemoteFile, ...]:
+    """The server's files, with the hashes that they have now."""
+    contents = [(published / name).read_bytes() for name in names]
+    return tuple(
+        RemoteFile(f"{server}/{name}", f"{ORIGINALS}/{name}", hashlib.sha256(content).hexdigest(), len(content))
+        for name, content in zip(names, contents, strict=True)
+    )
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_table_is_made_once(server: str, published: Path, tmp_path: Path) -> None:
+    (published / "list.txt").write_text(TEXT)
+    recipe, raw = replace(RECIPE, downloads=offered(server, published, ["list.txt"])), tmp_path / "raw"
+    path = make(recipe, raw)
+    assert path == raw / "genes/list.txt.gz"
+    assert gzip.decompress(path.read_bytes()).decode() == TEXT
+    made = path.read_bytes()
+    (published / "list.txt").unlink()
+    assert make(recipe, raw) == path, "nothing is downloaded for it"
+    path.unlink()
+    assert make(recipe, raw).read_bytes() == made, "the downloads are still there"
+
+
+def test_any_gzip_file_with_the_same_content_is_right(tmp_path: Path) -> None:
+    path = tmp_path / RECIPE.path
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(TEXT.encode(), compresslevel=1, mtime=1))
+    assert make(RECIPE, tmp_path) == path
+    path.write_bytes(gzip.compress(TEXT.replace("C", "W").encode()))
+    with pytest.raises(DataError, match=rf"not hold the file it should\n.*\n.*sha256 {RECIPE.sha256}\n.*remove it"):
+        make(RECIPE, tmp_path)
+    path.write_bytes(gzip.compress(TEXT.encode())[:30])
+    with pytest.raises(DataError, match="is not a whole gzip file"):
+        make(RECIPE, tmp_path)
+
+
+def test_another_original_is_refused(server: str, published: Path, tmp_path: Path) -> None:
+    (published / "list.txt").write_text(TEXT)
+    recipe, raw = replace(RECIPE, downloads=offered(server, published, ["list.txt"])), tmp_path / "raw"
+    (published / "list.txt").write_text(TEXT.replace("C", "W"))
+    with pytest.raises(DataError, match=r"list.txt' is not the file it should be\n.*\n.*\n.*download it again from"):
+        make(recipe, raw)
+    assert files(raw) == []
+
+
+def test_another_result_is_refused(server: str, published: Path, tmp_path: Path) -> None:
+    (published / "list.txt").write_text(TEXT)
+    downloads, raw = offered(server, published, ["list.txt"]), tmp_path / "raw"
+    with pytest.raises(DataError, match=r"made from the right files, but is not the table it should be\n.*800 bytes"):
+        make(replace(RECIPE, downloads=downloads, sha256="0" * 64), raw)
+    assert not (raw / RECIPE.path).exists()
+
+
+# The tables of the raw folder, made again from files in the formats of the repositories: a writer for each format takes
+# a table and a folder, and returns the names of the files that it wrote.
+
+
+def collins2007(table: pd.DataFrame, folder: Path) -> list[str]:
+    """A matrix in which a gene of pairs that were scored more than once stands more than once."""
+    times = table.groupby(["gene_a", "gene_b"]).cumcount()
+    copies = times.groupby(table["gene_b"]).max().add(1)
+    genes = sorted({*table["gene_a"], *table["gene_b"]})
+    names = [gene for gene in genes for _ in range(copies.get(gene, 1))]
+    first = {name: i for i, name in reversed(list(enumerate(names)))}
+    scores = np.full((len(names), len(names)), np.nan)
+    # A gene may be sorted behind its partner: the lower triangle of a symmetric matrix is not read.
+    rows, others = table["gene_a"].map(first).to_numpy(), table["gene_b"].map(first).to_numpy() + times.to_numpy()
+    scores[rows, others] = table["s_score"].astype(float)
+    write_rda(folder / "gi2007.rda", {"gi2007": NamedMatrix(scores, names)})
+    return ["gi2007.rda"]
+
+
+def tong2004(table: pd.DataFrame, folder: Path) -> list[str]:
+    frame = table.astype({"query": "category", "array": "category", "interact": float})
+    write_rda(folder / "AtongPair.rda", {"AtongPair": frame.assign(recip=table["recip"] == "True")})
+    return ["AtongPair.rda"]
+
+
+def costanzo2016(table: pd.DataFrame, folder: Path) -> list[str]:
+    names = []
+    for term, rows in table.groupby("go_term", sort=False):
+        # The server looks for the first name, and addresses have the second one.
+        names.append(str(term).replace(":", "%3A"))
+        text = rows.assign(two="2")[["two", "gene_a", "gene_b", "epsilon"]].to_csv(sep=" ", index=False, header=False)
+        (folder / str(term)).write_text(text)
+        (folder / names[-1]).write_text(text)
+    return names
+
+
+def kuzmin2020(table: pd.DataFrame, folder: Path) -> list[str]:
+    columns = {
+        "query": "Query Strain ID",
+        "array": "Array Strain ID",
+        "score": "Adjusted genetic interaction score (epsilon or tau)",
+        "p": "P-value",
+        "fitness": "Double/triple mutant fitness",
+        "fitness_sd": "Double/triple mutant fitness standard deviation",
+    }
+    table[[*columns]].rename(columns=columns).to_csv(folder / "scored.txt", sep="\t", index=False)
+    return ["scored.txt"]
+
+
+def string11_5(table: pd.DataFrame, folder: Path) -> list[str]:
+    genes = list(dict.fromkeys(table[["orf_a", "orf_b"]].to_numpy().ravel()))
+    # As numbers grow from a gene to its partner, a pair is kept in the order of the table.
+    order = sorted(genes)
+    number = {gene: i for i, gene in enumerate(order)}
+    (folder / "node_dict.txt").write_text(repr({f"4932.{gene}": i for gene, i in number.items()}))
+    names = ["node_dict.txt"]
+    ends = table["orf_a"].map(number) + 1, table["orf_b"].map(number) + 1
+    for channel in table.columns[2:]:
+        pairs = pd.DataFrame({"a": ends[0], "b": ends[1], "w": table[channel].astype(int) / 100})
+        both = pd.concat([pairs, pairs.rename(columns={"a": "b", "b": "a"})[["a", "b", "w"]]])
+        both.to_csv(folder / f"{channel}.txt", sep="\t", header=False, index=False)
+        names.append(f"{channel}.txt")
+    return names
+
+
+def string9_1(table: pd.DataFrame, folder: Path) -> list[str]:
+    genes = sorted({*table["orf_a"], *table["orf_b"]})
+    number = {gene: i for i, gene in enumerate(genes, start=1)}
+    (folder / "genes.txt").write_text("\n".join(genes) + "\n")
+    names = ["genes.txt"]
+    for channel, rows in table.groupby("channel", sort=False):
+        lines = zip(rows["orf_a"].map(number), rows["orf_b"].map(number), rows["w"].astype(float), strict=True)
+        (folder / f"{channel}.txt").write_text("".join(f"{a}\t{b}\t{w:.6f}\n" for a, b, w in lines))
+        names.append(f"{channel}.txt")
+    return names
+
+
+def biogrid(table: pd.DataFrame, folder: Path) -> list[str]:
+    number = {gene: i for i, gene in enumerate(sorted({*table["orf_a"], *table["orf_b"]}))}
+    nodes = [f'  node [\n    id {i}\n    label "{gene.lower()}  abc{i}"\n  ]\n' for gene, i in number.items()]
+    ends = zip(table["orf_a"].map(number), table["orf_b"].map(number), strict=True)
+    edges = [f"  edge [\n    source {a}\n    target {b}\n  ]\n" for a, b in ends]
+    (folder / "ppc.gml").write_text("".join(["graph [\n", *nodes, *edges, "]\n"]))
+    return ["ppc.gml"]
+
+
+def yeastract(table: pd.DataFrame, folder: Path) -> list[str]:
+    targets, factors = list(dict.fromkeys(table["target"])), list(dict.fromkeys(table["tf"]))
+    # Factors stand in an order that gives every target's in that of the table.
+    matrix = pd.crosstab(table["target"], table["tf"]).reindex(index=targets)
+    order = _merged([list(group) for _, group in table.groupby("target", sort=False)["tf"]], factors)
+    matrix[order].rename_axis("SystematicName").to_csv(folder / "matrix.tsv", sep="\t")
+    return ["matrix.tsv"]
+
+
+def _merged(lists: list[list[str]], names: list[str]) -> list[str]:
+    """An order of all names that agrees with that of every list."""
+    from graphlib import TopologicalSorter
+
+    before: dict[str, set[str]] = {name: set() for name in names}
+    for items in lists:
+        for one, other in itertools.pairwise(items):
+            before[other].add(one)
+    return list(TopologicalSorter(before).static_order())
+
+
+WRITERS = {
+    "interactions/collins2007_emap_whole.csv.gz": collins2007,
+    "interactions/costanzo2016_two_go_terms.csv.gz": costanzo2016,
+    "interactions/kuzmin2020_pilot_whole.csv.gz": kuzmin2020,
+    "interactions/tong2004_tested_pairs.csv.gz": tong2004,
+    "networks/string_v11_5_highconf_six_channels.csv.gz": string11_5,
+    "networks/dango_string_v9_1_edges.csv.gz": string9_1,
+    "networks/biogrid_physical_kisr_edges.csv.gz": biogrid,
+    "networks/yeastract_edges.csv.gz": yeastract,
+}
+
+
+@pytest.mark.raw
+@pytest.mark.parametrize("path", RECIPES)
+def test_the_raw_folder_has_what_the_recipe_makes(path: str, raw: Path) -> None:
+    if path not in PARTS:
+        check_file(RECIPES[path].table, raw / path)
+
+
+@pytest.mark.raw
+@pytest.mark.parametrize("path", WRITERS)
+def test_the_table_is_made_again(path: str, raw: Path, server: str, published: Path, tmp_path: Path) -> None:
+    real = raw / PARTS.get(path, path)
+    content = gzip.decompress(real.read_bytes())
+    names = WRITERS[path](pd.read_csv(real, dtype=str, keep_default_na=False), published)
+    downloads = offered(server, published, names)
+    recipe = replace(RECIPES[path], downloads=downloads, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
+    made = make(recipe, tmp_path / "raw")
+    assert gzip.decompress(made.read_bytes()) == content

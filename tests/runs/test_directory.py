@@ -1,0 +1,147 @@
+"""The run directory, the record of its epochs, and where it ran."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+import dglcell
+from dglcell.errors import CheckpointError
+from dglcell.runs.directory import EpochLog, RunDirectory
+from dglcell.runs.usage import environment, git_state
+
+# Where a run's files are.
+
+
+def test_checkpoints_are_found_by_name_and_by_path(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "run")
+    directory.checkpoints.mkdir(parents=True)
+    directory.last.touch()
+    other = tmp_path / "other.ckpt"
+    other.touch()
+    assert directory.checkpoint("last") == directory.last == tmp_path / "run/checkpoints/last.ckpt"
+    assert directory.checkpoint(str(other)) == other
+
+
+def test_a_checkpoint_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    with pytest.raises(CheckpointError, match=r"last.ckpt' not found\n  expected: a .*none yet\n  do: +train first"):
+        directory.checkpoint("last")
+    directory.checkpoints.mkdir()
+    directory.last.touch()
+    with pytest.raises(CheckpointError, match=r"best_loss.ckpt' not found\n  expected: one of last$"):
+        directory.checkpoint("best_loss")
+
+
+def test_every_file_lies_in_the_directory(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    files = [getattr(directory, name) for name, kind in vars(RunDirectory).items() if isinstance(kind, property)]
+    files += [directory.predictions(part) for part in ("validation", "test")]
+    assert len(set(files)) == len(files) > 8
+    assert all(file.is_relative_to(tmp_path) for file in files)
+
+
+# The record of a run: one JSON line an epoch.
+
+
+FIGURES = {"train/loss": 1.0, "validation/loss": 0.5, "validation/pearson": 0.25, "seconds": 1.25}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> EpochLog:
+    """An empty record."""
+    return EpochLog(tmp_path / "metrics.jsonl", 10)
+
+
+def test_epochs_are_appended_and_said(log: EpochLog) -> None:
+    line = log.write(0, 4, FIGURES)
+    assert line == "epoch    1/10  loss 1.0000, validation 0.5000  r 0.2500  1.2 s, 0:00:11 left  *"
+    assert log.write(1, 8, {**FIGURES, "validation/loss": 0.6}).endswith("1.2 s, 0:00:10 left")
+    assert log.write(2, 12, {**FIGURES, "validation/loss": 0.4}).endswith("1.2 s, 0:00:09 left  *")
+    assert EpochLog(log.path, 4).write(3, 16, {**FIGURES, "validation/loss": 0.6}).endswith("1.2 s")
+    assert [(row["epoch"], row["step"], row["validation/loss"]) for row in log.read()] == [
+        (0, 4, 0.5),
+        (1, 8, 0.6),
+        (2, 12, 0.4),
+        (3, 16, 0.6),
+    ]
+
+
+def test_classes_are_said_by_their_average_precision(log: EpochLog) -> None:
+    line = log.write(0, 4, {**FIGURES, "validation/average_precision": 0.125})
+    assert line == "epoch    1/10  loss 1.0000, validation 0.5000  AP 0.1250  1.2 s, 0:00:11 left  *"
+
+
+def test_the_star_marks_the_epoch_whose_checkpoint_is_reported(log: EpochLog) -> None:
+    by_pearson, last = EpochLog(log.path, 10, "best_pearson"), EpochLog(log.path, 10, "last")
+    assert by_pearson.write(0, 4, FIGURES).endswith("*")
+    assert by_pearson.write(1, 8, {**FIGURES, "validation/loss": 0.4}).endswith("left")
+    assert by_pearson.write(2, 12, {**FIGURES, "validation/pearson": math.nan}).endswith("left")
+    assert by_pearson.write(3, 16, {**FIGURES, "validation/loss": 0.9, "validation/pearson": 0.3}).endswith("*")
+    assert last.write(4, 20, {**FIGURES, "validation/loss": 0.1}).endswith("left")
+
+
+def test_what_is_not_finite_becomes_null(log: EpochLog) -> None:
+    log.write(0, 1, {**FIGURES, "validation/pearson": math.nan, "validation/loss": math.inf})
+    row = json.loads(log.path.read_text())
+    assert row["validation/pearson"] is None
+    assert row["validation/loss"] is None
+    assert log.write(1, 2, FIGURES).endswith("*")
+
+
+def test_a_resumed_run_rewrites_its_later_epochs_and_torn_lines(log: EpochLog) -> None:
+    log.rewind(0)
+    assert not log.path.exists()
+    for epoch in range(5):
+        log.write(epoch, epoch, FIGURES)
+    with log.path.open("a") as file:
+        file.write('{"epoch": 5, "st')
+    assert len(log.read()) == 5
+    log.rewind(3)
+    assert [json.loads(line)["epoch"] for line in log.path.read_text().splitlines()] == [0, 1, 2]
+    log.rewind(0)
+    assert log.path.read_text() == ""
+    assert [p.name for p in log.path.parent.iterdir()] == ["metrics.jsonl"]
+
+
+def test_every_epoch_is_there_once_and_in_order(log: EpochLog) -> None:
+    for epoch in (0, 1, 2, 1):
+        log.write(epoch, 10 * epoch, {**FIGURES, "seconds": float(len(log.read()))})
+    assert [(row["epoch"], row["seconds"]) for row in log.read()] == [(0, 0.0), (1, 3.0)]
+    mixed = [{"epoch": epoch, "seconds": seconds} for seconds, epoch in enumerate((0, 2, 1, 2, 3, 1))]
+    log.path.write_text("".join(json.dumps(row) + "\n" for row in mixed))
+    log.rewind(3)
+    assert [(row["epoch"], row["seconds"]) for row in log.read()] == [(0, 0), (1, 5), (2, 3)]
+
+
+# What is recorded to run again.
+
+
+def test_versions_command_and_machine() -> None:
+    about = environment("dglcell train x.yaml seed=1")
+    assert about["command"] == "dglcell train x.yaml seed=1"
+    assert about["dglcell"] == dglcell.__version__
+    assert about["packages"]["torch"] == torch.__version__
+    assert about["threads"] == torch.get_num_threads()
+    assert about["devices"]
+    assert about["platform"].startswith(f"{platform.system()}-{platform.machine()}")
+    assert platform.release() not in about["platform"]
+
+
+def test_git_state_follows_the_folder(tmp_path: Path) -> None:
+    assert git_state(tmp_path) is None
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["init", "-q"], [*who, "commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    state = git_state(tmp_path)
+    assert state is not None
+    assert len(state["commit"]) == 40
+    assert state["dirty"] is False
+    (tmp_path / "new").touch()
+    assert git_state(tmp_path) == {**state, "dirty": True}

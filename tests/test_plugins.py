@@ -1,0 +1,272 @@
+"""Classes of one's own: found by name, checked before anything runs, and trained like any other."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from dglcell.cli import main
+from dglcell.config.read import load_config
+from dglcell.data.sources import SourceConfig, load_source
+from dglcell.errors import ConfigError
+from dglcell.graph.cell import build_cell
+from dglcell.graph.config import CellConfig
+from dglcell.graph.resident import ResidentCell
+from dglcell.losses.build import LOSSES
+from dglcell.losses.config import LOSS_CONFIGS
+from dglcell.models.build import MODELS, make_model
+from dglcell.models.config import MODEL_CONFIGS
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.plugins import find_class, installed_names
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.checkpoint import load_trained
+
+PARTS = '''\
+from dataclasses import dataclass
+
+import torch
+
+from dglcell.data.sources import Source, SourceOptions
+from dglcell.data.table import StrainTable
+from dglcell.losses.config import LossConfig
+from dglcell.losses.loss import Loss, LossTerms
+from dglcell.models.config import ModelConfig
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.model import Prediction, StrainModel
+from dglcell.nn.config import ConvOptions
+from dglcell.nn.convolutions import Convolution
+
+LIMIT = 3
+
+
+class Additive(StrainModel):
+    """The sum of the deleted genes' effects."""
+
+    @dataclass
+    class Config(ModelConfig):
+        scale: float = 1.0
+
+        def needs_relations(self) -> bool:
+            return False
+
+    def __init__(self, cell, config, outputs, features=None):
+        super().__init__()
+        self.cell, self.config = cell, config
+        self.effects = torch.nn.Parameter(config.scale * torch.randn(cell.num_nodes["gene"], outputs))
+
+    def forward(self, genotypes):
+        genes_BK, present_BK = genotypes.padded()
+        return Prediction((self.effects[genes_BK] * present_BK.unsqueeze(-1)).sum(1))
+
+
+class Absolute(Loss):
+    """The mean absolute error."""
+
+    @dataclass
+    class Config(LossConfig):
+        weight: float = 1.0
+
+    def __init__(self, config, epochs):
+        super().__init__()
+        self.config = config
+
+    def forward(self, prediction, target_BT, epoch):
+        return LossTerms(self.config.weight * (prediction.phenotypes - target_BT).abs().nanmean())
+
+
+class Lines(Source):
+    """Genotypes of a text file, and how long their names are."""
+
+    @dataclass
+    class Config(SourceOptions):
+        path: str = "lines.txt"
+
+    def load(self, raw):
+        strains = [line.split() for line in open(self.config.path)]
+        return StrainTable.from_names(strains, phenotypes={"length": [len("".join(s)) for s in strains]})
+
+    def files(self, raw):
+        from pathlib import Path
+
+        return [Path(self.config.path)]
+
+
+class Wider(HeteroCell):
+    """The package's own model under another name."""
+
+
+class Plain(Convolution):
+    """The mean of the neighbours."""
+
+    @dataclass
+    class Config(ConvOptions):
+        factor: float = 1.0
+
+    def __init__(self, relation, width, config):
+        super().__init__(relation)
+        self.factor, self.linear = config.factor, torch.nn.Linear(width, width)
+
+    def receive(self, perturbed, source, destination):
+        return perturbed.aggregate(self.relation, source, "mean")
+
+    def update(self, x, received):
+        return x + self.factor * self.linear(received)
+
+
+class NoUpdate(Convolution):
+    def receive(self, perturbed, source, destination): ...
+
+
+class NoForward(StrainModel):
+    pass
+
+
+class NotDerived(StrainModel):
+    Config = dict
+
+    def forward(self, genotypes): ...
+
+
+class NoDefault(StrainModel):
+    @dataclass
+    class Config(ModelConfig):
+        width: "torch.Tensor" = None
+
+    def forward(self, genotypes): ...
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder with ``my_parts.py``."""
+    (tmp_path / "my_parts.py").write_text(PARTS)
+    (tmp_path / "broken_parts.py").write_text("import no_such_package\n")
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in ("my_parts", "broken_parts", "short_names"):
+        sys.modules.pop(name, None)
+
+
+def test_classes_have_the_configurations_that_are_read_without_them() -> None:
+    assert {name: kind.Config for name, kind in MODELS.items()} == MODEL_CONFIGS
+    for name, kind in LOSSES.items():
+        assert issubclass(LOSS_CONFIGS[name], kind.Config)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model=my_parts", "`model.name` is unknown\n.*my_parts\n.*dango, or MODULE:CLASS of your own"),
+        ("model=my_parts:1x", "`model.name` names no class\n.*my_parts:1x\n"),
+        ("model=../my_parts:Additive", "`model.name` names no class"),
+        ("model=your_parts:Additive", "`model.name: your_parts:Additive` cannot be imported\n.*No module named"),
+        ("model=broken_parts:Additive", "cannot be imported\n.*No module named 'no_such_package'"),
+        ("model=my_parts:Addtive", "module 'my_parts' has no 'Addtive'\n.*\n.*: one of its classes: Additive, Abs"),
+        ("model=my_parts:LIMIT", "cannot be used\n.*3\n.*derived from dglcell.models.model.Strain"),
+        ("loss=my_parts:Additive", "cannot be used\n.*<class 'my_parts.Additive'>\n.*dglcell.losses.loss.Loss"),
+        ("model=my_parts:NoForward", "`model.name: my_parts:NoForward` lacks the method `forward`"),
+        ("model=my_parts:NotDerived", "its `Config` cannot be used\n.*dict.*\n.*dglcell.models.config.ModelConfig"),
+        ("model=my_parts:NoDefault", "its `Config` cannot be read from YAML"),
+        ("model={name: 'my_parts:Additive', scales: 2}", "unknown key `model.scales`\n.*\n.*`model.scale`"),
+        ("model.conv=my_parts:Additive", "cannot be used\n.*Additive.*\n.*dglcell.nn.convolutions.Convolution"),
+        ("model.conv=my_parts:NoUpdate", "`model.conv: my_parts:NoUpdate` lacks the method `update`"),
+        ("model={conv: 'my_parts:Plain', conv_options: {factors: 2}}", "unknown key `model.conv_options.factors`"),
+        ("model={conv: 'my_parts:Plain', conv_options: {factor: x}}", "`model.conv_options.factor` has a wrong value"),
+        ("model.conv_options={factor: 2}", "`model.conv_options` is for a MODULE:CLASS of your own\n.*conv: gin"),
+        ("model.conv=sagee", "`model.conv` is unknown\n.*\n.*gatv2, or MODULE:CLASS of your own\n.*did you mean sage"),
+        ("data.source={name: 'my_parts:Lines', options: {file: x}}", "unknown key `data.source.options.file`"),
+        ("data.source={name: 'my_parts:Lines', options: {path: []}}", "`data.source.options.path` has a wrong value"),
+        ("data.source.name=lines", "no data source is called 'lines'\n.*or MODULE:CLASS of your own"),
+        ("data.source.options={path: x}", "`data.source.options` is for a MODULE:CLASS of your own"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(folder: Path, override: str, message: str) -> None:
+    Path("experiment.yaml").write_text("cell: {model: textbook}\n")
+    with pytest.raises(ConfigError, match=message):
+        load_config("experiment.yaml", [override])
+
+
+def test_installed_packages_give_short_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = folder / "short_names-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: short_names\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[dglcell.models]\nadditive = my_parts:Additive\n")
+    monkeypatch.syspath_prepend(folder)
+    assert "additive" in entry_points(group="dglcell.models").names
+    assert installed_names("model") == ("additive",)
+    assert find_class("model", "additive").__name__ == "Additive"
+    Path("experiment.yaml").write_text("cell: {model: textbook}\nmodel: {name: additive, scale: 2}\n")
+    assert load_config("experiment.yaml").model.scale == 2.0  # type: ignore[attr-defined]
+
+
+def test_models_of_the_package_are_derived_from_with_their_keys(folder: Path) -> None:
+    Path("experiment.yaml").write_text("cell: {model: textbook}\nmodel: {name: 'my_parts:Wider', hidden: 8}\n")
+    config = load_config("experiment.yaml")
+    cell = ResidentCell.of(build_cell(config.cell))
+    made = make_model(config.model, cell, outputs=2)
+    assert isinstance(made, HeteroCell)
+    assert type(made).__name__ == "Wider"
+    assert made(GenotypeBatch.from_lists([[0, 1], [2]])).phenotypes.shape == (2, 2)
+
+
+@pytest.mark.parametrize("model", ["hetero_cell", "set_operator"])
+def test_convolutions_pass_messages_in_every_model(folder: Path, model: str) -> None:
+    Path("experiment.yaml").write_text(
+        "cell: {model: textbook, derived: [isoenzyme]}\n"
+        f"model: {{name: {model}, hidden: 8, conv: 'my_parts:Plain', conv_options: {{factor: 2}}}}\n"
+    )
+    config = load_config("experiment.yaml")
+    made = make_model(config.model, ResidentCell.of(build_cell(config.cell)), outputs=1)
+    convs = [module for module in made.modules() if type(module).__name__ == "Plain"]
+    assert convs
+    assert {conv.factor for conv in convs} == {2.0}
+    assert made(GenotypeBatch.from_lists([[0, 1], [2]])).phenotypes.isfinite().all()
+
+
+def test_a_source_says_what_it_is_of(folder: Path) -> None:
+    (folder / "lines.txt").write_text("b0008 b2464\nb0727\n")
+    table = load_source(SourceConfig("my_parts:Lines"))
+    assert table.phenotypes["length"].tolist() == [10, 5]
+    assert table.provenance.source == "my_parts:Lines"
+    assert table.provenance.parameters == {"path": "lines.txt"}
+    assert set(table.provenance.files) == {"my_parts.py", "lines.txt"}
+
+
+def test_own_parts_are_trained_loaded_and_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    genes = build_cell(CellConfig(model="textbook")).genes.names[:12]
+    pairs = [f"{a} {b}" for i, a in enumerate(genes) for b in genes[i + 1 :]]
+    (folder / "lines.txt").write_text("\n".join([*pairs, *genes]) + "\n")
+    (folder / "mine.yaml").write_text(
+        "cell: {model: textbook}\n"
+        "data: {source: {name: 'my_parts:Lines', options: {path: lines.txt}}, batch_size: 16, normalise: none}\n"
+        "model: {name: 'my_parts:Additive', scale: 0.5}\n"
+        "loss: {name: 'my_parts:Absolute', weight: 2.0}\n"
+        "trainer: {epochs: 2, threads: 1, accelerator: cpu, progress: false, checkpoint: last}\n"
+        "plot: false\n"
+    )
+    assert main(["train", "mine.yaml"]) == 0
+    run = RunDirectory(Path("runs/mine/seed-0"))
+    assert type(load_trained(run).model).__name__ == "Additive"
+    rows = json.loads(run.results.read_text())["rows"]
+    assert {row["model"] for row in rows} >= {"my_parts:Additive", "additive ridge"}
+    assert main(["evaluate", str(run.path)]) == 0
+    assert "my_parts:Additive" in capsys.readouterr().out
+    (folder / "in.csv").write_text("genes\nb0008;b0114\n")
+    assert main(["predict", str(run.path), "in.csv", "-o", "out.csv"]) == 0
+    assert (folder / "out.csv").read_text().startswith("genes,predicted_length\nb0008;b0114,")
+    assert main(["report", str(run.path)]) == 0
+    (folder / "my_parts.py").rename(folder / "elsewhere.py")
+    sys.modules.pop("my_parts")
+    capsys.readouterr()
+    assert main(["predict", str(run.path), "in.csv"]) == 2
+    assert capsys.readouterr().err.startswith("error: `model.name: my_parts:Additive` cannot be imported\n")
+    (folder / "elsewhere.py").rename(folder / "my_parts.py")
+    (folder / "lines.txt").write_text("b0008\n")
+    assert main(["train", "mine.yaml", "experiment.name=again"]) == 2
+    assert "'lines.txt' has changed since the store" in capsys.readouterr().err

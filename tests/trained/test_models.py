@@ -1,0 +1,324 @@
+"""Trained models by name: what is shipped is right, and what is unknown, damaged or another file is refused."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import zipfile
+import zlib
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pandas as pd
+import pytest
+
+import dglcell
+from dglcell.cli import main
+from dglcell.config.read import experiment_file, load_config
+from dglcell.errors import CheckpointError, DataError, GraphError
+from dglcell.files.atomic import sha256_file, user_cache
+from dglcell.metrics import row_of
+from dglcell.prediction.export import About, export
+from dglcell.report.run_files import read_predictions, read_run, result_rows
+from dglcell.runs.directory import RunDirectory
+from dglcell.trained.models import PACKAGED, VARIABLE, Listed, find_model, find_run, list_models, read_card, unpack
+from dglcell.training.checkpoint import read_config, refuse_changes
+from dglcell.training.prepare import open_store
+
+NAMES = sorted(path.name for path in PACKAGED.iterdir())
+ABOUT = About(organism="E. coli", licence="MIT", limits=["It is tiny."], description="Growth.")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own for each test, and no folder of models but that of the package."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("DGLCELL_CACHE", str(folder))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    return folder
+
+
+@pytest.fixture
+def shelf(tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A laboratory's folder of models, with the model `tiny`; the working directory has nothing."""
+    export(tiny_run.path, tmp_path / "shelf" / "tiny", ABOUT)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "shelf"))
+    return tmp_path / "shelf"
+
+
+class TestShipped:
+    def test_there_are_models_and_they_are_small(self) -> None:
+        assert {"ecoli", "ecoli-core"} <= set(NAMES)
+        # As a wheel has them, which is compressed.
+        assert sum(len(zlib.compress(path.read_bytes())) for path in PACKAGED.rglob("*") if path.is_file()) < 1_300_000
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_the_weights_give_the_scores_of_the_card(self, name: str) -> None:
+        model, card = dglcell.load(name), read_card(PACKAGED / name)
+        table = pd.read_csv(PACKAGED / name / "predictions_test.csv")
+        predicted = model.predict(table[["genes"]])
+        for phenotype, kept in read_predictions(RunDirectory(PACKAGED / name), "test").items():
+            (row,) = (row for row in result_rows(card.rows) if row.phenotype == phenotype and not row.is_null)
+            found = row_of(row.model, phenotype, "test", predicted[f"predicted_{phenotype}"].to_numpy(), kept.measured)
+            assert found.metrics == pytest.approx(row.metrics, abs=1e-4)
+            assert any(row.is_null for row in result_rows(card.rows) if row.phenotype == phenotype)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_standard_names_of_genes_are_known(self, name: str) -> None:
+        model = dglcell.load(name)
+        written = model.predict([["pgi"], [" Pgi ", "PFKA"], ["aceB", "b2465"], ["TKTB"]], unknown="empty")
+        systematic = model.predict([["b4025"], ["b4025", "b3916"], ["b4014", "b2465"], ["b2465"]])
+        assert written.unknown.tolist() == [""] * 4
+        assert written.predicted_fitness.tolist() == systematic.predicted_fitness.tolist()
+        assert model.cell.genes.standard("b4025") == "pgi"
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_the_command_of_the_card_is_an_experiment_of_the_package(self, name: str) -> None:
+        program, verb, experiment, *overrides = shlex.split(read_card(PACKAGED / name).command)
+        assert (program, verb) == ("dglcell", "train")
+        config = load_config(experiment_file(experiment), overrides)
+        refuse_changes(read_config(RunDirectory(PACKAGED / name)), config, where=name)
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_no_state_of_the_training_and_no_path_of_its_machine_is_shipped(self, name: str) -> None:
+        folder = RunDirectory(PACKAGED / name)
+        (checkpoint,) = folder.checkpoints.iterdir()
+        with zipfile.ZipFile(checkpoint) as file:
+            content = file.read(next(part for part in file.namelist() if part.endswith("data.pkl")))
+        assert b"optimizer_states" not in content
+        texts = [path.read_text() for path in (folder.config, folder.card, folder.environment, folder.results)]
+        assert not [text for text in texts if "/tmp" in text or "/home" in text or "/root" in text]
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("name", NAMES)
+    def test_the_data_of_the_card_can_be_computed(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        experiment = shlex.split(read_card(PACKAGED / name).command)[2]
+        store = open_store(load_config(experiment_file(experiment)), "tests")
+        assert store.sha256 == read_card(PACKAGED / name).hashes["store"]
+
+
+def test_a_name_predicts_in_an_empty_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("genotypes.csv").write_text("gene_1,gene_2\nb0008,b2464\nb0727,\n")
+    assert main(["predict", "ecoli-core", "genotypes.csv"]) == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header == "gene_1,gene_2,predicted_fitness"
+    assert len(rows) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["genotypes.csv"]
+
+
+def test_the_cell_graph_is_built_once_and_kept(cache: Path) -> None:
+    first = dglcell.load_cell("ecoli-core")
+    (kept,) = (cache / "cells").iterdir()
+    assert kept.name == first.sha256 == read_card(PACKAGED / "ecoli-core").hashes["cell"]
+    (kept / "edges.npz").write_bytes(b"PK")
+    assert dglcell.load_cell("ecoli-core").sha256 == first.sha256
+
+
+def test_another_metabolic_model_is_refused(shelf: Path) -> None:
+    card = json.loads((shelf / "tiny" / "card.json").read_text())
+    card["hashes"]["cell"] = "0" * 64
+    (shelf / "tiny" / "card.json").write_text(json.dumps(card))
+    with pytest.raises(
+        GraphError, match=r"cannot be built here\n  got:      cell .{12}\n  expected: cell 0{12}\n  do: "
+    ):
+        dglcell.load("tiny")
+
+
+class TestNames:
+    def test_a_folder_has_models_of_its_own(self, shelf: Path) -> None:
+        assert list(list_models()) == sorted([*NAMES, "tiny"])
+        assert find_run("tiny") == shelf / "tiny"
+        shutil.copytree(shelf / "tiny", shelf / "ecoli")
+        assert find_model("ecoli") == shelf / "ecoli"
+
+    def test_a_path_that_exists_wins(self, shelf: Path) -> None:
+        Path("ecoli").mkdir()
+        assert find_run("ecoli") == Path("ecoli")
+        with pytest.raises(CheckpointError, match=r"run directory 'runs/no' not found\n  expected: a run directory\n"):
+            find_run("runs/no")
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["predict", "ecoli-cor", "genotypes.csv"],
+            ["evaluate", "ecoli-cor"],
+            ["report", "ecoli-cor"],
+            ["models", "ecoli-cor"],
+        ],
+    )
+    def test_an_unknown_name_is_answered_with_a_suggestion(
+        self, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert main(arguments) == 2
+        assert capsys.readouterr().err == (
+            "error: run directory 'ecoli-cor' not found, and no trained model is called so\n"
+            "  expected: a run directory, or one of ecoli, ecoli-core\n"
+            "  do:       did you mean ecoli-core or ecoli?\n"
+        )
+        assert not list(tmp_path.iterdir())
+
+    def test_a_folder_of_models_that_is_not_there_is_said(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(VARIABLE, str(tmp_path / "no"))
+        with pytest.raises(CheckpointError, match=r"the folder of models '.*/no' not found\n  expected: a folder in D"):
+            list_models()
+
+
+class TestDamage:
+    def test_weights_that_were_changed_are_refused(self, shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (weights,) = (shelf / "tiny" / "checkpoints").iterdir()
+        content = bytearray(weights.read_bytes())
+        content[len(content) // 2] ^= 1
+        right = sha256_file(weights)
+        weights.write_bytes(content)
+        Path("genotypes.csv").write_text("genes\nb0008\n")
+        assert main(["predict", "tiny", "genotypes.csv", "-o", "out.csv"]) == 2
+        said = capsys.readouterr().err
+        assert f"error: '{weights}' is not the file that the card of the model names\n" in said
+        assert f"  got:      sha256 {sha256_file(weights)}\n  expected: sha256 {right}\n  do:       copy" in said
+        assert not Path("out.csv").exists()
+
+    def test_a_file_that_is_missing_is_named(self, shelf: Path) -> None:
+        (shelf / "tiny" / "split.npz").unlink()
+        with pytest.raises(CheckpointError, match=r"split.npz' is not the file that .*\n  got:      no such file"):
+            find_run(shelf / "tiny")
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("{", r"card.json' is damaged\n  got:      no JSON"),
+            ("{}", r"card.json' is damaged: `description` is missing"),
+            ('{"files": {"../../x.csv": "' + "0" * 64 + '"}}', r"`description` is missing"),
+        ],
+    )
+    def test_a_card_that_is_none_is_refused(self, content: str, message: str, shelf: Path) -> None:
+        (shelf / "tiny" / "card.json").write_text(content)
+        with pytest.raises(CheckpointError, match=message):
+            find_model("tiny")
+
+    def test_a_card_names_files_of_a_run_only(self, shelf: Path) -> None:
+        card = json.loads((shelf / "tiny" / "card.json").read_text())
+        card["files"]["../secret.csv"] = "0" * 64
+        (shelf / "tiny" / "card.json").write_text(json.dumps(card))
+        with pytest.raises(CheckpointError, match=r"is damaged: `files` is wrong"):
+            find_model("tiny")
+
+    def test_a_run_is_no_trained_model(self, tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["models", str(tiny_run.path)]) == 2
+        assert f"error: '{tiny_run.path}' is no trained model\n  expected: a folder with card.json\n" in (
+            capsys.readouterr().err
+        )
+
+
+class TestOneFile:
+    def test_it_predicts_like_the_run(self, tiny_run: RunDirectory, tmp_path: Path) -> None:
+        path = export(tiny_run.path, tmp_path / "tiny.zip", ABOUT)
+        strains = [["b0008"], ["b0114", "b0115"]]
+        found = dglcell.load(path).predict(strains)
+        assert found.equals(dglcell.load(tiny_run.path).predict(strains))
+
+    def test_another_file_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "model.zip"
+        path.write_bytes(b"PK\x03\x04")
+        with pytest.raises(
+            CheckpointError, match=r"model.zip' is no trained model in one file\n  got:      File is not"
+        ):
+            unpack(path)
+
+    def test_nothing_is_written_outside_of_its_folder(self, tmp_path: Path, cache: Path) -> None:
+        path = tmp_path / "model.zip"
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("../out.csv", "x")
+        with pytest.raises(
+            CheckpointError, match=r"got:      '../out.csv' in it\n  expected: a file that `dglcell export"
+        ):
+            unpack(path)
+        assert not [path for path in cache.rglob("*") if path.is_file()]
+
+    def test_a_file_that_is_not_that_of_the_card_is_refused(
+        self, tiny_run: RunDirectory, tmp_path: Path, cache: Path
+    ) -> None:
+        right = export(tiny_run.path, tmp_path / "tiny.zip", ABOUT)
+        with zipfile.ZipFile(right) as source, zipfile.ZipFile(tmp_path / "wrong.zip", "w") as file:
+            for name in source.namelist():
+                file.writestr(name, b"\n" if name == "metrics.jsonl" else source.read(name))
+        with pytest.raises(CheckpointError, match=r"metrics.jsonl' is not the file that the card"):
+            find_run(tmp_path / "wrong.zip")
+        assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+class TestFetched:
+    @pytest.fixture
+    def listed(self, tiny_run: RunDirectory, shelf: Path, tmp_path: Path) -> Path:
+        """A list of models that names one file on a server of this machine; returns that file."""
+        path = export(tiny_run.path, tmp_path / "web" / "large.zip", ABOUT)
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(path.parent)))
+        Thread(target=server.serve_forever, daemon=True).start()
+        about = {
+            "url": f"http://127.0.0.1:{server.server_port}/large.zip",
+            "sha256": sha256_file(path),
+            "size": path.stat().st_size,
+            "description": "A large model.",
+        }
+        (shelf / "models.json").write_text(json.dumps({"large": about}))
+        return path
+
+    def test_a_model_is_fetched_at_its_first_use(self, listed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert isinstance(list_models()["large"], Listed)
+        assert main(["models"]) == 0
+        assert "large\n    A large model.\n" in capsys.readouterr().out
+        assert not user_cache("models").exists()
+        assert dglcell.load("large").phenotypes == ("fitness",)
+        listed.unlink()
+        assert dglcell.load("large").phenotypes == ("fitness",)
+
+    def test_a_file_with_another_hash_is_refused(self, listed: Path, cache: Path) -> None:
+        content = bytearray(listed.read_bytes())
+        content[-1] ^= 1
+        listed.write_bytes(content)
+        with pytest.raises(DataError, match=r"is not the file it should be\n  got:      sha256 .*\n  expected: sha256"):
+            dglcell.load("large")
+        assert not list(cache.rglob("*.zip"))
+
+    @pytest.mark.parametrize("content", ["[", "[]", '{"large": {"url": "https://localhost"}}'])
+    def test_a_list_that_is_none_is_refused(self, content: str, shelf: Path) -> None:
+        (shelf / "models.json").write_text(content)
+        with pytest.raises(CheckpointError, match=r"models.json' is damaged\n  got: .*\n  expected: names of models"):
+            list_models()
+
+
+def test_every_verb_that_takes_a_run_takes_a_name(
+    shelf: Path, tiny_run: RunDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["graph", "describe", "tiny"]) == 0
+    assert "gene          137" in capsys.readouterr().out
+    assert main(["report", "tiny"]) == 2
+    assert "nothing is written into the trained model" in capsys.readouterr().err
+    assert main(["report", "tiny", "-o", "page.html"]) == 0
+    assert Path("page.html").stat().st_size > 10_000
+    assert main(["evaluate", "tiny"]) == 2  # of a store that is not here
+    assert "of this run is not here" in capsys.readouterr().err
+    assert dglcell.load("tiny").results.equals(dglcell.load(tiny_run.path).results)
+    assert read_run(shelf / "tiny").rows
+
+
+def test_a_card_is_shown_with_scores_of_null_models(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "ecoli-core"]) == 0
+    said = capsys.readouterr().out
+    card = read_card(PACKAGED / "ecoli-core")
+    for text in (card.organism, card.licence, card.command, *card.limits, *card.hashes.values(), "kernel ridge"):
+        assert text in said or text == card.hashes["gene_vocabulary"]
+    assert said.endswith("Predict with `dglcell predict ecoli-core genotypes.csv`.\n")

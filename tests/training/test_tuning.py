@@ -1,0 +1,325 @@
+"""Searches: real trainings, judged on the validation part, stopped and continued."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import logging
+import math
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dglcell.cli import main
+from dglcell.config.read import load_config
+from dglcell.errors import ConfigError, DataError, DglcellError, StoppedError
+from dglcell.files.owner import Lease
+from dglcell.runs.directory import RunDirectory
+from dglcell.training import tuning
+from dglcell.training.run import RunResult, train
+from dglcell.training.tuning import Interval, Search, Trial, read_space
+from tests.integration.processes import heed_interrupts, wait_until
+from tests.tiny import Tiny, process_environment
+
+SPACE = "optimizer.lr: {low: 1.0e-4, high: 1.0e-2, log: true}\nmodel.hidden: [4, 8]\n"
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    """A file with two keys."""
+    path = tmp_path / "space.yaml"
+    path.write_text(SPACE)
+    return path
+
+
+def search(tiny: Tiny, space: Path, runs: Path, *more: str) -> Search:
+    """Of the tiny experiment, an epoch a trial."""
+    return Search.of(tiny.file, tiny.overrides(runs, "trainer.epochs=1", *more), read_space(space))
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    """The finished trials."""
+    with open(folder / "trials.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def trials(folder: Path) -> list[dict[str, Any]]:
+    """All trials, as they are recorded."""
+    found: list[dict[str, Any]] = json.loads((folder / "trials.json").read_text())["trials"]
+    return found
+
+
+def test_the_best_trial_becomes_an_experiment(
+    tiny: Tiny, space: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tune", str(tiny.file), *tiny.overrides(tmp_path / "runs", "trainer.epochs=1"), "--space", str(space)]
+    assert main([*command, "--trials", "3"]) == 0
+    folder = tmp_path / "runs" / "tiny-tuning"
+    printed = capsys.readouterr().out
+    assert re.search(r"^trial-3: [\d.-]+ \(best [\d.-]+; 3 of 3 done\)  optimizer.lr=", printed, re.MULTILINE)
+    assert f"Train with `dglcell train {folder / 'best.yaml'}`." in printed
+    rows = table(folder)
+    found = [float(row["validation"]) for row in rows]
+    assert found == sorted(found, reverse=True)
+    paths = [folder / f"trial-{row['trial']}" / "seed-0" / "results.json" for row in rows]
+    results = [json.loads(path.read_text())["rows"] for path in paths]
+    scores = [row["metrics"]["pearson"] for run in results for row in run if row["part"] == "validation"]
+    assert found == pytest.approx(scores, rel=1e-5)
+    best = load_config(folder / "best.yaml")
+    assert (best.experiment.name, best.experiment.expected) == ("tiny-tuned", None)
+    assert f"{best.optimizer.lr:.6g}" == f"{float(rows[0]['optimizer.lr']):.6g}"
+    assert (best.model.hidden, best.trainer.epochs) == (int(rows[0]["model.hidden"]), 1)
+    # Trials that are finished count; more of them are other ones.
+    assert main([*command, "--trials", "3"]) == 0
+    assert "trial-" not in capsys.readouterr().out
+    assert main([*command, "--trials", "4"]) == 0
+    assert len({row["optimizer.lr"] for row in table(folder)}) == 4
+
+
+def test_trials_of_the_same_values_have_one_number(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    space.write_text("model.hidden: [4, 8]\n")
+    search(tiny, space, tmp_path / "runs").run(4, "tests")
+    folder = tmp_path / "runs" / "tiny-tuning"
+    numbers = [f"trial-{row['trial']}" for row in table(folder)]
+    assert len(numbers) == 4
+    assert set(numbers) == {path.name for path in folder.glob("trial-*")}
+    assert len(set(numbers)) <= 2
+
+
+def test_a_trial_that_a_signal_stopped_is_continued(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+
+    def stopped(config: Any, command: str, signals: Any) -> RunResult:
+        names.append(config.experiment.name)
+        raise StoppedError(15)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning, "train", stopped)
+        with pytest.raises(StoppedError):
+            search(tiny, space, tmp_path / "runs").run(1, "tests")
+    search(tiny, space, tmp_path / "runs").run(1, "tests")
+    assert (tmp_path / "runs" / names[0] / "seed-0" / "results.json").exists()
+
+
+def test_a_trial_that_fails_is_left_out_unless_nothing_works(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    times = iter([False, True, False])
+
+    def sometimes(config: Any, command: str, signals: Any) -> RunResult:
+        if next(times):
+            raise ConfigError("these values do not go together")
+        return train(config, command, signals)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning, "train", sometimes)
+        search(tiny, space, tmp_path / "runs").run(2, "tests")
+    assert "trial-2 failed and is left out: optimizer.lr=" in caplog.text
+    assert "these values do not go together" in caplog.text
+    assert len(table(tmp_path / "runs" / "tiny-tuning")) == 2
+
+    def never(config: Any, command: str, signals: Any) -> RunResult:
+        raise ConfigError("nothing works")
+
+    monkeypatch.setattr(tuning, "train", never)
+    with pytest.raises(ConfigError, match="nothing works"):
+        search(tiny, space, tmp_path / "others").run(2, "tests")
+
+
+def test_values_follow_from_the_trials_before_them_and_not_from_the_process(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: set[int] = set()
+
+    def score(self: Search, trial: Trial, command: str, signals: Any) -> float:
+        if self.folder.is_relative_to(tmp_path / "stopped") and trial.number not in stopped:
+            stopped.add(trial.number)
+            raise StoppedError(15)
+        if trial.number == 4:
+            raise DataError("these values do not go together")
+        return -abs(math.log(trial.values["optimizer.lr"]) + 6)
+
+    monkeypatch.setattr(Search, "_train", score)
+    whole, again = (search(tiny, space, tmp_path / runs) for runs in ("whole", "stopped"))
+    whole.run(14, "tests")
+    for _ in range(15):
+        with pytest.raises(StoppedError):
+            again.run(14, "tests")
+    again.run(14, "tests")
+    assert trials(again.folder) == trials(whole.folder)
+    assert table(again.folder) == table(whole.folder)
+    assert [trial["number"] for trial in trials(whole.folder) if trial["error"]] == [4]
+    assert len({trial["values"]["optimizer.lr"] for trial in trials(whole.folder)}) == 15
+
+
+def test_a_missing_trial_that_another_process_trains_is_waited_for(
+    tiny: Tiny, space: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dglcell")
+    folder = tmp_path / "runs" / "tiny-tuning"
+    other = Lease(folder / ".trial-1.owner.json", folder / "trial-1")
+    assert other.acquire() is None
+
+    def end() -> None:
+        while "waiting for" not in caplog.text:
+            time.sleep(0.05)
+        other.release()
+
+    threading.Thread(target=end, daemon=True).start()
+    search(tiny, space, tmp_path / "runs").run(1, "tests")
+    assert f"waiting for '{folder}/trial-1', which is written by process {os.getpid()}" in caplog.text
+    assert len(table(folder)) == 1
+
+
+def test_values_of_variables_are_written_nowhere(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    more = ["slurm.environment.TOKEN=xyzzy-1", "slurm={environment: {KEY: xyzzy-2}, time: '10:00'}"]
+    command = ["tune", str(tiny.file), *tiny.overrides(tmp_path / "runs", "trainer.epochs=1", *more)]
+    assert main([*command, "--space", str(space), "--trials", "1"]) == 0
+    files = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    assert {"best.yaml", "trials.csv", "trials.json", "environment.json"} <= {path.name for path in files}
+    assert [path for path in files if b"xyzzy" in path.read_bytes()] == []
+    best = load_config(tmp_path / "runs" / "tiny-tuning" / "best.yaml")
+    assert (best.slurm.environment, best.slurm.time) == ({}, "10:00")
+    # They belong to no trial either: with others, the search goes on.
+    assert main([*command, "slurm.environment.TOKEN=xyzzy-3", "--space", str(space), "--trials", "1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "trials.json' is damaged\n  got: +no JSON"),
+        ("[]", "trials.json' is damaged: `sha256` is missing"),
+        ('{"sha256": "SHA256"}', "trials.json' is damaged: `trials` is missing"),
+        ('{"sha256": "SHA256", "trials": [{"number": 1}]}', "`trials` is wrong\n  got: +a list of 1"),
+    ],
+)
+def test_a_damaged_record_of_trials_is_named(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    monkeypatch.setattr(Search, "_train", lambda *_: 0.5)
+    search(tiny, space, tmp_path / "runs").run(1, "tests")
+    path = tmp_path / "runs" / "tiny-tuning" / "trials.json"
+    damaged = text.replace("SHA256", json.loads(path.read_text())["sha256"])
+    path.write_text(damaged)
+    with pytest.raises(DataError, match=message) as error:
+        search(tiny, space, tmp_path / "runs").run(1, "tests")
+    assert "put the file back, or remove the folder" in str(error.value)
+    assert path.read_text() == damaged
+
+
+@pytest.mark.slow
+def test_the_trial_of_a_killed_process_is_taken_over_by_another_one(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    keys = tiny.overrides(tmp_path / "runs", "trainer.epochs=20")
+    command = [sys.executable, "-m", "dglcell", "tune", str(tiny.file), *keys, "--space", str(space), "--trials", "2"]
+    first, second = (subprocess.Popen(command, env=process_environment(), cwd=tmp_path) for _ in range(2))
+    folder = tmp_path / "runs" / "tiny-tuning"
+    wait_until(lambda: len(list(folder.glob(".trial-*.owner.json"))) == 2, first)
+    first.kill()
+    assert (first.wait(), second.wait()) == (-signal.SIGKILL, 0)
+    assert [row["trial"] for row in sorted(table(folder), key=lambda row: row["trial"])] == ["1", "2"]
+    assert list(folder.glob(".*")) == []
+
+
+@pytest.mark.slow
+def test_two_processes_search_together(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    keys = tiny.overrides(tmp_path / "runs", "trainer.epochs=1")
+    command = [sys.executable, "-m", "dglcell", "tune", str(tiny.file), *keys, "--space", str(space), "--trials", "5"]
+    processes = [subprocess.Popen(command, env=process_environment(), cwd=tmp_path) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    rates = [row["optimizer.lr"] for row in table(tmp_path / "runs" / "tiny-tuning")]
+    assert len(rates) == 5
+    assert len(set(rates)) == 5
+
+
+def test_a_search_whose_scores_are_undefined_ends(
+    tiny: Tiny, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "train", lambda *_: RunResult(RunDirectory(tmp_path), []))
+    with pytest.raises(DataError, match="the score on the validation part is undefined"):
+        search(tiny, space, tmp_path / "runs").run(2, "tests")
+
+
+def test_another_search_in_the_same_folder_is_refused(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    search(tiny, space, tmp_path / "runs").run(1, "tests")
+    with pytest.raises(ConfigError, match=r"holds trials of another experiment or other values\n  do: +give the same"):
+        search(tiny, space, tmp_path / "runs", "model.layers=2").run(1, "tests")
+    space.write_text("model.hidden: [4, 16]\n")
+    with pytest.raises(ConfigError, match="holds trials of another experiment"):
+        search(tiny, space, tmp_path / "runs").run(1, "tests")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "names no key to search for"),
+        ("model.hidden: [8]", "`model.hidden` has no values to choose from\n  got:      [8]"),
+        ("model.hidden: 8", "`model.hidden` has no values to choose from"),
+        ("model.hidden: {low: 8, high: 8}", "{low: NUMBER, high: LARGER NUMBER, log: true or false}"),
+        ("optimizer.lr: {low: 0, high: 1, log: true}", "with `log: true` numbers must be above 0"),
+        ("optimizer.lr: {low: .nan, high: 1}", "has no values to choose from"),
+        ("optimizer.lr: {low: true, high: 2}", "has no values to choose from"),
+        ("model.hidden: [8, [9]]", "has no values to choose from"),
+        ("model.hiden: [4, 8]", "unknown key `model.hiden`"),
+        ("model.hidden: [4, -8]", "model.hidden"),
+    ],
+)
+def test_wrong_spaces_are_refused_before_anything_is_trained(
+    tiny: Tiny, space: Path, tmp_path: Path, text: str, message: str
+) -> None:
+    space.write_text(text)
+    with pytest.raises(DglcellError) as error:
+        search(tiny, space, tmp_path / "runs").run(1, "tests")
+    assert message in str(error.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_search_needs_a_validation_part_and_one_device(tiny: Tiny, space: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a search needs a validation part"):
+        search(tiny, space, tmp_path, "split={kind: none}", "trainer.checkpoint=last")
+    with pytest.raises(ConfigError, match=r"a search trains on one device\n  got: +trainer.devices=2"):
+        search(tiny, space, tmp_path, "trainer.devices=2", "trainer.strategy=ddp")
+
+
+def test_numbers_are_whole_where_both_ends_are(space: Path) -> None:
+    space.write_text("model.layers: {low: 0, high: 3}\noptimizer.lr: {low: 0, high: 1.0}\n")
+    found = read_space(space)
+    assert found == {"model.layers": Interval(0, 3), "optimizer.lr": Interval(0, 1.0)}
+    assert [isinstance(choices, Interval) and choices.is_whole for choices in found.values()] == [True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=str)
+def test_searches_that_are_stopped_at_random_end_like_one_that_never_was(
+    tiny: Tiny, space: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    def start(runs: Path) -> subprocess.Popen[bytes]:
+        keys = tiny.overrides(runs, "trainer.epochs=2")
+        command = ["dglcell", "tune", str(tiny.file), *keys, "--space", str(space), "--trials", "4"]
+        command = [sys.executable, "-m", *command]
+        return subprocess.Popen(command, env=process_environment(), cwd=tmp_path, preexec_fn=heed_interrupts)
+
+    began = time.monotonic()
+    assert start(tmp_path / "whole").wait() == 0
+    took, draw = time.monotonic() - began, random.Random(int(number))
+    for _ in range(7):
+        process = start(tmp_path / "stopped")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(draw.uniform(0.3, 0.8) * took)
+        process.send_signal(number)
+        process.wait()
+    assert start(tmp_path / "stopped").wait() == 0
+    for name in ("trials.csv", "best.yaml"):
+        whole, stopped = ((tmp_path / runs / "tiny-tuning" / name).read_text() for runs in ("whole", "stopped"))
+        assert stopped == whole.replace("/whole", "/stopped")
