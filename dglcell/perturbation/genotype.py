@@ -17,6 +17,9 @@ from dglcell.errors import GenotypeError
 MOST_GENES = 2**31
 """Indices are below it, whatever the cell graph."""
 
+LEAST_STRENGTH = 1e-6
+"""Of what is not deleted: means divide by strengths, and less than this is no measurement."""
+
 
 def _is_index(gene: Any) -> bool:
     """Whether it is a whole number of Python, numpy or torch; `True` is none."""
@@ -94,7 +97,8 @@ class GenotypeBatch:
             num_genes: of the cell graph; unknown where None.
 
         Raises:
-            GenotypeError: an index is outside ``[0, num_genes)``, or a strength is negative or not finite.
+            GenotypeError: an index is outside ``[0, num_genes)``, or a strength is negative, not finite, or not 0 and
+                below ``LEAST_STRENGTH``.
         """
         for number, strain in enumerate(strains):
             if not isinstance(strain, Iterable) or not all(map(_is_index, strain)):
@@ -205,12 +209,13 @@ class GenotypeBatch:
 
 
 def _check_strengths(strengths: Tensor, strains: Tensor) -> None:
-    wrong = (~(strengths.isfinite() & (strengths >= 0))).nonzero().flatten().tolist()
+    right = strengths.isfinite() & ((strengths == 0) | (strengths >= LEAST_STRENGTH))
+    wrong = (~right).nonzero().flatten().tolist()
     if wrong:
         raise GenotypeError(
             f"strain {int(strains[wrong[0]])}: the strength of a gene is no amount",
             got=[float(strengths[i]) for i in wrong],
-            expected="finite numbers of 0 or more: 0 for a deletion, 1 for the wild type",
+            expected=f"0 for a deletion, 1 for the wild type, or another finite number from {LEAST_STRENGTH:g} upwards",
             do="leave a gene out that the strain does not change",
         )
 

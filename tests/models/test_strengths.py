@@ -19,7 +19,7 @@ from dglcell.models.set_operator import SetOperator
 from dglcell.nn.config import CROSS_RELATION
 from dglcell.nn.dango import ReleasedSAGNN
 from dglcell.perturbation import STRATEGIES
-from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.perturbation.genotype import LEAST_STRENGTH, GenotypeBatch
 from tests.random_cells import RandomCell, random_cells
 
 TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
@@ -67,7 +67,8 @@ def check_ends(model: nn.Module, strains: list[list[int]], draw: Callable[[Any],
         assert float((found - expected).abs().max()) <= 1e-10 * scale
     whole = predicted(model, [dict.fromkeys(strain, 1.0) for strain in strains])
     torch.testing.assert_close(whole, predicted(model, [[]] * len(strains)), **TOLERANCE)
-    some = [{gene: draw(st.floats(0, 1)) for gene in strain} for strain in strains]
+    strength = st.one_of(st.just(0.0), st.floats(LEAST_STRENGTH, 1))
+    some = [{gene: draw(strength) for gene in strain} for strain in strains]
     turned = [dict(reversed(strain.items())) for strain in some]
     torch.testing.assert_close(predicted(model, turned), predicted(model, some), **TOLERANCE)
     alone = torch.cat([predicted(model, [strain]) for strain in some])

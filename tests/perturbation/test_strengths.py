@@ -224,7 +224,7 @@ def test_sums_approach_those_of_the_deletion(data: Any, cell: RandomCell) -> Non
         return perturbed.aggregate(("gene", "physical", "gene"), perturbed.start(x_NH)).whole()[others, 0]
 
     others = [gene for gene in range(cell.sizes["gene"]) if gene not in genes]
-    torch.testing.assert_close(received(1e-12), received(0.0), atol=1e-9, rtol=0)
+    torch.testing.assert_close(received(1e-6), received(0.0), atol=1e-4, rtol=0)
 
 
 def test_lists_of_strengths_are_checked() -> None:
@@ -235,9 +235,9 @@ def test_lists_of_strengths_are_checked() -> None:
     genes_BK, removed_BK = batch.padded()
     assert genes_BK.tolist() == [[3, 1], [5, 0], [0, 0]]
     assert removed_BK.tolist() == [[0.7, -1.0], [1.0, 0.0], [0.0, 0.0]]
-    for wrong in (-0.1, float("nan"), float("inf")):
+    for wrong in (-0.1, 1e-9, float("nan"), float("inf")):
         with pytest.raises(
             GenotypeError,
-            match=r"strain 1: the strength of a gene is no amount\n  got:      .*\n  expected: finite numbers of 0",
+            match=r"strain 1: the strength of a gene is no amount\n  got:      .*\n  expected: 0 for a deletion, 1 for the wild type",
         ):
             GenotypeBatch.from_lists([{3: 0.3}, {4: wrong}])
