@@ -139,7 +139,6 @@ class TrainerConfig:
     timeout: int = 1800  # seconds that processes wait for each other, also at the start, before all end
     patience: int | None = None  # stop after this many epochs without a better validation loss; null: never
     checkpoint: str = "best_pearson"  # reported checkpoint: best_loss | best_pearson | best_average_precision | last
-    train_ranking: bool = True  # also rank the training part, which keeps its predictions of an epoch in memory
     progress: bool = True  # show a progress bar on a terminal
 
     def validate(self) -> None:

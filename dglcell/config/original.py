@@ -1,6 +1,6 @@
-"""Keys of the original system's experiments 005 and 006: what they are called here, or why there is no such key.
+"""Keys that an experiment cannot have any more: those of the original system's experiments, and of earlier versions.
 
-Whoever copies one of those YAML files gets an answer to every key instead of "unknown key".
+Whoever has such a YAML file is told what a key is called here, or why there is none, instead of "unknown key".
 """
 
 from __future__ import annotations
@@ -133,9 +133,14 @@ DROPPED = {
 }
 """Key, or section, of the original → why there is none here."""
 
+REMOVED = {
+    "trainer.train_ranking": "the training part is always ranked; an epoch's predictions take 8 bytes a strain",
+}
+"""Key of an earlier version → why there is none any more. What a run wrote down is read without these keys."""
+
 
 def explain(key: str, value: object = None) -> str | None:
-    """What the original's key is called here, or why there is none; None for keys that it did not have.
+    """What a key of the original system is called here, or why a key is gone; None for one that never was.
 
     Args:
         key: dotted.
@@ -146,7 +151,9 @@ def explain(key: str, value: object = None) -> str | None:
 
 
 def _answers(key: str, value: object) -> Iterator[str]:
-    if key in RENAMED:
+    if key in REMOVED:
+        yield f"leave out `{key}`: {REMOVED[key]}"
+    elif key in RENAMED:
         yield f"`{key}` of the original system is `{RENAMED[key]}` here"
     elif isinstance(value, dict) and value and any(known.startswith(f"{key}.") for known in (*RENAMED, *DROPPED)):
         for name, below in value.items():

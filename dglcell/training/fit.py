@@ -265,7 +265,6 @@ def make_task(
             config.plot_points,
             config.seed,
         ),
-        train_ranking=settings.train_ranking,
         cuda_graph=settings.cuda_graph,
         about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
     )
