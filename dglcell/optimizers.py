@@ -26,9 +26,6 @@ INTERVALS = ("epoch", "step")
 PLAIN = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "SGD")
 """Those that take any learning rate and weight decay; whether torch takes other settings is tried with torch."""
 
-CAPTURABLE = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adadelta", "RMSprop", "SGD", "ASGD")
-"""Those whose steps a CUDA graph can hold."""
-
 
 NAMED_GROUPS = {
     "deviations": r"(.*\.)?own_(effects|vectors)",

@@ -135,6 +135,7 @@ DROPPED = {
 
 REMOVED = {
     "trainer.train_ranking": "the training part is always ranked; an epoch's predictions take 8 bytes a strain",
+    "trainer.cuda_graph": "steps are launched as they are; it was never run on a GPU",
 }
 """Key of an earlier version → why there is none any more. What a run wrote down is read without these keys."""
 

@@ -315,7 +315,7 @@ def parse_yaml(text: str, *, where: str) -> DictConfig:
 
 def without_removed(recorded: DictConfig) -> DictConfig:
     """The configuration that a run, perhaps of an earlier version, wrote down; without the keys of ``REMOVED``."""
-    plain = OmegaConf.to_container(recorded)
+    plain: Any = OmegaConf.to_container(recorded)
     for key in REMOVED:
         *above, name = key.split(".")
         section: Any = plain

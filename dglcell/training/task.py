@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -25,7 +24,6 @@ from dglcell.optimizers import OptimizerConfig, SchedulerConfig, make_optimizer,
 from dglcell.runs.directory import EpochLog
 from dglcell.training.callbacks import EpochPictures
 from dglcell.training.distributed import collect_rows
-from dglcell.training.whole_step import WholeStep
 
 # Size and spread of strains' embeddings, from sums that are added up batch by batch.
 
@@ -79,21 +77,6 @@ def embedding_metrics(batches: list[Tensor]) -> dict[str, float]:
     }
 
 
-class Outcome(NamedTuple):
-    """What a step computes of a batch.
-
-    Attributes:
-        loss: scalar.
-        outputs_BT, target_BT: predictions and labels in normalised units.
-        summed: loss, its terms and one, each times the number of labels.
-    """
-
-    loss: Tensor
-    outputs_BT: Tensor
-    target_BT: Tensor
-    summed: Tensor
-
-
 class StrainTask(pl.LightningModule):
     """Learning phenotypes from genotypes.
 
@@ -112,7 +95,6 @@ class StrainTask(pl.LightningModule):
         record: where every epoch's metrics go.
         about: what checkpoints say of themselves, plain containers.
         pictures: draws the validation part while the model learns; nothing where None.
-        cuda_graph: launch each training step as one CUDA graph, see ``WholeStep``; Lightning's loop then only counts.
     """
 
     def __init__(
@@ -130,7 +112,6 @@ class StrainTask(pl.LightningModule):
         record: EpochLog,
         about: dict[str, Any],
         pictures: EpochPictures | None = None,
-        cuda_graph: bool = False,
     ) -> None:
         super().__init__()
         self.model, self.normaliser, self.phenotypes = model, normaliser, phenotypes
@@ -145,7 +126,6 @@ class StrainTask(pl.LightningModule):
         self._epoch_metrics: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate = math.nan
-        self.whole_step = WholeStep(self._whole) if cuda_graph else None
         # All ranks hold the same graph: DistributedDataParallel need not send it around before every step.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
 
@@ -159,12 +139,15 @@ class StrainTask(pl.LightningModule):
                 self.model.choose(autotuned)
 
     def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
-        """Loss of one batch, in normalised units; with a CUDA graph the weights have made their step as well."""
-        if self.whole_step is None:
-            return self._note(self._compute(batch), batch.labels)
-        (group,) = self._optimizer().param_groups
-        outcome = Outcome(*self.whole_step(batch, (self.current_epoch, group["lr"])))
-        return self._note(outcome, batch.labels)
+        """Loss of one batch, in normalised units."""
+        prediction: Prediction = self.model(batch.genotypes)
+        loss: LossTerms = self.loss(prediction, self.normaliser.normalise(batch.labels), self.current_epoch)
+        present = (~batch.labels.isnan()).sum()
+        # All terms are those of the batches of all ranks; each rank counts them as often as it has labels.
+        summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present
+        self._terms["train"] = list(loss.terms)
+        self._seen["train"].append((prediction.phenotypes.detach().float(), batch.labels, summed.double()[None]))
+        return loss.total
 
     def validation_step(self, batch: StrainBatch, batch_idx: int) -> None:
         """Remember predictions and labels of one batch; the loss is that of the whole part, not of batches."""
@@ -175,66 +158,8 @@ class StrainTask(pl.LightningModule):
         outputs_BT = self._validated[-1].phenotypes
         self._seen["validation"].append((outputs_BT, batch.labels, outputs_BT.new_zeros(0, 0)))
 
-    def _optimizer(self) -> torch.optim.Optimizer:
-        optimizer = self.optimizers(use_pl_optimizer=False)
-        assert isinstance(optimizer, torch.optim.Optimizer)
-        return optimizer
-
-    def _whole(self, batch: StrainBatch) -> Outcome:
-        """All of a training step that happens on the device, in the order in which Lightning does it."""
-        optimizer = self._optimizer()
-        outcome = self._compute(batch)
-        optimizer.zero_grad()
-        outcome.loss.backward()
-        if self.trainer.gradient_clip_val is not None:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), self.trainer.gradient_clip_val)
-        optimizer.step()
-        return outcome._replace(loss=outcome.loss.detach())
-
-    # What Lightning does around a step has been done where the step is a whole.
-
-    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Gradients of the loss."""
-        if self.whole_step is None:
-            super().backward(loss, *args, **kwargs)
-
-    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
-        """Forget the gradients of the step before."""
-        if self.whole_step is None:
-            super().optimizer_zero_grad(epoch, batch_idx, optimizer)
-
-    def configure_gradient_clipping(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-        """Clip the gradients."""
-        if self.whole_step is None:
-            super().configure_gradient_clipping(optimizer, *args, **kwargs)
-
-    def optimizer_step(
-        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
-    ) -> None:
-        """Let the closure compute the step, and the optimiser use its gradients."""
-        if self.whole_step is None:
-            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
-        else:
-            assert optimizer_closure is not None
-            self.trainer.precision_plugin._wrap_closure(self, optimizer.optimizer, optimizer_closure)
-
     def _draws(self) -> bool:
         return self.pictures is not None and self.pictures.due(self.current_epoch)
-
-    def _compute(self, batch: StrainBatch) -> Outcome:
-        prediction: Prediction = self.model(batch.genotypes)
-        target_BT = self.normaliser.normalise(batch.labels)
-        loss: LossTerms = self.loss(prediction, target_BT, self.current_epoch)
-        present = (~batch.labels.isnan()).sum()
-        # All terms are those of the batches of all ranks; each rank counts them as often as it has labels.
-        summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present
-        self._terms["train"] = list(loss.terms)
-        return Outcome(loss.total, prediction.phenotypes.detach().float(), target_BT, summed.double())
-
-    def _note(self, outcome: Outcome, labels_BT: Tensor) -> Tensor:
-        """Remember what the epoch's metrics need of a batch of training; gives its loss."""
-        self._seen["train"].append((outcome.outputs_BT, labels_BT, outcome.summed[None]))
-        return outcome.loss
 
     def _validation_loss(self, prediction: Prediction) -> Tensor:
         """[1, L] the loss of the whole part of all ranks, its terms, and one: however it was cut into batches."""

@@ -30,6 +30,7 @@ from dglcell.training.distributed import leave_group
 from dglcell.training.evaluate import evaluate_run
 from dglcell.training.fit import make_task
 from dglcell.training.prepare import node_features, prepare, prepare_run
+from dglcell.training.run import set_up_process
 from dglcell.training.task import embedding_metrics, embedding_sums
 from tests.tiny import Tiny, history
 
@@ -167,6 +168,22 @@ def test_a_phenotype_without_training_labels_is_refused(tiny: Tiny, tmp_path: Pa
     with pytest.raises(DataError, match="phenotype 'lonely' has no label in the training part"):
         changed.train(tmp_path / "runs", "data.phenotypes=null")
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_of_a_gpu_goes_on_on_a_cpu(tiny: Tiny, tmp_path: Path) -> None:
+    directory = tiny.train(tmp_path, "trainer.epochs=1").directory
+    content = torch.load(directory.last, weights_only=True)
+    (group,) = content["optimizer_states"][0]["param_groups"]
+    assert group["capturable"] is False
+    group["capturable"] = True  # as on a GPU
+    torch.save(content, directory.last)
+    assert len(history(tiny.train(tmp_path, "trainer.epochs=2").directory)) == 2
+
+
+def test_memory_that_nothing_was_written_to_is_not_filled(tiny: Tiny, tmp_path: Path) -> None:
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    set_up_process(tiny.config(tmp_path))
+    assert not torch.utils.deterministic.fill_uninitialized_memory
 
 
 def test_accumulating_two_batches_is_one_batch_of_twice_the_size(tiny: Tiny, tmp_path: Path) -> None:
