@@ -111,7 +111,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 def profile(options: argparse.Namespace) -> None:
     """``dglcell profile``."""
     config = load(options)
-    from dglcell.profiling.loop import Schedule
+    from dglcell.profiling.measure import Schedule
     from dglcell.profiling.measure import profile as run
     from dglcell.profiling.profile import PROFILE, TRACE, format_profile
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.schema import Relation
+from dglcell.machine.parts import Part
 from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.convolutions import Convolution
@@ -34,7 +35,8 @@ class RelationConv(nn.Module):
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """What the destination nodes receive along the surviving edges."""
-        return self.conv.receive(perturbed, source, destination)
+        with Part(f"aggregation/{self.conv.relation[1]}"):
+            return self.conv.receive(perturbed, source, destination)
 
     def forward(self, x: Tensor, received: Tensor) -> Tensor:
         """New rows."""

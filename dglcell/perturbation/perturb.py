@@ -15,6 +15,7 @@ from dglcell.errors import ConfigError, GenotypeError, MissingDependencyError
 from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import GENE, Relation
 from dglcell.kernels.spmm import dgl_runs_on
+from dglcell.machine.parts import Part
 from dglcell.perturbation import DGL_STRATEGIES, EDGE_STRATEGIES, STRATEGIES
 from dglcell.perturbation.attention import Score
 from dglcell.perturbation.choose.autotuned import Autotuned
@@ -93,7 +94,8 @@ class PerturbedCell:
             States of which base and differences begin with a dimension of R.
         """
         assert isinstance(self.engine, NodeMask)
-        return self.engine.aggregate_along(relations, states, reduce)
+        with Part(f"aggregation/{' + '.join(relation[1] for relation in relations)}"):
+            return self.engine.aggregate_along(relations, states, reduce)
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
         """Attention of every destination node to its surviving in-edges, in every strain.
@@ -148,6 +150,7 @@ def check_strategy_device(strategy: str, device_type: str) -> None:
         )
 
 
+@Part("perturbation")
 def perturb(
     cell: ResidentCell,
     genotypes: GenotypeBatch,

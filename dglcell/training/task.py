@@ -17,6 +17,7 @@ from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
 from dglcell.losses.loss import Loss, LossTerms, all_rows_here
+from dglcell.machine.parts import Part
 from dglcell.metrics import classification_metrics, regression_metrics
 from dglcell.models.encoder import PerturbedModel
 from dglcell.models.model import Prediction, StrainModel, joined
@@ -141,7 +142,8 @@ class StrainTask(pl.LightningModule):
     def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
         """Loss of one batch, in normalised units."""
         prediction: Prediction = self.model(batch.genotypes)
-        loss: LossTerms = self.loss(prediction, self.normaliser.normalise(batch.labels), self.current_epoch)
+        with Part("loss"):
+            loss: LossTerms = self.loss(prediction, self.normaliser.normalise(batch.labels), self.current_epoch)
         present = (~batch.labels.isnan()).sum()
         # All terms are those of the batches of all ranks; each rank counts them as often as it has labels.
         summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present
