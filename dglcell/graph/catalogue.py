@@ -43,6 +43,7 @@ class NetworkConfig:
     quotes: bool | None = None  # fields may be in double quotes; null: true
     layout: str = ""  # pairs | groups (columns gene, group) | matrix (an edge per cell that is not 0); empty: pairs
     where: dict[str, str] = field(default_factory=dict)  # column → value; rows with other values are left out
+    not_within: str = ""  # table with genes in its first two columns; pairs of two of them are left out
     weight: str | None = None  # column of edge weights
     channels: list[str] = field(default_factory=list)  # score columns; each becomes a relation, `name_column`
     relation_column: str | None = None  # column whose values split the table into relations, `name_value`
