@@ -35,8 +35,7 @@ class RelationConv(nn.Module):
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """What the destination nodes receive along the surviving edges."""
-        with Part(f"aggregation/{self.conv.relation[1]}"):
-            return self.conv.receive(perturbed, source, destination)
+        return self.conv.receive(perturbed, source, destination)
 
     def forward(self, x: Tensor, received: Tensor) -> Tensor:
         """New rows."""
@@ -215,7 +214,8 @@ class HeteroLayer(nn.Module):
             relations = [self.relations[i] for i in positions]
             conv = convs[0] if len(convs) == 1 else StackedConvs(relations, convs)
             source, _, destination = relations[0]
-            received = conv.receive(perturbed, states[source], states[destination])
+            with Part(f"aggregation/{' + '.join(relation[1] for relation in relations)}"):
+                received = conv.receive(perturbed, states[source], states[destination])
             messages.setdefault(destination, []).append(Message(positions, conv, received))
         return messages
 

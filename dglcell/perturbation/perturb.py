@@ -94,8 +94,7 @@ class PerturbedCell:
             States of which base and differences begin with a dimension of R.
         """
         assert isinstance(self.engine, NodeMask)
-        with Part(f"aggregation/{' + '.join(relation[1] for relation in relations)}"):
-            return self.engine.aggregate_along(relations, states, reduce)
+        return self.engine.aggregate_along(relations, states, reduce)
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
         """Attention of every destination node to its surviving in-edges, in every strain.
