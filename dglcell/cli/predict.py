@@ -48,7 +48,8 @@ again to the strains of the run. A column model_PHENOTYPE names what predicted. 
 a design:
   dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
 The columns are gene_1, gene_2, … and predicted_PHENOTYPE. The rows are in lexicographic order of the list.
-Finished parts are kept in OUTPUT.parts: a command that was stopped continues when it is given again.
+Finished parts are kept in OUTPUT.parts: a command that was stopped continues when it is given again. If the output has
+no suffix, it is a folder of these parts, Parquet files that pandas, polars and Spark read as one table.
 
 the next experiments:
   dglcell predict runs/EXPERIMENT --all-pairs --top 200 --rank certain \\
@@ -86,7 +87,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", choices=RANKINGS, help="the ranking (default: lowest)")
     parser.add_argument("--phenotype", metavar="NAME", help="phenotype to rank by, if there are several")
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="FILE", help="output: .csv or .parquet (default for a table: print it)"
+        "--output", "-o", type=Path, metavar="FILE", help="output: .csv or .parquet, or a folder for a design (default for a table: print it)"
     )
     parser.add_argument(
         "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"

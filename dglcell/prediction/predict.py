@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -20,12 +21,13 @@ from dglcell.files.atomic import sha256_file
 from dglcell.files.parquet import import_pyarrow, named
 from dglcell.machine.ranks import ALONE, Ranks
 from dglcell.models.encoder import PerturbedModel
-from dglcell.perturbation.choose.autotuned import Autotuned, wait_for
+from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.prediction.design import Design
 from dglcell.prediction.parts import Parts, write_tables
 from dglcell.prediction.ranking import Ranking
 from dglcell.prediction.table import GenotypeTable, chosen_columns, prediction_columns, write_rows, write_table
 from dglcell.training.autotune import autotuned_for
+from dglcell.training.batch_trials import measure
 from dglcell.training.checkpoint import Trained
 from dglcell.training.evaluate import batch_that_fits, predict_batches
 
@@ -92,16 +94,13 @@ def sharing_pays(model: PerturbedModel, design: Design, batch_size: int) -> bool
     if not first.shared or not model.shares_deletions:
         return False
     device = next(model.parameters()).device
-    seconds = []
-    for shared in (first.shared, ()):
+
+    def seconds(shared: tuple[int, ...]) -> float:
         batch = replace(first, shared=shared).to(device)
-        for _ in range(3):
-            wait_for(device)
-            began = time.perf_counter()
-            model(batch)
-            wait_for(device)
-        seconds.append(time.perf_counter() - began)
-    return seconds[0] < seconds[1]
+        trial = measure(lambda _: model(batch), device, batch.num_strains)
+        return math.inf if trial is None else trial.seconds
+
+    return seconds(first.shared) < seconds(())
 
 
 # Predictions of strains.

@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from dglcell.prediction.predict import predict_design
 from dglcell.prediction.ranking import RANKINGS, Ranking
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.autotune import Autotuning
+from dglcell.training.batch_trials import Trial
 from dglcell.training.checkpoint import Trained, load_trained
 from tests.tiny import Tiny
 
@@ -163,12 +163,12 @@ class TestPrecision:
     ) -> None:
         trained = load_trained(tiny_run)
         monkeypatch.setattr(trained.model, "config", dataclasses.replace(trained.config.model, strategy="auto"))
-        clock = iter([0.0, 0.0, 0.0, together, 0.0, 0.0, 0.0, apart])
+        trials = iter([Trial(8, together, None), Trial(8, apart, None)])
         for name, value in {
             "UNTUNED_DEVICES": (),
             "WORTH_SHARING": 5,
             "autotuned_for": lambda *_: Autotuning(Autotuned("node_mask"), {}),
-            "time": SimpleNamespace(perf_counter=lambda: next(clock)),
+            "measure": lambda *_: next(trials),
         }.items():
             monkeypatch.setattr(module, name, value)
         module.resolve_autotuned([trained], Design.of(range(12), 2), 8, "32-true")
@@ -339,8 +339,8 @@ class TestRanking:
             "some options are of designs, and this is a table\n  got:      --genes, --limit\n  do:       leave",
         ),
         (
-            ["x.csv", "-o", "out.txt"],
-            "'out.txt': the suffix does not say which format is wanted\n  got:      .txt\n  expected: .csv or .parquet\n",
+            ["x.csv", "-o", "o.txt"],
+            "'o.txt': the suffix does not say which format is wanted\n  got:      .txt\n",
         ),
         (["x.csv", "-o", "out"], "got:      no suffix\n  expected: .csv or .parquet\n"),
         (["--all-pairs", "--top", "3", "-o", "out"], "got:      no suffix\n  expected: .csv or .parquet\n"),
