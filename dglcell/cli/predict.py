@@ -87,7 +87,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", choices=RANKINGS, help="the ranking (default: lowest)")
     parser.add_argument("--phenotype", metavar="NAME", help="phenotype to rank by, if there are several")
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="FILE", help="output: .csv or .parquet, or a folder for a design (default for a table: print it)"
+        "--output",
+        "-o",
+        type=Path,
+        metavar="FILE",
+        help="output: .csv or .parquet; of a design also a folder (default for a table: print it)",
     )
     parser.add_argument(
         "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
