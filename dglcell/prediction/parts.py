@@ -60,9 +60,11 @@ class Parts:
             if not self.joined:
                 self._begin(choose)
             elif self._was_joined():
-                self._remove()
+                self._leave()
             else:
                 raise DataError(f"'{output}' exists already", do="remove it, or choose another output")
+        if self.joined:
+            shutil.rmtree(self._leaving, ignore_errors=True)
 
     def __len__(self) -> int:
         return -(-self.rows // self._size)
@@ -117,7 +119,9 @@ class Parts:
                 return False
             with self._writing(), atomic_file(self.output) as partial:
                 write(partial, self._tables())
-            self._remove()
+            self._leave()
+        # The last change of all: as long as this is there, a CSV is known to be complete.
+        shutil.rmtree(self._leaving, ignore_errors=True)
         return True
 
     def _begin(self, choose: Callable[[], int]) -> None:
@@ -165,11 +169,9 @@ class Parts:
             )
         self._size: int = size
 
-    def _remove(self) -> None:
+    def _leave(self) -> None:
         if self.folder.exists():
             self.folder.replace(self._leaving)
-        if self._leaving.exists():
-            shutil.rmtree(self._leaving)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
