@@ -16,7 +16,6 @@ FOLDERS = {
     "losses": "Losses",
     "data": "Data",
     "training": "Training",
-    "trained": "Trained models",
     "prediction": "Prediction",
     "new_experiment": "First experiments",
     "cluster": "Jobs",

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dglcell.checks import check_values
 from dglcell.data.blocks import CRC, DATA_FILE
 from dglcell.data.config import PARTS, StreamingConfig
 from dglcell.data.datamodule import StreamedBatches, StreamedDataModule, to_batch
@@ -326,4 +327,4 @@ def test_the_loader_follows_epochs_and_begins_where_it_is_told(store: Store) -> 
 @pytest.mark.parametrize(("key", "config"), [("window", StreamingConfig(0, 1)), ("readers", StreamingConfig(1, 0))])
 def test_settings_are_checked(key: str, config: StreamingConfig) -> None:
     with pytest.raises(ConfigError, match=f"`data.streaming.{key}` is too small"):
-        config.validate()
+        check_values(config, "data.streaming")
