@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dglcell.data.config import StreamingConfig
 from dglcell.data.dataset import StrainDataset
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store_from_blocks
-from dglcell.data.stream_split import survey
 from dglcell.data.table import Provenance, StrainTable, TableHead
 from dglcell.files.atomic import write_json
 from dglcell.graph.vocabulary import Vocabulary
@@ -102,34 +100,10 @@ def resident(path: Path) -> dict[str, Any]:
     return _epoch(module)
 
 
-def streamed(path: Path) -> dict[str, Any]:
-    """The same from disk: first the pass that looks at the whole store, then the epoch."""
-    from dglcell.data.datamodule import StreamedDataModule
-
-    store, config = Store(path), StreamingConfig()
-    part = _parts(len(store))
-    with peak_of_program() as peak:
-        began = time.perf_counter()
-        found = survey(store, Vocabulary.of(HEAD.names), part, config)
-        seconds = time.perf_counter() - began
-    module = StreamedDataModule(
-        found.stream, found.resident, {}, batch_size=BATCH_SIZE, eval_batch_size=BATCH_SIZE, seed=0
-    )
-    return {
-        "window": config.window,
-        "readers": config.readers,
-        "survey_seconds": seconds,
-        "survey_strains_per_s": len(store) / seconds,
-        "survey_anonymous_bytes_above_before": peak["above"],
-        **_epoch(module),
-    }
-
-
 PHASES: dict[str, Callable[[Path, int], dict[str, Any]]] = {
     "build": build,
     "load": lambda path, _: load(path),
     "resident": lambda path, _: resident(path),
-    "streamed": lambda path, _: streamed(path),
 }
 
 

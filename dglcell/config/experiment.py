@@ -11,10 +11,7 @@ from pathlib import Path
 from dglcell.checks import LONGEST_NAME, check_choice, check_seed, check_values, check_workers
 from dglcell.data.config import (
     NORMALISATIONS,
-    STREAMED_NORMALISATIONS,
     SplitConfig,
-    StreamingConfig,
-    check_streamed_split,
 )
 from dglcell.data.sources import SourceConfig
 from dglcell.errors import ConfigError
@@ -22,7 +19,7 @@ from dglcell.graph.config import CellConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 from dglcell.losses.config import LOSS_CONFIGS, LossConfig, MaskedConfig
 from dglcell.models.config import MODEL_CONFIGS, EncoderConfig, HeteroCellConfig, ModelConfig
-from dglcell.nn.config import AUTO_LINK, COMPARING_LINKS
+from dglcell.nn.config import AUTO_LINK
 from dglcell.optimizers import CAPTURABLE, OptimizerConfig, SchedulerConfig
 from dglcell.runs.directory import CHECKPOINTS
 
@@ -70,7 +67,6 @@ class DataConfig:
     unknown_genes: str = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
     batch_size: int | str = 128  # strains per step and device; auto: measured when the run starts, then kept
     eval_batch_size: int | None = None  # strains per step in evaluation; null: batch_size
-    streaming: StreamingConfig | None = None  # read training strains from disk as needed; null: all are in memory
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
@@ -83,8 +79,6 @@ class DataConfig:
             if isinstance(size, int) and size < 1:
                 raise ConfigError(f"`data.{key}` is too small", got=size, expected="1 or more")
         self.source.validate()
-        if self.streaming is not None:
-            self.streaming.validate()
 
     @property
     def training_batch(self) -> int:
@@ -330,7 +324,6 @@ class Config:
         self._validate_names()
         self._validate_loss()
         self._validate_plots()
-        self._validate_streaming()
         if self.trainer.cuda_graph:
             self._validate_graph()
         self._validate_validation()
@@ -382,25 +375,6 @@ class Config:
         for key, least in (("plot_every", 0), ("plot_points", 1)):
             if getattr(self, key) < least:
                 raise ConfigError(f"`{key}` is too small", got=getattr(self, key), expected=f"{least} or more")
-
-    def _validate_streaming(self) -> None:
-        if self.data.streaming is None:
-            return
-        check_streamed_split(self.split)
-        if self.data.normalise not in STREAMED_NORMALISATIONS:
-            raise ConfigError(
-                f"`data.normalise: {self.data.normalise}` needs all training labels in memory, and `data.streaming` "
-                "keeps them out",
-                expected=" or ".join(STREAMED_NORMALISATIONS),
-                do="set `data.normalise: standard`",
-            )
-
-        if isinstance(self.model, EncoderConfig) and self.model.link in COMPARING_LINKS:
-            raise ConfigError(
-                f"`model.link: {self.model.link}` may compare strains with all training strains, and `data.streaming` "
-                "keeps them out of memory",
-                do="set `model.link: saturation`, or another one but `minimum`, `bounded` and `auto`",
-            )
 
     def _validate_graph(self) -> None:
         """A CUDA graph has fixed shapes, never waits, and is one process's."""

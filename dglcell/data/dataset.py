@@ -53,7 +53,6 @@ class StrainDataset:
         max_deletions: most deletions of any strain.
         rows: [S] int64, the strain's number in the store.
         names: how the store's gene names met the cell graph's.
-        known_kinds: ``kinds`` where they are known from more strains than these; else None.
     """
 
     genes: Tensor
@@ -64,7 +63,6 @@ class StrainDataset:
     max_deletions: int
     rows: Tensor
     names: NameReport
-    known_kinds: tuple[str, ...] | None = None
 
     @classmethod
     def from_table(
@@ -119,8 +117,6 @@ class StrainDataset:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """What each phenotype asks for: classification if all its labels are 0 or 1, of all parts, else regression."""
-        if self.known_kinds is not None:
-            return self.known_kinds
         binary = [bool(((column == 0) | (column == 1) | column.isnan()).all()) for column in self.labels.unbind(1)]
         return tuple(CLASSIFICATION if yes else REGRESSION for yes in binary)
 
@@ -138,7 +134,6 @@ class StrainDataset:
             units=self.units,
             max_deletions=self.max_deletions,
             names=self.names,
-            known_kinds=self.known_kinds,
         )
 
     def gather(self, strains: Tensor, num_genes: int) -> StrainBatch:

@@ -254,11 +254,8 @@ def fit_additive(trained: Trained, run: Path, phenotype: str) -> AdditiveRidge:
 
     Raises:
         CheckpointError: the store of the run is gone, or another one has its place.
-        ConfigError: the training part is streamed.
     """
     prepared = prepare_run(replace(trained.config, plot=False), RunDirectory(run), "dglcell predict", continued=True)
-    if prepared.streamed is not None:
-        raise ConfigError("the additive null model needs all training strains in memory", got="`data.streaming`")
     problem = null_problems(prepared)[trained.phenotypes.index(phenotype)]
     model = best_of(NULL_MODELS["additive ridge"], problem)[1]
     assert isinstance(model, AdditiveRidge)

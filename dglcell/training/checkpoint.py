@@ -296,7 +296,6 @@ FREE_KEYS = (
     "trainer.timeout",
     "trainer.checkpoint",
     "data.eval_batch_size",
-    "data.streaming.readers",
     "data.store",  # its content is checked by hash
 )
 

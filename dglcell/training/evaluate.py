@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.baselines.fit import NULL_MODELS, Problem, fit_null_models, in_words, left_out_null_models
+from dglcell.baselines.fit import Problem, fit_null_models, in_words, left_out_null_models
 from dglcell.baselines.strains import Strains
 from dglcell.config.experiment import Config
 from dglcell.data.dataset import EpochBatches, StrainDataset
@@ -63,8 +63,6 @@ WITHOUT_MESSAGES = "without messages"
 
 CONTROL = "-without-messages"
 """What the name of its experiment ends in."""
-
-STREAMED = "needs all training strains in memory, and `data.streaming` keeps them out"
 
 
 @torch.inference_mode()
@@ -215,8 +213,6 @@ def null_results(prepared: Prepared) -> NullResults:
     dataset, found = prepared.dataset, NullResults()
     if not prepared.evaluated:
         return found
-    if prepared.streamed is not None:
-        return NullResults(left_out=dict.fromkeys(dataset.phenotypes, dict.fromkeys(NULL_MODELS, STREAMED)))
     strains = strains_by_part(prepared)
     of_phenotypes = zip(dataset.phenotypes, dataset.kinds, null_problems(prepared), strict=True)
     for t, (phenotype, kind, problem) in enumerate(of_phenotypes):
@@ -262,7 +258,7 @@ def null_rows_on(
         measured: phenotype of the data set → [S] labels.
         part: name shown.
     """
-    if not prepared.evaluated or prepared.streamed is not None:
+    if not prepared.evaluated:
         return []
     rows = []
     for phenotype, problem in zip(prepared.dataset.phenotypes, null_problems(prepared, strains), strict=True):
@@ -347,8 +343,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     trained = load_trained(directory, config.trainer.checkpoint, prepared.cell)
     found = evaluate_parts(config, prepared, trained)
     rows = found.rows + control_rows(directory.path, prepared.split.sha256)
-    # A table that is streamed may not fit into memory.
-    own = own_names(config, prepared.cell.genes) if config.data.streaming is None else {}
+    own = own_names(config, prepared.cell.genes)
     own = {gene: name for gene, name in own.items() if not SEPARATORS.intersection(name)}
     for part, predicted_ST in found.predictions.items():
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST, own)
@@ -429,11 +424,9 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
         command: recorded in what is written.
 
     Raises:
-        ConfigError: the training part is streamed, or there is no other part.
+        ConfigError: there is no part but the training part.
         DglcellError: anything else the user can mend.
     """
-    if config.data.streaming is not None:
-        raise ConfigError(f"no null model can be fitted: each {STREAMED}", do="set `data.streaming: null`")
     if config.split.trains_on_all:
         raise ConfigError(
             "`split.kind: none` leaves no strain on which null models can be compared", do="choose another `split.kind`"

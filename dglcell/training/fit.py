@@ -24,7 +24,7 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from dglcell.baselines.packed import PackedNulls
 from dglcell.config.experiment import Config, TrainerConfig
-from dglcell.data.datamodule import StrainDataModule, StreamedDataModule
+from dglcell.data.datamodule import StrainDataModule
 from dglcell.data.dataset import StrainBatch
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import ConfigError, count
@@ -277,7 +277,7 @@ def make_task(
         assert config.cell.model is not None
         reactions, metabolites = (prepared.cell.vocabularies[kind].names for kind in (REACTION, METABOLITE))
         rounds.take(wild_type_balance(read_model(config.cell.model, config.paths.raw), reactions, metabolites))
-    if rounds is not None and prepared.streamed is None and checkpoint is None:
+    if rounds is not None and checkpoint is None:
         log.info("the flux balance of each strain is solved in %s", count(rounds.rounds, "round"))
         for some in torch.arange(len(dataset)).split(SOLVED_TOGETHER):
             rounds(model.cell, dataset.gather(some, int(dataset.offsets.diff()[some].sum())).genotypes)
@@ -380,7 +380,7 @@ def fit(
         StoppedError: a signal came.
         DglcellError: anything the user can mend; also, that another process has ended.
     """
-    data = make_data(config, prepared)
+    data: StrainDataModule = make_data(config, prepared)
     files = trainer.strategy.checkpoint_io
     assert isinstance(files, CheckpointFiles)
     files.read = checkpoint
@@ -404,23 +404,12 @@ def fit(
             )
 
 
-def make_data(config: Config, prepared: Prepared) -> StrainDataModule:
+def make_data(config: Config, prepared: Prepared, module: type[Data] = StrainDataModule) -> Data:  # type: ignore[assignment]
     """The parts as loaders."""
-    if prepared.streamed is None:
-        return resident_data(StrainDataModule, config, prepared)
-    stream = prepared.streamed.stream
-    return StreamedDataModule(stream, prepared.dataset, prepared.parts, **batches_of(config))
-
-
-def resident_data(module: type[Data], config: Config, prepared: Prepared) -> Data:
-    """Parts that are in memory as loaders."""
-    return module(prepared.dataset, prepared.parts, **batches_of(config))
-
-
-def batches_of(config: Config) -> dict[str, int]:
-    """How strains become batches, as data modules take it."""
-    return {
-        "batch_size": config.data.training_batch,
-        "eval_batch_size": config.data.evaluation_batch,
-        "seed": config.seed,
-    }
+    return module(
+        prepared.dataset,
+        prepared.parts,
+        batch_size=config.data.training_batch,
+        eval_batch_size=config.data.evaluation_batch,
+        seed=config.seed,
+    )

@@ -68,12 +68,7 @@ def fit_null_share(share: NullShare, prepared: Prepared, normaliser: Normaliser)
     """Fit the best null models of every phenotype to the training part; see ``fit_best_two``.
 
     Where the model predicts log-odds, a logistic regression on the validation part makes log-odds of their predictions.
-
-    Raises:
-        ConfigError: strains are read from disk as they are needed.
     """
-    if prepared.streamed is not None:
-        raise ConfigError("`model.null_share` needs all training strains in memory", do="set `data.streaming: null`")
     problems = null_problems(prepared)
     nulls = PackedNulls.fit(problems, prepared.dataset.phenotypes)
     shift, scale = normaliser.shift.clone(), normaliser.scale.clone()
@@ -126,8 +121,6 @@ def fit_pair_effects(
     Raises:
         ConfigError: one of them does not apply to these strains.
     """
-    if prepared.streamed is not None:
-        raise ConfigError("`model.kernel_ridge` needs all training strains in memory", do="set `data.streaming: null`")
     share = config.kernel_ridge_low_rank
     for t, problem in enumerate(null_problems(prepared)):
         name = prepared.dataset.phenotypes[t]

@@ -108,10 +108,6 @@ def test_links_of_a_fitness_are_refused_for_scores(tiny: Tiny, tmp_path: Path) -
             r"`model.link` is unknown\n  got: +loog\n.*identity, log, logistic, .*minimum, bounded, auto",
         ),
         (
-            ["model.link=minimum", "data.streaming={}", "split.subset=null"],
-            r"`model.link: minimum` may compare strains with all training",
-        ),
-        (
             ["model.link=log", "data.normalise=logistic", "loss=bce"],
             r"`data.normalise: logistic` is a link already\n  got: +`model.link: log`\n.*set `model.link: identity`",
         ),

@@ -103,15 +103,6 @@ def test_a_run_goes_on_and_predicts_with_the_numbers_of_its_checkpoint(tiny: Tin
     assert history(whole) == history(again)
 
 
-def test_strains_that_it_does_not_apply_to_are_refused(tiny: Tiny, tmp_path: Path) -> None:
-    split = tmp_path / "split.npz"
-    prepare(tiny.config(tmp_path), command="tests").split.save(split)
-    streamed = (f"split={{kind: file, path: {split}, subset: null}}", "data.streaming={}")
-    config = tiny.config(tmp_path, *WITH_RIDGE, *streamed)
-    with pytest.raises(ConfigError, match=r"`model.kernel_ridge` needs all training strains in memory"):
-        make_task(config, prepare(config, command="tests"), RunDirectory(tmp_path))
-
-
 def test_low_rank_needs_pairs_and_a_share(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"`model.kernel_ridge_low_rank` is no part[\s\S]*0.3 of 0.0"):
         tiny.config(tmp_path, "model.name=set_operator", "model.local_heads=2", "model.kernel_ridge_low_rank=0.3")

@@ -113,12 +113,6 @@ def test_without_known_classes_a_standard_deviation_counts_as_one() -> None:
 def test_what_it_cannot_share_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"`model.null_share` is no share\n  got:      1"):
         tiny.config(tmp_path, "model.null_share=1")
-    split = tmp_path / "split.npz"
-    prepare(tiny.config(tmp_path), command="tests").split.save(split)
-    streamed = (f"split={{kind: file, path: {split}, subset: null}}", "data.streaming={}")
-    config = tiny.config(tmp_path, SHARE, *streamed)
-    with pytest.raises(ConfigError, match=r"`model.null_share` needs all training strains in memory"):
-        make_task(config, prepare(config, command="tests"), RunDirectory(tmp_path))
 
 
 def test_a_checkpoint_with_other_bytes_is_refused(tiny: Tiny, tmp_path: Path) -> None:
