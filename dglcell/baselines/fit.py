@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dglcell.baselines.composition import LARGEST_SUBSET, Multiplicative, SmallestSubset, not_fitness_like
 from dglcell.baselines.kernel_ridge import fit_kernel_ridge, why_not
+from dglcell.baselines.labelled import labelled
 from dglcell.baselines.low_rank import LowRankProfiles, fit_ridge_and_low_rank
 from dglcell.baselines.reactions import (
     LostSetKernel,
@@ -25,7 +26,7 @@ from dglcell.baselines.reactions import (
 )
 from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, TrainingMean
-from dglcell.baselines.strains import Strains, labelled
+from dglcell.data.strains import Strains
 
 log = logging.getLogger("dglcell")
 
@@ -54,7 +55,6 @@ class Problem:
         validation: validation strains.
         y_train: [S] labels, NaN where missing.
         y_validation: likewise for the validation strains.
-        num_genes: of the cell graph.
         similarity: gives that of all genes to those of the training part; called if it is needed.
         most_deletions: of any strain that is to be predicted.
         reactions: tells which reactions a strain loses; None where the cell graph has none.
@@ -64,7 +64,6 @@ class Problem:
     validation: Strains
     y_train: NDArray[np.floating]
     y_validation: NDArray[np.floating]
-    num_genes: int
     similarity: Callable[[], GeneSimilarity]
     most_deletions: int
     reactions: Reactions | None = None
@@ -180,10 +179,10 @@ NULL_MODELS = {
     "reaction kernel ridge": Family(
         _reaction_kernels, lambda problem: why_no_kernel(problem.train, problem.reactions, len(OWN_SHARES))
     ),
-    "kernel ridge": Family(_kernel_ridges, lambda problem: why_not(problem.train, problem.num_genes, len(PROFILES))),
+    "kernel ridge": Family(_kernel_ridges, lambda problem: why_not(problem.train, len(PROFILES))),
     "kernel ridge and low rank": Family(
         _ridges_and_low_rank,
-        lambda problem: LowRankProfiles.why_not(problem.train) or why_not(problem.train, problem.num_genes, 1),
+        lambda problem: LowRankProfiles.why_not(problem.train) or why_not(problem.train, 1),
     ),
 }
 """Name → the family of which the validation part chooses one."""

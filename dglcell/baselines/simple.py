@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
 
-from dglcell.baselines.strains import Strains, labelled
+from dglcell.baselines.labelled import labelled
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError
 
 # Null model: every strain has the mean label of the training part.
@@ -65,7 +66,7 @@ class AdditiveRidge:
         gene_mean = np.asarray(design.mean(axis=0)).ravel()
         # The centred design is dense; its Gram matrix is the sparse one minus a rank-one term.
         diagonal = gram.diagonal() - count * gene_mean**2 + self.alpha
-        size = strains.num_genes
+        size = len(strains.names)
         normal = LinearOperator(
             (size, size),
             matvec=lambda w: gram @ w - count * gene_mean * (gene_mean @ w) + self.alpha * w,
@@ -133,4 +134,4 @@ def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]
     """The strains with a query pair, and one integer for each pair."""
     rows = np.flatnonzero(strains.num_deletions >= 2)
     low, high = strains.first_two(rows)
-    return rows, low * strains.num_genes + high
+    return rows, low * len(strains.names) + high

@@ -221,7 +221,7 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
             return
     else:
         write_table(options.output, table, predict_members(members, table, batch_size=options.batch_size))
-    empty = sum(not strain for strain in table.strains)
+    empty = int((table.strains.num_deletions == 0).sum())
     left_out = f"; {empty:,} are empty, because the model lacks a gene" if empty else ""
     where = f" written to {options.output}" if options.output else ""
     where = f", means of {len(members)} runs,{where}" if len(members) > 1 else where

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from dglcell.data.dataset import EpochBatches, StrainBatch, StrainDataset
+from dglcell.data.dataset import EpochBatches
+from dglcell.data.strains import Strains
 
 
 class StrainNumbers(NamedTuple):
@@ -55,7 +56,7 @@ class StrainDataModule(pl.LightningDataModule):
     """
 
     def __init__(
-        self, dataset: StrainDataset, parts: dict[str, Tensor], *, batch_size: int, eval_batch_size: int, seed: int
+        self, dataset: Strains, parts: dict[str, Tensor], *, batch_size: int, eval_batch_size: int, seed: int
     ) -> None:
         super().__init__()
         self.dataset, self.parts = dataset, parts
@@ -97,22 +98,18 @@ class StrainDataModule(pl.LightningDataModule):
             generator=torch.Generator(),
         )
 
-    def rows(self, strains: list[int]) -> list[int]:
-        """Numbers in the store of strains of training batches."""
-        rows: list[int] = self.dataset.rows[strains].tolist()
-        return rows
-
-    def transfer_batch_to_device(self, batch: StrainNumbers, device: torch.device, dataloader_idx: int) -> StrainBatch:
-        """Copy a few kilobytes of strain numbers and gather genotypes and labels on the device.
+    def transfer_batch_to_device(self, batch: StrainNumbers, device: torch.device, dataloader_idx: int) -> Strains:
+        """Copy a few kilobytes of strain numbers, and take the strains on the device.
 
         Fillers have no labels: so they count for nothing in losses, gradients and metrics.
         """
         if self._resident.device != device:
             self._resident = self.dataset.to(device)
         size = genes_in_batch(len(batch.strains), batch.num_genes, self.dataset.max_deletions, device)
-        gathered = self._resident.gather(batch.strains.to(device, non_blocking=True), size)
-        gathered.labels[len(gathered.labels) - batch.fillers :] = torch.nan
-        return gathered
+        taken = self._resident.take(batch.strains.to(device, non_blocking=True), size)
+        for labels in taken.phenotypes.values():
+            labels[len(labels) - batch.fillers :] = torch.nan
+        return taken
 
 
 def genes_in_batch(strains: int, genes: int, max_deletions: int, device: torch.device) -> int:

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dglcell.baselines.strains import Strains
-from dglcell.data.dataset import StrainDataset
 from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
+from dglcell.data.strains import Strains
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
 from dglcell.files.atomic import (
@@ -31,7 +30,7 @@ from dglcell.files.atomic import (
 )
 from dglcell.files.parquet import import_pyarrow, make_table, open_writer
 from dglcell.graph.names import named_aliases
-from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from dglcell.machine.ranks import Ranks
 from dglcell.prediction.designs import row_groups, write_tables
 from dglcell.prediction.shares import Shares
@@ -51,12 +50,12 @@ class GenotypeTable:
     Attributes:
         header: column names.
         rows: cells as read, one list per strain.
-        strains: gene indices of each row; none where it has genes that the cell graph lacks.
+        strains: those of the rows, with genes of the cell graph; without a deletion where it lacks some.
     """
 
     header: list[str]
     rows: list[list[str]]
-    strains: list[list[int]]
+    strains: Strains
 
 
 @dataclass(frozen=True)
@@ -177,16 +176,17 @@ def read_genotypes(
         except GenotypeError as error:
             problems.append(f"line {number}: {error}")
     refuse_rows(problems, len(rows), f"'{path}'")
-    return _with_systematic(GenotypeTable(header, [row for _, row in rows], strains), at, vocabulary)
+    found = Strains.from_indices(vocabulary.names, strains)
+    return _with_systematic(GenotypeTable(header, [row for _, row in rows], found), at)
 
 
 SYSTEMATIC = "systematic_names"
 """Column that is added where a table calls genes by other names."""
 
 
-def _with_systematic(table: GenotypeTable, columns: Sequence[int], vocabulary: Vocabulary) -> GenotypeTable:
+def _with_systematic(table: GenotypeTable, columns: Sequence[int]) -> GenotypeTable:
     """The table with the systematic names of deleted genes beside the user's own, where these are others."""
-    found = [";".join(vocabulary.names[gene] for gene in strain) for strain in table.strains]
+    found = [";".join(genes) for genes in table.strains.genotypes]
     written = [";".join(filter(None, (row[i].strip() for i in columns))) for row in table.rows]
     if SYSTEMATIC in table.header or all(a in ("", b.replace(" ", "")) for a, b in zip(found, written, strict=True)):
         return table
@@ -313,39 +313,18 @@ def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int | N
         table: the strains.
         batch_size: strains per forward pass; as many as fit into memory where None (`table_batch`).
     """
-    counts = np.array([len(strain) for strain in table.strains])
-    predicted_ST = np.full((len(counts), len(trained.phenotypes)), np.nan, np.float32)
-    known = counts > 0
-    if not known.any():
+    predicted_ST = np.full((len(table.strains), len(trained.phenotypes)), np.nan, np.float32)
+    known = np.flatnonzero(table.strains.num_deletions)
+    if not len(known):
         return predicted_ST
-    genes = np.array([gene for strain in table.strains for gene in strain], np.int32)
-    offsets = np.concatenate([[0], np.cumsum(counts[known])])
+    strains = table.strains.take(known)
     if len(trained.null_models) < len(trained.phenotypes):
-        predicted_ST[known] = _predict_by_model(trained, genes, offsets, batch_size)
-    strains = Strains(genes, offsets, len(trained.cell.genes))
+        numbers, tensors = torch.arange(len(strains)), strains.to("cpu")
+        size = batch_size or table_batch(trained.model, tensors, numbers)
+        predicted_ST[known] = predict_strains(trained.model, trained.normaliser, tensors, numbers, batch_size=size)
     for phenotype, null_model in trained.null_models.items():
         predicted_ST[known, trained.phenotypes.index(phenotype)] = null_model.predict(strains)
     return predicted_ST
-
-
-def _predict_by_model(
-    trained: Trained, genes: NDArray[np.int32], offsets: NDArray[np.int64], batch_size: int | None
-) -> NDArray[np.float32]:
-    """[n, T] predictions of the run's own model."""
-    counts = np.diff(offsets)
-    dataset = StrainDataset(
-        genes=torch.from_numpy(genes),
-        offsets=torch.as_tensor(offsets),
-        labels=torch.full((len(counts), len(trained.phenotypes)), torch.nan),
-        phenotypes=trained.phenotypes,
-        units=trained.units,
-        max_deletions=int(counts.max()),
-        rows=torch.arange(len(counts)),
-        names=NameReport(len(trained.cell.genes)),
-    )
-    strains = torch.arange(len(counts))
-    size = batch_size or table_batch(trained.model, dataset, strains)
-    return predict_strains(trained.model, trained.normaliser, dataset, strains, batch_size=size)
 
 
 def chosen_columns(members: Sequence[Trained]) -> dict[str, str]:
@@ -404,7 +383,7 @@ def predict_table_together(
     shares = Shares(output, ranks, len(table.strains), lambda *bounds: of_table | {"rows": list(bounds)})
     if shares.has_one and not shares.is_made(ranks.rank):
         path, (first, last), about = shares.mine
-        part = replace(table, rows=table.rows[first:last], strains=table.strains[first:last])
+        part = replace(table, rows=table.rows[first:last], strains=table.strains.slice(first, last))
         columns = predict_members(members, part, batch_size=batch_size)
         with atomic_file(path) as partial:
             write_tables(partial, ".parquet", iter([make_table({}, columns)]), about)

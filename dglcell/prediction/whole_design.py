@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dglcell.baselines.fit import NULL_MODELS, best_of
 from dglcell.baselines.simple import AdditiveRidge
-from dglcell.baselines.strains import Strains
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, did_you_mean
 from dglcell.files.atomic import atomic_file, sha256_file
 from dglcell.files.parquet import import_pyarrow, make_table, named
@@ -246,7 +246,7 @@ def _strains(table: Any, genes: Vocabulary) -> Strains:
             numbers = genes.indices(column.dictionary.to_pylist())
             columns.append(numbers[column.indices.to_numpy()])
     genes_SK = np.stack(columns, axis=1)
-    return Strains(genes_SK.reshape(-1), np.arange(len(table) + 1) * genes_SK.shape[1], len(genes))
+    return Strains(genes.names, genes_SK.reshape(-1), np.arange(len(table) + 1) * genes_SK.shape[1])
 
 
 def fit_additive(trained: Trained, run: Path, phenotype: str) -> AdditiveRidge:
@@ -441,7 +441,7 @@ def _in_batches(
 def _put_null_models(member: Trained, genes_BK: NDArray[np.int64], predicted_BT: Tensor) -> None:
     """Write what null models predict over what the model does, where they are to take its place."""
     offsets = np.arange(len(genes_BK) + 1) * genes_BK.shape[1]
-    strains = Strains(genes_BK.reshape(-1), offsets, len(member.cell.genes))
+    strains = Strains(member.cell.genes.names, genes_BK.reshape(-1), offsets)
     for phenotype, null_model in member.null_models.items():
         values = torch.as_tensor(null_model.predict(strains), dtype=predicted_BT.dtype)
         predicted_BT[:, member.phenotypes.index(phenotype)] = values.to(predicted_BT.device)

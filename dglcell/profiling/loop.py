@@ -30,7 +30,8 @@ from torch.utils.data import DataLoader
 
 from dglcell.config.experiment import Config
 from dglcell.data.datamodule import StrainDataModule, StrainNumbers
-from dglcell.data.dataset import EpochBatches, StrainBatch
+from dglcell.data.dataset import EpochBatches
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import atomic_file
 from dglcell.machine.devices import Peak
@@ -70,7 +71,7 @@ def restrict(task: StrainTask, mode: str, recorder: Recorder) -> None:
         return
     whole = task.training_step
 
-    def training_step(batch: StrainBatch, batch_idx: int) -> Tensor | None:
+    def training_step(batch: Strains, batch_idx: int) -> Tensor | None:
         if mode == "data":
             return None
         loss = whole(batch, batch_idx)

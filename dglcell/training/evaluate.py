@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dglcell.baselines.fit import Problem, fit_null_models, in_words, left_out_null_models
-from dglcell.baselines.strains import Strains
 from dglcell.config.experiment import Config
-from dglcell.data.dataset import EpochBatches, StrainDataset
+from dglcell.data.dataset import EpochBatches
+from dglcell.data.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError, count
 from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
@@ -67,7 +67,7 @@ CONTROL = "-without-messages"
 
 @torch.inference_mode()
 def predict_strains(
-    model: StrainModel, normaliser: Normaliser, dataset: StrainDataset, strains: Tensor, *, batch_size: int
+    model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
 ) -> NDArray[np.float32]:
     """[n, T] predictions in original units, in the order of ``strains``.
 
@@ -87,7 +87,7 @@ def predict_strains(
 
 @torch.inference_mode()
 def predict_and_embed(
-    model: StrainModel, normaliser: Normaliser, dataset: StrainDataset, strains: Tensor, *, batch_size: int
+    model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
     """The same, and [n, D] embeddings; None for a model that has none."""
     outputs, embeddings = [], []
@@ -122,14 +122,14 @@ def predict_batches(model: StrainModel, batches: Iterable[GenotypeBatch]) -> Ite
         yield found
 
 
-def _predictions(model: StrainModel, dataset: StrainDataset, strains: Tensor, batch_size: int) -> Iterator[Prediction]:
+def _predictions(model: StrainModel, dataset: Strains, strains: Tensor, batch_size: int) -> Iterator[Prediction]:
     """Batch by batch, on the device of the model."""
     device = next(model.parameters()).device
     counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
     return predict_batches(
         model,
         (
-            resident.gather(batch.to(device), int(counts[batch].sum())).genotypes
+            resident.take(batch.to(device), int(counts[batch].sum())).perturbations
             for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0)
         ),
     )
@@ -154,7 +154,7 @@ def batch_that_fits(model: StrainModel, first: Callable[[int], GenotypeBatch], s
     return fitting_batch(lambda number: model(first(number)), device, strains, most)
 
 
-def table_batch(model: StrainModel, dataset: StrainDataset, strains: Tensor, most: int = MOST) -> int:
+def table_batch(model: StrainModel, dataset: Strains, strains: Tensor, most: int = MOST) -> int:
     """The same for strains of a data set, of which those with the most deletions are tried.
 
     Args:
@@ -169,7 +169,7 @@ def table_batch(model: StrainModel, dataset: StrainDataset, strains: Tensor, mos
 
     def first(number: int) -> GenotypeBatch:
         batch = tried[:number]
-        return resident.gather(batch.to(device), int(counts[batch].sum())).genotypes
+        return resident.take(batch.to(device), int(counts[batch].sum())).perturbations
 
     return batch_that_fits(model, first, len(strains), most)
 
@@ -215,8 +215,8 @@ def null_results(prepared: Prepared) -> NullResults:
         return found
     strains = strains_by_part(prepared)
     of_phenotypes = zip(dataset.phenotypes, dataset.kinds, null_problems(prepared), strict=True)
-    for t, (phenotype, kind, problem) in enumerate(of_phenotypes):
-        labels = {name: dataset.labels[numbers, t].numpy() for name, numbers in prepared.parts.items()}
+    for phenotype, kind, problem in of_phenotypes:
+        labels = {part: found.phenotypes[phenotype] for part, found in strains.items()}
         found.left_out[phenotype] = left_out_null_models(problem)
         _say_fitted(phenotype, problem)
         for name, model in fit_null_models(problem).items():
@@ -300,9 +300,8 @@ def write_predictions(
         writer.writerow(header)
         parts = (strains.split(WRITTEN_STRAINS), torch.from_numpy(predicted_ST).split(WRITTEN_STRAINS))
         for block, predicted_BT in zip(*parts, strict=True):
-            counts = dataset.offsets[block + 1] - dataset.offsets[block]
-            batch = dataset.gather(block, int(counts.sum()))
-            deleted = [_joined(column[batch.genotypes.genes.numpy()], counts) for column in names]
+            batch = dataset.take(block)
+            deleted = [_joined(column[batch.targets.numpy()], batch.num_deletions) for column in names]
             pairs = zip(batch.labels.T, predicted_BT.T, strict=True)
             columns = [shortest(column.numpy()) for pair in pairs for column in pair]
             writer.writerows(zip(*deleted, *columns, strict=True))
@@ -394,7 +393,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
     Raises:
         CheckpointError: the checkpoint is of other phenotypes than those of the configuration.
     """
-    if trained.phenotypes != prepared.dataset.phenotypes:
+    if trained.phenotypes != tuple(prepared.dataset.phenotypes):
         names = (", ".join(found) for found in (trained.phenotypes, prepared.dataset.phenotypes))
         raise refuse(trained.path, "is of other phenotypes", *names)
     trained.model.to(device_here(config.trainer.accelerator))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from dglcell.data.dataset import StrainBatch
+from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
@@ -207,7 +207,7 @@ class StrainTask(pl.LightningModule):
         model: genotypes → predictions in normalised units.
         normaliser: label statistics of the training part.
         phenotypes: T names.
-        kinds: T kinds of labels; see ``StrainDataset.kinds``.
+        kinds: T kinds of labels; see ``Strains.kinds``.
         loss: of predictions in normalised units; its buffers travel with checkpoints.
         optimizer, scheduler: validated.
         epochs: of the whole training.
@@ -264,7 +264,7 @@ class StrainTask(pl.LightningModule):
             if autotuned is not None:
                 self.model.choose(autotuned)
 
-    def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Strains, batch_idx: int) -> Tensor:
         """Loss of one batch, in normalised units; with a CUDA graph the weights have made their step as well."""
         if self.whole_step is None:
             return self._note(self._compute(batch), batch.labels)
@@ -272,9 +272,9 @@ class StrainTask(pl.LightningModule):
         outcome = Outcome(*self.whole_step(batch, (self.current_epoch, group["lr"])))
         return self._note(outcome, batch.labels)
 
-    def validation_step(self, batch: StrainBatch, batch_idx: int) -> None:
+    def validation_step(self, batch: Strains, batch_idx: int) -> None:
         """Remember predictions and labels of one batch; the loss is that of the whole part, not of batches."""
-        prediction: Prediction = self.model(batch.genotypes)
+        prediction: Prediction = self.model(batch.perturbations)
         self._validated.append(prediction.as_numbers())
         if prediction.embedding is not None:
             self._embedding_sums.append(embedding_sums(prediction.embedding))
@@ -286,7 +286,7 @@ class StrainTask(pl.LightningModule):
         assert isinstance(optimizer, torch.optim.Optimizer)
         return optimizer
 
-    def _whole(self, batch: StrainBatch) -> Outcome:
+    def _whole(self, batch: Strains) -> Outcome:
         """All of a training step that happens on the device, in the order in which Lightning does it."""
         optimizer = self._optimizer()
         outcome = self._compute(batch)
@@ -327,8 +327,8 @@ class StrainTask(pl.LightningModule):
     def _draws(self) -> bool:
         return self.pictures is not None and self.pictures.due(self.current_epoch)
 
-    def _compute(self, batch: StrainBatch) -> Outcome:
-        prediction: Prediction = self.model(batch.genotypes)
+    def _compute(self, batch: Strains) -> Outcome:
+        prediction: Prediction = self.model(batch.perturbations)
         target_BT = self.normaliser.normalise(batch.labels)
         loss: LossTerms = self.loss(prediction, target_BT, self.current_epoch)
         present = (~batch.labels.isnan()).sum()

@@ -8,24 +8,24 @@ another shape (the last of an epoch) is computed without the graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from dglcell.data.dataset import StrainBatch
+from dglcell.data.strains import Strains
 
 WARM_UP = 3
 """Steps that are computed as ever before a graph is recorded: libraries and the optimiser make what they keep."""
 
-Work = Callable[[StrainBatch], Sequence[Tensor]]
+Work = Callable[[Strains], Sequence[Tensor]]
 """Everything that a step does on the device; and what is read of it afterwards."""
 
 Replay = Callable[[], Sequence[Tensor]]
 """Does it once more, with what lies in the recorded batch now."""
 
 
-def record(work: Work, batch: StrainBatch) -> Replay:
+def record(work: Work, batch: Strains) -> Replay:
     """Record a step as a CUDA graph, which computes nothing yet."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -38,7 +38,7 @@ def record(work: Work, batch: StrainBatch) -> Replay:
     return replay
 
 
-def aside(work: Work, batch: StrainBatch) -> Sequence[Tensor]:
+def aside(work: Work, batch: Strains) -> Sequence[Tensor]:
     """Compute a step on another stream than the usual one, as must be done before a graph is recorded."""
     here, there = torch.cuda.current_stream(), torch.cuda.Stream()
     there.wait_stream(here)
@@ -59,7 +59,7 @@ class Recorded:
     """
 
     key: Hashable
-    batch: StrainBatch
+    batch: Strains
     replay: Replay
 
 
@@ -75,15 +75,15 @@ class WholeStep:
     def __init__(
         self,
         work: Work,
-        record: Callable[[Work, StrainBatch], Replay] = record,
-        warm_up: Callable[[Work, StrainBatch], Sequence[Tensor]] = aside,
+        record: Callable[[Work, Strains], Replay] = record,
+        warm_up: Callable[[Work, Strains], Sequence[Tensor]] = aside,
     ) -> None:
         self._work, self._record, self._warm_up = work, record, warm_up
         self._steps = 0
         self._shapes: list[torch.Size] = []
         self._recorded: Recorded | None = None
 
-    def __call__(self, batch: StrainBatch, key: Hashable) -> list[Tensor]:
+    def __call__(self, batch: Strains, key: Hashable) -> list[Tensor]:
         """A step, and tensors of their own with its results.
 
         Args:
@@ -107,12 +107,11 @@ class WholeStep:
         return [result.clone() for result in self._recorded.replay()]
 
 
-def tensors_of(batch: StrainBatch) -> list[Tensor]:
+def tensors_of(batch: Strains) -> list[Tensor]:
     """All that a step reads of a batch."""
-    return [batch.genotypes.genes, batch.genotypes.offsets, batch.labels]
+    return [batch.targets, batch.offsets, *batch.phenotypes.values()]
 
 
-def copied(batch: StrainBatch) -> StrainBatch:
+def copied(batch: Strains) -> Strains:
     """The batch at addresses of its own."""
-    genes, offsets, labels = (tensor.clone() for tensor in tensors_of(batch))
-    return replace(batch, genotypes=replace(batch.genotypes, genes=genes, offsets=offsets), labels=labels)
+    return batch.map(torch.clone)

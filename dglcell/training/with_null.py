@@ -151,7 +151,7 @@ def _fit(phenotypes: Sequence[str], names: dict[str, str], trained: Trained, run
     prepared = _prepare(trained, run, listing(sorted({f"'{names[phenotype]}'" for phenotype in phenotypes})))
     fitted = {}
     for phenotype in phenotypes:
-        problem = null_problems(prepared)[prepared.dataset.phenotypes.index(phenotype)].labelled()
+        problem = null_problems(prepared)[list(prepared.dataset.phenotypes).index(phenotype)].labelled()
         began = time.perf_counter()
         fitted[phenotype] = _fit_one(names[phenotype], problem, phenotype)
         seconds = time.perf_counter() - began

@@ -51,9 +51,7 @@ def test_a_checkpoint_predicts_with_the_training_strains(run: RunDirectory, prep
     predicted = predict_strains(
         trained.model, trained.normaliser, prepared.dataset, torch.arange(len(prepared.dataset)), batch_size=64
     )
-    bound_ST = link.measured(
-        trained.model.cell, prepared.dataset.gather(train, int(prepared.dataset.offsets.diff()[train].sum())).genotypes
-    )
+    bound_ST = link.measured(trained.model.cell, prepared.dataset.take(train).perturbations)
     # In original units, once: were normalisation left out or done twice, lethal strains would not come out near 0.
     lethal = bound_ST[:, 0] == 0
     assert lethal.any()

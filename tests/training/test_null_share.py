@@ -28,7 +28,7 @@ def test_it_is_what_the_best_null_models_predict(tiny: Tiny, tmp_path: Path, nor
     share = task.model.find_null_share()
     assert share is not None
     rows = prepared.parts["test"]
-    batch = prepared.dataset.gather(rows, int(prepared.dataset.offsets.diff()[rows].sum())).genotypes
+    batch = prepared.dataset.take(rows).perturbations
     found = task.normaliser.restore(share(batch))[:, 0]
     expected = fit_best_two(null_problems(prepared)[0]).predict(strains_by_part(prepared)["test"])
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
@@ -77,7 +77,7 @@ def test_classes_have_log_odds(tiny: Tiny, tmp_path: Path) -> None:
     rows = ["gene_1,gene_2,viable"]
     for i, label in enumerate(prepared.dataset.labels[:, 0].tolist()):
         start, end = prepared.dataset.offsets[i : i + 2].tolist()
-        genes = [names[gene] for gene in prepared.dataset.genes[start:end].tolist()]
+        genes = [names[gene] for gene in prepared.dataset.targets[start:end].tolist()]
         rows.append(",".join([*genes, *[""] * (2 - len(genes)), str(int(label > 0.1))]))
     table.write_text("\n".join(rows[:400]) + "\n")
     source = (
@@ -89,9 +89,9 @@ def test_classes_have_log_odds(tiny: Tiny, tmp_path: Path) -> None:
     task = make_task(config, prepared, RunDirectory(tmp_path))
     share = task.model.find_null_share()
     assert share is not None
-    whole = prepared.dataset.gather(prepared.parts["train"], int(prepared.dataset.offsets[-1]))
+    whole = prepared.dataset.take(prepared.parts["train"])
     mean = float(prepared.dataset.labels[prepared.parts["train"]].mean())
-    assert float(share(whole.genotypes).sigmoid().mean()) == pytest.approx(mean, abs=0.1)
+    assert float(share(whole.perturbations).sigmoid().mean()) == pytest.approx(mean, abs=0.1)
 
 
 def test_log_odds_are_calibrated() -> None:

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from dglcell.config.read import load_config
-from dglcell.data.dataset import StrainBatch
+from dglcell.data.strains import PHENOTYPE, Column, Strains
 from dglcell.errors import ConfigError
 from dglcell.optimizers import CAPTURABLE, OptimizerConfig, make_optimizer
-from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.fit import fit, make_callbacks, make_task, make_trainer
 from dglcell.training.prepare import prepare
@@ -24,12 +23,12 @@ from dglcell.training.whole_step import WARM_UP, Replay, WholeStep, Work
 from tests.tiny import BARE, Tiny, history
 
 
-def record(work: Work, batch: StrainBatch) -> Replay:
+def record(work: Work, batch: Strains) -> Replay:
     """What a CUDA graph does, on a CPU: the same work on the same tensors, whenever it is asked for."""
     return lambda: work(batch)
 
 
-def plainly(work: Work, batch: StrainBatch) -> Sequence[Tensor]:
+def plainly(work: Work, batch: Strains) -> Sequence[Tensor]:
     return work(batch)
 
 
@@ -57,19 +56,20 @@ def test_whole_steps_are_lightnings_bit_for_bit(tiny: Tiny, tmp_path: Path) -> N
     assert last[0]["loops"] == last[1]["loops"]
 
 
-def batch_of(strains: int, first: float) -> StrainBatch:
-    genotypes = GenotypeBatch.from_lists([[number] for number in range(strains)])
-    return StrainBatch(genotypes, torch.arange(strains) + first, torch.arange(strains))
+def batch_of(strains: int, first: float) -> Strains:
+    labels = {Column(PHENOTYPE, "y"): torch.arange(strains) + first}
+    names = tuple(map(str, range(strains)))
+    return Strains.from_indices(names, [[number] for number in range(strains)]).with_(columns=labels).to("cpu")
 
 
 def test_a_step_is_recorded_where_another_of_its_shape_and_rate_follows() -> None:
     log: list[str] = []
 
-    def work(batch: StrainBatch) -> list[Tensor]:
+    def work(batch: Strains) -> list[Tensor]:
         log.append("work")
         return [batch.labels]
 
-    def recorded(work: Work, batch: StrainBatch) -> Replay:
+    def recorded(work: Work, batch: Strains) -> Replay:
         log.append("record")
 
         def replay() -> Sequence[Tensor]:

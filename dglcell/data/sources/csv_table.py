@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.replicates import REFUSE, Measurements, merge_replicates
 from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read_rows
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.strains import Provenance, Strains
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.names import named_aliases
@@ -28,7 +28,7 @@ MISSING = ("", "na", "n/a", "nan")
 """Cells that always mean "not measured", in small or capital letters."""
 
 
-def load_csv(config: CsvConfig, raw: str | None = None) -> StrainTable:
+def load_csv(config: CsvConfig, raw: str | None = None) -> Strains:
     """Read a table of strains.
 
     Args:

@@ -23,7 +23,7 @@ from dglcell.data.sources.screen_tables import (
     share_negative,
     without_copies,
 )
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.strains import Provenance, Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.vocabulary import read_gene_list
@@ -290,7 +290,7 @@ LABORATORIES: dict[str, Laboratory] = {
 }
 
 
-def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> StrainTable:
+def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> Strains:
     """Read a published screen.
 
     Args:

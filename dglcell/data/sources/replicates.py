@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.sources.text_table import Genotypes
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.strains import Provenance, Strains, columns_of
 from dglcell.errors import DataError, and_more
 
 # Measurements: what a reader of laboratory tables produces, row by row, before replicates are merged.
@@ -182,7 +182,7 @@ def _mean(
 MEAN, REFUSE = "mean", "refuse"
 
 
-def merge_replicates(rows: Measurements, conflicts: ConflictConfig, policy: str = MEAN) -> StrainTable:
+def merge_replicates(rows: Measurements, conflicts: ConflictConfig, policy: str = MEAN) -> Strains:
     """Turn rows into strains: rows of the same genes, in whatever order, become one.
 
     A strain of several rows has their mean, the standard deviation over them (n − 1), their number, and no p-value,
@@ -227,9 +227,7 @@ def merge_replicates(rows: Measurements, conflicts: ConflictConfig, policy: str 
     return _merge(rows, keys, first, sizes)
 
 
-def _merge(
-    rows: Measurements, keys: NDArray[np.int64], first: NDArray[np.int64], sizes: NDArray[np.int64]
-) -> StrainTable:
+def _merge(rows: Measurements, keys: NDArray[np.int64], first: NDArray[np.int64], sizes: NDArray[np.int64]) -> Strains:
     single = sizes == 1
     repeated = not bool(single.all())
     means, sds, replicates = {}, {}, {}
@@ -248,16 +246,18 @@ def _merge(
         replicate_rows_merged=len(keys) - len(first),
         genes=len(names),
     )
-    return StrainTable(
-        names=names,
-        genes=genes,
-        offsets=offsets,
-        phenotypes=means,
-        p_values={name: select_single(values, first, single) for name, values in rows.p_values.items()},
-        sds=sds,
+    return Strains(
+        names,
+        genes,
+        offsets,
+        columns_of(
+            phenotype=means,
+            p_value={name: select_single(values, first, single) for name, values in rows.p_values.items()},
+            sd=sds,
+            replicates=replicates,
+        ),
         units={name: rows.units.get(name, "") for name in means},
         provenance=rows.provenance,
-        replicates=replicates,
     )
 
 

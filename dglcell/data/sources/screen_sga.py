@@ -16,7 +16,7 @@ from dglcell.data.sources.replicates import Measurements
 from dglcell.data.sources.screen_tables import FoundTable
 from dglcell.data.sources.sga_file import ARRAY, ARRAY_TYPE, KIND, QUERY, SgaRows, read_sga
 from dglcell.data.sources.text_table import Genotypes, deletes_twice, present_first
-from dglcell.data.table import Provenance
+from dglcell.data.strains import Provenance
 from dglcell.errors import DataError, and_more, listing
 from dglcell.files.atomic import sha256_file
 from dglcell.graph.vocabulary import AliasTable

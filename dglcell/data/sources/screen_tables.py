@@ -17,7 +17,7 @@ from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_rows
 from dglcell.data.sources.replicates import Measurements
 from dglcell.data.sources.text_table import Genotypes, Rows, read_rows
-from dglcell.data.table import Provenance
+from dglcell.data.strains import Provenance
 from dglcell.errors import DataError
 from dglcell.files.atomic import DAMAGE, RAW_VARIABLE, find_raw, raw_folder
 from dglcell.published.download import RemoteFile, check_file, fetch, read_record

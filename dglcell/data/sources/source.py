@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Source(ABC):
         self.config = config
 
     @abstractmethod
-    def load(self, raw: str | None) -> StrainTable:
+    def load(self, raw: str | None) -> Strains:
         """Read or compute all strains.
 
         Args:

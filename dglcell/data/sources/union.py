@@ -14,7 +14,7 @@ from dglcell.data.sources.config import ConflictConfig, CsvConfig, LaboratoryCon
 from dglcell.data.sources.csv_table import measure_csv
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
 from dglcell.data.sources.replicates import MEAN, REFUSE, Measurements, concatenate, merge_replicates
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.strains import Provenance, Strains
 from dglcell.errors import ConfigError, DataError, listing
 
 # Configuration of unions of sources.
@@ -106,7 +106,7 @@ class UnionConfig:
             part.validate(f"{key}.parts[{number}]")
 
 
-def load_union(config: UnionConfig, raw: str | None = None) -> StrainTable:
+def load_union(config: UnionConfig, raw: str | None = None) -> Strains:
     """Read several sources as one.
 
     A row that another part lists with the same genes and the same numbers, p-value included, is one measurement and

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.sources.replicates import Measurements, concatenate, merge_replicates
 from dglcell.data.sources.text_table import Genotypes
-from dglcell.data.table import Provenance
+from dglcell.data.strains import Provenance
 from dglcell.errors import DataError, and_more
-from tests.data.strain_tables import gene_lists
 
 NAMES = tuple("ABCDE")
 SCORES = (-0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, math.nan)
@@ -88,9 +87,9 @@ def contradicts(group: Rows, p: float, difference: float) -> bool:
 def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
     table = merge_replicates(measured(rows), ConflictConfig())
     groups = expected_groups(rows)
-    assert gene_lists(table) == [[NAMES[g] for g in group[0][0]] for group in groups.values()]
+    assert table.genotypes == [[NAMES[g] for g in group[0][0]] for group in groups.values()]
     repeated = any(len(group) > 1 for group in groups.values())
-    assert set(table.replicates) == ({"score", "fitness"} if repeated else set())
+    assert set(table.of_kind("replicates")) == ({"score", "fitness"} if repeated else set())
     for s, group in enumerate(groups.values()):
         for name, column in (("score", 1), ("fitness", 3)):
             values = present([r[column] for r in group])
@@ -99,11 +98,11 @@ def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
             sd = statistics.stdev(values) if len(values) > 1 else math.nan
             if len(group) == 1 and name == "fitness":
                 sd = group[0][3] / 10
-            np.testing.assert_allclose(table.sds[name][s], sd, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(table.of_kind("sd")[name][s], sd, rtol=1e-5, atol=1e-7)
             if repeated:
-                assert table.replicates[name][s] == len(values)
+                assert table.of_kind("replicates")[name][s] == len(values)
         p = group[0][2] if len(group) == 1 else math.nan
-        np.testing.assert_allclose(table.p_values["score"][s], p, rtol=1e-6)
+        np.testing.assert_allclose(table.of_kind("p_value")["score"][s], p, rtol=1e-6)
     counts = table.provenance.counts
     assert counts["rows_identical"] == len(rows) - sum(map(len, groups.values()))
     assert counts["strains"] == len(groups)
@@ -121,7 +120,7 @@ def test_contradictions_are_those_of_each_strain(rows: Rows, p: float, differenc
             merge_replicates(measured(rows), config)
         return
     table = merge_replicates(measured(rows), config)
-    assert gene_lists(table) == [[NAMES[g] for g in group[0][0]] for group in kept]
+    assert table.genotypes == [[NAMES[g] for g in group[0][0]] for group in kept]
     dropped = len(groups) - len(kept)
     assert table.provenance.counts["strains_dropped_as_conflicting"] == dropped
     if dropped:
@@ -155,7 +154,7 @@ def test_parts_are_matched_by_name(one: Rows, two: Rows) -> None:
     together = concatenate([measured(one), measured(turned, NAMES[::-1])], Provenance("both"))
     table = merge_replicates(together, ConflictConfig())
     apart = merge_replicates(measured(one + [(*r[:4], r[4] + 10_000) for r in two]), ConflictConfig())
-    assert gene_lists(table) == gene_lists(apart)
+    assert table.genotypes == apart.genotypes
     for name in ("score", "fitness"):
         np.testing.assert_array_equal(table.phenotypes[name], apart.phenotypes[name])
-        np.testing.assert_array_equal(table.sds[name], apart.sds[name])
+        np.testing.assert_array_equal(table.of_kind("sd")[name], apart.of_kind("sd")[name])
