@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Array = Any
 """An array of numpy, or a tensor of torch."""
 
-PHENOTYPE, P_VALUE, SD, REPLICATES, ROW = "phenotype", "p_value", "sd", "replicates", "row"
+PHENOTYPE, P_VALUE, SD, REPLICATES, ROW, CROSS = "phenotype", "p_value", "sd", "replicates", "row", "cross"
 MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
 """Kinds of columns that a store keeps, in its order; float32, and NaN where nothing was measured."""
 
@@ -53,7 +53,8 @@ class Column(NamedTuple):
     """What a column of strains is.
 
     Attributes:
-        kind: one of ``MEASURED``, or ``ROW``: the number of the strain in its store.
+        kind: one of ``MEASURED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where
+            the same two strains were crossed, so that equal numbers are one measurement listed twice.
         name: the phenotype that it is, or belongs to.
     """
 
@@ -152,7 +153,7 @@ class Strains:
 
     def __post_init__(self) -> None:
         check_names("gene", tuple(self.names))
-        check_names("phenotype", tuple(column.name for column in self.columns))
+        check_names("phenotype", tuple(column.name for column in self.columns if column.kind in MEASURED))
         for name in ("targets", "offsets"):
             kind = getattr(self, name).dtype
             if not np.issubdtype(kind, np.integer):
@@ -178,6 +179,13 @@ class Strains:
         """Strains as lists of targets, without columns."""
         targets = np.fromiter(chain.from_iterable(strains), np.int32)
         return cls(names, targets, np.cumsum([0, *map(len, strains)], dtype=np.int64))
+
+    @classmethod
+    def from_matrix(cls, names: tuple[str, ...], genes_SK: NDArray[np.int32], **of: Any) -> Self:
+        """Strains as rows of targets, −1 where there is none; ``of`` are other fields."""
+        present = genes_SK >= 0
+        offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
+        return cls(names, genes_SK[present], offsets, **of)
 
     @classmethod
     def from_names(
@@ -398,13 +406,23 @@ class Strains:
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
-        """The strains of ``parts``, which have the same names and columns, one part after the other."""
-        ends = np.cumsum([0, *(len(part.targets) for part in parts)])
+        """The strains of ``parts``, one part after the other, genes matched by name; NaN where one lacks a column."""
+        names = tuple(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
+        place = {name: number for number, name in enumerate(names)}
+        targets = [translated(part.targets, np.array([place[name] for name in part.names])) for part in parts]
+        ends = np.cumsum([0, *map(len, targets)])
         offsets = [part.offsets[:-1] + end for part, end in zip(parts, ends[:-1], strict=True)]
+        lacking = [np.full(len(part), np.nan, np.float32) for part in parts]
+        columns = {
+            column: np.concatenate([part.columns.get(column, nan) for part, nan in zip(parts, lacking, strict=True)])
+            for column in dict.fromkeys(chain.from_iterable(part.columns for part in parts))
+        }
         return parts[0].with_(
-            targets=np.concatenate([part.targets for part in parts]),
+            names=names,
+            targets=np.concatenate(targets),
             offsets=np.concatenate([*offsets, ends[-1:]]),
-            columns={column: np.concatenate([part.columns[column] for part in parts]) for column in parts[0].columns},
+            columns=columns,
+            units={name: unit for part in reversed(parts) for name, unit in part.units.items()},
         )
 
     def map(self, function: Callable[[Array], Array]) -> Self:

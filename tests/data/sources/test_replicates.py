@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.data.sources.config import ConflictConfig
-from dglcell.data.sources.replicates import Measurements, concatenate, merge_replicates
-from dglcell.data.sources.text_table import Genotypes
-from dglcell.data.strains import Provenance
+from dglcell.data.sources.replicates import concatenate, merge_replicates
+from dglcell.data.strains import CROSS, Column, Provenance, Strains, columns_of
 from dglcell.errors import DataError, and_more
 
 NAMES = tuple("ABCDE")
@@ -41,20 +40,19 @@ def row(draw: st.DrawFn) -> tuple[tuple[int, ...], float, float, float, int]:
 Rows = list[tuple[tuple[int, ...], float, float, float, int]]
 
 
-def measured(rows: Rows, names: tuple[str, ...] = NAMES, source: str = "made up") -> Measurements:
+def measured(rows: Rows, names: tuple[str, ...] = NAMES, source: str = "made up") -> Strains:
     genes = np.full((len(rows), 3), -1, dtype=np.int32)
     for i, (chosen, *_) in enumerate(rows):
         genes[i, : len(chosen)] = chosen
     columns = [np.array([r[i] for r in rows], dtype=np.float32) for i in (1, 2, 3)]
-    return Measurements(
-        Genotypes(names, genes),
-        {"score": columns[0], "fitness": columns[2]},
-        Provenance(source),
-        p_values={"score": columns[1]},
-        sds={"fitness": columns[2] / 10},
-        units={"fitness": "1/h"},
-        crosses=np.array([r[4] for r in rows], dtype=np.int64),
+    kinds = columns_of(
+        phenotype={"score": columns[0], "fitness": columns[2]},
+        p_value={"score": columns[1]},
+        sd={"fitness": columns[2] / 10},
     )
+    crosses = {Column(CROSS): np.array([r[4] for r in rows], dtype=np.int64)}
+    about = {"units": {"fitness": "1/h"}, "provenance": Provenance(source)}
+    return Strains.from_matrix(names, genes, columns={**kinds, **crosses}, **about)
 
 
 def same(a: float, b: float) -> bool:
