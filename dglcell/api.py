@@ -36,7 +36,7 @@ from dglcell.prediction.table import (
 )
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
-from dglcell.trained.models import cell_of_run, find_model, find_run
+from dglcell.trained_models import cell_of_run, find_model, find_run
 from dglcell.training.checkpoint import Trained, load_trained
 from dglcell.training.prepare import open_store, prepare_run, store_of_run
 from dglcell.training.with_null import MODEL, predicting_with

@@ -62,7 +62,7 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
     ):
         _write(folder / NETWORKS[name].file.path, lines)
     for name in ("yeast-GEM_9.0.2", "yeast-GEM_9.0.2_yml", "iMM904"):
-        write_model(folder / MODELS[name].file.path, genes)
+        write_model(folder / MODELS[name].path, genes)
     return folder
 
 
@@ -75,7 +75,7 @@ def tiny_overrides(folder: Path, cell: CellConfig) -> list[str]:
     """
     overrides = [f"paths.raw={folder}"]
     if cell.model in MODELS:
-        overrides.append(f"cell.model={folder / MODELS[cell.model].file.path}")
+        overrides.append(f"cell.model={folder / MODELS[cell.model].path}")
     for key, name in (("genes", cell.genes), ("aliases", cell.aliases)):
         if name in GENE_SETS:
             overrides.append(f"cell.{key}={folder / GENE_SETS[name].file.path}")

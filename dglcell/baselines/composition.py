@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.labelled import labelled
+from dglcell.baselines.simple import labelled
 from dglcell.data.strains import Strains
 
 MOST_NEGATIVE = 0.01

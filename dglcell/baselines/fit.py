@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from dglcell.baselines.composition import LARGEST_SUBSET, Multiplicative, SmallestSubset, not_fitness_like
 from dglcell.baselines.kernel_ridge import fit_kernel_ridge, why_not
-from dglcell.baselines.labelled import labelled
 from dglcell.baselines.low_rank import LowRankProfiles, fit_ridge_and_low_rank
 from dglcell.baselines.reactions import (
     LostSetKernel,
@@ -25,7 +24,7 @@ from dglcell.baselines.reactions import (
     why_no_reactions,
 )
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, TrainingMean
+from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, TrainingMean, labelled
 from dglcell.data.strains import Strains
 
 log = logging.getLogger("dglcell")

@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.progress import track
 from scipy import sparse
 
-from dglcell.baselines.labelled import labelled
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.simple import AdditiveRidge, labelled
 from dglcell.data.strains import Strains
 
 OWN = 0.1

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from dglcell.baselines.kernel_ridge import KernelRidge, fit_kernel_ridge
-from dglcell.baselines.labelled import labelled
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.simple import AdditiveRidge, labelled
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.models.config import LOW_RANK

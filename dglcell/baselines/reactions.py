@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from dglcell.baselines.composition import not_fitness_like
-from dglcell.baselines.labelled import labelled
-from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.simple import AdditiveRidge, labelled
 from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import model_reaction

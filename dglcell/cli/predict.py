@@ -124,7 +124,7 @@ def predict(options: argparse.Namespace) -> None:
     from dglcell.machine.ranks import Ranks
 
     check(options)
-    from dglcell.trained.models import find_run
+    from dglcell.trained_models import find_run
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     ranks = Ranks.of()

@@ -37,15 +37,16 @@ printed addresses on a machine with internet access."""
 
 def graph_list(options: argparse.Namespace) -> None:
     """``dglcell graph list``."""
-    from dglcell.graph.fetch import format_catalogue
+    from dglcell.config.published import format_catalogue
 
     print(format_catalogue(options.raw), end="")
 
 
 def graph_fetch(options: argparse.Namespace) -> None:
     """``dglcell graph fetch``."""
+    from dglcell.config.published import cell_files, format_addresses
     from dglcell.files.atomic import raw_folder
-    from dglcell.graph.fetch import cell_files, fetch_file, format_addresses, format_fetched
+    from dglcell.published.file import format_found
 
     config = load(options)
     files = cell_files(config.cell)
@@ -55,8 +56,8 @@ def graph_fetch(options: argparse.Namespace) -> None:
         print(format_addresses(files))
     else:
         for file in files:
-            fetched = fetch_file(file, raw_folder(config.paths.raw), insecure=options.insecure)
-            print(format_fetched(fetched), flush=True)
+            found = file.fetch(raw_folder(config.paths.raw), insecure=options.insecure)
+            print(format_found(found), flush=True)
 
 
 # ``dglcell profile`` and ``dglcell compare``: where the time of training steps goes.
@@ -347,7 +348,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 def evaluate(options: argparse.Namespace) -> None:
     """``dglcell evaluate``."""
-    from dglcell.trained.models import find_run
+    from dglcell.trained_models import find_run
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
     from dglcell.machine.devices import threads
@@ -367,7 +368,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def _evaluated_rows(options: argparse.Namespace) -> list[ResultRow]:
     if options.on is None:
-        from dglcell.trained.models import find_run
+        from dglcell.trained_models import find_run
         from dglcell.training.evaluate import evaluate_run
 
         return evaluate_run(find_run(options.run_directory), options.checkpoint)
@@ -475,7 +476,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 def models(options: argparse.Namespace) -> None:
     """``dglcell models``."""
-    from dglcell.trained.models import find_run, format_card, format_models, list_models
+    from dglcell.trained_models import find_run, format_card, format_models, list_models
 
     if options.name is None:
         print(format_models(list_models()))
@@ -503,7 +504,7 @@ def report(options: argparse.Namespace) -> None:
     from dglcell.report.comparison import write_comparison
     from dglcell.report.run_page import write_report
     from dglcell.runs.directory import RunDirectory
-    from dglcell.trained.models import find_run
+    from dglcell.trained_models import find_run
 
     paths = [find_run(path) for path in options.run_directories]
     if options.output is None and len(paths) == 1 and RunDirectory(paths[0]).card.is_file():
@@ -592,7 +593,7 @@ def graph_describe(options: argparse.Namespace) -> None:
     from dglcell.graph.cell import build_cell
     from dglcell.graph.describe import describe
     from dglcell.runs.directory import RunDirectory
-    from dglcell.trained.models import cell_of_run, find_model
+    from dglcell.trained_models import cell_of_run, find_model
 
     run = options.config if options.config.exists() else find_model(str(options.config))
     if run is not None and run.is_dir():

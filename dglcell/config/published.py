@@ -1,72 +1,67 @@
-"""All published files that an experiment reads: which they are, and how they are fetched."""
+"""Published files that an experiment reads or can name: which they are, how they are fetched, and lists of them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from dglcell.config.experiment import Config
 from dglcell.data.sources.laboratory import LABORATORIES, chosen_tables
-from dglcell.data.sources.screen_tables import RawTable, fetch_tables, find_tables, is_here
+from dglcell.data.sources.screen_tables import trust_in_words
 from dglcell.errors import ConfigError, DataError, DglcellError, count, listing
-from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, GeneSetSource, ModelSource, NetworkSource
-from dglcell.graph.fetch import cell_files, fetch_file, format_fetched
-from dglcell.published.download import RemoteFile
-from dglcell.published.raw_file import RawFile
-from dglcell.published.recipes import RECIPES, download_size
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, named_table
+from dglcell.graph.config import CellConfig
+from dglcell.graph.model_files import SHIPPED
+from dglcell.graph.names import names_of_model
+from dglcell.published.file import PublishedFile, download_size, format_found
+from dglcell.published.registry import FILES
 
 
-@dataclass(frozen=True)
-class Need:
-    """A published file.
+def cell_files(config: CellConfig) -> list[PublishedFile]:
+    """The files of the catalogue that a cell graph needs, each once; not those that the experiment gives by path.
 
-    Attributes:
-        name: where it lies in the raw folder.
-        downloads: what is downloaded to have it; nothing where only a copy by hand will do.
-        addresses: where they can be had, with all alternatives.
-        fetch: has it in a folder, over plain http too if told so, and returns what there is to say of it.
-        is_here: whether it, or a packed copy, is in a folder; its hash is not looked at.
+    Raises:
+        ConfigError: the catalogue lacks a network.
     """
+    files = [MODELS[config.model]] if config.model in MODELS else []
+    names = names_of_model(config.model) if config.model in MODELS else None
+    files += [GENE_SETS[name].file for name in (config.genes, config.aliases, names) if name in GENE_SETS]
+    sources = {} if config.similarity is None else config.similarity.sources
+    tables = [(f"cell.networks.{name}", network) for name, network in config.networks.items()]
+    tables += [(f"cell.similarity.sources.{name}.sets", source.sets) for name, source in sources.items() if source.sets]
+    files += [named_table(table, key).file for key, table in tables if table.source and not table.path]
+    return _once(files)
 
-    name: str
-    downloads: tuple[RemoteFile, ...]
-    addresses: list[str]
-    fetch: Callable[[Path, bool], str]
-    is_here: Callable[[Path], bool] = lambda _: False
 
-
-def needs(config: Config) -> list[Need]:
+def needs(config: Config) -> list[PublishedFile]:
     """The published files that an experiment reads, each once; not the user's own.
 
     Raises:
         ConfigError: the experiment names a network or a table that there is not.
     """
-    found = [_file(file) for file in cell_files(config.cell)]
+    found = cell_files(config.cell)
     source = config.data.source
-    parts = source.union.parts if source.name == "union" else [source]
-    for part in parts:
+    for part in source.union.parts if source.name == "union" else [source]:
         if part.name in LABORATORIES:
-            found += [_table(table) for table in chosen_tables(part.name, part.laboratory.tables)]
+            found += [table.file for table in chosen_tables(part.name, part.laboratory.tables)]
     if source.name == "insilico" and source.insilico.model in MODELS:
-        found.append(_file(MODELS[source.insilico.model].file))
+        found.append(MODELS[source.insilico.model])
     known = published()
-    found += [_file(known[value]) for value in _strings(asdict(config)) if value in known]
-    return _once(found)
+    return _once([*found, *(known[value] for value in _strings(asdict(config)) if value in known)])
 
 
-def named(name: str) -> list[Need]:
+def named(name: str) -> list[PublishedFile]:
     """The files of a laboratory screen, or the published file of a path in the raw folder.
 
     Raises:
         ConfigError: neither a screen nor a file is called so.
     """
-    tables = [table for screen in LABORATORIES.values() for table in screen.tables.values() if table.name == name]
-    tables = tables[:1] or (list(LABORATORIES[name].tables.values()) if name in LABORATORIES else [])
-    if tables:
-        return _once(map(_table, tables))
+    if name in LABORATORIES:
+        return _once(LABORATORIES[name].files)
     known = published()
     if name not in known:
         raise ConfigError(
@@ -74,21 +69,16 @@ def named(name: str) -> list[Need]:
             expected=f"one of {', '.join(LABORATORIES)}; or the path of a published file such as {next(iter(known))}",
             do="see `dglcell data list` and `dglcell graph list`",
         )
-    return [_file(known[name])]
+    return [known[name]]
 
 
-def published() -> dict[str, RawFile]:
-    """Path in the raw folder → file, for everything that has a recipe or is in the catalogue."""
-    entries: list[NetworkSource | GeneSetSource | ModelSource] = [
-        *NETWORKS.values(),
-        *GENE_SETS.values(),
-        *MODELS.values(),
-    ]
-    made = {path: RawFile(path, content=recipe.sha256) for path, recipe in RECIPES.items()}
-    return {**made, **{entry.file.path: entry.file for entry in entries}}
+def published() -> dict[str, PublishedFile]:
+    """Path in the raw folder → file; tables of screens with their copies."""
+    networks, gene_sets = ([entry.file for entry in kind.values()] for kind in (NETWORKS, GENE_SETS))
+    return FILES | {file.path: file for file in (*networks, *gene_sets, *MODELS.values(), *_tables_of_screens())}
 
 
-def fetch_all(wanted: Sequence[Need], folder: Path, *, insecure: bool = False) -> Iterator[str]:
+def fetch_all(wanted: Sequence[PublishedFile], folder: Path, *, insecure: bool = False) -> Iterator[str]:
     """Have all of them in a folder; one that fails does not keep the others from being fetched.
 
     Args:
@@ -103,12 +93,19 @@ def fetch_all(wanted: Sequence[Need], folder: Path, *, insecure: bool = False) -
         DataError: some failed. Why is printed to the standard error output when it happens.
     """
     failed = []
-    for need in wanted:
+    screens = {file.path for file in _tables_of_screens()}
+    for file in wanted:
         try:
-            yield need.fetch(folder, insecure)
+            found = file.fetch(folder, insecure=insecure)
         except DglcellError as error:
             print(f"error: {error}", file=sys.stderr)
-            failed.append(need.name)
+            failed.append(file.path)
+            continue
+        if file.path in screens:
+            size = f"{found.path.stat().st_size:,} bytes"
+            yield f"{found.path}\n    {size}, sha256 {found.sha256}\n    {trust_in_words(found)}"
+        else:
+            yield format_found(found)
     if failed:
         raise DataError(
             f"{len(failed)} of {len(wanted)} files could not be fetched",
@@ -117,62 +114,69 @@ def fetch_all(wanted: Sequence[Need], folder: Path, *, insecure: bool = False) -
         )
 
 
-SECONDS_PER_BYTE = 8 / 10e6
-"""With 10 Mbit/s."""
+def _tables_of_screens() -> list[PublishedFile]:
+    return [file for screen in LABORATORIES.values() for file in screen.files]
 
 
-def format_offer(wanted: Sequence[Need]) -> str:
-    """How many files these are, how large, and how long a download takes."""
-    files = [file for need in wanted for file in need.downloads]
-    size, several = download_size(files), count(len(wanted), "file")
-    if not size:
-        return f"{several} of unknown size"
-    return f"{several}, {size / 1e6:,.1f} MB, about {max(1, round(size * SECONDS_PER_BYTE))} s with 10 Mbit/s"
-
-
-def format_addresses(wanted: Iterable[Need]) -> str:
-    """What to download by hand, and what it is for."""
-    lines = []
-    for need in wanted:
-        lines += [need.name, *(f"    {address}" for address in need.addresses or ["no address: put it there by hand"])]
-    return "\n".join(lines)
-
-
-def _once(found: Iterable[Need]) -> list[Need]:
+def _once(files: Iterable[PublishedFile]) -> list[PublishedFile]:
     """Several tables may be in one archive."""
-    return list({need.name: need for need in found}.values())
-
-
-def _file(file: RawFile) -> Need:
-    def have(folder: Path, insecure: bool) -> str:
-        return format_fetched(fetch_file(file, folder, insecure=insecure))
-
-    def here(folder: Path) -> bool:
-        try:
-            file.find(str(folder))
-        except DataError:
-            return False
-        return True
-
-    return Need(file.path, file.downloads, file.addresses, have, here)
-
-
-def _table(table: RawTable) -> Need:
-    def have(folder: Path, insecure: bool) -> str:
-        fetch_tables([table], str(folder), insecure=insecure)
-        (found,) = find_tables([table], str(folder))
-        return f"{found.path}\n    {found.path.stat().st_size:,} bytes, sha256 {found.sha256}\n    {found.trust}"
-
-    return Need(table.name, table.downloads, table.addresses, have, lambda folder: is_here([table], str(folder)))
+    return list({file.path: file for file in files}.values())
 
 
 def _strings(value: Any) -> Iterator[str]:
     """All texts in nested containers."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        for part in value.values():
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
             yield from _strings(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _strings(part)
+
+
+# In words.
+
+
+SECONDS_PER_BYTE = 8 / 10e6
+"""With 10 Mbit/s."""
+
+LIST_WIDTH = 80
+
+
+def format_offer(wanted: Sequence[PublishedFile]) -> str:
+    """How many files these are, how large, and how long a download takes."""
+    size, several = download_size(file for need in wanted for file in need.downloads), count(len(wanted), "file")
+    if not size:
+        return f"{several} of unknown size"
+    return f"{several}, {size / 1e6:,.1f} MB, about {max(1, round(size * SECONDS_PER_BYTE))} s with 10 Mbit/s"
+
+
+def format_addresses(wanted: Iterable[PublishedFile]) -> str:
+    """What to download by hand, and where to put it below the raw folder."""
+    lines = []
+    for file in wanted:
+        lines.append(file.path + (f"  (in it: {file.member})" if file.member else ""))
+        lines += [f"    {address}" for address in file.addresses or ["no address: put it there by hand"]]
+    return "\n".join(lines)
+
+
+def format_catalogue(raw: str | None = None) -> str:
+    """Networks, gene sets and models that an experiment can name, and whether their files are here.
+
+    Args:
+        raw: the raw folder; the environment variable ``DGLCELL_RAW`` where None.
+    """
+    kinds = {
+        "networks (cell.networks.NAME.source)": {name: entry.file for name, entry in NETWORKS.items()},
+        "gene sets (cell.genes, cell.aliases)": {name: entry.file for name, entry in GENE_SETS.items()},
+        "metabolic models (cell.model)": MODELS,
+    }
+    parts = ["\n".join([heading, *_entries(files, raw)]) for heading, files in kinds.items()]
+    return "\n\n".join(parts) + f"\n  shipped with cobra: {', '.join(SHIPPED)}\n"
+
+
+def _entries(files: dict[str, PublishedFile], raw: str | None) -> Iterator[str]:
+    for name, file in files.items():
+        here = "here" if file.is_here(raw) else "not here" if file.addresses else "not here, and without an address"
+        about = f"{file.description}. {file.citation}. {file.licence}."
+        yield f"  {name}"
+        yield textwrap.indent(textwrap.fill(about, LIST_WIDTH - 4, break_on_hyphens=False), "    ")
+        yield f"    {file.path}: {here}"

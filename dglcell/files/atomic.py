@@ -61,13 +61,13 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def raw_folder(raw: str | None = None) -> Path:
+def raw_folder(raw: str | Path | None = None) -> Path:
     """The folder of raw files: ``raw``, or what ``DGLCELL_RAW`` says, or ``raw`` in the user's cache (`user_cache`)."""
     folder = raw or os.environ.get(RAW_VARIABLE)
     return Path(folder) if folder else user_cache("raw")
 
 
-def find_raw(path: str, raw: str | None = None) -> Path:
+def find_raw(path: str, raw: str | Path | None = None) -> Path:
     """The file at ``path``: absolute, relative to the working directory, or inside the raw folder.
 
     Args:

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from dglcell.checks import check_choice
 from dglcell.errors import ConfigError, did_you_mean
 from dglcell.graph.network_table import SEPARATORS
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES, GeneSet, read_genome_table, read_gff, read_sgd_features
-from dglcell.published.raw_file import RawFile
+from dglcell.published.file import Found, PublishedFile
+from dglcell.published.registry import FILES, read_declarations
 
 PAIRS, GROUPS, MATRIX = "pairs", "groups", "matrix"
 LAYOUTS = (PAIRS, GROUPS, MATRIX)
@@ -130,37 +128,16 @@ class NetworkConfig:
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Who made something.
-
-    Attributes:
-        description: what it holds, in a sentence or two.
-        citation: the publication.
-        licence: as its publisher states it.
-    """
-
-    description: str
-    citation: str
-    licence: str
-
-    def provenance(self, file: RawFile) -> dict[str, Any]:
-        """As plain containers, with the file's address."""
-        return {"citation": self.citation, "licence": self.licence, "url": file.url}
-
-
-@dataclass(frozen=True)
 class NetworkSource:
     """A network that an experiment can name.
 
     Attributes:
-        origin: who made it.
-        file: where it is.
+        file: where it is, and who made it.
         table: what its columns mean; everything but its path.
         standard_names: genes bear standard names (``GCN4``), so that the cell needs aliases.
     """
 
-    origin: Origin
-    file: RawFile
+    file: PublishedFile
     table: NetworkConfig
     standard_names: bool = False
 
@@ -170,31 +147,16 @@ class GeneSetSource:
     """A gene vocabulary with its aliases that an experiment can name.
 
     Attributes:
-        origin: who made it.
-        file: where it is.
+        file: where it is, and who made it.
         read: how its format is read.
         names: form of the systematic names of cells whose genes it names (`dglcell.graph.names`); empty: of none.
         models: metabolic models with such genes.
     """
 
-    origin: Origin
-    file: RawFile
+    file: PublishedFile
     read: Callable[[Path], GeneSet]
     names: str = ""
     models: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class ModelSource:
-    """A metabolic model that an experiment can name.
-
-    Attributes:
-        origin: who made it.
-        file: where it is; its extension tells the format.
-    """
-
-    origin: Origin
-    file: RawFile
 
 
 GENE_SET_FORMATS: dict[str, Callable[[Path], GeneSet]] = {
@@ -204,30 +166,30 @@ GENE_SET_FORMATS: dict[str, Callable[[Path], GeneSet]] = {
 }
 
 
-def _take(fields: dict[str, Any], kind: type[Any]) -> Any:
-    """An object of the class, of those fields that it has; they are removed."""
-    return kind(**{key.name: fields.pop(key.name) for key in dataclasses.fields(kind) if key.name in fields})
+def _network(file: str, table: dict[str, Any], standard_names: bool = False) -> NetworkSource:
+    return NetworkSource(FILES[file], NetworkConfig(**table), standard_names)
 
 
-def _read_catalogue() -> tuple[dict[str, NetworkSource], dict[str, GeneSetSource], dict[str, ModelSource]]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    content = yaml.load(files("dglcell.graph").joinpath("catalogue.yaml").read_text(encoding="utf-8"), Loader=loader)
-    networks, gene_sets, models = {}, {}, {}
-    for name, fields in content["networks"].items():
-        table = NetworkConfig(**fields.pop("table"))
-        origin, file = _take(fields, Origin), _take(fields, RawFile)
-        file = replace(file, content=file.recipe.sha256 if file.recipe else None)
-        networks[name] = NetworkSource(origin, file, table, **fields)
-    for name, fields in content["gene_sets"].items():
-        read = GENE_SET_FORMATS[fields.pop("format")]
-        fields["models"] = tuple(fields.pop("models", ()))
-        gene_sets[name] = GeneSetSource(_take(fields, Origin), _take(fields, RawFile), read, **fields)
-    for name, fields in content["models"].items():
-        models[name] = ModelSource(_take(fields, Origin), _take(fields, RawFile), **fields)
-    return networks, gene_sets, models
+def _gene_set(file: str, format: str, names: str = "", models: Sequence[str] = ()) -> GeneSetSource:
+    return GeneSetSource(FILES[file], GENE_SET_FORMATS[format], names, tuple(models))
 
 
-NETWORKS, GENE_SETS, MODELS = _read_catalogue()
+_DECLARED = read_declarations("dglcell.graph", "catalogue.yaml")
+NETWORKS = {name: _network(**fields) for name, fields in _DECLARED["networks"].items()}
+GENE_SETS = {name: _gene_set(**fields) for name, fields in _DECLARED["gene_sets"].items()}
+MODELS = {name: FILES[file] for name, file in _DECLARED["models"].items()}
+"""Metabolic models that an experiment can name; the extension of the file tells the format."""
+
+
+def provenance(name: str, found: Found) -> dict[str, Any]:
+    """Where a file of the catalogue came from, as plain containers.
+
+    Args:
+        name: of the entry.
+        found: its file.
+    """
+    return {"source": name, "path": found.file.path, **found.file.origin(), **found.provenance()}
+
 
 STRING_CHANNELS = tuple(NETWORKS["string12_0"].table.channels)
 """Evidence without text mining, in the order of the file: those that DANGO and experiment 006 use."""
@@ -266,14 +228,14 @@ class NamedTable:
     """
 
     config: NetworkConfig
-    file: RawFile
+    file: PublishedFile
     source: NetworkSource | None = None
 
     def provenance(self) -> dict[str, Any]:
         """Who made it; nothing of tables that are not in the catalogue."""
         if self.source is None:
             return {}
-        return {"source": self.config.source, **self.source.origin.provenance(self.source.file)}
+        return {"source": self.config.source, **self.source.file.origin()}
 
 
 def named_table(config: NetworkConfig, key: str) -> NamedTable:
@@ -291,7 +253,7 @@ def named_table(config: NetworkConfig, key: str) -> NamedTable:
     """
     sha256 = config.sha256.lower() if config.sha256 else None
     if not config.source:
-        return NamedTable(config, RawFile(config.path, sha256=sha256))
+        return NamedTable(config, PublishedFile(config.path, sha256=sha256))
     source = network_source(config.source, f"{key}.source")
     own = {
         field.name: getattr(config, field.name)
@@ -304,7 +266,7 @@ def named_table(config: NetworkConfig, key: str) -> NamedTable:
     if "channels" in own:
         table = replace(table, weight=None, relation_column=None)
     if config.path:
-        file = RawFile(config.path, sha256=sha256)
+        file = PublishedFile(config.path, sha256=sha256)
     elif sha256:
         file = replace(file, sha256=sha256, size=None, content=None)
     return NamedTable(replace(table, **{**own, "path": file.path, "sha256": file.sha256}), file, source)

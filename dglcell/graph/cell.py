@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dglcell.errors import ConfigError, DataError, GraphError
-from dglcell.graph.catalogue import GENE_SETS
+from dglcell.errors import ConfigError, GraphError
+from dglcell.graph.catalogue import GENE_SETS, provenance
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.config import MODEL, UNION, CellConfig
 from dglcell.graph.derived import Currency, derived_edges
@@ -42,7 +42,7 @@ from dglcell.graph.vocabulary import (
     read_gff,
     read_sgd_features,
 )
-from dglcell.published.raw_file import RawFile
+from dglcell.published.file import PublishedFile
 
 # Which genes a cell graph has, and what else they are called.
 
@@ -86,11 +86,10 @@ class GeneChoice:
             return AliasTable.empty()
         if name in GENE_SETS:
             return self._gene_set(name, "aliases").aliases
-        file = RawFile(name)
-        path = file.find(self.raw)
-        self.provenance["aliases"] = {"path": name, **file.check(path).provenance()}
-        read = _genome_reader(path)
-        return read(path).aliases if read else read_aliases(path)
+        found = PublishedFile(name).find(self.raw)
+        self.provenance["aliases"] = {"path": name, **found.provenance()}
+        read = _genome_reader(found.path)
+        return read(found.path).aliases if read else read_aliases(found.path)
 
     def self_evident(self, metabolism: Metabolism | None, aliases: AliasTable) -> Vocabulary:
         """Names that stand for themselves: of the model, of a chosen gene set, and all that have aliases."""
@@ -119,32 +118,24 @@ class GeneChoice:
             return Vocabulary.of((names - ambiguous).union(model_genes))
         if choice in GENE_SETS:
             return self._gene_set(choice, "genes").genes
-        file = RawFile(choice)
-        try:
-            path = file.find(self.raw)
-        except DataError as error:
+        file = PublishedFile(choice)
+        if not file.is_here(self.raw):
             raise ConfigError(
                 "`cell.genes` is neither a choice nor a file",
                 got=choice,
                 expected=f"union, model, {', '.join(GENE_SETS)}, or the path of a list with one name per line",
-            ) from error
-        self.provenance["genes"] = {"path": choice, **file.check(path).provenance()}
-        read = _genome_reader(path)
-        return read(path).genes if read else read_gene_list(path)
+            )
+        found = file.find(self.raw)
+        self.provenance["genes"] = {"path": choice, **found.provenance()}
+        read = _genome_reader(found.path)
+        return read(found.path).genes if read else read_gene_list(found.path)
 
     def _gene_set(self, name: str, use: str) -> GeneSet:
         source = GENE_SETS[name]
-        path = source.file.find(self.raw)
         if name not in self._sets:
-            self._sets[name] = source.read(path)
+            self._sets[name] = source.read(source.file.find(self.raw).path)
         if use not in self.provenance:
-            checked = source.file.check(path).provenance()
-            self.provenance[use] = {
-                "source": name,
-                "path": source.file.path,
-                **source.origin.provenance(source.file),
-                **checked,
-            }
+            self.provenance[use] = provenance(name, source.file.find(self.raw))
         return self._sets[name]
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import listing
 from dglcell.graph.cell_graph import CellGraph, Edges
-from dglcell.graph.fetch import WIDTH, source_lines
 from dglcell.graph.schema import CATALYSES, Relation
 from dglcell.graph.vocabulary import Vocabulary
+from dglcell.published.file import format_hash
+
+WIDTH = 100
 
 LISTED = 40
 """How many untouched genes are listed before '… and n more'."""
@@ -36,7 +40,7 @@ def describe(cell: CellGraph, *, names: bool = False) -> str:
         [f"Cell graph {cell.sha256[:16]}"],
         _node_lines(cell),
         _relation_lines(cell),
-        source_lines(cell.provenance),
+        _source_lines(cell.provenance),
         _dropped_lines(cell),
         _untouched_lines(cell),
         ["all genes", *_wrapped(cell.genes.names)] if names else [],
@@ -98,6 +102,30 @@ def _busiest(degree: NDArray[np.int64], names: Vocabulary) -> tuple[str, int]:
         return "-", 0
     node = int(degree.argmax())
     return names.names[node], int(degree[node])
+
+
+def _source_lines(provenance: Mapping[str, Any]) -> list[str]:
+    """The files that a cell graph was made of: source, licence, hash and what that was compared with."""
+    parts = [(name, provenance[name]) for name in ("model", "genes", "aliases", "names") if name in provenance]
+    parts += sorted(provenance.get("networks", {}).items())
+    width = max((len(name) for name, _ in parts), default=0)
+    lines = []
+    for name, part in parts:
+        words = [part.get("source") or part.get("name", ""), PurePath(part.get("path", "")).name]
+        about = [
+            ", ".join(filter(None, words)),
+            part.get("licence", ""),
+            format_hash(part["sha256"], part["trust"], 16),
+        ]
+        text = "; ".join(filter(None, about))
+        lines += textwrap.wrap(
+            text,
+            WIDTH,
+            initial_indent=f"  {name:{width}}  ",
+            subsequent_indent=" " * (width + 4),
+            break_on_hyphens=False,
+        )
+    return ["made of", *lines] if lines else []
 
 
 def _dropped_lines(cell: CellGraph) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dglcell.errors import DataError, GraphError
@@ -114,10 +113,8 @@ def _tables(cell: CellGraph, config: CellConfig, raw: str | None) -> dict[str, N
             found.setdefault(name, named_table(source.sets, f"cell.similarity.sources.{name}.sets"))
     used = {table.config.source for table in found.values()}
     for name in SETS_OF_GENOMES.get(names_of_genes(cell.genes) or "", ()):
-        with suppress(DataError):
-            NETWORKS[name].file.find(raw)
-            if name not in used:
-                found[name] = named_table(NetworkConfig(source=name), name)
+        if name not in used and NETWORKS[name].file.is_here(raw):
+            found[name] = named_table(NetworkConfig(source=name), name)
     return {name: _with_set_names(table) for name, table in found.items()}
 
 

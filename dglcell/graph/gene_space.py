@@ -215,10 +215,10 @@ def read_sets(named: NamedTable, key: str, genes: Vocabulary, aliases: AliasTabl
         DataError: the file is not there, or not the one that it should be.
         GraphError: it is unusable, or names no gene of the cell graph.
     """
-    config, path = named.config, named.file.find(raw)
-    provenance = {"path": config.path, **named.file.check(path).provenance(), **named.provenance()}
+    config, found = named.config, named.file.find(raw)
+    provenance = {"path": config.path, **found.provenance(), **named.provenance()}
     columns, quotes = config.requested_columns(), config.quotes is not False
-    table = read_table(path, columns, config.separator, config.header, quotes=quotes)
+    table = read_table(found.path, columns, config.separator, config.header, quotes=quotes)
     table = table.where(config.where)
     members, sets = table.text(config.columns[0]), table.columns[config.columns[1]]
     names, ambiguous = aliases.resolve([n.removeprefix(config.strip_prefix) for n in members.names], genes)
@@ -226,7 +226,7 @@ def read_sets(named: NamedTable, key: str, genes: Vocabulary, aliases: AliasTabl
     known = (index >= 0) & (sets.rows != sets.code(""))
     if not known.any():
         raise GraphError(
-            f"`{key}`: '{path.name}' names no gene of the cell graph",
+            f"`{key}`: '{found.path.name}' names no gene of the cell graph",
             got=f"{len(names):,} names, e.g. {names[0] if names else 'none'}",
             expected=f"names such as {genes.names[0]}",
         )

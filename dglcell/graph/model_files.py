@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from dglcell.errors import DataError, GraphError, listing
 from dglcell.files.atomic import sha256_file
-from dglcell.graph.catalogue import MODELS
-from dglcell.published.raw_file import UNCHECKED, RawFile
+from dglcell.graph.catalogue import MODELS, provenance
+from dglcell.published.file import UNCHECKED, PublishedFile
 
 if TYPE_CHECKING:
     from cobra import Model
@@ -67,13 +67,13 @@ def locate_model(name_or_path: str, raw: str | None = None) -> Path:
         return Path(str(folder.joinpath(SHIPPED[name_or_path])))
     if name_or_path not in MODELS:
         _check_extension(name_or_path)
-    file = MODELS[name_or_path].file if name_or_path in MODELS else RawFile(name_or_path)
+    file = MODELS.get(name_or_path, PublishedFile(name_or_path))
     try:
-        path = file.find(raw)
+        return file.find(raw).path
     except DataError as error:
+        if file.is_here(raw):
+            raise
         raise GraphError(f"metabolic model: {error}") from error
-    file.check(path)
-    return path
 
 
 def _check_extension(name_or_path: str) -> None:
@@ -103,9 +103,7 @@ def model_origin(name_or_path: str, raw: str | None = None) -> dict[str, Any]:
     if name_or_path not in MODELS:
         trust = "shipped with cobra" if name_or_path in SHIPPED else UNCHECKED
         return {"sha256": sha256_file(path), "trust": trust}
-    model = MODELS[name_or_path]
-    about = {"source": name_or_path, "path": model.file.path, **model.origin.provenance(model.file)}
-    return {**about, **model.file.check(path).provenance()}
+    return provenance(name_or_path, MODELS[name_or_path].check(path))
 
 
 def read_model(name_or_path: str, raw: str | None = None) -> Model:

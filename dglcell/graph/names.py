@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dglcell.errors import DataError
 from dglcell.files.atomic import find_raw
-from dglcell.graph.catalogue import GENE_SETS, MODELS, GeneSetSource
+from dglcell.graph.catalogue import GENE_SETS, MODELS
+from dglcell.graph.catalogue import provenance as provenance_of
 from dglcell.graph.model_files import FORMATS, SHIPPED, locate_model, read_model
 from dglcell.graph.vocabulary import AliasTable, GeneSet, Vocabulary, read_aliases
 
@@ -29,9 +29,7 @@ def named_aliases(name: str, raw: str | None = None) -> tuple[AliasTable, Path]:
         GraphError: it cannot be read.
     """
     if name in GENE_SETS:
-        file = GENE_SETS[name].file
-        path = file.find(raw)
-        file.check(path)
+        path = GENE_SETS[name].file.find(raw).path
         return with_own_names(GENE_SETS[name].read(path)), path
     if name in SHIPPED or name in MODELS or Path(name.removesuffix(".gz")).suffix in FORMATS:
         return model_aliases(read_model(name, raw)), locate_model(name, raw)
@@ -91,16 +89,8 @@ def add_names(genes: Vocabulary, given: Iterable[AliasTable], raw: str | None) -
     name = names_of_genes(genes)
     if name is not None:
         source = GENE_SETS[name]
-        path = _find(source, raw)
-        if path is not None:
-            checked = source.file.check(path).provenance()
-            provenance = {"source": name, "path": source.file.path, **source.origin.provenance(source.file), **checked}
-            others = source.read(path).aliases.joined(others)
+        if source.file.is_here(raw):
+            found = source.file.find(raw)
+            provenance = provenance_of(name, found)
+            others = source.read(found.path).aliases.joined(others)
     return Vocabulary(genes.names, others.of_genes(genes)), provenance
-
-
-def _find(source: GeneSetSource, raw: str | None) -> Path | None:
-    try:
-        return source.file.find(raw)
-    except DataError:
-        return None

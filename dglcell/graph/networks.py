@@ -137,16 +137,16 @@ def read_network(
         GraphError: the file is damaged, lacks a column or holds a weight that is no number; a relation gets an
             impossible name.
     """
-    config, path = named.config, named.file.find(raw)
-    provenance = {"path": config.path, **named.file.check(path).provenance()}
-    table = _read(path, config)
+    config, found = named.config, named.file.find(raw)
+    provenance = {"path": config.path, **found.provenance()}
+    table = _read(found.path, config)
     names, ambiguous, source, target = _resolve_ends(table, config, aliases, known)
     relations = {
         relation: Edges(source[rows], target[rows], weight)
         for relation, rows, weight in _split_relations(name, config, table, len(source))
     }
     for relation in relations:
-        check_relation_name(relation, where=f"network '{name}' ({path.name})")
+        check_relation_name(relation, where=f"network '{name}' ({found.path.name})")
     return Network(name, names, ambiguous, relations, provenance | {"rows": len(table)})
 
 

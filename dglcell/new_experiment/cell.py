@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from dglcell.config.published import Need, fetch_all, format_offer, needs
+from dglcell.config.published import fetch_all, format_offer, needs
 from dglcell.config.read import PACKAGED, load_config
 from dglcell.errors import ConfigError, DataError, GraphError, did_you_mean
 from dglcell.files.atomic import raw_folder
@@ -19,6 +19,7 @@ from dglcell.graph.catalogue import GENE_SETS, MODELS
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.model_files import FORMATS, SHIPPED
+from dglcell.published.file import PublishedFile
 
 log = logging.getLogger("dglcell")
 
@@ -78,7 +79,7 @@ class Downloads:
         """Where they go."""
         return raw_folder(self.raw)
 
-    def have(self, missing: Sequence[Need], why: str) -> None:
+    def have(self, missing: Sequence[PublishedFile], why: str) -> None:
         """Download files if somebody agrees.
 
         Raises:
@@ -117,9 +118,9 @@ def find_cell(name: str, screen: str | None, downloads: Downloads) -> CellGraph:
         file = Path(folder) / "cell.yaml"
         file.write_text(yaml.safe_dump(keys), encoding="utf-8")
         config = load_config(file, [f"paths.raw={downloads.raw}"] if downloads.raw else [])
-    missing = [need for need in needs(config) if need.downloads and not need.is_here(downloads.folder)]
+    missing = [file for file in needs(config) if file.downloads and not file.is_here(downloads.folder)]
     only_names = {source.file.path for source in GENE_SETS.values() if source.names}
-    if any(need.name not in only_names for need in missing):
+    if any(file.path not in only_names for file in missing):
         downloads.have(missing, f"`{screen or name}` needs files that are not here")
     try:
         return build_cell(config.cell, config.paths.raw)

@@ -32,7 +32,7 @@ from dglcell.models.config import MODEL_CONFIGS
 from dglcell.models.model import StrainModel
 from dglcell.report.run_files import read_run_config
 from dglcell.runs.directory import RunDirectory
-from dglcell.trained.models import cell_of_run
+from dglcell.trained_models import cell_of_run
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.checkpoint_file import PREDICTING, SCHEMA_VERSION, ReadCheckpoint, refuse
 from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint

@@ -28,7 +28,7 @@ from dglcell.graph.features import read_features
 from dglcell.graph.model_files import read_model
 from dglcell.graph.wild_type import WILD_TYPE, wild_type_features
 from dglcell.runs.directory import RunDirectory
-from dglcell.trained.models import cell_of_run
+from dglcell.trained_models import cell_of_run
 from dglcell.training.autotune import read_autotuned
 from dglcell.training.signals import is_rank_zero, wait_for
 

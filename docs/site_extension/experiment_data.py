@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from dglcell.config.experiment import Config
 from dglcell.config.published import needs
 from dglcell.data.sources.laboratory import LABORATORIES
 from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
-from dglcell.published.download import RemoteFile
-from dglcell.published.raw_file import RawFile
-from dglcell.published.recipes import RECIPES, download_size
+from dglcell.published.file import PublishedFile, download_size
 from site_extension.markdown import code, table
 
 FETCH = (
@@ -39,10 +36,10 @@ def downloads(config: Config) -> str:
     if not wanted:
         return ""
     rows = []
-    for need in wanted:
-        size = download_size(need.downloads)
-        hosts = dict.fromkeys("/".join(file.url.split("/")[2:5]) for file in need.downloads)
-        rows.append((code(need.name), f"{size / 1e6:,.1f} MB" if size else "not stated", ", ".join(map(code, hosts))))
+    for file in wanted:
+        size = download_size(file.downloads)
+        hosts = dict.fromkeys("/".join(download.urls[0].split("/")[2:5]) for download in file.downloads)
+        rows.append((code(file.path), f"{size / 1e6:,.1f} MB" if size else "not stated", ", ".join(map(code, hosts))))
     return f"{FETCH}\n{table(('file in the raw folder', 'download', 'from'), rows, 'lrl')}\n" + "".join(
         _part(name) for name in source_names(config)
     )
@@ -52,14 +49,14 @@ def _part(name: str) -> str:
     """Where committed results are of a part of what is downloaded."""
     return "".join(
         PART.format(
-            rows=raw.rows,
-            part=code(Path(raw.copies[0].name).name),
-            sha256=code(raw.copies[0].sha256 or ""),
-            whole=code(Path(raw.name).name),
-            about=RECIPES[raw.name].description,
+            rows=table.rows,
+            part=code(table.file.part.name),
+            sha256=code(table.file.part.sha256 or ""),
+            whole=code(table.file.name),
+            about=table.file.description,
         )
-        for raw in LABORATORIES[name].tables.values()
-        if raw.name != raw.copies[0].name
+        for table in LABORATORIES[name].tables.values()
+        if table.file.part
     )
 
 
@@ -69,37 +66,34 @@ def data(config: Config) -> str:
     for name in source_names(config):
         screen = LABORATORIES[name]
         tables = config.data.source.laboratory.tables or list(screen.tables)
-        files = [copy for key in tables if key in screen.tables for copy in screen.tables[key].copies]
+        whole = [screen.tables[key].file for key in tables if key in screen.tables]
+        files = [file for table in whole for file in (table.part, table, *table.copies) if file is not None]
         items.append(_item(f"Strains {code(name)}", screen.description, screen.citation, screen.licence, files))
     if config.data.source.name == "insilico":
         what = f"computed from the model {code(config.data.source.insilico.model)} by flux balance analysis"
         items.append(_item("Strains", what, "Orth, Thiele & Palsson 2010, Nat Biotechnol 28:245", "", []))
     for name, network in config.cell.networks.items():
         if network.source in NETWORKS:
-            entry = NETWORKS[network.source]
-            origin = entry.origin
-            title = f"Network {code(name)} ({code(network.source)})"
-            items.append(_item(title, origin.description, origin.citation, origin.licence, [entry.file]))
+            items.append(_of_file(f"Network {code(name)} ({code(network.source)})", NETWORKS[network.source].file))
     for name in dict.fromkeys([config.cell.genes, config.cell.aliases]):
         if name in GENE_SETS:
-            genes = GENE_SETS[name]
-            about = genes.origin.description, genes.origin.citation, genes.origin.licence
-            items.append(_item(f"Genes {code(name)}", *about, [genes.file]))
+            items.append(_of_file(f"Genes {code(name)}", GENE_SETS[name].file))
     if config.cell.model in MODELS:
-        entry = MODELS[config.cell.model]
-        origin = entry.origin
-        title = f"Metabolic model {code(config.cell.model)}"
-        items.append(_item(title, origin.description, origin.citation, origin.licence, [entry.file]))
+        items.append(_of_file(f"Metabolic model {code(config.cell.model)}", MODELS[config.cell.model]))
     elif config.cell.model:
         items.append(f"- **Metabolic model {code(config.cell.model)}**")
     note = "A run checks every raw file against its published hash, if there is one, and records the hash.\n"
     return "\n".join(items) + "\n\n" + note
 
 
-def _item(title: str, what: str, citation: str, licence: str, files: Sequence[RemoteFile | RawFile]) -> str:
-    hashes = [f"{code(Path(file.name).name)} sha256 {code(file.sha256)}" for file in files if file.sha256]
+def _of_file(title: str, file: PublishedFile) -> str:
+    return _item(title, file.description, file.citation, file.licence, [file])
+
+
+def _item(title: str, what: str, citation: str, licence: str, files: Sequence[PublishedFile]) -> str:
+    hashes = [f"{code(file.name)} sha256 {code(file.sha256)}" for file in files if file.sha256]
     hashes += [
-        f"{code(Path(file.name).name)}, unpacked, sha256 {code(file.content)}"
+        f"{code(file.name)}, unpacked, sha256 {code(file.content)}"
         for file in files
         if file.content and not file.sha256
     ]

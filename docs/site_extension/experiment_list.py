@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dglcell.config.experiment import Config
 from dglcell.config.published import needs
-from dglcell.published.recipes import download_size
+from dglcell.published.file import download_size
 from site_extension.cost import Cost, memory, minutes
 from site_extension.markdown import table
 from site_extension.results import stated_cells
@@ -91,7 +91,7 @@ def _row(root: Path, entry: Entry) -> tuple[str, ...]:
 
 def _download(config: Config) -> str:
     """Megabytes; what has no known size is said."""
-    sizes = [download_size(need.downloads) for need in needs(config)]
+    sizes = [download_size(file.downloads) for file in needs(config)]
     if not sizes:
         return "nothing"
     known = f"{sum(sizes) / 1e6:,.1f} MB"

@@ -8,10 +8,9 @@ from typing import Any
 
 from dglcell.cluster.scripts import Sweep, render
 from dglcell.config.experiment import Config
-from dglcell.config.published import needs
+from dglcell.config.published import cell_files, needs
 from dglcell.config.read import load_config, read_yaml, to_yaml
 from dglcell.data.config import KINDS
-from dglcell.graph.fetch import cell_files
 from site_extension import plots
 from site_extension.cost import cost_table, costs
 from site_extension.differences import differences
@@ -140,7 +139,7 @@ def purpose(file: Path) -> str:
 
 def run_it(config: Config, file: Path, found: dict[int, dict[str, Any]]) -> str:
     """Commands that fetch, train and evaluate; those of the committed runs where there are any."""
-    insecure = any((f.url or "").startswith("http:") and not f.sha256 for f in cell_files(config.cell))
+    insecure = any(file.sha256 is None and "".join(file.urls).startswith("http:") for file in cell_files(config.cell))
     fetch = [f"dglcell data fetch --all {file}{' --insecure' if insecure else ''}"] if needs(config) else []
     changes = {seed: " ".join(overrides(record)) for seed, record in found.items()} or {config.seed: ""}
     train = [f"dglcell train {file} {change}".rstrip() for change in changes.values()]

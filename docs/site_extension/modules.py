@@ -16,12 +16,20 @@ FOLDERS = {
     "losses": "Losses",
     "data": "Data",
     "training": "Training",
+    "prediction": "Prediction",
+    "new_experiment": "First experiments",
+    "cluster": "Jobs",
+    "config": "Configuration",
+    "runs": "Run directories",
     "plots": "Plots",
     "report": "Report pages",
     "baselines": "Null models",
     "profiling": "Profiles",
     "cli": "Command line",
-    "": "Configuration, prediction, jobs and the rest",
+    "published": "Published files",
+    "machine": "Machine",
+    "files": "Files",
+    "": "Python interface, metrics, optimisers and the rest",
 }
 
 

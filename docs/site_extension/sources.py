@@ -16,16 +16,10 @@ def pages(root: Path) -> dict[str, str]:
         (code(source.name), source.description, source.size, source.citation, source.licence)
         for source in list_sources()
     ]
-    entries = {**NETWORKS, **GENE_SETS, **MODELS}
-    kinds = {
-        **dict.fromkeys(NETWORKS, "network"),
-        **dict.fromkeys(GENE_SETS, "gene set"),
-        **dict.fromkeys(MODELS, "model"),
-    }
-    catalogue = [
-        (code(name), kinds[name], entry.origin.description, entry.origin.citation, entry.origin.licence)
-        for name, entry in entries.items()
-    ]
+    files = [(name, "network", entry.file) for name, entry in NETWORKS.items()]
+    files += [(name, "gene set", entry.file) for name, entry in GENE_SETS.items()]
+    files += [(name, "model", file) for name, file in MODELS.items()]
+    catalogue = [(code(name), kind, file.description, file.citation, file.licence) for name, kind, file in files]
     splits = [(code(kind), sentence) for kind, sentence in KINDS.items()]
     return {
         "parts/sources.md": table(("name", "content", "size", "publication", "licence"), strains),

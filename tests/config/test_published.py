@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import sys
+import termios
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -17,17 +18,18 @@ from typing import Any
 import pytest
 
 from dglcell.cli import main
-from dglcell.config.published import Need, fetch_all, named, needs, published
+from dglcell.config.published import cell_files, fetch_all, named, needs, published
 from dglcell.config.read import load_config
 from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES
-from dglcell.data.sources.screen_tables import RawTable
 from dglcell.errors import ConfigError, DataError
-from dglcell.files.atomic import find_raw, raw_folder
-from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS
-from dglcell.published.download import RemoteFile
-from dglcell.published.recipes import ORIGINALS, RECIPES
+from dglcell.files.atomic import find_raw, raw_folder, sha256_file
+from dglcell.graph.catalogue import GENE_SETS, MODELS, NETWORKS, NetworkConfig
+from dglcell.graph.config import CellConfig
+from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource
+from dglcell.published.file import PublishedFile
+from dglcell.published.registry import FILES, ORIGINALS
 from tests.http_server import serve_folder
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -53,23 +55,23 @@ def test_everything_that_an_experiment_reads_can_be_fetched(path: Path) -> None:
     part = path.name == "base.yaml" or path.parent.name in ("bases", "strains")
     config = load_config(path, ["cell={model: textbook, derived: [shares_complex]}"] if part else [])
     wanted = needs(config)
-    assert {need.name for need in wanted if not need.downloads} <= set(WITHOUT_ADDRESS)
-    assert all(address.startswith("http") for need in wanted for address in need.addresses)
+    assert {file.path for file in wanted if not file.downloads} <= set(WITHOUT_ADDRESS)
+    assert all(address.startswith("http") for file in wanted for address in file.addresses)
     assert bool(wanted) == (path.parent not in WITHOUT_FILES)
     of_its_own = asdict(config)
     for section in ("experiment", "paths", "slurm", "tracking"):
         of_its_own.pop(section)
     named_by_path = {text for text in texts(of_its_own) if FILE.fullmatch(text)}
-    assert named_by_path <= {need.name for need in wanted} | set(WITHOUT_ADDRESS)
+    assert named_by_path <= {file.path for file in wanted} | set(WITHOUT_ADDRESS)
 
 
 def test_published_files_are_found_by_path_and_by_screen() -> None:
-    assert [need.name for need in named("kuzmin2020")] == ["interactions/aaz5667-tables_s1_to_s13.zip"]
+    assert [file.path for file in named("kuzmin2020")] == ["interactions/aaz5667-tables_s1_to_s13.zip"]
     (model,) = named("metabolism/yeast-GEM_9.0.2.mat")
-    assert model.addresses == [MODELS["yeast-GEM_9.0.2"].file.url]
+    assert model.addresses == [*MODELS["yeast-GEM_9.0.2"].urls]
     (table,) = named("interactions/kuzmin2018_Data_S1.tsv")
-    assert table.addresses == [copy.url for copy in LABORATORIES["kuzmin2018"].tables["S1"].copies if copy.url]
-    assert set(RECIPES) < set(published())
+    assert [address.rpartition("/")[2] for address in table.addresses] == ["Data_S1.csv", "aao1729_data_s1.zip"]
+    assert set(FILES) == set(published())
     for name in ("insilico", "csv", "union", "kuzmin2019", "networks/mine.csv"):
         with pytest.raises(ConfigError, match=rf"no data source is called '{name}' that has raw files\n.*kuzmin2018"):
             named(name)
@@ -83,7 +85,7 @@ def test_files_that_are_named_by_path_and_those_of_unions_are_needed(tmp_path: P
         "  {name: tong2004_tested_pairs, laboratory: {genes: genes/essential_genes_reference.txt.gz}},\n"
         "  {name: collins2007}]}}}\n"
     )
-    assert [need.name for need in needs(load_config(file))] == [
+    assert [file.path for file in needs(load_config(file))] == [
         "interactions/tong2004_tested_pairs.csv.gz",
         "interactions/collins2007_emap_whole.csv.gz",
         "metabolism/iMM904.json",
@@ -118,31 +120,24 @@ def experiment(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("DGLCELL_CACHE", str(tmp_path / "cache"))
     for address in serve_folder(monkeypatch, folder):
 
-        def original(name: str) -> RemoteFile:
+        def offered(name: str, path: str) -> PublishedFile:
             content = (folder / name).read_bytes()
-            sha256 = hashlib.sha256(content).hexdigest()
-            return RemoteFile(f"{address}/{name}", f"{ORIGINALS}/{name}", sha256, len(content))  # noqa: B023
+            return PublishedFile(path, (f"{address}/{name}",), hashlib.sha256(content).hexdigest(), len(content))  # noqa: B023
 
-        for path, name, content, arguments in (
-            (NETWORK_PATH, "matrix.tsv", EDGES, {}),
-            (SCREEN_PATH, "pairs", SCREEN, {"labels": ["GO:0006281"]}),
-        ):
-            recipe = RECIPES[path]
-            made = replace(
-                recipe,
-                downloads=(original(name),),
-                arguments={**recipe.arguments, **arguments},
-                sha256=hashlib.sha256(content).hexdigest(),
-            )
-            monkeypatch.setitem(RECIPES, path, made)
+        def made(path: str, name: str, content: bytes, **arguments: Any) -> PublishedFile:
+            recipe = FILES[path].made
+            assert recipe is not None
+            arguments = {**recipe.arguments, **arguments}
+            recipe = replace(recipe, originals=(offered(name, f"{ORIGINALS}/{name}"),), arguments=arguments)
+            return replace(FILES[path], content=hashlib.sha256(content).hexdigest(), made=recipe)
+
         network, screen = NETWORKS["yeastract"], LABORATORIES["costanzo2016_two_go_terms"]
-        declared = replace(network.file, content=RECIPES[NETWORK_PATH].sha256)
-        monkeypatch.setitem(NETWORKS, "yeastract", replace(network, file=declared))
-        tables = {"all": RawTable((RECIPES[SCREEN_PATH].table,), rows=1)}
+        file = made(NETWORK_PATH, "matrix.tsv", EDGES)
+        monkeypatch.setitem(NETWORKS, "yeastract", replace(network, file=file))
+        file = made(SCREEN_PATH, "pairs", SCREEN, labels=["GO:0006281"])
+        tables = {"all": replace(screen.tables["all"], file=file, rows=1)}
         monkeypatch.setitem(LABORATORIES, "costanzo2016_two_go_terms", replace(screen, tables=tables))
-        model, known = MODELS["yeast-GEM_9.0.2"], original("model.mat")
-        file = replace(model.file, url=known.url, sha256=known.sha256, size=known.size)
-        monkeypatch.setitem(MODELS, "yeast-GEM_9.0.2", replace(model, file=file))
+        monkeypatch.setitem(MODELS, "yeast-GEM_9.0.2", offered("model.mat", MODELS["yeast-GEM_9.0.2"].path))
         monkeypatch.setitem(GENE_SETS, "sgd_names", replace(GENE_SETS["sgd_names"], models=()))
         text = "{model: yeast-GEM_9.0.2, networks: {regulatory: {source: yeastract}}}"
         (tmp_path / "e.yaml").write_text(f"cell: {text}\ndata: {{source: {{name: costanzo2016_two_go_terms}}}}\n")
@@ -214,8 +209,11 @@ def test_what_shall_be_fetched_is_said_once(experiment: str, capsys: pytest.Capt
     assert "it needs no file that is published" in capsys.readouterr().out
 
 
-def test_progress_is_shown_on_a_terminal(experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_on_a_terminal(
+    experiment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
     with ThreadPoolExecutor(1) as reader:
         read = reader.submit(_all_that_is_shown, ours)
         with os.fdopen(theirs, "w") as terminal:
@@ -225,8 +223,9 @@ def test_progress_is_shown_on_a_terminal(experiment: str, tmp_path: Path, monkey
             monkeypatch.undo()
         shown = read.result()
     os.close(ours)
-    assert "yeast-GEM_9.0.2.mat" in shown
-    assert "400/400 bytes" in shown
+    assert "downloading metabolism/yeast-GEM_9.0.2.mat from http://127.0.0.1" in caplog.text
+    assert "100%" in shown
+    assert "400/400" in shown
 
 
 def _all_that_is_shown(terminal: int) -> str:
@@ -242,9 +241,88 @@ def _all_that_is_shown(terminal: int) -> str:
         shown += part
 
 
-def test_a_bug_is_no_failed_download() -> None:
-    def broken(_: Path, insecure: bool) -> str:
+def test_a_bug_is_no_failed_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
+    monkeypatch.setattr(PublishedFile, "fetch", broken)
     with pytest.raises(ZeroDivisionError):
-        list(fetch_all([Need("x", (), [], broken)], Path()))
+        list(fetch_all([PublishedFile("x")], tmp_path))
+
+
+# The catalogue, and the files of one cell graph.
+
+
+def test_a_cell_needs_the_files_of_the_catalogue_that_it_names() -> None:
+    networks = {
+        "physical": NetworkConfig(source="sgd_physical"),
+        "again": NetworkConfig(source="sgd_physical"),
+        "mine": NetworkConfig(source="tflink", path="mine.tsv"),
+        "table": NetworkConfig(path="n.csv", columns=["a", "b"]),
+    }
+    sets = {
+        "slim": SimilaritySource(sets=NetworkConfig(source="go_slim_sgd")),
+        "own": SimilaritySource(vectors="x.npz"),
+    }
+    config = CellConfig(
+        model="yeast-GEM_9.0.2",
+        genes="sgd_features",
+        aliases="sgd_features",
+        networks=networks,
+        similarity=SimilarityConfig(sources=sets),
+    )
+    assert cell_files(config) == [
+        MODELS["yeast-GEM_9.0.2"],
+        GENE_SETS["sgd_features"].file,
+        GENE_SETS["sgd_names"].file,
+        NETWORKS["sgd_physical"].file,
+        NETWORKS["go_slim_sgd"].file,
+    ]
+    assert cell_files(CellConfig(model="textbook")) == []
+
+
+def write_cell(folder: Path, text: str) -> str:
+    (folder / "cell.yaml").write_text(text)
+    return str(folder / "cell.yaml")
+
+
+def test_the_command_prints_addresses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_cell(tmp_path, "cell: {genes: sgd_r64_4_1, networks: {string12_0: {source: string12_0}}}\n")
+    assert main(["graph", "fetch", file, "--addresses"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "genes/saccharomyces_cerevisiae_R64-4-1_20230830.gff  "
+        "(in it: saccharomyces_cerevisiae_R64-4-1_20230830.gff.gz)",
+        "    http://sgd-archive.yeastgenome.org/sequence/S288C_reference/genome_releases/"
+        "S288C_reference_genome_R64-4-1_20230830.tgz",
+        "networks/4932.protein.links.detailed.v12.0.txt.gz",
+        "    https://stringdb-downloads.org/download/protein.links.detailed.v12.0/"
+        "4932.protein.links.detailed.v12.0.txt.gz",
+    ]
+
+
+def test_the_command_checks_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_cell(tmp_path, "cell: {networks: {physical: {source: sgd_physical}}}\n")
+    path = tmp_path / "networks/interaction_data.tab"
+    path.parent.mkdir()
+    path.write_bytes(MODEL)
+    assert main(["graph", "fetch", file, "--raw", str(tmp_path)]) == 0
+    assert (
+        capsys.readouterr().out
+        == f"{path}  {len(MODEL)} bytes, was here\n    sha256 {sha256_file(path)} (nothing to compare with)\n"
+    )
+    assert main(["graph", "fetch", write_cell(tmp_path, "cell: {model: textbook}\n")]) == 0
+    assert "needs no file of the catalogue" in capsys.readouterr().out
+
+
+def test_the_catalogue_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / NETWORKS["tflink"].file.path
+    path.parent.mkdir()
+    path.write_bytes(MODEL)
+    assert main(["graph", "list", "--raw", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in (*NETWORKS, *GENE_SETS, *MODELS):
+        assert f"  {name}" in lines
+    assert f"    {NETWORKS['tflink'].file.path}: here" in lines
+    assert f"    {NETWORKS['string9_1'].file.path}: not here" in lines
+    assert f"    {NETWORKS['yeastract_matrix'].file.path}: not here, and without an address" in lines
+    assert max(map(len, lines)) <= 100

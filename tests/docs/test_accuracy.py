@@ -14,7 +14,6 @@ from scipy.stats import t
 from dglcell.config.published import needs
 from dglcell.config.read import load_config
 from dglcell.data.sources.laboratory import LABORATORIES
-from dglcell.published.recipes import RECIPES
 from tests.docs.pages import ROOT
 
 CONTROL = "without messages"
@@ -93,14 +92,14 @@ def test_every_control_of_several_seeds_is_shown() -> None:
 def test_tables_that_are_parts() -> None:
     rows = [cells(line) for line in lines("docs/accuracy.md") if re.search(r"`[0-9a-f]{64}`", line)]
     tables = [table for screen in LABORATORIES.values() for table in screen.tables.values()]
-    parts = [table for table in tables if table.name in RECIPES and table.copies[0].name != table.name]
-    assert [row[2:4] for row in rows] == [[f"{part.rows:,}", f"`{part.copies[0].sha256}`"] for part in parts]
-    for row, part in zip(rows, parts, strict=True):
-        assert row[4] in RECIPES[part.name].description
+    parts = [(table.file.part, table.rows, table.file) for table in tables if table.file.part]
+    assert [row[2:4] for row in rows] == [[f"{number:,}", f"`{part.sha256}`"] for part, number, _ in parts]
+    for row, (_, _, whole) in zip(rows, parts, strict=True):
+        assert row[4] in whole.description
         for folder in row[1].split(", "):
             files = list((ROOT / "conf").glob(f"{folder}-*/*.yaml"))
-            assert any(part.name in {need.name for need in needs(load_config(file))} for file in files)
+            assert any(whole in needs(load_config(file)) for file in files)
     for file in sorted((ROOT / "conf").glob("[1-9]*/*.yaml")):
-        reads = {need.name for need in needs(load_config(file))}
-        stated = [row for row, part in zip(rows, parts, strict=True) if part.name in reads]
+        reads = needs(load_config(file))
+        stated = [row for row, (_, _, whole) in zip(rows, parts, strict=True) if whole in reads]
         assert all(file.parent.name.partition("-")[0] in row[1].split(", ") for row in stated), file

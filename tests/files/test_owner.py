@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from dglcell.errors import OwnerError
-from dglcell.files.atomic import owner
+from dglcell.files import owner
 from dglcell.files.owner import (
     LEASE_SECONDS,
     Lease,

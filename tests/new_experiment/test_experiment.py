@@ -279,7 +279,7 @@ def test_names_are_fetched_where_the_table_needs_them(
     source = GENE_SETS["ecoli_names"]
     for address in serve_folder(monkeypatch, tmp_path / "published"):
         file = replace(
-            source.file, url=f"{address}/names.csv", sha256=hashlib.sha256(content).hexdigest(), size=len(content)
+            source.file, urls=(f"{address}/names.csv",), sha256=hashlib.sha256(content).hexdigest(), size=len(content)
         )
         monkeypatch.setitem(GENE_SETS, "ecoli_names", replace(source, file=file))
         raw, asked = str(tmp_path / "raw"), list[str]()

@@ -15,7 +15,7 @@ from dglcell.errors import CheckpointError, ConfigError
 from dglcell.files.atomic import sha256_file
 from dglcell.prediction.export import About, export, is_shipped
 from dglcell.runs.directory import RunDirectory
-from dglcell.trained.models import read_card
+from dglcell.trained_models import read_card
 from tests.tiny import Tiny
 
 ABOUT = About(organism="E. coli", licence="MIT", limits=["It is tiny."], description="Growth.")

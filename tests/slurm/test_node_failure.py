@@ -44,7 +44,7 @@ LEASE = 8.0
 PROGRAM = f"""\
 #!{sys.executable}
 import json, os, sys, time
-from dglcell.files.atomic import owner
+from dglcell.files import owner
 from dglcell.runs.directory import EpochLog
 from dglcell.training import ownership
 

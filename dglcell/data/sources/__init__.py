@@ -10,7 +10,6 @@ from typing import Any
 
 from dglcell.data.sources.config import CsvConfig, InSilicoConfig, LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, load_laboratory
-from dglcell.data.sources.screen_tables import is_here
 from dglcell.data.sources.source import Source, SourceOptions
 from dglcell.data.sources.union import UnionConfig
 from dglcell.data.strains import Strains
@@ -230,7 +229,7 @@ def list_sources(raw: str | None = None) -> list[SourceInfo]:
             screen.citation,
             screen.licence,
             "rows not counted" if screen.rows is None else f"{screen.rows:,} rows",
-            available=is_here(screen.tables.values(), raw),
+            available=all(file.is_here(raw) for file in screen.files),
             download=screen.download,
         )
         for name, screen in LABORATORIES.items()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import logging
-import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
@@ -18,18 +17,12 @@ from dglcell.data.sources.csv_table import measure_rows
 from dglcell.data.sources.text_table import Rows, read_rows
 from dglcell.data.strains import CROSS, PHENOTYPE, Column, Provenance, Strains
 from dglcell.errors import DataError
-from dglcell.files.atomic import DAMAGE, RAW_VARIABLE, find_raw, raw_folder
-from dglcell.published.download import RemoteFile, check_file, fetch, read_record
-from dglcell.published.recipes import RECIPES, make
+from dglcell.files.atomic import DAMAGE
+from dglcell.published.file import DECLARED, Found, PublishedFile, open_member, read_record
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-# Raw tables of publications: where they are, how they are fetched, and their bytes.
-
-
-log = logging.getLogger(__name__)
 
 GZIP_MAGIC, ZIP_SUFFIX = b"\x1f\x8b", ".zip"
 
@@ -39,32 +32,14 @@ class RawTable:
     """A table of a publication.
 
     Attributes:
-        copies: the files it can be read from, each the table itself or an archive that holds it; the first that is
-            there is used. Several copies of one name are several addresses of one file.
+        file: the table itself, or an archive that holds it, with its copies.
         member: name of the table inside an archive, without folders.
         rows: number of its rows, without the header; None where unknown.
     """
 
-    copies: tuple[RemoteFile, ...]
+    file: PublishedFile
     member: str = ""
     rows: int | None = None
-
-    @property
-    def name(self) -> str:
-        """Where it lies in the raw folder once it is fetched."""
-        return next((copy.name for copy in self.copies if copy.url or copy.name in RECIPES), self.copies[0].name)
-
-    @property
-    def addresses(self) -> list[str]:
-        """All that it can be downloaded from; nothing where only a copy by hand will do."""
-        return [copy.url for copy in self.copies if copy.url] or [file.url for file in self.downloads]
-
-    @property
-    def downloads(self) -> tuple[RemoteFile, ...]:
-        """What is downloaded to have it: a file, or those that it is made from."""
-        if self.name in RECIPES:
-            return RECIPES[self.name].downloads
-        return tuple(copy for copy in self.copies if copy.url)[:1]
 
 
 @dataclass(frozen=True)
@@ -73,15 +48,16 @@ class FoundTable:
 
     Attributes:
         table: what it is.
-        path: the file, or the archive that holds it.
-        sha256: of that file.
-        trust: how it is known that this is the right file.
+        found: the file, or the archive that holds it.
     """
 
     table: RawTable
-    path: Path
-    sha256: str
-    trust: str
+    found: Found
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self.found.path
 
     @property
     def name(self) -> str:
@@ -93,126 +69,27 @@ class FoundTable:
         """Whether it is a spreadsheet."""
         return PurePosixPath(self.name).suffix == ".xlsx"
 
-    def open(self) -> IO[bytes]:
+    def open(self) -> AbstractContextManager[IO[bytes]]:
         """Its bytes, unpacked.
 
         Raises:
             DataError: the archive is damaged or lacks the table.
         """
         if self.path.suffix == ZIP_SUFFIX:
-            return self._open_member()
+            return open_member(self.path, self.table.member)
         with open(self.path, "rb") as file:
             packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
         return cast(IO[bytes], gzip.open(self.path, "rb")) if packed else open(self.path, "rb")
 
-    def _open_member(self) -> IO[bytes]:
-        try:
-            archive = zipfile.ZipFile(self.path)
-        except zipfile.BadZipFile as error:
-            raise DataError(f"'{self.path}' is no zip archive", got=error, do="copy or download it again") from None
-        inside = [name for name in archive.namelist() if PurePosixPath(name).name == self.table.member]
-        if not inside:
-            raise DataError(
-                f"'{self.path}' lacks '{self.table.member}'",
-                got=", ".join(archive.namelist()) or "an empty archive",
-                do="download it again, or unpack the table beside it",
-            )
-        return archive.open(inside[0])
 
-
-def find_tables(tables: Iterable[RawTable], raw: str | None) -> list[FoundTable]:
-    """The files of tables, checked against their hashes.
-
-    Args:
-        tables: what is wanted.
-        raw: the raw folder; the environment variable ``DGLCELL_RAW`` where None.
-
-    Raises:
-        DataError: a table is not there, or its file is not the one it should be.
-    """
-    known: dict[Path, str] = {}
-    found = []
-    for table in tables:
-        path, copy = locate(table, raw)
-        if path not in known:
-            known[path] = check_file(copy, path)
-        found.append(FoundTable(table, path, known[path], _trust(copy, path)))
-    return found
-
-
-def _trust(copy: RemoteFile, path: Path) -> str:
-    record = read_record(path)
-    if copy.sha256 is not None or copy.content is not None:
+def trust_in_words(found: Found) -> str:
+    """How it is known that a raw file is the right one."""
+    if found.trust == DECLARED:
         return "the hash is the declared one"
+    record = read_record(found.path)
     if record is not None:
         return f"no hash is declared; this is the file first downloaded from {record.url} on {record.fetched}"
     return "no hash is declared, and the file was put there by hand"
-
-
-def locate(table: RawTable, raw: str | None) -> tuple[Path, RemoteFile]:
-    """The file of the first copy of a table that is here.
-
-    Raises:
-        DataError: none is.
-    """
-    for copy in table.copies:
-        try:
-            return find_raw(copy.name, raw), copy
-        except DataError:
-            continue
-    names = dict.fromkeys(copy.name for copy in table.copies)
-    raise DataError(
-        f"raw file '{next(iter(names))}' not found",
-        got=f"a raw folder '{raw_folder(raw)}' without it",
-        expected=" or ".join(f"'{name}'" for name in names),
-        do=f"set `{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it"
-        + "".join(f"; `dglcell data fetch {table.name}` downloads it from {url}" for url in table.addresses[:1]),
-    )
-
-
-def is_here(tables: Iterable[RawTable], raw: str | None) -> bool:
-    """Whether a file of each table is there; its hash is not looked at."""
-    try:
-        for table in tables:
-            locate(table, raw)
-    except DataError:
-        return False
-    return True
-
-
-def fetch_tables(tables: Iterable[RawTable], raw: str | None, *, insecure: bool = False) -> list[Path]:
-    """Download what is not there yet, and check what is.
-
-    Raises:
-        DataError: a table has no address, or no address gives the right file.
-    """
-    folder = raw_folder(raw)
-    paths = []
-    for table in tables:
-        if is_here([table], raw):
-            path, copy = locate(table, raw)
-            check_file(copy, path)
-        else:
-            path = _fetch_any(table, folder, insecure)
-        paths.append(path)
-    return list(dict.fromkeys(paths))
-
-
-def _fetch_any(table: RawTable, folder: Path, insecure: bool) -> Path:
-    copies = [copy for copy in table.copies if copy.url]
-    if table.name in RECIPES:
-        return make(RECIPES[table.name], folder)
-    if not copies:
-        raise DataError(
-            f"'{table.copies[0].name}' cannot be downloaded: it was brought into this form by hand",
-            do=f"put it at '{folder / table.copies[0].name}'",
-        )
-    for copy in copies[:-1]:
-        try:
-            return fetch(copy, folder, insecure=insecure)
-        except DataError as error:
-            log.warning("%s\nthe next address is tried", error)
-    return fetch(copies[-1], folder, insecure=insecure)
 
 
 # Screens that were brought into a CSV table with a column for each gene.
@@ -285,11 +162,22 @@ def either_direction(rows: Rows) -> Rows:
     return replace(rows, frame=rows.frame.assign(any_direction=rows.frame["interact"].replace("2", "1")))
 
 
+def each_pair_once(rows: Rows) -> Rows:
+    """Pairs within both GO terms are listed twice, and count once."""
+    return without_copies(rows, "gene_a", "gene_b", "epsilon")
+
+
 def without_copies(rows: Rows, gene_a: str, gene_b: str, value: str) -> Rows:
     """Leave out rows that repeat a pair, in either order, with the same value: one measurement listed twice."""
     ordered = np.sort(rows.frame[[gene_a, gene_b]].to_numpy(dtype=str), axis=1)
     copies = rows.frame.assign(first=ordered[:, 0], second=ordered[:, 1]).duplicated(["first", "second", value])
     return rows.keep(~copies.to_numpy())
+
+
+PREPARATIONS = {
+    function.__name__: function for function in (score_by_kind, share_negative, either_direction, each_pair_once)
+}
+"""What a declaration can name as `CsvScreen.prepare`."""
 
 
 # Screens published as a square matrix of scores between genes: R data, or a text table with a gene in each header.

@@ -113,7 +113,7 @@ def read(
     screen = laboratory.LABORATORIES[name]
     declared = rows or [None] * len(screen.tables)
     tables = {
-        key: replace(table, copies=tuple(replace(copy, sha256=None, size=None) for copy in table.copies), rows=number)
+        key: replace(table, file=replace(table.file, sha256=None, size=None), rows=number)
         for (key, table), number in zip(screen.tables.items(), declared, strict=True)
     }
     monkeypatch.setitem(laboratory.LABORATORIES, name, replace(screen, tables=tables))

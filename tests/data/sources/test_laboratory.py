@@ -27,10 +27,10 @@ def strains(table: Strains) -> list[tuple[str, ...]]:
 def small(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> Strains:
     """Read ``text`` as the file of a screen."""
     table = LABORATORIES[name].tables["all"]
-    path = folder / table.copies[0].name
+    path = folder / table.file.path
     path.parent.mkdir()
     path.write_bytes(gzip.compress(text.encode()))
-    declared = replace(table, copies=(replace(table.copies[0], sha256=sha256_file(path)),))
+    declared = replace(table, file=replace(table.file, sha256=sha256_file(path), content=None))
     monkeypatch.setitem(laboratory.LABORATORIES, name, replace(LABORATORIES[name], tables={"all": declared}))
     return load_laboratory(name, LaboratoryConfig(**options), str(folder))  # type: ignore[arg-type]
 
@@ -166,7 +166,7 @@ def test_rows_of_listed_genes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     table = small("collins2007", text, tmp_path, monkeypatch, genes="genes.txt")
     assert strains(table) == [("A", "B"), ("C", "A")]
     assert table.provenance.counts["rows_of_genes_not_listed"] == 2
-    assert set(table.provenance.files) == {"collins2007_emap.csv.gz", "genes.txt"}
+    assert set(table.provenance.files) == {"collins2007_emap_whole.csv.gz", "genes.txt"}
     options = LaboratoryConfig(genes="genes.txt", genes_required="any")
     assert strains(load_laboratory("collins2007", options, str(tmp_path))) == [("A", "B"), ("A", "X"), ("C", "A")]
     (tmp_path / "genes.txt").write_text("Q\n")
@@ -207,14 +207,15 @@ def test_real_file(name: str, raw: Path) -> None:
 def test_declared_hashes_are_those_of_the_raw_folder(raw: Path) -> None:
     listed = dict(reversed(line.split()) for line in (raw / "SHA256SUMS").read_text().splitlines())
     for name in BY_HAND:
-        copy = LABORATORIES[name].tables["all"].copies[0]
-        assert listed[copy.name] == copy.sha256
+        file = LABORATORIES[name].files[0]
+        file = file.part or file
+        assert listed[file.path] == file.sha256
 
 
 @pytest.mark.raw
 def test_collins2007_replicates_are_averaged(raw: Path) -> None:
     table = load_source(SourceConfig(name="collins2007"), str(raw))
-    rows = pd.read_csv(raw / LABORATORIES["collins2007"].tables["all"].copies[0].name)
+    rows = pd.read_csv(raw / "interactions/collins2007_emap.csv.gz")
     scores = rows.groupby([rows[["gene_a", "gene_b"]].min(axis=1), rows[["gene_a", "gene_b"]].max(axis=1)]).s_score
     mean, sd = scores.mean(), scores.std()
     sample = np.flatnonzero(np.isfinite(table.of_kind("sd")["s_score"]))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,15 +16,14 @@ from dglcell.cli import main
 from dglcell.data.sources import laboratory, list_sources
 from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import load_laboratory
-from dglcell.data.sources.screen_tables import RawTable, fetch_tables, find_tables, is_here
 from dglcell.data.strains import Strains
 from dglcell.errors import DataError
-from dglcell.published.download import RemoteFile, record_path
+from dglcell.published.file import record_path
 from tests.data.sources.sga_tables import KUZMIN2018, kuzmin, read, text
 from tests.http_server import Server, serve
 from tests.r_data import NamedMatrix, write_rda
 
-# Raw tables: whichever copy is there is read, and what is not there is fetched.
+# Screens on the command line.
 
 
 CONTENT = text(
@@ -41,75 +41,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     yield from serve(monkeypatch, CONTENT)
 
 
-def table(*copies: RemoteFile) -> RawTable:
-    return RawTable(copies)
-
-
-def test_the_first_copy_that_is_there_is_read(tmp_path: Path) -> None:
-    both = table(RemoteFile("http://127.0.0.1:1/a", "x/a.tsv"), RemoteFile("", "x/b.tsv"))
-    assert not is_here([both], str(tmp_path))
-    (tmp_path / "x").mkdir()
-    for name in ("b", "a"):
-        (tmp_path / "x" / f"{name}.tsv").write_bytes(CONTENT)
-        (found,) = find_tables([both], str(tmp_path))
-        assert found.path == tmp_path / "x" / f"{name}.tsv"
-        assert found.sha256 == SHA256
-
-
-def test_a_missing_table_tells_where_it_would_be_and_where_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copies = RemoteFile("http://host/a", "x/a.zip"), RemoteFile("http://other/a", "x/a.zip"), RemoteFile("", "x/a.tsv")
-    message = r"raw file 'x/a.zip' not found\n.*\n.*'x/a.zip' or 'x/a.tsv'\n.*--raw.*data fetch.*http://host/a"
-    with pytest.raises(DataError, match=message):
-        find_tables([table(*copies)], str(tmp_path))
-    monkeypatch.delenv("DGLCELL_RAW", raising=False)
-    monkeypatch.setenv("DGLCELL_CACHE", str(tmp_path))
-    with pytest.raises(DataError, match=rf"not found\n.*raw folder '{tmp_path}/raw' without it"):
-        find_tables([table(*copies)], None)
-
-
-def test_a_copy_with_another_hash_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_bytes(CONTENT)
-    with pytest.raises(DataError, match=r"a.tsv' is not the file it should be"):
-        find_tables([table(RemoteFile("", "a.tsv", "0" * 64))], str(tmp_path))
-
-
-def test_an_archive_of_several_tables_is_fetched_once(server: Server, tmp_path: Path) -> None:
-    archive = RemoteFile(server.url("good"), "x/a.zip")
-    paths = fetch_tables([RawTable((archive,), name) for name in ("S1", "S3")], str(tmp_path))
-    assert paths == [tmp_path / "x" / "a.zip"]
-    assert server.requests == ["/good"]
-    assert fetch_tables([RawTable((archive,), "S1")], str(tmp_path)) == paths
-    assert server.requests == ["/good"]
-
-
-def test_the_next_address_is_tried(server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    copies = [RemoteFile(server.url(path), "a.tsv", SHA256, len(CONTENT)) for path in ("gone", "cut", "good")]
-    assert fetch_tables([table(*copies)], str(tmp_path)) == [tmp_path / "a.tsv"]
-    assert server.requests == ["/gone", "/cut", "/good"]
-    assert caplog.text.count("the next address is tried") == 2
-
-
-def test_a_file_put_there_by_hand_is_not_fetched(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "b.tsv").write_bytes(CONTENT)
-    copies = RemoteFile(server.url("good"), "a.tsv"), RemoteFile("", "b.tsv")
-    assert fetch_tables([table(*copies)], str(tmp_path)) == [tmp_path / "b.tsv"]
-    assert server.requests == []
-
-
-def test_what_has_no_address_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"kuzmin2018_dataS2_orf.csv.gz' cannot be downloaded.*by hand\n.*put it at"):
-        fetch_tables(laboratory.LABORATORIES["kuzmin2018_dataS2_orf"].tables.values(), str(tmp_path))
-
-
 @pytest.fixture
 def kuzmin2018(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """The screen as a small file of this machine's server."""
     screen = laboratory.LABORATORIES["kuzmin2018"]
-    name = screen.tables["S1"].copies[0].name
-    small = RawTable((RemoteFile(server.url("good"), name, None, len(CONTENT)),), rows=90)
-    monkeypatch.setitem(laboratory.LABORATORIES, "kuzmin2018", replace(screen, tables={"S1": small}))
+    table = screen.tables["S1"]
+    file = replace(table.file, urls=(server.url("good"),), sha256=None, size=len(CONTENT), copies=())
+    small = {"S1": replace(table, file=file, rows=90)}
+    monkeypatch.setitem(laboratory.LABORATORIES, "kuzmin2018", replace(screen, tables=small))
     return server
 
 
@@ -161,15 +100,12 @@ def test_the_command_line_prints_addresses(capsys: pytest.CaptureFixture[str]) -
     assert lines[-1].strip().startswith("no address")
 
 
-def test_every_screen_has_a_licence_and_a_citation_and_files_inside_the_raw_folder() -> None:
-    for screen in laboratory.LABORATORIES.values():
-        assert screen.licence
-        assert screen.citation
-        assert screen.origin
-        for raw_table in screen.tables.values():
-            for copy in raw_table.copies:
-                assert copy.name.startswith("interactions/")
-                assert copy.sha256 is None or len(copy.sha256) == 64
+@pytest.mark.parametrize("change", [{"csv": {}}, {"reader": 1}, {"tables": {"all": {"file": "interactions/none.csv"}}}])
+def test_a_wrong_declaration_is_named(change: dict[str, Any]) -> None:
+    right = {"description": "d", "origin": [], "tables": {}, "sga": {}}
+    assert laboratory._laboratory("mine", dict(right)).description == "d"
+    with pytest.raises(DataError, match=r"`mine` of laboratories\.yaml is no laboratory screen(.|\n)*sga, matrix, csv"):
+        laboratory._laboratory("mine", right | change)
 
 
 # Screens published as a matrix of scores: R data and text.

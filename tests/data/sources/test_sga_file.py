@@ -12,7 +12,7 @@ from dglcell.data.sources import sga_file
 from dglcell.data.sources.screen_tables import FoundTable, RawTable
 from dglcell.data.sources.sga_file import SgaRows, read_sga
 from dglcell.errors import DataError
-from dglcell.published.download import RemoteFile
+from dglcell.published.file import Found, PublishedFile
 from tests.data.sources.sga_tables import (
     COSTANZO2016,
     KUZMIN2018,
@@ -34,7 +34,8 @@ ROWS = [
 
 
 def found(path: Path, member: str = "", rows: int | None = None) -> FoundTable:
-    return FoundTable(RawTable((RemoteFile("", path.name),), member, rows), path, "0" * 64, "")
+    file = PublishedFile(str(path))
+    return FoundTable(RawTable(file, member, rows), Found(file, path, "0" * 64, ""))
 
 
 def check(rows: SgaRows) -> None:
@@ -66,7 +67,7 @@ def test_text_plain_gzipped_and_in_an_archive(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_bytes(gzip.compress(content.encode()))
     check(read_sga([found(tmp_path / "t.txt")]))
     write_zip(tmp_path / "t.zip", {"__MACOSX/._t.tsv": b"\0", "Data File S1: tables/t.tsv": content, "b.tsv": "x"})
-    with pytest.raises(DataError, match=r"lacks 'c.tsv'"):
+    with pytest.raises(DataError, match=r"holds 0 files called 'c.tsv'"):
         read_sga([found(tmp_path / "t.zip", "c.tsv")])
     check(read_sga([found(tmp_path / "t.zip", "t.tsv")]))
 
@@ -157,7 +158,7 @@ def test_archives_that_are_cut_off(tmp_path: Path, name: str) -> None:
     else:
         write_zip(path, {"t.tsv": content})
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(DataError, match=rf"{name}' (cannot be read to its end|is no zip archive)"):
+    with pytest.raises(DataError, match=rf"{name}' (cannot be read to its end|is not a whole archive)"):
         read_sga([found(path, "t.tsv")])
 
 

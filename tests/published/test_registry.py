@@ -1,13 +1,10 @@
-"""Recipes: tables are made from downloads whole and right, or not at all; and they are those of the raw folder."""
+"""The registry is complete, and the tables of the raw folder are those that recipes make."""
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import itertools
 import re
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +12,13 @@ import pandas as pd
 import pytest
 
 from dglcell.data.sources.laboratory import LABORATORIES
-from dglcell.errors import DataError
 from dglcell.graph.catalogue import NETWORKS
-from dglcell.published.conversions import CONVERSIONS
-from dglcell.published.download import RemoteFile, check_file
-from dglcell.published.recipes import ORIGINALS, RECIPES, Recipe, download_size, make
-from tests.http_server import serve_folder
+from dglcell.published.conversions import CONVERSIONS, convert
+from dglcell.published.file import download_size
+from dglcell.published.registry import FILES, ORIGINALS
 from tests.r_data import NamedMatrix, write_rda
 
+MADE = {path: file for path, file in FILES.items() if file.made is not None}
 PARTS = {
     f"interactions/{name}_whole.csv.gz": f"interactions/{name}.csv.gz"
     for name in ("collins2007_emap", "kuzmin2020_pilot")
@@ -30,116 +26,44 @@ PARTS = {
 """Tables of which the raw folder has a part."""
 
 
-@pytest.mark.parametrize("path", RECIPES)
-def test_a_recipe_is_complete(path: str) -> None:
-    recipe = RECIPES[path]
-    assert recipe.path == path
+@pytest.mark.parametrize("path", FILES)
+def test_an_entry_is_complete(path: str) -> None:
+    file = FILES[path]
+    assert file.path == path
+    assert not Path(path).is_absolute()
+    assert all((file.description, file.citation, file.licence))
+    assert all(
+        re.fullmatch("[0-9a-f]{64}", known) for known in (file.sha256, file.archive_sha256, file.content) if known
+    )
+    assert all(re.match("https?://", url) and " " not in url for url in file.addresses)
+
+
+@pytest.mark.parametrize("path", MADE)
+def test_a_recipe_is_of_fixed_files(path: str) -> None:
+    recipe = MADE[path].made
+    assert recipe is not None
     assert path.endswith(".gz")
-    assert all((recipe.description, recipe.citation, recipe.licence, recipe.size))
+    assert MADE[path].content
     assert recipe.convert in {*CONVERSIONS, "copy"}
-    assert recipe.downloads
-    for file in (*recipe.downloads, replace(recipe.table, sha256=recipe.sha256, size=1, url=recipe.downloads[0].url)):
-        assert re.fullmatch(r"https://raw\.githubusercontent\.com/[^/]+/[^/]+/[0-9a-f]{40}/.+", file.url)
+    assert recipe.originals
+    for file in recipe.originals:
+        assert re.fullmatch(r"https://raw\.githubusercontent\.com/[^/]+/[^/]+/[0-9a-f]{40}/.+", *file.urls)
         assert file.size
         assert re.fullmatch("[0-9a-f]{64}", file.sha256 or "")
-    assert download_size(recipe.downloads) == sum(file.size or 0 for file in recipe.downloads)
+    assert download_size(recipe.originals) == sum(file.size or 0 for file in recipe.originals)
 
 
 def test_originals_do_not_share_names() -> None:
-    files = {file for recipe in RECIPES.values() for file in recipe.downloads}
-    assert len({file.name for file in files}) == len(files)
-    assert all(file.name.startswith(f"{ORIGINALS}/") for file in files)
+    originals = {original for file in MADE.values() for original in file.downloads}
+    assert len({file.path for file in originals}) == len(originals)
+    assert all(file.path.startswith(f"{ORIGINALS}/") for file in originals)
 
 
 def test_screens_and_networks_in_a_form_of_their_own_are_made_by_recipes() -> None:
-    tables = [table for screen in LABORATORIES.values() for table in screen.tables.values()]
-    assert [table.name for table in tables if not table.downloads] == ["interactions/kuzmin2018_dataS2_orf.csv.gz"]
+    tables = [file for screen in LABORATORIES.values() for file in screen.files]
+    assert [file.path for file in tables if not file.downloads] == ["interactions/kuzmin2018_dataS2_orf.csv.gz"]
     by_hand = {name for name, network in NETWORKS.items() if not network.file.downloads}
     assert by_hand == {"yeastract_pairs", "yeastract_matrix"}, "made to order by their publisher"
-
-
-# Made from files of a server on this machine.
-
-
-TEXT = "YAL001C\n" * 100
-RECIPE = Recipe(
-    path="genes/list.txt.gz",
-    description="",
-    citation="",
-    licence="",
-    downloads=(),
-    convert="copy",
-    sha256=hashlib.sha256(TEXT.encode()).hexdigest(),
-    size=len(TEXT),
-)
-
-
-@pytest.fixture
-def published(tmp_path: Path) -> Path:
-    """The folder that the server has."""
-    (tmp_path / "published").mkdir()
-    return tmp_path / "published"
-
-
-@pytest.fixture
-def server(published: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    yield from serve_folder(monkeypatch, published)
-
-
-def offered(server: str, published: Path, names: list[str]) -> tuple[RemoteFile, ...]:
-    """The server's files, with the hashes that they have now."""
-    contents = [(published / name).read_bytes() for name in names]
-    return tuple(
-        RemoteFile(f"{server}/{name}", f"{ORIGINALS}/{name}", hashlib.sha256(content).hexdigest(), len(content))
-        for name, content in zip(names, contents, strict=True)
-    )
-
-
-def files(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-def test_a_table_is_made_once(server: str, published: Path, tmp_path: Path) -> None:
-    (published / "list.txt").write_text(TEXT)
-    recipe, raw = replace(RECIPE, downloads=offered(server, published, ["list.txt"])), tmp_path / "raw"
-    path = make(recipe, raw)
-    assert path == raw / "genes/list.txt.gz"
-    assert gzip.decompress(path.read_bytes()).decode() == TEXT
-    made = path.read_bytes()
-    (published / "list.txt").unlink()
-    assert make(recipe, raw) == path, "nothing is downloaded for it"
-    path.unlink()
-    assert make(recipe, raw).read_bytes() == made, "the downloads are still there"
-
-
-def test_any_gzip_file_with_the_same_content_is_right(tmp_path: Path) -> None:
-    path = tmp_path / RECIPE.path
-    path.parent.mkdir()
-    path.write_bytes(gzip.compress(TEXT.encode(), compresslevel=1, mtime=1))
-    assert make(RECIPE, tmp_path) == path
-    path.write_bytes(gzip.compress(TEXT.replace("C", "W").encode()))
-    with pytest.raises(DataError, match=rf"not hold the file it should\n.*\n.*sha256 {RECIPE.sha256}\n.*remove it"):
-        make(RECIPE, tmp_path)
-    path.write_bytes(gzip.compress(TEXT.encode())[:30])
-    with pytest.raises(DataError, match="is not a whole gzip file"):
-        make(RECIPE, tmp_path)
-
-
-def test_another_original_is_refused(server: str, published: Path, tmp_path: Path) -> None:
-    (published / "list.txt").write_text(TEXT)
-    recipe, raw = replace(RECIPE, downloads=offered(server, published, ["list.txt"])), tmp_path / "raw"
-    (published / "list.txt").write_text(TEXT.replace("C", "W"))
-    with pytest.raises(DataError, match=r"list.txt' is not the file it should be\n.*\n.*\n.*download it again from"):
-        make(recipe, raw)
-    assert files(raw) == []
-
-
-def test_another_result_is_refused(server: str, published: Path, tmp_path: Path) -> None:
-    (published / "list.txt").write_text(TEXT)
-    downloads, raw = offered(server, published, ["list.txt"]), tmp_path / "raw"
-    with pytest.raises(DataError, match=r"made from the right files, but is not the table it should be\n.*800 bytes"):
-        make(replace(RECIPE, downloads=downloads, sha256="0" * 64), raw)
-    assert not (raw / RECIPE.path).exists()
 
 
 # The tables of the raw folder, made again from files in the formats of the repositories: a writer for each format takes
@@ -170,11 +94,9 @@ def tong2004(table: pd.DataFrame, folder: Path) -> list[str]:
 def costanzo2016(table: pd.DataFrame, folder: Path) -> list[str]:
     names = []
     for term, rows in table.groupby("go_term", sort=False):
-        # The server looks for the first name, and addresses have the second one.
-        names.append(str(term).replace(":", "%3A"))
-        text = rows.assign(two="2")[["two", "gene_a", "gene_b", "epsilon"]].to_csv(sep=" ", index=False, header=False)
-        (folder / str(term)).write_text(text)
-        (folder / names[-1]).write_text(text)
+        names.append(str(term))
+        columns = rows.assign(two="2")[["two", "gene_a", "gene_b", "epsilon"]]
+        columns.to_csv(folder / names[-1], sep=" ", index=False, header=False)
     return names
 
 
@@ -261,19 +183,17 @@ WRITERS = {
 
 
 @pytest.mark.raw
-@pytest.mark.parametrize("path", RECIPES)
+@pytest.mark.parametrize("path", MADE)
 def test_the_raw_folder_has_what_the_recipe_makes(path: str, raw: Path) -> None:
     if path not in PARTS:
-        check_file(RECIPES[path].table, raw / path)
+        MADE[path].check(raw / path)
 
 
 @pytest.mark.raw
 @pytest.mark.parametrize("path", WRITERS)
-def test_the_table_is_made_again(path: str, raw: Path, server: str, published: Path, tmp_path: Path) -> None:
-    real = raw / PARTS.get(path, path)
-    content = gzip.decompress(real.read_bytes())
-    names = WRITERS[path](pd.read_csv(real, dtype=str, keep_default_na=False), published)
-    downloads = offered(server, published, names)
-    recipe = replace(RECIPES[path], downloads=downloads, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
-    made = make(recipe, tmp_path / "raw")
-    assert gzip.decompress(made.read_bytes()) == content
+def test_the_table_is_made_again(path: str, raw: Path, tmp_path: Path) -> None:
+    real, recipe = raw / PARTS.get(path, path), MADE[path].made
+    names = WRITERS[path](pd.read_csv(real, dtype=str, keep_default_na=False), tmp_path)
+    assert recipe is not None
+    made = convert(recipe.convert, [tmp_path / name for name in names], recipe.arguments)
+    assert made == gzip.decompress(real.read_bytes())

@@ -22,9 +22,10 @@ from dglcell.errors import CheckpointError, DataError, GraphError
 from dglcell.files.atomic import sha256_file, user_cache
 from dglcell.metrics import row_of
 from dglcell.prediction.export import About, export
+from dglcell.published.file import PublishedFile
 from dglcell.report.run_files import read_predictions, read_run, result_rows
 from dglcell.runs.directory import RunDirectory
-from dglcell.trained.models import PACKAGED, VARIABLE, Listed, find_model, find_run, list_models, read_card, unpack
+from dglcell.trained_models import PACKAGED, VARIABLE, find_model, find_run, list_models, read_card, unpack
 from dglcell.training.checkpoint import read_config, refuse_changes
 from dglcell.training.prepare import open_store
 
@@ -277,7 +278,7 @@ class TestFetched:
         return path
 
     def test_a_model_is_fetched_at_its_first_use(self, listed: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert isinstance(list_models()["large"], Listed)
+        assert isinstance(list_models()["large"], PublishedFile)
         assert main(["models"]) == 0
         assert "large\n    A large model.\n" in capsys.readouterr().out
         assert not user_cache("models").exists()

@@ -36,11 +36,11 @@ from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import GENE
 from dglcell.graph.vocabulary import Vocabulary, read_genome_table
-from dglcell.published.download import RemoteFile, fetch
+from dglcell.published.file import PublishedFile
 from dglcell.report.run_files import ROW, read_run_config, result_rows
 from dglcell.runs.directory import RunDirectory
 
-PACKAGED = Path(__file__).parent
+PACKAGED = Path(__file__).parent / "trained"
 """The models of this package."""
 
 VARIABLE = "DGLCELL_MODELS"
@@ -175,33 +175,11 @@ def check_files(folder: Path) -> Card:
 # Where models are.
 
 
-@dataclass(frozen=True)
-class Listed:
-    """A model that is fetched when it is first used.
-
-    Attributes:
-        description: what it predicts.
-        file: the model in one file.
-    """
-
-    description: str
-    file: RemoteFile
-
-    def fetch(self) -> Path:
-        """Its folder in the user's cache.
-
-        Raises:
-            DataError: it cannot be downloaded, or is another file.
-            CheckpointError: the file is no model.
-        """
-        return unpack(fetch(self.file, user_cache("models")))
-
-
 _LISTED = mapping_of(record({"url": TEXT, "sha256": SHA256, "size": COUNT, "description": TEXT}))
 
 
-def list_models() -> dict[str, Path | Listed]:
-    """Name → folder of a model, or how it is fetched.
+def list_models() -> dict[str, Path | PublishedFile]:
+    """Name → folder of a model, or the one file that is fetched when it is first used.
 
     Raises:
         CheckpointError: a list of models cannot be read.
@@ -211,14 +189,16 @@ def list_models() -> dict[str, Path | Listed]:
         raise CheckpointError(
             f"the folder of models '{own}' not found", expected=f"a folder in {VARIABLE}", do="make it, or unset it"
         )
-    found: dict[str, Path | Listed] = {}
+    found: dict[str, Path | PublishedFile] = {}
     for folder in (*([Path(own)] if own else []), PACKAGED):
-        here: dict[str, Path | Listed] = {path.parent.name: path.parent for path in sorted(folder.glob("*/card.json"))}
+        here: dict[str, Path | PublishedFile] = {
+            path.parent.name: path.parent for path in sorted(folder.glob("*/card.json"))
+        }
         found = {**_read_listing(folder / LISTING), **here, **found}
     return dict(sorted(found.items()))
 
 
-def _read_listing(path: Path) -> dict[str, Listed]:
+def _read_listing(path: Path) -> dict[str, PublishedFile]:
     if not os.path.lexists(path):
         return {}
     expected = "names of models, each with its url, sha256, size and description"
@@ -229,8 +209,12 @@ def _read_listing(path: Path) -> dict[str, Listed]:
     if not _LISTED.fits(content):
         raise damaged(path, "something else", CheckpointError, expected=expected, do="mend or remove it")
     return {
-        name: Listed(
-            about["description"], RemoteFile(about["url"], about["sha256"] + SUFFIX, about["sha256"], about["size"])
+        name: PublishedFile(
+            about["sha256"] + SUFFIX,
+            (about["url"],),
+            about["sha256"],
+            about["size"],
+            description=about["description"],
         )
         for name, about in content.items()
     }
@@ -246,7 +230,7 @@ def find_model(name: str) -> Path | None:
     found = list_models().get(name)
     if found is None:
         return None
-    folder = found.fetch() if isinstance(found, Listed) else found
+    folder = unpack(found.fetch(user_cache("models")).path) if isinstance(found, PublishedFile) else found
     check_files(folder)
     return folder
 
@@ -380,7 +364,7 @@ def _built_cell(directory: RunDirectory) -> CellGraph:
 # As text.
 
 
-def format_models(models: Mapping[str, Path | Listed]) -> str:
+def format_models(models: Mapping[str, Path | PublishedFile]) -> str:
     """Each model's name, with what it is below it."""
     lines: list[str] = []
 
@@ -390,8 +374,8 @@ def format_models(models: Mapping[str, Path | Listed]) -> str:
 
     for name, found in models.items():
         lines.append(name)
-        if isinstance(found, Listed):
-            add(found.description, f"{_megabytes(found.file.size or 0)}, fetched at its first use")
+        if isinstance(found, PublishedFile):
+            add(found.description, f"{_megabytes(found.size or 0)}, fetched at its first use")
             continue
         card = read_card(found)
         size = sum(path.stat().st_size for path in found.rglob("*") if path.is_file())

@@ -1,0 +1,428 @@
+"""A file that others publish: where it lies, where it can be had, and whether it is the right one.
+
+Nothing but a complete file with the right size and hash ever appears under its name, whether a connection breaks or the
+process is killed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import logging
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from dglcell.errors import DataError, listing
+from dglcell.files.atomic import (
+    DAMAGE,
+    RAW_VARIABLE,
+    atomic_file,
+    find_raw,
+    parse_json,
+    raw_folder,
+    sha256_file,
+    write_json,
+)
+from dglcell.published.download import download
+
+log = logging.getLogger(__name__)
+
+ARCHIVES = "archives"
+"""Folder inside the raw folder for archives of which one file is used."""
+
+DECLARED, FIRST_USE, UNCHECKED = "declared", "first use", "nothing to compare with"
+"""How it is known that a file is the right one: by its declared hash, by that of its first download, or not at all."""
+
+RECORD_SUFFIX = ".fetched.json"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a table is made from files of public repositories.
+
+    Attributes:
+        convert: name of the conversion; see `dglcell.published.conversions`.
+        originals: files that it is made from; each of a fixed version, with its hash.
+        arguments: of the conversion.
+    """
+
+    convert: str
+    originals: tuple[PublishedFile, ...]
+    arguments: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is remembered of a download, in a JSON file beside it.
+
+    Attributes:
+        url: where the file came from.
+        sha256: of its bytes.
+        size: in bytes.
+        fetched: date and time, UTC.
+        trust: `DECLARED` or `FIRST_USE`.
+    """
+
+    url: str
+    sha256: str
+    size: int
+    fetched: str
+    trust: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file that is here, and the right one as far as that can be known.
+
+    Attributes:
+        file: what it is.
+        path: where it is.
+        sha256: of its bytes as published.
+        trust: `DECLARED`, `FIRST_USE` or `UNCHECKED`.
+        downloaded: whether it was not here before.
+    """
+
+    file: PublishedFile
+    path: Path
+    sha256: str
+    trust: str
+    downloaded: bool = False
+
+    def provenance(self) -> dict[str, Any]:
+        """Its hash and what that was compared with, as plain containers."""
+        return {"sha256": self.sha256, "trust": self.trust}
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file as its publisher offers it.
+
+    In the raw folder a copy packed with gzip, ``path`` with ``.gz`` at its end, is as good as the file: what is
+    declared of the file is then compared with its content.
+
+    Attributes:
+        path: absolute, or relative to the working or the raw folder; with ``/`` between folders.
+        urls: where it can be downloaded, tried in this order; none where only a copy by hand will do.
+        sha256: of its bytes. None where the publisher states none: the hash of the first download is then recorded
+            beside the file, and every later one has to agree with it (trust on first use).
+        size: in bytes, where it is known.
+        content: sha256 of what a gzip file holds that is packed here: a file with this content is right, whatever its
+            bytes, which depend on the zlib that packed it.
+        member: if the addresses lead to an archive (.zip, .tgz), the file in it.
+        archive_sha256: of that archive, where it is known.
+        made: how it is made from other files, if it is.
+        part: a part of it, put there by hand, which is used where it is there.
+        copies: files that are used where it is not there.
+        description: what it holds, in a sentence or two.
+        citation: the publication.
+        licence: as its publisher states it.
+    """
+
+    path: str
+    urls: tuple[str, ...] = ()
+    sha256: str | None = None
+    size: int | None = None
+    content: str | None = None
+    member: str = ""
+    archive_sha256: str | None = None
+    made: Recipe | None = None
+    part: PublishedFile | None = None
+    copies: tuple[PublishedFile, ...] = ()
+    description: str = ""
+    citation: str = ""
+    licence: str = ""
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return Path(self.path).name
+
+    @property
+    def downloads(self) -> tuple[PublishedFile, ...]:
+        """What is downloaded to have it: the file, its archive, those that it is made from, or nothing."""
+        if self.made is not None:
+            return self.made.originals
+        if self.member:
+            return (PublishedFile(f"{ARCHIVES}/{self.urls[0].rpartition('/')[2]}", self.urls, self.archive_sha256),)
+        return (self,) if self.urls else ()
+
+    @property
+    def addresses(self) -> list[str]:
+        """All that it can be downloaded from; nothing where only a copy by hand will do."""
+        return [url for file in (*self.downloads, *self.copies) for url in file.urls]
+
+    def origin(self) -> dict[str, Any]:
+        """Who made it and where it is, as plain containers."""
+        return {"citation": self.citation, "licence": self.licence, "url": self.urls[0] if self.urls else None}
+
+    def is_here(self, raw: str | Path | None = None) -> bool:
+        """Whether it, a packed copy, or one of its other copies is there; its hash is not looked at.
+
+        Args:
+            raw: the raw folder; see `find_raw`.
+        """
+        return self._locate(raw) is not None
+
+    def find(self, raw: str | Path | None = None) -> Found:
+        """Where it is, once its hash agrees with the one that is declared, or recorded of its download.
+
+        Args:
+            raw: the raw folder; see `find_raw`.
+
+        Raises:
+            DataError: it is not there, and the message says where it can be had; or it is another file, or cut off.
+        """
+        here = self._locate(raw)
+        if here is not None:
+            file, path = here
+            return file.check(path)
+        if not self.addresses:
+            find_raw(self.path, raw)  # says where it looked
+        names = "".join(f", or '{copy.path}'" for copy in self.copies)
+        raise DataError(
+            f"raw file '{self.path}' not found",
+            got=f"it is neither in the working folder nor in the raw folder '{raw_folder(raw)}'",
+            expected=("the table made" if self.made else "the file")
+            + f" from {' and '.join(url for file in self.downloads for url in file.urls[:1])}"
+            + (f", in it {self.member}" if self.member else "")
+            + names,
+            do=f"where there is internet access, `dglcell data fetch {self.path}` downloads it, and `dglcell data "
+            "fetch --all` with the experiment's file all that it reads; or set "
+            f"`{RAW_VARIABLE}` (or pass `--raw`) to the folder that holds it",
+        )
+
+    def check(self, path: Path) -> Found:
+        """Compare a file that is here with what is declared, or recorded of its download.
+
+        Raises:
+            DataError: it is another file, or cut off.
+        """
+        source = f", and fetch it again from {self.urls[0]}" if self.urls else ", and fetch it again"
+        return self._compare(path, path, f"remove it{source}")
+
+    def fetch(self, folder: str | Path, *, insecure: bool = False) -> Found:
+        """The file inside ``folder``, downloaded or made unless it or a copy is there; checked in either case.
+
+        A file that its publisher packs with gzip stays packed. Of an archive only the one file is unpacked; the archive
+        stays in `ARCHIVES`.
+
+        Args:
+            folder: the raw folder; made where it is missing.
+            insecure: also take it over plain http where no hash would show that it was changed on the way.
+
+        Raises:
+            DataError: it cannot be downloaded, has no secure address, or is not the file it should be.
+        """
+        folder = Path(folder)
+        if self.is_here(folder):
+            return self.find(folder)
+        if self.made is not None:
+            return self._make(self.made, folder)
+        if self.member:
+            return self._unpack(folder, insecure)
+        sources = [(file, url) for file in (self, *self.copies) for url in file.urls]
+        if not sources:
+            raise DataError(
+                f"'{self.path}' cannot be downloaded",
+                got="no address: it was made to order, or by hand",
+                expected=f"the file at '{folder / self.path}'",
+                do="put it there; `dglcell graph list` and `dglcell data list` say where it came from",
+            )
+        for file, url in sources[:-1]:
+            try:
+                return file._download(url, folder, insecure)
+            except DataError as error:
+                log.warning("%s\nthe next address is tried", error)
+        file, url = sources[-1]
+        return file._download(url, folder, insecure)
+
+    def _locate(self, raw: str | Path | None) -> tuple[PublishedFile, Path] | None:
+        for file in filter(None, (self.part, self, *self.copies)):
+            for path in (file.path, f"{file.path}.gz"):
+                with suppress(DataError):
+                    return file, find_raw(path, raw)
+        return None
+
+    def _download(self, url: str, folder: Path, insecure: bool) -> Found:
+        packed = url.endswith(".gz") and not self.path.endswith(".gz")
+        target = folder / (f"{self.path}.gz" if packed else self.path)
+        insecure = insecure or self.sha256 is not None or read_record(target) is not None
+        return self._keep(target, lambda partial: download(url, partial, target, self.path, insecure=insecure), url)
+
+    def _unpack(self, folder: Path, insecure: bool) -> Found:
+        # What is declared of a file inside an archive is compared once it is unpacked.
+        archive = self.downloads[0].fetch(folder, insecure=insecure or self.sha256 is not None).path
+        packed = self.member.endswith(".gz") and not self.path.endswith(".gz")
+
+        def extract(partial: Path) -> None:
+            with open_member(archive, self.member) as source, open(partial, "wb") as copy:
+                shutil.copyfileobj(source, copy)
+
+        return self._keep(folder / (f"{self.path}.gz" if packed else self.path), extract, self.urls[0])
+
+    def _make(self, recipe: Recipe, folder: Path) -> Found:
+        from dglcell.published.conversions import convert
+
+        originals = [file.fetch(folder).path for file in recipe.originals]
+        content = convert(recipe.convert, originals, recipe.arguments)
+        sha256 = hashlib.sha256(content).hexdigest()
+        if self.content not in (None, sha256):
+            raise DataError(
+                f"'{self.path}' was made from the right files, but is not the table it should be",
+                got=f"{len(content):,} bytes, sha256 {sha256}",
+                expected=f"sha256 {self.content}",
+                do="install the newest pandas and rdata, and try again; or report it with their versions",
+            )
+        # Without a time in it, the same table has the same bytes.
+        packed = gzip.compress(content, mtime=0)
+        return self._keep(folder / self.path, lambda partial: partial.write_bytes(packed), None)
+
+    def _keep(self, target: Path, write: Callable[[Path], object], url: str | None) -> Found:
+        """Put in place what ``write`` writes to a path, once it is the right file; a download is recorded."""
+        with atomic_file(target) as partial:
+            write(partial)
+            do = f"download it again from {url}" if url else "correct the declared hash"
+            found = self._compare(partial, target, do)
+            if url and read_record(target) is None:
+                trust = FIRST_USE if found.trust == UNCHECKED else DECLARED
+                now = datetime.now(UTC).isoformat(timespec="seconds")
+                record = Record(url, sha256_file(partial), partial.stat().st_size, now, trust)
+                write_json(record_path(target), asdict(record))
+                found = replace(found, trust=trust)
+        return replace(found, downloaded=True)
+
+    def _compare(self, at: Path, target: Path, do: str) -> Found:
+        """Compare the bytes at ``at``, which are ``target`` or are going to be."""
+        if self.sha256 is not None and target.name == f"{self.name}.gz":
+            return Found(self, target, _check_content(at, target, self.sha256, do), DECLARED)
+        sha256, size, record = sha256_file(at), at.stat().st_size, read_record(target)
+        if self.content is not None and sha256 != self.sha256:
+            _check_content(at, target, self.content, do)
+            return Found(self, target, sha256, DECLARED)
+        if self.content is None and target.name == self.name and self.size not in (None, size):
+            raise DataError(
+                f"'{target}' has the wrong size: cut off, or another file",
+                got=f"{size:,} bytes",
+                expected=f"{self.size:,} bytes",
+                do=do,
+            )
+        if self.sha256 is not None:
+            if sha256 != self.sha256:
+                raise DataError(
+                    f"'{target}' is not the file it should be",
+                    got=f"sha256 {sha256}",
+                    expected=f"sha256 {self.sha256}",
+                    do=do,
+                )
+            return Found(self, target, sha256, DECLARED)
+        if record is not None and sha256 != record.sha256:
+            raise DataError(
+                f"'{target}' is not the file that was fetched on {record.fetched}",
+                got=f"sha256 {sha256}",
+                expected=f"sha256 {record.sha256}",
+                do=f"{do}; if the publisher has replaced the file and you accept it, remove '{record_path(target)}'",
+            )
+        return Found(self, target, sha256, FIRST_USE if record else UNCHECKED)
+
+
+def _check_content(at: Path, target: Path, expected: str, do: str) -> str:
+    """The sha256 of what a gzip file holds, once it is the expected one."""
+    try:
+        with gzip.open(at) as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    except DAMAGE as error:
+        raise DataError(f"'{target}' is not a whole gzip file", got=str(error), do="copy it again") from error
+    if sha256 != expected:
+        raise DataError(
+            f"'{target}' does not hold the file it should",
+            got=f"content with sha256 {sha256}",
+            expected=f"sha256 {expected}",
+            do=do,
+        )
+    return sha256
+
+
+def record_path(path: Path) -> Path:
+    """Where the record of the download at ``path`` is."""
+    return path.with_name(path.name + RECORD_SUFFIX)
+
+
+def read_record(path: Path) -> Record | None:
+    """The record of the download at ``path``; None where there is none, as for a file that was put there by hand.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    record = record_path(path)
+    if not record.is_file():
+        return None
+    try:
+        return Record(**parse_json(record.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise DataError(
+            f"'{record}' is no record of a download",
+            got=error,
+            do="remove it; the hash of the next download will be recorded anew",
+        ) from None
+
+
+@contextmanager
+def open_member(archive: Path, name: str) -> Iterator[IO[bytes]]:
+    """A file inside a zip or tar archive, whatever folder of the archive it is in.
+
+    Raises:
+        DataError: the archive is damaged, or does not hold one such file.
+    """
+    try:
+        if archive.suffix == ".zip":
+            with zipfile.ZipFile(archive) as zipped, zipped.open(_only(zipped.namelist(), name, archive)) as file:
+                yield file
+        else:
+            with tarfile.open(archive) as tarred:
+                extracted = tarred.extractfile(_only(tarred.getnames(), name, archive))
+                assert extracted is not None
+                yield extracted
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
+        raise DataError(
+            f"'{archive}' is not a whole archive", got=str(error), do="remove it, and fetch it again"
+        ) from error
+
+
+def _only(names: list[str], name: str, archive: Path) -> str:
+    found = [path for path in names if path.rpartition("/")[2] == name]
+    if len(found) != 1:
+        raise DataError(
+            f"archive '{archive.name}' holds {len(found)} files called '{name}'",
+            got=listing(names) or "an empty archive",
+            expected="one",
+            do="download it again, or unpack the right file by hand",
+        )
+    return found[0]
+
+
+def download_size(files: Iterable[PublishedFile]) -> int:
+    """Bytes of files, each counted once; 0 where that of one is not known."""
+    sizes = {file.path: file.size for file in files}
+    return 0 if None in sizes.values() else sum(size or 0 for size in sizes.values())
+
+
+# In words.
+
+
+def format_found(found: Found) -> str:
+    """Where a file is, its hash, and what that was compared with."""
+    how = "downloaded" if found.downloaded else "was here"
+    return f"{found.path}  {found.path.stat().st_size:,} bytes, {how}\n    {format_hash(found.sha256, found.trust)}"
+
+
+def format_hash(sha256: str, trust: str, digits: int = 64) -> str:
+    """A hash and what it was compared with."""
+    words = {DECLARED: "as declared", FIRST_USE: "as recorded when it was downloaded"}
+    return f"sha256 {sha256[:digits]} ({words.get(trust, trust)})"

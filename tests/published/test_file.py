@@ -1,0 +1,380 @@
+"""Published files are found, downloaded from a real server on this machine, or made: whole and right, or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dglcell.errors import DataError
+from dglcell.published import download
+from dglcell.published.file import Found, PublishedFile, Recipe, read_record, record_path
+from tests.http_server import Server, serve, serve_folder
+
+CONTENT = b"query\tarray\tepsilon\n" + b"YAL001C\tYBR001C\t-0.1\n" * 5_000
+OTHER = CONTENT.replace(b"-0.1", b"-0.2")
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+FILE = PublishedFile("networks/n.tab", ("https://example.org/n.tab",), SHA256, len(CONTENT))
+REMOTE = "http://example.invalid/raw.tsv"
+
+
+@pytest.fixture(autouse=True)
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "WAITS", (0.0, 0.0))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    yield from serve(monkeypatch, CONTENT)
+
+
+def remote(server: Server, path: str, sha256: str | None = None, size: int | None = None) -> PublishedFile:
+    return PublishedFile("screens/raw.tsv", (server.url(path),), sha256, size)
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def put(folder: Path, content: bytes = CONTENT, name: str = "networks/n.tab") -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    return path
+
+
+def read(path: Path) -> bytes:
+    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+
+
+# Downloads.
+
+
+def test_a_declared_file_arrives_and_is_not_fetched_again(server: Server, tmp_path: Path) -> None:
+    file = remote(server, "good", SHA256, len(CONTENT))
+    found = file.fetch(tmp_path)
+    assert found == Found(file, tmp_path / "screens/raw.tsv", SHA256, "declared", downloaded=True)
+    assert found.path.read_bytes() == CONTENT
+    assert files(tmp_path) == ["screens/raw.tsv", "screens/raw.tsv.fetched.json"]
+    record = read_record(found.path)
+    assert record is not None
+    assert (record.url, record.sha256, record.size, record.trust) == (*file.urls, SHA256, len(CONTENT), "declared")
+    assert file.fetch(tmp_path) == replace(found, downloaded=False)
+    assert server.requests == ["/good"]
+
+
+def test_an_undeclared_hash_is_that_of_the_first_download(server: Server, tmp_path: Path) -> None:
+    file = remote(server, "good")
+    found = file.fetch(tmp_path)
+    assert (found.sha256, found.trust) == (SHA256, "first use")
+    found.path.unlink()
+    server.content = OTHER
+    with pytest.raises(DataError, match=r"is not the file that was fetched on (.|\n)*remove '.*raw.tsv.fetched.json'"):
+        file.fetch(tmp_path)
+    assert files(tmp_path) == ["screens/raw.tsv.fetched.json"]
+    server.content = CONTENT
+    assert file.fetch(tmp_path) == found
+
+
+@pytest.mark.parametrize(
+    ("sha256", "size", "message"),
+    [
+        (
+            "0" * 64,
+            None,
+            rf"is not the file it should be\n.*sha256 {SHA256}\n.*sha256 0{{64}}\n.*download it again",
+        ),
+        (SHA256, 7, rf"wrong size(.|\n)*{len(CONTENT):,} bytes(.|\n)*7 bytes"),
+    ],
+)
+def test_another_file_than_declared_is_not_kept(
+    server: Server, tmp_path: Path, sha256: str, size: int | None, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        remote(server, "good", sha256, size).fetch(tmp_path)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize(("path", "message", "requests"), [("cut", "IncompleteRead", 3), ("gone", "404", 1)])
+def test_a_failed_download_leaves_nothing_and_says_what_to_do(
+    server: Server, tmp_path: Path, path: str, message: str, requests: int
+) -> None:
+    file = remote(server, path)
+    with pytest.raises(DataError, match=message) as caught:
+        file.fetch(tmp_path)
+    assert file.urls[0] in str(caught.value)
+    assert f"put the file at '{tmp_path / file.path}'" in str(caught.value)
+    assert files(tmp_path) == []
+    assert server.requests == [f"/{path}"] * requests, "only what broke off is tried again"
+
+
+def test_a_server_that_falls_silent_is_not_waited_for(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "READ_TIMEOUT", 0.2)
+    with pytest.raises(DataError, match="timed out"):
+        remote(server, "slow").fetch(tmp_path)
+    assert files(tmp_path) == []
+
+
+def test_without_a_network_the_address_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/raw.tsv"
+        with pytest.raises(DataError, match=rf"cannot be downloaded(.|\n)*{url}(.|\n)*put the file at"):
+            PublishedFile("raw.tsv", (url,)).fetch(tmp_path)
+
+
+@pytest.mark.parametrize(("number", "left"), [(signal.SIGINT, 0), (signal.SIGKILL, 1)])
+def test_an_interrupted_download_leaves_no_half_file(
+    server: Server, tmp_path: Path, number: signal.Signals, left: int
+) -> None:
+    file = remote(server, "slow")
+    code = (
+        "import sys; from dglcell.published.file import *; PublishedFile(sys.argv[1], sys.argv[2:3]).fetch(sys.argv[3])"
+    )
+    # A process that is started in the background may ignore it, and its children with it.
+    code = f"import signal; signal.signal(signal.SIGINT, signal.default_int_handler); {code}"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, file.path, *file.urls, str(tmp_path)], env=os.environ, stderr=subprocess.DEVNULL
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not (server.requests and any(tmp_path.rglob(".raw.tsv*"))) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(number)
+        assert process.wait(300) != 0
+    assert not (tmp_path / file.path).exists()
+    assert len(files(tmp_path)) == left
+    assert remote(server, "good", SHA256).fetch(tmp_path).path.read_bytes() == CONTENT
+    assert files(tmp_path) == [file.path, file.path + ".fetched.json"]
+
+
+def test_the_next_address_is_tried(server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = replace(remote(server, "gone", SHA256), copies=(PublishedFile("b.tsv", (server.url("good"),)),))
+    assert file.fetch(tmp_path).path == tmp_path / "b.tsv"
+    file = PublishedFile("c.tsv", tuple(server.url(path) for path in ("gone", "moved", "good")), SHA256)
+    assert file.fetch(tmp_path).path == tmp_path / "c.tsv"
+    assert server.requests == ["/gone", "/good", "/gone", "/moved", "/good"]
+    assert caplog.text.count("the next address is tried") == 3
+
+
+@pytest.mark.parametrize("url", ["ftp://host/a", "file:///etc/passwd", "//host/a", "raw.tsv", "https://", "data:,a"])
+def test_other_addresses_are_refused(url: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="this is no address to download from"):
+        PublishedFile("raw.tsv", (url,), SHA256).fetch(tmp_path)
+    assert files(tmp_path) == []
+
+
+def test_plain_http_is_refused_where_no_hash_is_declared(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is not secure(.|\n)*pass `--insecure` if you trust the network"):
+        PublishedFile("raw.tsv", (REMOTE,)).fetch(tmp_path)
+    assert files(tmp_path) == []
+
+
+def test_plain_http_is_taken_where_a_hash_is_declared_or_recorded(tmp_path: Path) -> None:
+    """As far as a machine without a network tells: the address is asked."""
+    with pytest.raises(DataError, match=r"'raw\.tsv' cannot be downloaded"):
+        PublishedFile("raw.tsv", (REMOTE,), SHA256).fetch(tmp_path)
+    with pytest.raises(DataError, match=r"'raw\.tsv' cannot be downloaded"):
+        PublishedFile("raw.tsv", (REMOTE,)).fetch(tmp_path, insecure=True)
+    record(tmp_path / "raw.tsv", SHA256)
+    with pytest.raises(DataError, match=r"'raw\.tsv' cannot be downloaded"):
+        PublishedFile("raw.tsv", (REMOTE,)).fetch(tmp_path)
+
+
+def record(path: Path, sha256: str) -> None:
+    about = {"url": REMOTE, "sha256": sha256, "size": 1, "fetched": "2026-01-01", "trust": "first use"}
+    record_path(path).write_text(json.dumps(about))
+
+
+def test_an_address_may_not_lead_to_one_that_is_not_secure(server: Server, tmp_path: Path) -> None:
+    server.redirect = REMOTE
+    with pytest.raises(DataError, match=r"http://example\.invalid/raw\.tsv is not secure"):
+        remote(server, "moved").fetch(tmp_path)
+    assert files(tmp_path) == []
+
+
+# What is here.
+
+
+@pytest.mark.parametrize("name", ["networks/n.tab", "networks/n.tab.gz"])
+def test_a_declared_file_is_compared_packed_or_not(tmp_path: Path, name: str) -> None:
+    path = put(tmp_path, name=name)
+    assert FILE.find(tmp_path) == FILE.fetch(tmp_path) == Found(FILE, path, SHA256, "declared")
+    assert read_record(path) is None
+    put(tmp_path, OTHER, name)
+    with pytest.raises(DataError, match=rf"sha256 {SHA256}(.|\n)*remove it, and fetch it again from https://example"):
+        FILE.find(tmp_path)
+    put(tmp_path, CONTENT[:50], name)
+    with pytest.raises(DataError, match="does not hold" if name.endswith(".gz") else "wrong size: cut off"):
+        FILE.find(tmp_path)
+    assert FILE.is_here(tmp_path)
+
+
+def test_a_torn_packed_copy(tmp_path: Path) -> None:
+    path = put(tmp_path, name="networks/n.tab.gz")
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(DataError, match="is not a whole gzip file"):
+        FILE.find(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["networks/n.tab", "networks/n.tab.gz"])
+def test_without_a_declared_hash_the_record_of_the_download_counts(tmp_path: Path, name: str) -> None:
+    file, path = replace(FILE, sha256=None, size=None), put(tmp_path, name=name)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert file.find(tmp_path).provenance() == {"sha256": digest, "trust": "nothing to compare with"}
+    record(path, digest)
+    assert file.find(tmp_path).trust == "first use"
+    put(tmp_path, OTHER, name)
+    with pytest.raises(DataError, match="not the file that was fetched on 2026-01-01"):
+        file.find(tmp_path)
+    record_path(path).write_text(json.dumps({"url": "x"}))
+    with pytest.raises(DataError, match=rf"{name}.fetched.json' is no record of a download"):
+        file.find(tmp_path)
+
+
+def test_a_missing_file_says_where_it_can_be_had(tmp_path: Path) -> None:
+    file = replace(FILE, member="inside.tab", copies=(PublishedFile("networks/m.tab"),))
+    with pytest.raises(DataError) as caught:
+        file.find(tmp_path)
+    for text in (
+        f"neither in the working folder nor in the raw folder '{tmp_path}'",
+        "the file from https://example.org/n.tab, in it inside.tab, or 'networks/m.tab'",
+        "`dglcell data fetch networks/n.tab`",
+        "`DGLCELL_RAW` (or pass `--raw`)",
+    ):
+        assert text in str(caught.value)
+    with pytest.raises(DataError, match=r"raw file 'networks/n\.tab' not found\n  got:      looked at"):
+        replace(FILE, urls=()).find(tmp_path)
+
+
+def test_a_part_comes_before_the_file_and_copies_after_it(tmp_path: Path) -> None:
+    file = replace(FILE, sha256=None, size=None, part=PublishedFile("part"), copies=(PublishedFile("copy"),))
+    for name in ("copy", "networks/n.tab", "part"):
+        path = put(tmp_path, name=name)
+        assert file.find(tmp_path).path == file.fetch(tmp_path).path == path, "and nothing is downloaded"
+
+
+def test_what_has_no_address_is_asked_for(tmp_path: Path) -> None:
+    message = rf"'networks/n\.tab' cannot be downloaded\n.*no address(.|\n)*the file at '{tmp_path}/networks/n\.tab'"
+    with pytest.raises(DataError, match=message):
+        replace(FILE, urls=()).fetch(tmp_path)
+
+
+# Packed files, and those in archives.
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """The folder that a server has: a plain and a packed file, a zip and a tgz archive of it."""
+    folder = tmp_path / "published"
+    put(folder, name="n.tab")
+    put(folder, name="n.tab.gz")
+    with zipfile.ZipFile(folder / "n.zip", "w") as zipped:
+        zipped.writestr("other.tab", b"other")
+        zipped.writestr("folder/n.tab", CONTENT)
+    with tarfile.open(folder / "n.tgz", "w:gz") as tarred:
+        packed = gzip.compress(CONTENT)
+        entry = tarfile.TarInfo("release/n.tab.gz")
+        entry.size = len(packed)
+        tarred.addfile(entry, io.BytesIO(packed))
+    return folder
+
+
+@pytest.fixture
+def address(published: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    yield from serve_folder(monkeypatch, published)
+
+
+@pytest.mark.parametrize(
+    ("name", "member", "arrives"),
+    [
+        ("n.tab", "", "networks/n.tab"),
+        ("n.tab.gz", "", "networks/n.tab.gz"),
+        ("n.zip", "n.tab", "networks/n.tab"),
+        ("n.tgz", "n.tab.gz", "networks/n.tab.gz"),
+    ],
+)
+@pytest.mark.parametrize("declared", [True, False])
+def test_files_arrive_from_every_kind_of_address(
+    address: str, tmp_path: Path, name: str, member: str, arrives: str, declared: bool
+) -> None:
+    file = replace(FILE, urls=(f"{address}/{name}",), member=member)
+    if not declared:
+        file = replace(file, sha256=None, size=None)
+    raw = tmp_path / "raw"
+    found = file.fetch(raw)
+    assert (found.path, read(found.path)) == (raw / arrives, CONTENT)
+    assert (found.trust, found.downloaded) == ("declared" if declared else "first use", True)
+    assert file.fetch(raw) == replace(found, downloaded=False)
+    other = replace(file, sha256="0" * 64, path="other/n.tab")
+    with pytest.raises(DataError, match=r"expected: (sha256 0000|[\d,]+ bytes)"):
+        other.fetch(raw)
+    assert files(raw / "other") == []
+
+
+def test_an_archive_without_the_file_and_a_torn_one(address: str, published: Path, tmp_path: Path) -> None:
+    file = replace(FILE, urls=(f"{address}/n.zip",), member="nothing.tab")
+    with pytest.raises(DataError, match=r"archive 'n\.zip' holds 0 files called 'nothing\.tab'\n.*other\.tab"):
+        file.fetch(tmp_path)
+    archive = tmp_path / "archives/n.zip"
+    archive.write_bytes((published / "n.zip").read_bytes()[:50])
+    record_path(archive).unlink()
+    with pytest.raises(DataError, match="is not a whole archive"):
+        file.fetch(tmp_path)
+    assert files(tmp_path / "networks") == []
+
+
+# Tables that are made.
+
+
+def made(address: str, content: bytes = CONTENT) -> PublishedFile:
+    """The server's file, packed, with the hashes of ``content``."""
+    original = PublishedFile("originals/n.tab", (f"{address}/n.tab",), SHA256, len(CONTENT))
+    return PublishedFile("genes/n.gz", content=hashlib.sha256(content).hexdigest(), made=Recipe("copy", (original,)))
+
+
+def test_a_table_is_made_once(address: str, published: Path, tmp_path: Path) -> None:
+    file, raw = made(address), tmp_path / "raw"
+    found = file.fetch(raw)
+    assert (found.path, read(found.path), found.trust) == (raw / "genes/n.gz", CONTENT, "declared")
+    content = found.path.read_bytes()
+    (published / "n.tab").unlink()
+    assert file.fetch(raw) == replace(found, downloaded=False), "nothing is downloaded for it"
+    found.path.unlink()
+    assert file.fetch(raw).path.read_bytes() == content, "the downloads are still there"
+
+
+def test_any_gzip_file_with_the_same_content_is_right(tmp_path: Path) -> None:
+    file = made("http://127.0.0.1:1")
+    path = put(tmp_path, name=file.path)
+    path.write_bytes(gzip.compress(CONTENT, compresslevel=1, mtime=1))
+    assert file.fetch(tmp_path).path == path
+    put(tmp_path, OTHER, file.path)
+    with pytest.raises(DataError, match=rf"not hold the file it should\n.*\n.*sha256 {SHA256}\n.*remove it"):
+        file.fetch(tmp_path)
+
+
+def test_another_original_and_another_result_are_refused(address: str, published: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="made from the right files, but is not the table it should be"):
+        made(address, OTHER).fetch(tmp_path / "raw")
+    put(published, OTHER, "n.tab")
+    with pytest.raises(DataError, match=r"n.tab' is not the file it should be\n.*\n.*\n.*download it again from"):
+        made(address).fetch(tmp_path / "other")
+    assert files(tmp_path / "other") == []
+    assert not (tmp_path / "raw/genes/n.gz").exists()
