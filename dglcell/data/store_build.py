@@ -20,7 +20,6 @@ import dglcell
 from dglcell.data.store import DATA_FILE, HASH_FILE, META_KEY, Store, StoreMeta, value_key
 from dglcell.data.strains import (
     MEASURED,
-    MOST_TARGETS,
     P_VALUE,
     PHENOTYPE,
     REPLICATES,
@@ -37,6 +36,9 @@ from dglcell.graph.vocabulary import Vocabulary
 
 VALUE_STRAINS = 2**18
 """Strains of one value of a column; what is checked, and what is in memory, at a time."""
+
+MOST_TARGETS = 255
+"""Of a strain: their number is a byte."""
 
 TRANSACTION_BYTES = 2**25
 """What one write transaction takes before it is committed, so that a build needs little memory."""

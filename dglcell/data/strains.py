@@ -38,12 +38,8 @@ MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
 PREFIXES = {P_VALUE: "p"}
 """Of names of columns in annotated data, where it is not the kind."""
 
-MOST_TARGETS = 255
-"""Of a strain: their number is a byte."""
-
 PIECE = 2**20
 """Tens of millions of strains are worked on in pieces of so many entries, so that intermediates stay small."""
-
 
 COUNTS, TARGETS = ("counts",), ("genes",)
 """How hashes and stores call what is no column: numbers of targets, and targets."""
@@ -386,7 +382,11 @@ class Strains:
         counts = self.offsets[rows + 1] - self.offsets[rows]
         if isinstance(self.targets, np.ndarray):
             offsets: Array = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-            targets = self.targets[np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])]
+            most = self.max_deletions
+            if len(self.targets) == most * len(self):  # all have as many: no place is computed for each target
+                targets = self.targets.reshape(len(self), most)[rows].reshape(-1)
+            else:
+                targets = self.targets[np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])]
         else:
             import torch
 
