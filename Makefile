@@ -8,8 +8,8 @@ INSTALLED := .venv/installed
 
 .PHONY: demo test smoke test-slow test-random test-slurm test-gpu gpu-report test-docs coverage docs lint bench install clean
 
-demo: $(INSTALLED)  ## compute a deletion screen, train on it, compare with null models, draw
-	$(BIN)/dglcell train conf/quickstart.yaml --control 8
+demo: $(INSTALLED)  ## compute a deletion screen, predict genes that training never deletes, compare with null models, draw
+	$(BIN)/dglcell train conf/106-ecoli-core/gene_disjoint.yaml split.seed=0 --control 3
 
 test: $(INSTALLED)  ## everything but the slow tests
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)

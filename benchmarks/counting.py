@@ -27,8 +27,8 @@ from dglcell.data.transform import Normaliser
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell, ResidentRelation
 from dglcell.kernels import spmm
-from dglcell.losses.build import make_loss
 from dglcell.losses.config import MaskedConfig
+from dglcell.losses.loss import make_loss
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig

@@ -2,9 +2,9 @@
 
 RUNS is the folder of finished runs of the experiment, of which several may share a draw (``split.seed``), and of its
 controls without messages. Beside them stand, on the same test strains, the growth that the rounds of messages give
-without training, and the null models: once with the reactions that gene rules take away, and once with those that are
-blocked as well. Differences of the model from each are taken draw by draw; one interval is Student's over draws, the
-other is of a bootstrap over the new genes of each draw.
+without training, and the null models and gradient-boosted trees: once with the reactions that gene rules take away, and
+once with those that are blocked as well. Differences of the model from each are taken draw by draw; one interval is
+Student's over draws, the other is of a bootstrap over the new genes of each draw.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import yaml
 from numpy.typing import NDArray
 from scipy import stats
 
+from benchmarks.boosted_trees import BoostedTrees
 from dglcell.baselines.fit import fit_null_models
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
@@ -70,16 +71,16 @@ def untrained(prepared: Prepared, rounds: FluxRounds, cell: ResidentCell) -> Vec
     found = []
     for rows in prepared.parts["test"].split(STRAINS):
         strains = genotypes(rows)[0]
-        growth = rounds(cell, strains)[:, -1:]
+        growth = rounds(cell, strains)[0][:, -1:]
         found.append(growth.maximum(measured.largest(cell, strains)).minimum(measured(cell, strains)))
     return torch.cat(found)[:, 0].double().numpy()
 
 
-def nulls(config: Config, label: str) -> dict[str, Vector]:
-    """Predictions of every null model for the test part."""
+def nulls(config: Config, label: str, flux: NDArray[np.float32]) -> dict[str, Vector]:
+    """Predictions of every null model and of boosted trees for the test part; flux is the wild type's, by node."""
     prepared = prepare(config, command="benchmark")
-    test = strains_by_part(prepared)["test"]
-    models = fit_null_models(null_problems(prepared)[0])
+    test, problem = strains_by_part(prepared)["test"], null_problems(prepared)[0]
+    models = {**fit_null_models(problem), "boosted trees": BoostedTrees(problem, flux)}
     return {f"{name}, {label}": model.predict(test) for name, model in models.items()}
 
 
@@ -94,6 +95,7 @@ def draw(experiment: str, seed: int, runs: dict[str, list[Path]], rounds: list[F
         reactions, metabolites = (prepared.cell.vocabularies[kind].names for kind in (REACTION, METABOLITE))
         rounds.append(FluxRounds(cell, config.model.flux_rounds))
         rounds[0].take(wild_type_balance(read_model(config.cell.model, config.paths.raw), reactions, metabolites))
+    flux = rounds[0].reactions[:, 0].numpy()
     trained = set(dataset.targets[_places(prepared, "train")].tolist())
     genes = [dataset.targets[dataset.offsets[i] : dataset.offsets[i + 1]].tolist() for i in rows.tolist()]
     by_rules = load_config(Path(experiment), [f"split.seed={seed}", "cell.lose_blocked=false", "model.flux_rounds=0"])
@@ -105,8 +107,8 @@ def draw(experiment: str, seed: int, runs: dict[str, list[Path]], rounds: list[F
             **{f"model, seed {i}": predicted(run) for i, run in enumerate(runs["model"])},
             **{f"without messages, seed {i}": predicted(run) for i, run in enumerate(runs["control"])},
             "rounds without training": untrained(prepared, rounds[0], cell),
-            **nulls(config, "with blocked reactions"),
-            **nulls(by_rules, "by gene rules"),
+            **nulls(config, "with blocked reactions", flux),
+            **nulls(by_rules, "by gene rules", flux),
         },
     }
 

@@ -21,14 +21,13 @@ from dglcell.config.read import load_config
 from dglcell.files.atomic import write_json
 from dglcell.graph.catalogue import STRING_CHANNELS
 from dglcell.graph.resident import ResidentCell
-from dglcell.losses.build import make_loss
 from dglcell.losses.config import MaskedConfig
+from dglcell.losses.loss import make_loss
 from dglcell.machine.devices import measured_memory
 from dglcell.machine.memory import keep_freed_memory
-from dglcell.models.build import make_model
 from dglcell.models.config import DangoConfig
 from dglcell.models.hetero_cell import HeteroCell
-from dglcell.models.model import count_parameters
+from dglcell.models.model import count_parameters, make_model
 from dglcell.optimizers import make_optimizer
 from dglcell.training.autotune import autotuned_for
 

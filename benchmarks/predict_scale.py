@@ -35,9 +35,8 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.machine.memory import keep_freed_memory
 from dglcell.machine.processor import processor_name
-from dglcell.models.build import make_model
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
-from dglcell.models.model import count_parameters
+from dglcell.models.model import count_parameters, make_model
 from dglcell.prediction.designs import Design
 from dglcell.prediction.whole_design import WORTH_SHARING, predict_design
 from dglcell.runs.usage import environment

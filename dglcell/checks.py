@@ -1,13 +1,18 @@
-"""What no value of a configuration may be, whatever its key: the checks that need to know nothing of an experiment."""
+"""The checks of single values in a configuration: of all values, and what the type of a key says of its own.
+
+A type says it by functions behind it: ``layers: Annotated[int, at_least(1)] = 3``. What holds *between* keys is in the
+methods ``validate`` of their dataclasses.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from dglcell.errors import ConfigError, did_you_mean
 
@@ -19,6 +24,9 @@ MOST_WORKERS = 4_096
 LONGEST_NAME = 255
 """Bytes of a file's name, as file systems have it."""
 
+AUTO = "auto"
+"""In place of a number that is found by measuring."""
+
 MANY_LINES = "experiment.description"
 """The one text that may have several lines: it goes to comments, as one line."""
 
@@ -27,7 +35,6 @@ REPEATABLE = re.compile(r"slurm\..*|.*\.na_values")
 
 LINE_ENDS = {"Cc", "Cs", "Zl", "Zp"}
 """Unicode categories: control characters, halves of characters, separators of lines and of paragraphs."""
-
 
 HIDDEN = "***"
 """Stands for every value of ``slurm.environment``, which may be a token, wherever a configuration is written."""
@@ -39,10 +46,10 @@ def shown(key: str, value: object) -> object:
 
 
 def check_values(value: Any, key: str = "") -> None:
-    """Refuse values that nothing could work with, in any section, list or mapping.
+    """Refuse values that their types do not allow, or that nothing could work with, in any section, list or mapping.
 
-    These are control characters, numbers that are not finite or need more than 32 bits (seeds have their own limit),
-    lists with an item twice or with an empty name, and empty lists where null would mean all.
+    The latter are control characters, numbers that are not finite or need more than 32 bits (seeds have their own
+    limit), lists with an item twice or with an empty name, and empty lists where null would mean all.
 
     Args:
         value: a section, a list, a mapping, or a single value.
@@ -52,11 +59,17 @@ def check_values(value: Any, key: str = "") -> None:
         ConfigError: naming the key.
     """
     if is_dataclass(value):
+        hints: Mapping[str, Any] = _hints(type(value))  # type: ignore[arg-type]
         for part in fields(value):
             below, item = f"{key}.{part.name}".lstrip("."), getattr(value, part.name)
-            if item == [] and "None" in str(part.type):
+            hint = hints[part.name]
+            if item == [] and type(None) in get_args(hint):
                 raise ConfigError(f"`{below}` is an empty list", expected="at least one, or null for all")
-            check_values(item, below)
+            checks = _checks(hint, item)
+            if not any(isinstance(check, OneOf) or check is check_seed for check in checks):
+                check_values(item, below)
+            for check in checks:
+                check(below, item)
     elif isinstance(value, Mapping):
         for name, item in value.items():
             _check_name(name, f"{key} (a name in it)")
@@ -67,11 +80,13 @@ def check_values(value: Any, key: str = "") -> None:
             check_values(item, f"{key}[{number}]")
     elif isinstance(value, str):
         check_one_line(value, key)
-    elif isinstance(value, (int, float)) and not key.endswith("seed"):
+    elif isinstance(value, (int, float)):
         _check_number(value, key)
 
 
-def check_choice(key: str, value: object, known: Iterable[object], otherwise: str | None = None) -> None:
+def check_choice(
+    key: str, value: Any, known: Iterable[object], otherwise: str | None = None, show: Callable[[Any], str] = str
+) -> None:
     """Refuse a value that is none of a closed list.
 
     Args:
@@ -79,14 +94,15 @@ def check_choice(key: str, value: object, known: Iterable[object], otherwise: st
         value: of the key.
         known: what it may be; None for null.
         otherwise: what to do where no known value is close.
+        show: value → how the message shows it.
 
     Raises:
         ConfigError: naming the key, and close values.
     """
     if value not in (known := list(known)):
-        names = ["null" if one is None else str(one) for one in known]
+        names = ["null" if one is None else show(one) for one in known if one != ""]
         do = did_you_mean(value, names, otherwise)
-        raise ConfigError(f"`{key}` is unknown", got=value, expected=", ".join(names), do=do)
+        raise ConfigError(f"`{key}` is unknown", got=show(value), expected=", ".join(names), do=do)
 
 
 def check_one_line(text: str, key: str) -> None:
@@ -103,24 +119,96 @@ def check_one_line(text: str, key: str) -> None:
         raise ConfigError(f"`{key}` has a control character", got=shown(key, ascii(text)), expected="one line of text")
 
 
-def check_seed(seed: int, key: str) -> None:
-    """Refuse a seed that a generator of random numbers does not take.
+# What stands behind types: functions of a key and its value, which raise a ``ConfigError`` that names the key.
 
-    Raises:
-        ConfigError: naming the key.
-    """
+
+Check = Callable[[str, Any], None]
+
+
+def must(fits: Callable[[Any], bool], fault: str, expected: object = None, do: str | None = None) -> Check:
+    """Values must fit; the error says that the key has a fault otherwise."""
+
+    def check(key: str, value: Any) -> None:
+        if not fits(value):
+            raise ConfigError(f"`{key}` {fault}", got=value, expected=expected, do=do)
+
+    return check
+
+
+def at_least(least: float, fault: str = "is too small", also: str = "") -> Check:
+    """Numbers must not be smaller; ``also`` says more about what is expected."""
+    return must(lambda number: number >= least, fault, f"{least} or more{also}")
+
+
+def positive(expected: str | None = None, do: str | None = None) -> Check:
+    """Numbers must be above zero."""
+    return must(lambda number: number > 0, "must be positive", expected, do)
+
+
+def below_one(what: str = "share") -> Check:
+    """Numbers must be 0 or more, and less than 1."""
+
+    def check(key: str, value: float) -> None:
+        if not 0 <= value < 1:
+            raise ConfigError(f"`{key}` is no {what}", got=value, expected=f"0 ≤ {key.rpartition('.')[2]} < 1")
+
+    return check
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Values must be among those known; see ``check_choice``."""
+
+    known: tuple[object, ...]
+    show: Callable[[Any], str] = str
+
+    def __call__(self, key: str, value: object) -> None:
+        check_choice(key, value, self.known, show=self.show)
+
+
+def one_of(*known: object) -> OneOf:
+    """Values must be among these."""
+    return OneOf(known)
+
+
+def check_seed(key: str, seed: int) -> None:
+    """Refuse a seed that a generator of random numbers does not take."""
     if not 0 <= seed <= LARGEST_SEED:
         raise ConfigError(f"`{key}` is out of range", got=seed, expected=f"0 … {LARGEST_SEED}")
 
 
-def check_workers(number: int | None, key: str) -> None:
-    """Refuse more threads or processes than any machine has.
-
-    Raises:
-        ConfigError: naming the key.
-    """
-    if number is not None and number > MOST_WORKERS:
+def check_workers(key: str, number: int | str) -> None:
+    """Refuse more threads or processes than any machine has."""
+    if isinstance(number, int) and number > MOST_WORKERS:
         raise ConfigError(f"`{key}` is too large", got=number, expected=f"{MOST_WORKERS} or fewer")
+
+
+def check_count_or_auto(key: str, number: int | str) -> None:
+    """Refuse what is neither 1 or more nor ``AUTO``."""
+    if isinstance(number, str) and number != AUTO:
+        raise ConfigError(f"`{key}` is no number", got=number, expected=f"1 or more, or {AUTO}")
+    if isinstance(number, int) and number < 1:
+        raise ConfigError(f"`{key}` is too small", got=number, expected="1 or more")
+
+
+Count = Annotated[int, at_least(1)]  # of something that there is
+Number = Annotated[int, at_least(0)]  # of something that there may be none of
+Positive = Annotated[float, positive()]
+Seed = Annotated[int, check_seed]
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _checks(hint: Any, value: Any) -> list[Check]:
+    """The functions behind a type, or behind the part of ``… | None`` that is not None."""
+    if get_origin(hint) is Annotated:
+        return [check for check in get_args(hint)[1:] if callable(check)]
+    if value is None or type(None) not in get_args(hint):
+        return []
+    return [check for part in get_args(hint) for check in _checks(part, value)]
 
 
 def _check_number(number: int | float, key: str) -> None:

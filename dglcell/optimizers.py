@@ -9,9 +9,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import translate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from dglcell.checks import check_choice
+from dglcell.checks import Number, Positive, at_least, check_values, must, one_of
 from dglcell.errors import ConfigError, did_you_mean
 
 # Torch is imported where optimisers are made, so that configurations are read without it.
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
 SCHEDULES = ("none", "cosine_restarts", "plateau")
-INTERVALS = ("epoch", "step")
+Schedule = Annotated[str, one_of(*SCHEDULES)]
+Interval = Annotated[str, one_of("epoch", "step")]
+NotNegative = Annotated[float, at_least(0)]
+AboveZero = Annotated[float, must(lambda factor: factor > 0, "is too small", "more than 0")]
+Decay = Annotated[float, must(lambda decay: decay >= 0, "must not be negative")]
 
 PLAIN = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "SGD")
 """Those that take any learning rate and weight decay; whether torch takes other settings is tried with torch."""
@@ -42,15 +46,8 @@ NAMED_GROUPS = {
 class GroupConfig:
     """How some parameters are optimised."""
 
-    lr: float | None = None  # learning rate; that of all parameters where null
-    weight_decay: float | None = None  # that of all parameters where null
-
-    def validate(self, key: str) -> None:
-        """Raises ConfigError if a value is out of range."""
-        if self.lr is not None and not self.lr > 0:
-            raise ConfigError(f"`{key}.lr` must be positive", got=self.lr)
-        if self.weight_decay is not None and not self.weight_decay >= 0:
-            raise ConfigError(f"`{key}.weight_decay` must not be negative", got=self.weight_decay)
+    lr: Positive | None = None  # learning rate; that of all parameters where null
+    weight_decay: Decay | None = None  # that of all parameters where null
 
 
 @dataclass
@@ -58,7 +55,7 @@ class OptimizerConfig:
     """Any class of ``torch.optim``."""
 
     name: str = "AdamW"  # a class of `torch.optim`
-    lr: float = 1e-3  # learning rate
+    lr: Positive = 1e-3  # learning rate
     weight_decay: float = 0.0  # weight decay of all parameters
     groups: dict[str, GroupConfig] = field(default_factory=dict)  # of deviations, embedding, heads, or e.g. *.bias
     options: dict[str, Any] = field(default_factory=dict)  # further keyword arguments, e.g. {momentum: 0.9}
@@ -69,10 +66,7 @@ class OptimizerConfig:
         Raises:
             ConfigError: naming the key.
         """
-        if not self.lr > 0:
-            raise ConfigError("`optimizer.lr` must be positive", got=self.lr)
-        for name, group in self.groups.items():
-            group.validate(f"optimizer.groups.{name}")
+        check_values(self, "optimizer")
         if self.name in PLAIN and not self.options and self.weight_decay >= 0:
             return
         import torch
@@ -84,17 +78,17 @@ class OptimizerConfig:
 class SchedulerConfig:
     """How the learning rate changes."""
 
-    name: str = "none"  # none | cosine_restarts | plateau
-    interval: str = "epoch"  # epoch | step: the unit of first_cycle and warmup
+    name: Schedule = "none"  # none | cosine_restarts | plateau
+    interval: Interval = "epoch"  # epoch | step: the unit of first_cycle and warmup
     first_cycle: int | None = None  # cosine: length of the first cycle; null: all of training
-    cycle_mult: float = 1.0  # cosine: length of each cycle divided by that of the previous one
-    gamma: float = 1.0  # cosine: maximum of each cycle divided by that of the previous one
-    warmup: int = 0  # cosine: length of the linear rise at the start of each cycle
-    min_lr: float = 1e-6  # smallest learning rate of any schedule
+    cycle_mult: AboveZero = 1.0  # cosine: length of each cycle divided by that of the previous one
+    gamma: AboveZero = 1.0  # cosine: maximum of each cycle divided by that of the previous one
+    warmup: Number = 0  # cosine: length of the linear rise at the start of each cycle
+    min_lr: NotNegative = 1e-6  # smallest learning rate of any schedule
     factor: float = 0.2  # plateau: factor of the learning rate at a reduction
-    patience: int = 3  # plateau: epochs without a better validation loss before a reduction
-    threshold: float = 1e-4  # plateau: smallest relative improvement that counts
-    cooldown: int = 2  # plateau: epochs after a reduction without another one
+    patience: Number = 3  # plateau: epochs without a better validation loss before a reduction
+    threshold: NotNegative = 1e-4  # plateau: smallest relative improvement that counts
+    cooldown: Number = 2  # plateau: epochs after a reduction without another one
 
     def validate(self) -> None:
         """Check values.
@@ -102,19 +96,13 @@ class SchedulerConfig:
         Raises:
             ConfigError: naming the key.
         """
-        check_choice("scheduler.name", self.name, SCHEDULES)
-        check_choice("scheduler.interval", self.interval, INTERVALS)
+        check_values(self, "scheduler")
         if self.first_cycle is not None and self.first_cycle <= self.warmup:
             raise ConfigError(
                 "`scheduler.first_cycle` must be longer than `scheduler.warmup`",
                 got=self.first_cycle,
                 expected=f"more than {self.warmup}",
             )
-        for key in ("cycle_mult", "gamma", "patience", "cooldown", "warmup", "min_lr", "threshold"):
-            value = getattr(self, key)
-            if value < 0 or (value == 0 and key in ("cycle_mult", "gamma")):
-                expected = "more than 0" if key in ("cycle_mult", "gamma") else "0 or more"
-                raise ConfigError(f"`scheduler.{key}` is too small", got=value, expected=expected)
         if self.name == "plateau" and not 0 < self.factor < 1:
             raise ConfigError("`scheduler.factor` must lie between 0 and 1", got=self.factor)
 

@@ -49,6 +49,19 @@ def installed_names(part: str) -> tuple[str, ...]:
     return tuple(sorted(entry_points(group=PARTS[part].group).names))
 
 
+def class_of(part: str, name: str, shipped: Mapping[str, Any]) -> Any:
+    """The class that a configuration names.
+
+    Args:
+        part: see ``find_class``.
+        name: of a class of this package, or as ``find_class`` takes it.
+        shipped: name → configuration of a class of this package, which has the class as ``implementation``.
+    """
+    if name in shipped:
+        return _import(PARTS[part].key, shipped[name].implementation)
+    return find_class(part, name)
+
+
 def find_class(part: str, name: str) -> Any:
     """The class that a configuration names, imported and checked.
 

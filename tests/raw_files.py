@@ -59,6 +59,10 @@ def write_raw_folder(folder: Path, genes: Sequence[str] = GENES) -> Path:
         ("hu2007_coexpression", (f"{a} {b} 0.75" for a, b in pairs(genes))),
         ("cyc2008_complexes", cyc2008(genes)),
         ("go_slim_sgd", go_slim(genes)),
+        (
+            "tong2004_interactions",
+            _table(["query", "array", "interact"], ([a, b, i] for a, b in pairs(genes) for i in ("0", "1"))),
+        ),
     ):
         _write(folder / NETWORKS[name].file.path, lines)
     for name in ("yeast-GEM_9.0.2", "yeast-GEM_9.0.2_yml", "iMM904"):

@@ -60,7 +60,7 @@ def test_options_reach_the_optimiser() -> None:
         (OptimizerConfig(weight_decay=-1.0), "AdamW refuses these settings"),
         (OptimizerConfig(lr=0.0), r"`optimizer.lr` must be positive\n  got: +0.0"),
         (OptimizerConfig(lr=-1.0), "`optimizer.lr` must be positive"),
-        (OptimizerConfig(lr=math.nan), "`optimizer.lr` must be positive"),
+        (OptimizerConfig(lr=math.nan), "`optimizer.lr` is no finite number"),
         (OptimizerConfig(groups={"heads": GroupConfig(lr=0.0)}), r"`optimizer.groups.heads.lr` must be positive"),
         (
             OptimizerConfig(groups={"*.bias": GroupConfig(weight_decay=-1.0)}),

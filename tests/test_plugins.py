@@ -17,13 +17,13 @@ from dglcell.errors import ConfigError
 from dglcell.graph.cell import build_cell
 from dglcell.graph.config import CellConfig
 from dglcell.graph.resident import ResidentCell
-from dglcell.losses.build import LOSSES
-from dglcell.losses.config import LOSS_CONFIGS
-from dglcell.models.build import MODELS, make_model
-from dglcell.models.config import MODEL_CONFIGS
+from dglcell.losses.config import LOSSES
+from dglcell.models.config import CONVS, MODELS
 from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.model import make_model
+from dglcell.nn.convolutions import Convolution
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.plugins import find_class, installed_names
+from dglcell.plugins import class_of, find_class, installed_names
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 
@@ -154,9 +154,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_classes_have_the_configurations_that_are_read_without_them() -> None:
-    assert {name: kind.Config for name, kind in MODELS.items()} == MODEL_CONFIGS
-    for name, kind in LOSSES.items():
-        assert issubclass(LOSS_CONFIGS[name], kind.Config)
+    assert all(class_of("model", name, MODELS).Config is config for name, config in MODELS.items())
+    assert all(issubclass(config, class_of("loss", name, LOSSES).Config) for name, config in LOSSES.items())
+    assert all(issubclass(class_of("conv", name, CONVS), Convolution) for name in CONVS)
 
 
 @pytest.mark.parametrize(

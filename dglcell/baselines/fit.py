@@ -34,6 +34,7 @@ PSEUDO_COUNTS = (0.5, 2.0, 8.0, 32.0)
 SHRINKAGES = (0.7, 1.0, 1.4, 2.0, 3.0)
 PROFILES = (0.0, 1.0)
 PENALTIES = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
+SPREADS = (0.0, 1.0)
 RESIDUAL_PENALTIES = (3.0, 1.0, 0.3)
 RESIDUAL_SHRINKAGES = (0.7, 1.0)
 OWN_SHARES = (0.1, 0.5)
@@ -121,7 +122,8 @@ class Family:
 
 def _kernel_ridges(problem: Problem) -> Iterator[NullModel]:
     for profiles in PROFILES:
-        yield from fit_kernel_ridge(problem.train, problem.y_train, problem.similarity(), profiles, PENALTIES)
+        similarity = problem.similarity()
+        yield from fit_kernel_ridge(problem.train, problem.y_train, similarity, profiles, PENALTIES, SPREADS)
 
 
 def _ridges_and_low_rank(problem: Problem) -> Iterator[NullModel]:

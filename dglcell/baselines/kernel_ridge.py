@@ -21,6 +21,8 @@ ADDITIVE = 0.03
 """Variance of the effect of one gene, relative to that of the effect of a pair."""
 PSEUDO_PAIRS = 20
 """Pairs of average spread that are added to those of each gene when its scale is estimated."""
+SPREAD_NOISE = 1.0
+"""Variance of a gene's own part of the logarithm of its scale, relative to what similar genes share."""
 PROFILE_ALPHA = 10.0
 """Penalty of the additive effects that are taken off before genes' profiles are compared."""
 
@@ -124,6 +126,8 @@ class KernelRidge:
         kernel: between strains.
         coefficients: [S] of the training strains.
         mean: of the training labels.
+        spread: 1 where pairs of a gene without training strains spread as those of similar genes do, 0 where they
+            spread as all pairs do.
     """
 
     profiles: float
@@ -131,6 +135,7 @@ class KernelRidge:
     kernel: PairKernel = field(repr=False)
     coefficients: NDArray[np.float64] = field(repr=False)
     mean: float = field(repr=False)
+    spread: float = 0.0  # of models that were packed before there was a choice
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """[S] predictions in the units of the labels, for any genes of the cell graph."""
@@ -184,8 +189,11 @@ def fit_kernel_ridge(
     similarity: GeneSimilarity,
     profiles: float,
     penalties: Sequence[float],
+    spreads: Sequence[float] = (0.0,),
 ) -> list[KernelRidge]:
-    """One model for each penalty; missing labels (NaN) are ignored.
+    """One model for each penalty and spread; missing labels (NaN) are ignored.
+
+    Spreads of genes without training strains do not concern the fit.
 
     The system is solved in the Krylov space of the covariance and the labels (Lanczos 1950), which is that of conjugate
     gradients and the same for every penalty. It is extended until the residual of the smallest penalty is a thousandth
@@ -194,14 +202,20 @@ def fit_kernel_ridge(
     strains, labels = labelled(strains, y)
     train = PairMatrix.of(strains, similarity.genes)
     residual = labels - AdditiveRidge(PROFILE_ALPHA).fit(strains, labels).predict(strains)
-    kernel = PairKernel(similarity.genes, _gene_kernel(similarity, train, residual, labels, profiles), train)
+    alike = _gene_kernel(similarity, train, residual, profiles)
+    scale = _scales(train, np.square(labels - labels.mean()))
+    kernels = {
+        spread: PairKernel(similarity.genes, _scaled(alike, similarity, scale, spread), train) for spread in spreads
+    }
+    kernel = kernels[spreads[0]]
     mean = float(labels.mean())
     basis, tridiagonal, size = _lanczos(kernel, labels - mean, min(penalties))
     models = []
     for penalty in penalties:
         right = size * np.eye(len(tridiagonal))[0]
         inner = np.linalg.solve(tridiagonal + penalty * np.eye(len(tridiagonal)), right)
-        models.append(KernelRidge(profiles, penalty, kernel, basis.T @ inner, mean))
+        coefficients = basis.T @ inner
+        models += [KernelRidge(profiles, penalty, kernels[spread], coefficients, mean, spread) for spread in spreads]
     return models
 
 
@@ -209,10 +223,9 @@ def _gene_kernel(
     similarity: GeneSimilarity,
     train: PairMatrix,
     residual: NDArray[np.float64],
-    labels: NDArray[np.float64],
     profiles: float,
 ) -> NDArray[np.float32]:
-    """[N, G] K: similarity in networks and of profiles, what is a gene's own, and how far its pairs spread."""
+    """[N, G] similarity in networks and of profiles, and what is a gene's own."""
     kernel, genes = similarity.matrix.copy(), similarity.genes
     if profiles:
         # Cosines do not depend on the units, but squares of them may leave the range of float32.
@@ -225,11 +238,24 @@ def _gene_kernel(
         kernel /= 1 + profiles
     kernel *= 1 - OWN
     kernel[genes, np.arange(len(genes))] += OWN
-    scale = _scales(train, np.square(labels - labels.mean())).astype(np.float32)
-    # A gene without training strains has the usual spread.
-    scale_of_all = np.ones(len(kernel), np.float32)
-    scale_of_all[genes] = scale
-    return kernel * scale_of_all[:, None] * scale
+    return kernel
+
+
+def _scaled(
+    kernel: NDArray[np.float32], similarity: GeneSimilarity, scale: NDArray[np.float64], spread: float
+) -> NDArray[np.float32]:
+    """[N, G] K: the kernel, and how far the pairs of each gene spread, which is ``scale`` for training genes.
+
+    With ``spread`` the logarithms of other genes' scales are the mean of a Gaussian process.
+    """
+    of_all, genes = np.ones(len(kernel)), similarity.genes
+    if spread:
+        logarithm = np.log(scale)
+        system = similarity.matrix[genes] + SPREAD_NOISE * np.eye(len(genes))
+        deviation = similarity.matrix @ np.linalg.solve(system, logarithm - logarithm.mean())
+        of_all = np.exp(logarithm.mean() + spread * deviation)
+    of_all[genes] = scale
+    return kernel * of_all.astype(np.float32)[:, None] * scale.astype(np.float32)
 
 
 def _scales(train: PairMatrix, squares: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ from dglcell.baselines.similarity import GeneSimilarity
 from dglcell.baselines.simple import AdditiveRidge, labelled
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
-from dglcell.models.config import LOW_RANK
+from dglcell.nn.config import LOW_RANK
 
 OVERSAMPLING = 10
 CHANGE = 3e-3

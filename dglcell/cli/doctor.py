@@ -20,7 +20,7 @@ from dglcell.graph.resident import ResidentCell, ResidentRelation, import_dgl
 from dglcell.kernels.spmm import KERNELS, dgl_runs_on, kernels_on, runs_on, spmm
 from dglcell.machine.devices import ThreadTurns, threads
 from dglcell.machine.processor import cores, idle_cores, processor_name
-from dglcell.models.build import make_model
+from dglcell.models.model import make_model
 from dglcell.perturbation import DGL_STRATEGIES
 from dglcell.perturbation.choose.proof import ATTENTION, MUST_PROVE, Proofs
 from dglcell.perturbation.genotype import GenotypeBatch

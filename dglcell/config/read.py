@@ -24,6 +24,7 @@ from dglcell.checks import HIDDEN, check_one_line, shown
 from dglcell.config.experiment import KINDS, Config
 from dglcell.config.original import explain
 from dglcell.errors import ConfigError, did_you_mean, listing
+from dglcell.models.config import MODELS
 from dglcell.plugins import FORM, find_class, installed_names
 
 log = logging.getLogger("dglcell")
@@ -54,7 +55,7 @@ MOST_NODES = 1_000_000
 """Of nested lists and mappings, and of values in one text: far beyond any experiment, and read in seconds."""
 
 
-BASES = {"hetero_cell": "bases/growth.yaml", "set_operator": "bases/pairs.yaml"}
+BASES = {name: kind.base for name, kind in MODELS.items() if kind.base}
 """Model → the settings that fit it. An override of `model.name` extends these in place of another model's."""
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from dglcell.checks import check_choice, check_seed
+from dglcell.checks import Count, Seed, at_least, check_values, must, one_of
 from dglcell.errors import ConfigError
 
 PARTS = ("train", "validation", "test")
@@ -51,48 +52,51 @@ GENE_SPLITS = {"gene_split_1": ("any", 40), "gene_split_2": ("all", 400)}
 TRAINED_DELETIONS = 2
 """Most deletions of a training strain in a split by their number, where the configuration does not say."""
 
-GENES_RULES = ("any", "all")
 METABOLIC = "metabolic"
-TAKES = ("singles_first", "proportional")
-UNLISTED = ("refuse", "unused")
 MAX_FOLDS = 100
+
+Kind = Annotated[str, one_of(*KINDS)]
+Rule = Annotated[str, one_of("any", "all")]
+Take = Annotated[str, one_of("singles_first", "proportional")]
+Unlisted = Annotated[str, one_of("refuse", "unused")]
+SubsetSize = Annotated[int, at_least(len(PARTS), also=", one for each part")]
+Fractions = Annotated[
+    list[float],
+    must(
+        lambda shares: len(shares) == len(PARTS) and min(shares) > 0 and math.isclose(sum(shares), 1.0, abs_tol=1e-6),
+        "do not divide the strains",
+        "three positive numbers (training, validation, test) that sum to 1",
+        "for example `split.fractions=[0.8,0.1,0.1]`",
+    ),
+]
+Folds = Annotated[int, must(lambda folds: 3 <= folds <= MAX_FOLDS, "is out of range", f"3 … {MAX_FOLDS}")]
 
 
 @dataclass
 class SubsetConfig:
     """Keep only some strains of a split, in the proportions of its parts."""
 
-    size: int = 1000  # number of strains to keep, in all parts together
+    size: SubsetSize = 1000  # number of strains to keep, in all parts together
     genes: str | None = None  # only strains that delete one of these genes: metabolic, or a file with one name a line
-    take: str = "singles_first"  # singles_first: then the same number for each number of deletions | proportional
-
-    def validate(self, key: str = "split.subset") -> None:
-        """Raises ConfigError if a value is out of range."""
-        if self.size < len(PARTS):
-            raise ConfigError(
-                f"`{key}.size` is too small",
-                got=self.size,
-                expected=f"{len(PARTS)} or more, one for each part",
-            )
-        check_choice(f"{key}.take", self.take, TAKES)
+    take: Take = "singles_first"  # singles_first: then the same number for each number of deletions | proportional
 
 
 @dataclass
 class SplitConfig:
     """How strains are divided into training, validation and test."""
 
-    kind: str = "random"  # random, stratified, pair_disjoint, gene_disjoint, gene_split_1|2, deletions, file or none
-    fractions: list[float] = field(default_factory=lambda: [0.8, 0.1, 0.1])  # shares of training, validation and test
-    seed: int = 42  # seed of the shuffle
+    kind: Kind = "random"  # random, stratified, pair_disjoint, gene_disjoint, gene_split_1|2, deletions, file or none
+    fractions: Fractions = field(default_factory=lambda: [0.8, 0.1, 0.1])  # shares of training, validation and test
+    seed: Seed = 42  # seed of the shuffle
     by_deletions: bool = True  # not for stratified, gene_disjoint: keep the fractions for each number of deletions
-    genes_rule: str = "any"  # gene_disjoint: a strain is in the test part if any, or all, of its genes are test genes
-    folds: int | None = None  # cross-validation: this many equal folds instead of fractions
+    genes_rule: Rule = "any"  # gene_disjoint: a strain is in the test part if any, or all, of its genes are test genes
+    folds: Folds | None = None  # cross-validation: this many equal folds instead of fractions
     fold: int | None = None  # 0 … folds - 1: the test fold; the next one is validation
-    test_genes: int | None = None  # gene_split_1, gene_split_2: number of held-out genes; null: 40 and 400
-    max_deletions: int | None = None  # deletions: most deletions of a strain that is not in the test part; null: 2
+    test_genes: Count | None = None  # gene_split_1, gene_split_2: number of held-out genes; null: 40 and 400
+    max_deletions: Count | None = None  # deletions: most deletions of a strain that is not in the test part; null: 2
     all_train: int | None = None  # deletions: strains with at most so many deletions all train; null: none
     path: str | None = None  # file: a run's split.npz, or JSON {train, val, test} with numbers of strains
-    unlisted: str = "refuse"  # file: what to do with strains that a JSON file does not list: refuse | unused
+    unlisted: Unlisted = "refuse"  # file: what to do with strains that a JSON file does not list: refuse | unused
     subset: SubsetConfig | None = None  # keep only some strains
 
     @property
@@ -102,25 +106,9 @@ class SplitConfig:
 
     def validate(self, key: str = "split") -> None:
         """Raises ConfigError if a value is unknown or out of range, or two contradict each other."""
-        check_choice(f"{key}.kind", self.kind, KINDS)
-        check_choice(f"{key}.genes_rule", self.genes_rule, GENES_RULES)
-        check_choice(f"{key}.unlisted", self.unlisted, UNLISTED)
-        check_seed(self.seed, f"{key}.seed")
-        if (
-            len(self.fractions) != len(PARTS)
-            or min(self.fractions) <= 0
-            or not math.isclose(sum(self.fractions), 1.0, abs_tol=1e-6)
-        ):
-            raise ConfigError(
-                f"`{key}.fractions` do not divide the strains",
-                got=list(self.fractions),
-                expected="three positive numbers (training, validation, test) that sum to 1",
-                do=f"for example `{key}.fractions=[0.8,0.1,0.1]`",
-            )
+        check_values(self, key)
         self._validate_folds(key)
         self._validate_kind(key)
-        if self.subset is not None:
-            self.subset.validate(f"{key}.subset")
 
     def _validate_folds(self, key: str) -> None:
         if (self.folds is None) != (self.fold is None):
@@ -133,8 +121,6 @@ class SplitConfig:
             return
         if self.kind not in FOLDED:
             raise ConfigError(f"a {self.kind} split has no folds", got=f"`{key}.folds: {self.folds}`", expected="null")
-        if not 3 <= self.folds <= MAX_FOLDS:
-            raise ConfigError(f"`{key}.folds` is out of range", got=self.folds, expected=f"3 … {MAX_FOLDS}")
         if not 0 <= self.fold < self.folds:
             raise ConfigError(f"`{key}.fold` is out of range", got=self.fold, expected=f"0 … {self.folds - 1}")
 
@@ -143,12 +129,8 @@ class SplitConfig:
             raise ConfigError(
                 f"`{key}.test_genes` is for gene splits", got=self.kind, expected=" or ".join(GENE_SPLITS)
             )
-        if self.test_genes is not None and self.test_genes < 1:
-            raise ConfigError(f"`{key}.test_genes` is too small", got=self.test_genes, expected="1 or more")
         if self.max_deletions is not None and self.kind != "deletions":
             raise ConfigError(f"`{key}.max_deletions` is for a deletions split", got=self.kind, expected="deletions")
-        if self.max_deletions is not None and self.max_deletions < 1:
-            raise ConfigError(f"`{key}.max_deletions` is too small", got=self.max_deletions, expected="1 or more")
         if self.all_train is not None and not 1 <= self.all_train < (self.max_deletions or TRAINED_DELETIONS):
             raise ConfigError(
                 f"`{key}.all_train` leaves no strain for validation",

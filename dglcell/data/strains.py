@@ -380,6 +380,7 @@ class Strains:
                 not be asked.
         """
         counts = self.offsets[rows + 1] - self.offsets[rows]
+        targets: Array
         if isinstance(self.targets, np.ndarray):
             offsets: Array = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
             most = self.max_deletions

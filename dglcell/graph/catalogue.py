@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from dglcell.checks import check_choice
+from dglcell.checks import OneOf, check_values, must, one_of
 from dglcell.errors import ConfigError, did_you_mean
 from dglcell.graph.network_table import SEPARATORS
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES, GeneSet, read_genome_table, read_gff, read_sgd_features
@@ -20,9 +20,11 @@ from dglcell.published.file import Found, PublishedFile
 from dglcell.published.registry import FILES, read_declarations
 
 PAIRS, GROUPS, MATRIX = "pairs", "groups", "matrix"
-LAYOUTS = (PAIRS, GROUPS, MATRIX)
 
-SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+Layout = Annotated[str, one_of("", PAIRS, GROUPS, MATRIX)]
+Unknown = Annotated[str | None, one_of(None, *UNKNOWN_POLICIES)]
+Hash = Annotated[str, must(re.compile(r"[0-9a-fA-F]{64}").fullmatch, "is no hash", "64 digits and letters a to f")]
+Separator = Annotated[str, OneOf(SEPARATORS, show=repr)]
 
 MATRIX_COLUMNS = ("row", "column")
 """What `columns` may name in a matrix: the names at the left of its rows, and those above its columns."""
@@ -38,11 +40,12 @@ class NetworkConfig:
     source: str = ""  # a network of the catalogue, e.g. string12_0
     path: str = ""  # text table, plain or .gz: absolute, or relative to the working or the raw folder
     columns: list[str] = field(default_factory=list)  # source and target column: names, or positions from 0
-    separator: str = "auto"  # auto , ; tab, or space (any run of blanks)
+    separator: Separator = "auto"  # auto , ; tab, or space (any run of blanks)
     header: bool | None = None  # the first line names the columns; null: only if a column is given by name
     quotes: bool | None = None  # fields may be in double quotes; null: true
-    layout: str = ""  # pairs | groups (columns gene, group) | matrix (an edge per cell that is not 0); empty: pairs
+    layout: Layout = ""  # pairs | groups (columns gene, group) | matrix (an edge per cell that is not 0); empty: pairs
     where: dict[str, str] = field(default_factory=dict)  # column → value; rows with other values are left out
+    not_within: str = ""  # table with genes in its first two columns; pairs of two of them are left out
     weight: str | None = None  # column of edge weights
     channels: list[str] = field(default_factory=list)  # score columns; each becomes a relation, `name_column`
     relation_column: str | None = None  # column whose values split the table into relations, `name_value`
@@ -52,8 +55,8 @@ class NetworkConfig:
     symmetrise: bool | None = None  # store both directions of undirected pairs; null: as `cell.symmetrise`
     self_loops: bool | None = None  # add a self-loop to every gene without one; null: as `cell.self_loops`
     strip_prefix: str = ""  # prefix to remove from every name, e.g. "4932." for STRING
-    unknown: str | None = None  # rows with names that are not among the genes: refuse | drop; null: as `cell.unknown`
-    sha256: str | None = None  # expected hash of the file
+    unknown: Unknown = None  # rows with names that are not among the genes: refuse | drop; null: as `cell.unknown`
+    sha256: Hash | None = None  # expected hash of the file
 
     def validate(self, key: str) -> None:
         """Check the keys against each other, once those of `source` are filled in.
@@ -64,6 +67,7 @@ class NetworkConfig:
         Raises:
             ConfigError: naming the key.
         """
+        check_values(self, key)
         if not self.path:
             raise ConfigError(
                 f"`{key}.path` is not set",
@@ -76,12 +80,6 @@ class NetworkConfig:
                 got=list(self.columns),
                 expected="names from the header, or positions such as ['0', '1']",
             )
-        if self.separator not in SEPARATORS:
-            autotuned = ", ".join(repr(mark) for mark in SEPARATORS)
-            raise ConfigError(f"`{key}.separator` is unknown", got=repr(self.separator), expected=autotuned)
-        check_choice(f"{key}.unknown", self.unknown, (None, *UNKNOWN_POLICIES))
-        if self.sha256 is not None and not SHA256.fullmatch(self.sha256):
-            raise ConfigError(f"`{key}.sha256` is no hash", got=self.sha256, expected="64 digits and letters a to f")
         self._validate_layout(key)
         self._validate_relations(key)
         if self.header is None and all(column.isdecimal() for column in self.requested_columns()):
@@ -91,8 +89,6 @@ class NetworkConfig:
             )
 
     def _validate_layout(self, key: str) -> None:
-        if self.layout:
-            check_choice(f"{key}.layout", self.layout, LAYOUTS)
         if self.layout in ("", PAIRS):
             return
         for name in ("weight", "channels", "relation_column", *(("where", "header") if self.layout == MATRIX else ())):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from dglcell.checks import check_choice
+from dglcell.checks import Count, check_values, one_of
 from dglcell.errors import ConfigError
 from dglcell.graph.catalogue import NamedTable, NetworkConfig, named_table
 from dglcell.graph.derived import CURRENCY_DEGREE, DERIVED
@@ -13,6 +14,17 @@ from dglcell.graph.schema import check_relation_name
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 
 UNION, MODEL = "union", "model"
+
+
+def check_derived(key: str, names: list[str]) -> None:
+    """Refuse relations that cannot be computed from a model."""
+    stray = [name for name in names if name not in DERIVED]
+    if stray:
+        raise ConfigError(f"`{key}` names no relation", got=stray[0], expected=", ".join(DERIVED))
+
+
+Unknown = Annotated[str, one_of(*UNKNOWN_POLICIES)]
+Derived = Annotated[list[str], check_derived]
 
 
 @dataclass
@@ -24,12 +36,12 @@ class CellConfig:
     absorb: bool = False  # leave out enzyme complexes that contain another complex of the same rule
     networks: dict[str, NetworkConfig] = field(default_factory=dict)  # network name → edge table
     lose_blocked: bool = False  # strains also lose reactions that carry no flux at steady state once others are lost
-    derived: list[str] = field(default_factory=list)  # relations that are computed from the model alone
+    derived: Derived = field(default_factory=list)  # relations that are computed from the model alone
     similarity: SimilarityConfig | None = None  # weighted edges between genes with similar neighbours, sets or vectors
-    currency_degree: int = CURRENCY_DEGREE  # a metabolite of more reactions makes no metabolic neighbours
+    currency_degree: Count = CURRENCY_DEGREE  # a metabolite of more reactions makes no metabolic neighbours
     currency: list[str] = field(default_factory=list)  # if not empty: only these metabolites make no such neighbours
     genes: str = UNION  # union (model, networks) | model | a gene set of the catalogue | path of a list, .gff or .tab
-    unknown: str = "refuse"  # names that are not among the genes, unless a network has its own key: refuse | drop
+    unknown: Unknown = "refuse"  # names that are not among the genes, unless a network has its own key: refuse | drop
     aliases: str | None = None  # other names of genes in networks: gene set of the catalogue, or path of a table, .gff
     symmetrise: bool = True  # store both directions of each pair of an undirected network
     self_loops: bool = False  # networks add a self-loop to every gene without one
@@ -44,18 +56,19 @@ class CellConfig:
             ConfigError: naming the key.
             GraphError: a network cannot name a relation.
         """
+        check_values(self, key)
         if not self.model and not self.networks:
             raise ConfigError(f"`{key}` is empty", expected=f"`{key}.model`, `{key}.networks`, or both")
         if self.genes == MODEL and not self.model:
             raise ConfigError(f"`{key}.genes: model` needs `{key}.model`", do="name a model or a gene list")
-        check_choice(f"{key}.unknown", self.unknown, UNKNOWN_POLICIES)
         if self.lose_blocked and not (self.model and self.metabolism):
             raise ConfigError(
                 f"`{key}.lose_blocked` needs the reactions of a metabolic model",
                 got=f"`{key}.model: {self.model or 'null'}`, `{key}.metabolism: {str(self.metabolism).lower()}`",
                 do=f"name a model and set `{key}.metabolism: true`, or set `{key}.lose_blocked: false`",
             )
-        self._validate_derived(key)
+        if self.derived and not self.model:
+            raise ConfigError(f"`{key}.derived` needs `{key}.model`", got=list(self.derived))
         if self.similarity is not None:
             self.similarity.validate(f"{key}.similarity")
         if not self.networks and not self.derived and not self.metabolism:
@@ -86,13 +99,3 @@ class CellConfig:
             )
         if not table.config.channels and not table.config.relation_column:
             check_relation_name(name, where=where)
-
-    def _validate_derived(self, key: str) -> None:
-        for name in self.derived:
-            if name not in DERIVED:
-                expected = ", ".join(DERIVED)
-                raise ConfigError(f"`{key}.derived` names no relation", got=name, expected=expected)
-        if self.derived and not self.model:
-            raise ConfigError(f"`{key}.derived` needs `{key}.model`", got=list(self.derived))
-        if self.currency_degree < 1:
-            raise ConfigError(f"`{key}.currency_degree` is too small", got=self.currency_degree, expected="1 or more")

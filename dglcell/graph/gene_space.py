@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.checks import Count, Positive, check_values, must
 from dglcell.errors import ConfigError, GraphError
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import GROUPS, NamedTable, NetworkConfig, named_table
-from dglcell.graph.cell_graph import Edges
+from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.gene_vectors import read_gene_vectors
 from dglcell.graph.network_table import read_table
-from dglcell.graph.schema import GENE, Relation, check_relation_name
+from dglcell.graph.schema import GENE, Relation, check_relation_name, gene_relation
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ BLOCK = 512
 # What an experiment says of it.
 
 
+MissingShare = Annotated[float, must(lambda share: 0 <= share <= 1, "is no share", "0 to 1")]
+
+
 @dataclass
 class SimilaritySource:
     """What one relation compares genes by: exactly one of `relations`, `sets` and `vectors`."""
@@ -38,7 +42,7 @@ class SimilaritySource:
     relations: list[str] = field(default_factory=list)  # gene–gene relations of the cell graph: common neighbours there
     sets: NetworkConfig | None = None  # table with the columns gene and set: common sets, rare ones counting more
     vectors: str | None = None  # CSV, Parquet or npz file with a vector for every gene: similar vectors
-    max_missing: float = 0.5  # vectors: share of the cell's genes that the file may lack
+    max_missing: MissingShare = 0.5  # vectors: share of the cell's genes that the file may lack
 
     def validate(self, key: str) -> None:
         """Check values.
@@ -53,8 +57,6 @@ class SimilaritySource:
                 got=", ".join(given) or "nothing",
                 expected="one of `relations`, `sets` and `vectors`",
             )
-        if not 0 <= self.max_missing <= 1:
-            raise ConfigError(f"`{key}.max_missing` is no share", got=self.max_missing, expected="0 to 1")
         if self.sets is not None:
             table = named_table(self.sets, f"{key}.sets").config
             if table.layout != GROUPS:
@@ -69,9 +71,9 @@ class SimilaritySource:
 class SimilarityConfig:
     """Weighted edges from the most similar genes."""
 
-    neighbours: int = 50  # most in-edges of a gene
-    power: float = 2.0  # weights are cosines to this power, as shares of their sum …
-    damping: float = 0.3  # … plus this: a gene that resembles none receives little
+    neighbours: Count = 50  # most in-edges of a gene
+    power: Positive = 2.0  # weights are cosines to this power, as shares of their sum …
+    damping: Positive = 0.3  # … plus this: a gene that resembles none receives little
     sources: dict[str, SimilaritySource] = field(default_factory=dict)  # name → a relation `similar_NAME` of its own
 
     def validate(self, key: str = "cell.similarity") -> None:
@@ -81,14 +83,16 @@ class SimilarityConfig:
             ConfigError: naming the key.
             GraphError: a source cannot name a relation.
         """
-        if self.neighbours < 1:
-            raise ConfigError(f"`{key}.neighbours` is too small", got=self.neighbours, expected="1 or more")
-        for name in ("power", "damping"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"`{key}.{name}` must be positive", got=getattr(self, name))
+        check_values(self, key)
         for name, source in self.sources.items():
             check_relation_name(f"{SIMILAR}_{name}", where=f"{key}.sources.{name}")
             source.validate(f"{key}.sources.{name}")
+
+
+def relations_of_sources(cell: CellGraph) -> frozenset[Relation]:
+    """The relations of a cell graph that sources of similarity gave it."""
+    similarity = (cell.provenance.get("config") or {}).get("similarity") or {}
+    return frozenset(gene_relation(f"{SIMILAR}_{name}") for name in similarity.get("sources", ()))
 
 
 # From profiles of genes to edges.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.errors import GraphError
-from dglcell.files.atomic import DAMAGE
+from dglcell.files.atomic import DAMAGE, find_raw, sha256_file
 from dglcell.graph.catalogue import GROUPS, MATRIX, MATRIX_COLUMNS, NamedTable, NetworkConfig
 from dglcell.graph.cell_graph import Edges, merge_pairs
 from dglcell.graph.network_table import (
@@ -145,6 +145,13 @@ def read_network(
         relation: Edges(source[rows], target[rows], weight)
         for relation, rows, weight in _split_relations(name, config, table, len(source))
     }
+    if config.not_within:
+        screen = find_raw(config.not_within, raw)
+        provenance["not_within"] = {"path": config.not_within, "sha256": sha256_file(screen)}
+        within = np.isin(names, _genes_of_screen(screen, aliases, known))
+        relations = {
+            relation: pairs.select(~(within[pairs.src] & within[pairs.dst])) for relation, pairs in relations.items()
+        }
     for relation in relations:
         check_relation_name(relation, where=f"network '{name}' ({found.path.name})")
     return Network(name, names, ambiguous, relations, provenance | {"rows": len(table)})
@@ -156,6 +163,12 @@ def _read(path: Path, config: NetworkConfig) -> EdgeTable:
         return read_matrix(path, config.separator, quotes=quotes)
     table = read_table(path, config.requested_columns(), config.separator, config.header, quotes=quotes)
     return table.where(config.where)
+
+
+def _genes_of_screen(path: Path, aliases: AliasTable, known: Vocabulary) -> list[str]:
+    """Names in the first two columns of a table, after aliases."""
+    table = read_table(path, ["0", "1"], "auto", True)
+    return [name for column in ("0", "1") for name in aliases.resolve(list(table.text(column).names), known)[0]]
 
 
 def _resolve_ends(

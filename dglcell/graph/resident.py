@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from dglcell.errors import GraphError, MissingDependencyError, listing
 from dglcell.graph.cell_graph import CellGraph
+from dglcell.graph.gene_space import relations_of_sources
 from dglcell.graph.schema import WEIGHT, Relation
 from dglcell.graph.steady_state import SteadyState
 
@@ -359,6 +360,7 @@ class ResidentCell(nn.Module):
         num_nodes: node type → N.
         relations: canonical edge types, in the cell graph's order.
         steady_state: finds reactions that are blocked once others are lost, where strains lose these too; else None.
+        of_sources: relations that sources of similarity gave the cell graph.
     """
 
     def __init__(
@@ -366,6 +368,7 @@ class ResidentCell(nn.Module):
         num_nodes: Mapping[str, int],
         edges: Mapping[Relation, tuple[Tensor, Tensor, Tensor | None]],
         steady_state: SteadyState | None = None,
+        of_sources: frozenset[Relation] = frozenset(),
     ) -> None:
         """Copy edges into buffers.
 
@@ -373,9 +376,10 @@ class ResidentCell(nn.Module):
             num_nodes: node type → N.
             edges: relation → [E] int64 sources, [E] int64 destinations, and [E] fixed weights or None.
             steady_state: of the same reactions.
+            of_sources: see the class.
         """
         super().__init__()
-        self.steady_state = steady_state
+        self.steady_state, self.of_sources = steady_state, of_sources
         self.num_nodes: dict[str, int] = {node_type: num_nodes[node_type] for node_type in sorted(num_nodes)}
         self.relations: tuple[Relation, ...] = tuple(sorted(edges))
         self._united: dict[Relation, ResidentRelation] = {}
@@ -394,7 +398,8 @@ class ResidentCell(nn.Module):
             ends = cell.edges(relation)
             weight = None if ends.weight is None else torch.from_numpy(ends.weight)
             edges[relation] = torch.from_numpy(ends.src), torch.from_numpy(ends.dst), weight
-        return cls(cell.num_nodes, edges, SteadyState.of(cell) if cell.lose_blocked else None)
+        steady_state = SteadyState.of(cell) if cell.lose_blocked else None
+        return cls(cell.num_nodes, edges, steady_state, relations_of_sources(cell))
 
     @classmethod
     def from_dgl(cls, graph: DGLGraph) -> ResidentCell:

@@ -85,7 +85,7 @@ class SteadyState(nn.Module):
         num_metabolites: int,
     ) -> None:
         super().__init__()
-        self.last: tuple[tuple[Tensor, Tensor], Tensor] | None = None
+        self.last: tuple[tuple[object, ...], Tensor] | None = None
         group_of, reverse = _groups(nodes, metabolites, amounts, num_nodes)
         one = np.unique(group_of, return_index=True)[1]  # a node of each group
         of_one = np.isin(nodes, one) & (amounts != 0)

@@ -58,6 +58,11 @@ def distinct(keys_BK: Tensor) -> tuple[Tensor, Tensor]:
     """[G] keys, and [B, K] which of them; each of them once where that does not wait for the device."""
     if keys_BK.device.type in COMPILED_DEVICES:
         return torch.unique(keys_BK, return_inverse=True)
+    return every(keys_BK)
+
+
+def every(keys_BK: Tensor) -> tuple[Tensor, Tensor]:
+    """[B · K] keys, and [B, K] which of them: ``distinct`` where equal ones are told apart."""
     return keys_BK.flatten(), torch.arange(keys_BK.numel(), device=keys_BK.device).view_as(keys_BK)
 
 

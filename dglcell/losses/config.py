@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from dglcell.checks import check_choice
+from dglcell.checks import Number, Positive, at_least, check_values, must, one_of, positive
 from dglcell.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Weight = Annotated[float, must(lambda weight: weight >= 0, "is no weight", "0 or more")]
+Weights = Annotated[
+    list[float],
+    must(lambda weights: min(weights) >= 0 and sum(weights) > 0, "are no weights", "0 or more each, not all of them 0"),
+]
+
 
 @dataclass
 class LossConfig:
-    """A loss; each kind adds its own keys."""
+    """A loss; each kind adds its own keys. ``implementation`` is the loss as MODULE:CLASS."""
 
-    name: str = ""  # kind of loss: a key of `LOSS_CONFIGS`, or MODULE:CLASS of your own
+    implementation = ""
+
+    name: str = ""  # kind of loss: a key of `LOSSES`, or MODULE:CLASS of your own
 
     def validate(self) -> None:
         """Check values and their combinations.
@@ -26,6 +33,7 @@ class LossConfig:
         Raises:
             ConfigError: naming the key.
         """
+        check_values(self, "loss")
 
     def needs(self) -> frozenset[str]:
         """What it reads of predictions beside phenotypes; see ``ModelConfig.provides``."""
@@ -51,20 +59,7 @@ class LossConfig:
 class WeightedConfig(LossConfig):
     """A loss over phenotypes that need not count alike."""
 
-    phenotype_weights: list[float] | None = None  # weight of each phenotype; null: every label counts the same
-
-    def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
-        super().validate()
-        weights = self.phenotype_weights
-        if weights is not None and not (all(0 <= w < math.inf for w in weights) and sum(weights) > 0):
-            raise ConfigError(
-                "`loss.phenotype_weights` are no weights", got=weights, expected="0 or more each, not all of them 0"
-            )
+    phenotype_weights: Weights | None = None  # weight of each phenotype; null: every label counts the same
 
     def check_labels(self, labels_ST: Tensor, phenotypes: tuple[str, ...]) -> None:
         super().check_labels(labels_ST, phenotypes)
@@ -80,12 +75,16 @@ class WeightedConfig(LossConfig):
 class MaskedConfig(WeightedConfig):
     """An element-wise loss."""
 
+    implementation = "dglcell.losses.elementwise:MaskedLoss"
+
     name: str = "mse"  # mse | huber | log_cosh
 
 
 @dataclass
 class BceConfig(WeightedConfig):
     """Binary cross-entropy; the model predicts logits, labels are 0 to 1 and are not normalised."""
+
+    implementation = "dglcell.losses.elementwise:BceLoss"
 
     name: str = "bce"
 
@@ -105,29 +104,22 @@ class BceConfig(WeightedConfig):
                 )
 
 
+SmallestSD = Annotated[float, must(lambda sd: 0 < sd <= 1, "is no noise level", "more than 0, at most 1")]
+Steps = Annotated[int, at_least(1, also=" steps")]
+
+
 @dataclass
 class GaussianConfig(LossConfig):
     """Gaussian likelihood with a noise level for each phenotype, for screens that are not equally precise."""
 
+    implementation = "dglcell.losses.elementwise:GaussianLoss"
+
     name: str = "gaussian"
-    smallest_sd: float = 0.2  # smallest noise level, in normalised units, so that no phenotype dominates
-    memory: int = 100  # training steps whose squared errors are averaged to estimate a noise level
-
-    def validate(self) -> None:
-        """Check values.
-
-        Raises:
-            ConfigError: naming the key.
-        """
-        if not 0 < self.smallest_sd <= 1:
-            raise ConfigError(
-                "`loss.smallest_sd` is no noise level", got=self.smallest_sd, expected="more than 0, at most 1"
-            )
-        if self.memory < 1:
-            raise ConfigError("`loss.memory` is too small", got=self.memory, expected="1 or more steps")
+    smallest_sd: SmallestSD = 0.2  # smallest noise level, in normalised units, so that no phenotype dominates
+    memory: Steps = 100  # training steps whose squared errors are averaged to estimate a noise level
 
 
-TEMPERATURE_SCHEDULES = ("none", "exponential", "cosine")
+Schedule = Annotated[str, one_of("none", "exponential", "cosine")]
 
 
 @dataclass
@@ -137,32 +129,20 @@ class CoupledConfig(WeightedConfig, ABC):
     A term of weight 0 is left out, and is not recorded.
     """
 
-    mse: float = 1.0  # weight of the squared error
-    supcr: float = 0.001  # weight of the supervised contrast; needs a model with embeddings
-    temperature: float = 0.1  # temperature of the contrast, in the first epoch
-    temperature_final: float = 0.1  # temperature at the end of the schedule
-    temperature_schedule: str = "none"  # path to temperature_final over all epochs: none | exponential | cosine
+    mse: Weight = 1.0  # weight of the squared error
+    supcr: Weight = 0.001  # weight of the supervised contrast; needs a model with embeddings
+    temperature: Positive = 0.1  # temperature of the contrast, in the first epoch
+    temperature_final: Positive = 0.1  # temperature at the end of the schedule
+    temperature_schedule: Schedule = "none"  # path to temperature_final over all epochs: none | exponential | cosine
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
         super().validate()
-        for key in ("mse", self.distance_key, "supcr"):
-            if not 0 <= getattr(self, key) < math.inf:
-                raise ConfigError(f"`loss.{key}` is no weight", got=getattr(self, key), expected="0 or more")
         if self.mse == 0 and getattr(self, self.distance_key) == 0:
             raise ConfigError(
                 "`loss` leaves the predictions without any term",
                 got=f"`loss.mse: 0`, `loss.{self.distance_key}: 0`",
                 do="give one of them a weight; `loss.supcr` trains embeddings only",
             )
-        for key in ("temperature", "temperature_final"):
-            if not 0 < getattr(self, key) < math.inf:
-                raise ConfigError(f"`loss.{key}` must be positive", got=getattr(self, key))
-        check_choice("loss.temperature_schedule", self.temperature_schedule, TEMPERATURE_SCHEDULES)
 
     def needs(self) -> frozenset[str]:
         return frozenset({"embedding"} if self.supcr > 0 else ())
@@ -177,23 +157,14 @@ class CoupledConfig(WeightedConfig, ABC):
 class BufferedConfig(CoupledConfig):
     """The same over more strains than a batch has."""
 
-    buffer_size: int = 256  # strains of earlier batches that are also compared, without gradient; 0: none
-    min_samples: int | None = None  # compare after this many strains were seen in training; null: buffer_size
+    buffer_size: Number = 256  # strains of earlier batches that are also compared, without gradient; 0: none
+    min_samples: Number | None = None  # compare after this many strains were seen in training; null: buffer_size
     adaptive: bool = True  # true: few buffered strains in early epochs, more later; false: always the whole buffer
-    adaptive_warmup: int | None = None  # epochs of the slow start; null: a tenth of all epochs
-    adaptive_stable: int | None = None  # epoch after which the share is constant; null: half of all epochs
+    adaptive_warmup: Number | None = None  # epochs of the slow start; null: a tenth of all epochs
+    adaptive_stable: Number | None = None  # epoch after which the share is constant; null: half of all epochs
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
         super().validate()
-        for key in ("buffer_size", "min_samples", "adaptive_warmup", "adaptive_stable"):
-            number = getattr(self, key)
-            if number is not None and number < 0:
-                raise ConfigError(f"`loss.{key}` is too small", got=number, expected="0 or more")
         if self.min_samples is not None and self.min_samples > self.buffer_size:
             raise ConfigError(
                 "`loss.min_samples` waits for more strains than are kept",
@@ -214,17 +185,17 @@ class BufferedConfig(CoupledConfig):
         return self.buffer_size if self.min_samples is None else self.min_samples
 
 
+Bandwidth = Annotated[float, positive("e.g. 0.5")]
+
+
 @dataclass
 class DistributionConfig(CoupledConfig):
     """A ``CoupledConfig`` whose distance is the distribution matching."""
 
-    distribution: float = 0.1  # weight of the distribution matching
-    bandwidth: float = 0.5  # bandwidth of the labels' density, in standard deviations of the labels
+    implementation = "dglcell.losses.coupled:DistributionLoss"
 
-    def validate(self) -> None:
-        super().validate()
-        if not 0 < self.bandwidth < math.inf:
-            raise ConfigError("`loss.bandwidth` must be positive", got=self.bandwidth, expected="e.g. 0.5")
+    distribution: Weight = 0.1  # weight of the distribution matching
+    bandwidth: Bandwidth = 0.5  # bandwidth of the labels' density, in standard deviations of the labels
 
     @property
     def distance_key(self) -> str:
@@ -243,27 +214,24 @@ class MleDistSupcrConfig(DistributionConfig, BufferedConfig):
     """Squared error + distribution matching + SupCR, the latter two over a buffer as well."""
 
     name: str = "mle_dist_supcr"
-    min_samples: int | None = 64
+    min_samples: Number | None = 64
 
 
-ORDERS = (1, 2)
+Order = Annotated[int, must(lambda p: p in (1, 2), "is no order of the distance", "1 or 2")]
 
 
 @dataclass
 class MleWassSupcrConfig(BufferedConfig):
     """Squared error + Wasserstein distance + SupCR, the latter two over a buffer as well."""
 
-    name: str = "mle_wass_supcr"
-    supcr: float = 0.0
-    temperature: float = 1.0
-    temperature_schedule: str = "exponential"
-    wasserstein: float = 0.1  # weight of the distance
-    p: int = 2  # order of the distance: 1, or 2 for half the squared distance
+    implementation = "dglcell.losses.coupled:MleWassSupcrLoss"
 
-    def validate(self) -> None:
-        super().validate()
-        if self.p not in ORDERS:
-            raise ConfigError("`loss.p` is no order of the distance", got=self.p, expected="1 or 2")
+    name: str = "mle_wass_supcr"
+    supcr: Weight = 0.0
+    temperature: Positive = 1.0
+    temperature_schedule: Schedule = "exponential"
+    wasserstein: Weight = 0.1  # weight of the distance
+    p: Order = 2  # order of the distance: 1, or 2 for half the squared distance
 
     @property
     def distance_key(self) -> str:
@@ -273,27 +241,21 @@ class MleWassSupcrConfig(BufferedConfig):
 FINAL_ALPHA = {"pre_then_post": 0.0, "linear_until_uniform": 0.5, "linear_until_flipped": 0.0}
 """Schedule → weight of the reconstruction from the transition on."""
 
+Epoch = Annotated[int, at_least(0, "is negative")]
+AlphaSchedule = Annotated[str, one_of(*FINAL_ALPHA)]
+FinalAlpha = Annotated[float, must(lambda alpha: 0 <= alpha <= 1, "is no share", "0 to 1, or null")]
+
 
 @dataclass
 class DangoLossConfig(LossConfig):
     """Reconstruction and interaction, weighted by epoch; defaults as in experiment 006 of the torchcell project."""
 
+    implementation = "dglcell.losses.dango:DangoLoss"
+
     name: str = "dango"
-    schedule: str = "linear_until_uniform"  # pre_then_post | linear_until_uniform | linear_until_flipped
-    transition_epoch: int = 10  # T, the epoch after which the weights are constant
-    final_alpha: float | None = None  # weight of the reconstruction after that; null: the schedule's own value
-
-    def validate(self) -> None:
-        """Check values.
-
-        Raises:
-            ConfigError: naming the key.
-        """
-        check_choice("loss.schedule", self.schedule, FINAL_ALPHA)
-        if self.transition_epoch < 0:
-            raise ConfigError("`loss.transition_epoch` is negative", got=self.transition_epoch, expected="0 or more")
-        if self.final_alpha is not None and not 0 <= self.final_alpha <= 1:
-            raise ConfigError("`loss.final_alpha` is no share", got=self.final_alpha, expected="0 to 1, or null")
+    schedule: AlphaSchedule = "linear_until_uniform"  # pre_then_post | linear_until_uniform | linear_until_flipped
+    transition_epoch: Epoch = 10  # T, the epoch after which the weights are constant
+    final_alpha: FinalAlpha | None = None  # weight of the reconstruction after that; null: the schedule's own value
 
     def needs(self) -> frozenset[str]:
         return frozenset({"reconstruction"})
@@ -306,13 +268,8 @@ class DangoLossConfig(LossConfig):
         return 1.0 if self.schedule == "pre_then_post" else 1.0 - (1.0 - final) * epoch / self.transition_epoch
 
 
-LOSS_CONFIGS: dict[str, type[LossConfig]] = {
-    **dict.fromkeys(("mse", "huber", "log_cosh"), MaskedConfig),
-    "bce": BceConfig,
-    "gaussian": GaussianConfig,
-    "mse_dist_supcr": MseDistSupcrConfig,
-    "mle_dist_supcr": MleDistSupcrConfig,
-    "mle_wass_supcr": MleWassSupcrConfig,
-    "dango": DangoLossConfig,
+LOSSES: dict[str, type[LossConfig]] = dict.fromkeys(("mse", "huber", "log_cosh"), MaskedConfig) | {
+    kind.name: kind
+    for kind in (BceConfig, GaussianConfig, MseDistSupcrConfig, MleDistSupcrConfig, MleWassSupcrConfig, DangoLossConfig)
 }
-"""`loss.name` → what its section may say; ``dglcell.losses.build.LOSSES`` has the losses themselves."""
+"""`loss.name` → what its section may say."""

@@ -12,8 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dglcell.losses.config import LossConfig, WeightedConfig
+from dglcell.losses.config import LOSSES, LossConfig, WeightedConfig
 from dglcell.models.model import Prediction
+from dglcell.plugins import class_of
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,20 @@ class Loss(nn.Module):
             target_BT: [B, T], NaN where missing.
             epoch: from 0.
         """
+
+
+def make_loss(config: LossConfig, epochs: int, batch_size: int | None = None) -> Loss:
+    """The loss of a configuration.
+
+    Args:
+        config: validated; a name that is none of ``LOSSES`` is a class of one's own.
+        epochs: of the whole training, for schedules.
+        batch_size: most strains that a rank can have in a training step; see ``Loss.batch_size``.
+    """
+    kind: type[Loss] = class_of("loss", config.name, LOSSES)
+    loss = kind(config, epochs)
+    loss.batch_size = batch_size
+    return loss
 
 
 # Sums and rows over all ranks, with gradients.

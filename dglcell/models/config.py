@@ -3,41 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
-from dglcell.checks import check_choice
+from dglcell.checks import Count, Number, Positive, at_least, below_one, check_values, must, one_of
 from dglcell.errors import ConfigError, did_you_mean
-from dglcell.graph.schema import GENE, NODE_TYPES, Relation
+from dglcell.graph.schema import GENE, NODE_TYPES
 from dglcell.kernels import KERNEL_NAMES
 from dglcell.nn.config import (
     AUTO_LINK,
     COMBINATIONS,
+    CROSS_RELATION,
+    LEARNED,
     LINKS,
-    LOCAL_KINDS,
-    MEANS,
-    TARGETS,
+    Activation,
     ConvOptions,
     CrossRelation,
-    check_activation,
+    GATv2Options,
+    GINOptions,
+    Norm,
     check_heads,
-    check_norm,
 )
 from dglcell.perturbation import STRATEGIES
-from dglcell.plugins import FORM, find_class, installed_names, read_options
+from dglcell.plugins import FORM, class_of, installed_names, read_options
 
 if TYPE_CHECKING:
     from dglcell.nn.convolutions import Convolution
+
+Dropout = Annotated[float, below_one("probability")]
+Factors = Annotated[int, at_least(1, also=", or null")]
+Share = Annotated[float, below_one()]
+Kernel = Annotated[str, one_of("auto", *KERNEL_NAMES)]
+Strategy = Annotated[str, one_of("auto", *STRATEGIES)]
+LinkName = Annotated[str, one_of(*LINKS, AUTO_LINK)]
+CombinationName = Annotated[str, one_of(*COMBINATIONS)]
+CombinationOrNone = Annotated[str, one_of(*COMBINATIONS, "none")]
+CrossRelationName = Annotated[str, one_of(*CROSS_RELATION)]
+LocalKind = Annotated[str, one_of("hyper_sagnn", "factorisation", "both")]
+Rounds = Annotated[int, at_least(0, "is negative")]
+Pool = Annotated[
+    list[str], must(lambda pool: pool and set(pool) <= {*NODE_TYPES}, "names no node types", ", ".join(NODE_TYPES))
+]
+Switch = Annotated[str, one_of("auto", "true", "false")]
 
 # What the configurations of all models have in common.
 
 
 @dataclass
 class ModelConfig:
-    """A model; each kind adds its own keys."""
+    """A model; each kind adds its own keys.
 
-    name: str = ""  # kind of model: a key of `MODEL_CONFIGS`, or MODULE:CLASS of your own
-    kernel: str = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | triton | reference
+    Attributes of the class, which are no keys: ``implementation``, the model as MODULE:CLASS; ``base``, a file of this
+    package with settings that fit it.
+    """
+
+    implementation = ""
+    base = ""
+    link = "identity"
+    compile = "false"
+
+    name: str = ""  # kind of model: a key of `MODELS`, or MODULE:CLASS of your own
+    kernel: Kernel = "auto"  # how sparse products are computed: auto | tiled | dgl | csr | dense | triton | reference
     features: dict[str, str] = field(default_factory=dict)  # node type → table of fixed input features, or wild_type
 
     def validate(self) -> None:
@@ -46,7 +72,7 @@ class ModelConfig:
         Raises:
             ConfigError: naming the key.
         """
-        check_choice("model.kernel", self.kernel, ("auto", *KERNEL_NAMES))
+        check_values(self, "model")
 
     def provides(self) -> frozenset[str]:
         """What its predictions hold beside phenotypes: ``embedding``, and the names of auxiliary scalars."""
@@ -59,6 +85,10 @@ class ModelConfig:
     def is_autotuned(self) -> bool:
         """Whether something is chosen by measuring when a run starts."""
         return False
+
+    def without_messages(self) -> ModelConfig | None:
+        """The same with no round of messages; None where it passes none in rounds."""
+        return None
 
     def about(self) -> str:
         """A few words for the report."""
@@ -76,101 +106,81 @@ class ModelConfig:
 # What the configurations of models that encode the cell graph have in common.
 
 
-CONVS = ("gin", "sage", "gatv2")
-
-
 @dataclass
 class EncoderConfig(ModelConfig):
     """Message passing over the cell graph (``dglcell.models.encoder.CellEncoder``) and a head on deleted genes."""
 
-    hidden: int = 64  # H, width of every state
-    layers: int = 3  # L, rounds of message passing
+    hidden: Count = 64  # H, width of every state
+    layers: Number = 3  # L, rounds of message passing
     conv: str = "gin"  # for every relation: gin | sage | gatv2, or MODULE:CLASS of your own
     conv_options: dict[str, Any] | None = None  # keys of a conv of your own
-    gin_layers: int = 2  # Linear layers of a GIN's MLP; with 0 states are only summed
-    gin_hidden: int | None = None  # width inside a GIN's MLP; null: H
+    gin_layers: Number = 2  # Linear layers of a GIN's MLP; with 0 states are only summed
+    gin_hidden: Count | None = None  # width inside a GIN's MLP; null: H
     conv_heads: int = 4  # heads of gatv2; must divide H
-    cross_relation: str = "sum"  # combines relations: sum | mean | cross_attention | pairwise_interaction
+    cross_relation: CrossRelationName = "sum"  # combines relations: sum | mean | cross_attention | pairwise_interaction
     cross_relation_heads: int = 4  # heads of cross_attention; must divide H
-    cross_relation_hidden: int | None = None  # width inside the MLPs of pairwise_interaction; null: H / 2
-    cross_relation_layers: int = 2  # Linear layers of these MLPs, 2 or more
-    cross_relation_norm: str = "none"  # layer | rms | none, after cross_attention or pairwise_interaction
+    cross_relation_hidden: Count | None = None  # width inside the MLPs of pairwise_interaction; null: H / 2
+    cross_relation_layers: Annotated[int, at_least(2)] = 2  # Linear layers of these MLPs, 2 or more
+    cross_relation_norm: Norm = "none"  # layer | rms | none, after cross_attention or pairwise_interaction
     residual: bool = True  # add the input of every layer to its output
-    norm: str = "layer"  # layer | rms | none, per node
-    activation: str = "gelu"  # relu | gelu | silu | elu | tanh | identity
-    dropout: float = 0.0  # share of states that are set to 0 in a training step
-    embedding_std: float = 0.02  # standard deviation of the initial embeddings
-    preprocessor_layers: int = 2  # Linear layers between the embeddings and the first round
+    norm: Norm = "layer"  # layer | rms | none, per node
+    activation: Activation = "gelu"  # relu | gelu | silu | elu | tanh | identity
+    dropout: Dropout = 0.0  # share of states that are set to 0 in a training step
+    embedding_std: Positive = 0.02  # standard deviation of the initial embeddings
+    preprocessor_layers: Number = 2  # Linear layers between the embeddings and the first round
     relations: list[str] | None = None  # names of the relations to use; null: all of the cell graph
     metabolism: bool = True  # use the relations with reactions and metabolites
-    local_kind: str = "hyper_sagnn"  # how deleted genes are scored: hyper_sagnn | factorisation | both
-    local_layers: int = 2  # hyper_sagnn: rounds of attention
-    local_heads: int = 8  # hyper_sagnn: must divide H
+    local_kind: LocalKind = "hyper_sagnn"  # how deleted genes are scored: hyper_sagnn | factorisation | both
+    local_layers: Count = 2  # hyper_sagnn: rounds of attention
+    local_heads: Count = 8  # hyper_sagnn: must divide H
     local_gain: float = 1.0  # hyper_sagnn: initial share of the attention; with 0.01 interactions are learnt slowly
-    local_factors: int | None = 64  # factorisation: width of a gene's vector; null: its state is the vector
+    local_factors: Factors | None = 64  # factorisation: width of a gene's vector; null: its state is the vector
     local_deviations: bool = False  # factorisation: add a free effect and vector per gene to those from the states
-    link: str = "identity"  # score to phenotype: identity | log | logistic | saturation | minimum | bounded | auto
-    null_share: float = 0.0  # share of null models in each prediction: the mean of the two that are best
-    recompute: str = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
+    link: LinkName = "identity"  # score to phenotype: identity | log | logistic | saturation | minimum | bounded | auto
+    null_share: Share = 0.0  # share of null models in each prediction: the mean of the two that are best
+    recompute: Switch = "auto"  # auto | true | false: compute layers twice to save memory; auto: if it saves gigabytes
+
+    def __post_init__(self) -> None:
+        self.recompute = str(self.recompute).lower()  # YAML's true is "True" here
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
         super().validate()
-        for key, minimum in (
-            ("hidden", 1),
-            ("layers", 0),
-            ("gin_layers", 0),
-            ("preprocessor_layers", 0),
-            ("local_layers", 1),
-            ("local_heads", 1),
-        ):
-            if getattr(self, key) < minimum:
-                raise ConfigError(f"`model.{key}` is too small", got=getattr(self, key), expected=f"{minimum} or more")
-        if not self.embedding_std > 0:
-            raise ConfigError("`model.embedding_std` must be positive", got=self.embedding_std)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
-        if not 0 <= self.null_share < 1:
-            raise ConfigError("`model.null_share` is no share", got=self.null_share, expected="0 ≤ null_share < 1")
-        self.recompute = str(self.recompute).lower()  # YAML's true is "True" here
-        for key, allowed in (
-            ("local_kind", LOCAL_KINDS),
-            ("link", (*LINKS, AUTO_LINK)),
-            ("recompute", ("auto", "true", "false")),
-        ):
-            check_choice(f"model.{key}", getattr(self, key), allowed)
         self._validate_conv()
         if self.conv == "gatv2":
             check_heads(self.hidden, self.conv_heads)
-        self.combination_of_relations().check(self.hidden)
-        check_norm(self.norm)
-        check_activation(self.activation)
+        how = self.cross_relation
+        if how == "cross_attention":
+            check_heads(self.hidden, self.cross_relation_heads, "model.cross_relation_heads")
+        if self.cross_relation_norm != "none" and how not in LEARNED:
+            raise ConfigError(
+                f"`model.cross_relation_norm` has no effect where relations are combined by their {how}",
+                got=self.cross_relation_norm,
+                do=f"set `model.cross_relation_norm: none`, or `model.cross_relation` to {' or '.join(LEARNED)}",
+            )
 
     def _validate_conv(self) -> None:
-        own = self.own_conv()
-        if own is not None:
-            own[1].validate()
-        elif self.conv not in CONVS:
-            known = (*CONVS, *installed_names("conv"))
-            expected, do = f"{', '.join(known)}, or {FORM}", did_you_mean(self.conv, known)
-            raise ConfigError("`model.conv` is unknown", got=self.conv, expected=expected, do=do)
+        if self.conv not in CONVS:
+            self.convolution()[1].validate()
         elif self.conv_options is not None:
             raise ConfigError(f"`model.conv_options` is for a {FORM}", got=f"`model.conv: {self.conv}`")
 
-    def own_conv(self) -> tuple[Callable[[Relation, int, ConvOptions], Convolution], ConvOptions] | None:
-        """The convolution, where it is a class of one's own, and the values of its keys.
+    def convolution(self) -> tuple[type[Convolution], ConvOptions]:
+        """The class of convolutions, and what they are made with.
 
         Raises:
             ConfigError: the class or a key is wrong.
         """
-        kind: Any = None if self.conv in CONVS else find_class("conv", self.conv)
-        return (
-            None if kind is None else (kind, read_options(kind.Config, self.conv_options or {}, "model.conv_options"))
-        )
+        kind = class_of("conv", self.conv, CONVS)
+        if kind is None:
+            known = (*CONVS, *installed_names("conv"))
+            expected, do = f"{', '.join(known)}, or {FORM}", did_you_mean(self.conv, known)
+            raise ConfigError("`model.conv` is unknown", got=self.conv, expected=expected, do=do)
+        if self.conv in CONVS:
+            return kind, CONVS[self.conv].of(self)
+        return kind, read_options(kind.Config, self.conv_options or {}, "model.conv_options")
+
+    def without_messages(self) -> EncoderConfig | None:
+        return replace(self, layers=0) if self.layers else None
 
     def provides(self) -> frozenset[str]:
         return frozenset({"embedding"})
@@ -201,16 +211,36 @@ class EncoderConfig(ModelConfig):
         """
         if self.local_kind != "factorisation":
             check_heads(self.hidden, self.local_heads, key="model.local_heads")
-        if self.local_factors is not None and self.local_factors < 1:
-            raise ConfigError(
-                "`model.local_factors` is too small", got=self.local_factors, expected="1 or more, or null"
-            )
         if self.local_deviations and self.local_kind == "hyper_sagnn":
             raise ConfigError(
                 "`model.local_deviations` needs factorisation",
                 got=f"`model.local_kind: {self.local_kind}`",
                 expected="factorisation or both",
             )
+
+
+@dataclass(frozen=True)
+class ShippedConv:
+    """A convolution of this package.
+
+    Attributes:
+        implementation: it, as MODULE:CLASS.
+        of: what it takes of the keys of a model.
+    """
+
+    implementation: str
+    of: Callable[[EncoderConfig], ConvOptions]
+
+
+CONVS = {
+    "gin": ShippedConv(
+        "dglcell.nn.convolutions:GINConv",
+        lambda model: GINOptions(model.gin_hidden or model.hidden, model.gin_layers, model.activation, model.dropout),
+    ),
+    "sage": ShippedConv("dglcell.nn.convolutions:SAGEConv", lambda model: ConvOptions()),
+    "gatv2": ShippedConv("dglcell.nn.convolutions:GATv2Conv", lambda model: GATv2Options(model.conv_heads)),
+}
+"""Values of `model.conv`."""
 
 
 # What a configuration can say about the heterograph model.
@@ -220,31 +250,24 @@ class EncoderConfig(ModelConfig):
 class HeteroCellConfig(EncoderConfig):
     """The heterograph model (``dglcell.models.hetero_cell.HeteroCell``)."""
 
+    implementation, base = "dglcell.models.hetero_cell:HeteroCell", "bases/growth.yaml"
+
     name: str = "hetero_cell"
-    pool: list[str] = field(default_factory=lambda: [GENE])  # node types that are pooled
+    pool: Pool = field(default_factory=lambda: [GENE])  # node types that are pooled
     scale_difference: bool = True  # multiply pooled differences by the number of nodes in their mean
     local_head: bool = True  # score the deleted genes by their wild-type states
-    combination: str = "sum"  # how global and local prediction are combined: sum | mean | gated | none
-    flux_rounds: int = 0  # rounds of messages that solve each strain's flux balance, whose growth the score corrects
-    strategy: str = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
-    compile: str = "auto"  # auto | true | false: torch.compile for layers; auto: if it works and the run is long enough
+    combination: CombinationOrNone = "sum"  # how global and local prediction are combined: sum | mean | gated | none
+    flux_rounds: Rounds = 0  # rounds of messages that solve each strain's flux balance, whose growth the score corrects
+    strategy: Strategy = "auto"  # for strains' graphs: auto | difference | node_mask | edge_mask | edge_subgraph
+    compile: Switch = "auto"  # auto | true | false: torch.compile for layers; auto: if it works and saves time
     autotuned: str | None = None  # autotuned.json of a run, with choices for `auto`; null: measure them
 
-    def validate(self) -> None:
-        """Check values and their combinations.
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.compile = str(self.compile).lower()
 
-        Raises:
-            ConfigError: naming the key.
-        """
+    def validate(self) -> None:
         super().validate()
-        check_choice("model.combination", self.combination, (*COMBINATIONS, "none"))
-        check_choice("model.strategy", self.strategy, ("auto", *STRATEGIES))
-        if self.flux_rounds < 0:
-            raise ConfigError("`model.flux_rounds` is negative", got=self.flux_rounds, expected="0 or more")
-        self.compile = self.compile.lower()  # YAML's true is "True" here
-        check_choice("model.compile", self.compile, ("auto", "true", "false"))
-        if not self.pool or set(self.pool) - set(NODE_TYPES):
-            raise ConfigError("`model.pool` names no node types", got=self.pool, expected=", ".join(NODE_TYPES))
         if not self.metabolism and self.pool != [GENE]:
             raise ConfigError(
                 "`model.pool` needs metabolism",
@@ -255,6 +278,9 @@ class HeteroCellConfig(EncoderConfig):
 
     def is_autotuned(self) -> bool:
         return True
+
+    def without_messages(self) -> HeteroCellConfig | None:
+        return replace(self, layers=0, flux_rounds=0) if self.layers or self.flux_rounds else None
 
     def about(self) -> str:
         return f"{self.name}, {self.strategy}"
@@ -278,46 +304,31 @@ class HeteroCellConfig(EncoderConfig):
 
 
 OPERATORS = ("local", "cross_attention", "both")
-
-LOW_RANK = 40
-"""Largest rank of the low-rank profiles of pairs."""
+Operator = Annotated[str, one_of(*OPERATORS)]
 
 
 @dataclass
 class SetOperatorConfig(EncoderConfig):
     """The wild type encoded once, and deleted genes acting on it (``dglcell.models.set_operator.SetOperator``)."""
 
+    implementation, base = "dglcell.models.set_operator:SetOperator", "bases/pairs.yaml"
+
     name: str = "set_operator"
-    operator: str = "local"  # how the deleted genes act: local (on each other) | cross_attention (on all genes) | both
+    operator: Operator = "local"  # how deleted genes act: local (on each other) | cross_attention (on all genes) | both
     operator_heads: int = 4  # cross_attention: number of heads; must divide H
-    combination: str = "sum"  # with operator: both, how the two are combined: sum | mean | gated
-    kernel_ridge: float = 0.0  # share of a kernel ridge, fitted to the training part, in each prediction
-    kernel_ridge_rank: int = 256  # largest rank of its matrix of pair effects
+    combination: CombinationName = "sum"  # with operator: both, how the two are combined: sum | mean | gated
+    kernel_ridge: Share = 0.0  # share of a kernel ridge, fitted to the training part, in each prediction
+    kernel_ridge_rank: Count = 256  # largest rank of its matrix of pair effects
     kernel_ridge_low_rank: float = 0.0  # part of that share that is the null model `kernel ridge and low rank`
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
         super().validate()
-        if not 0 <= self.kernel_ridge < 1:
-            raise ConfigError(
-                "`model.kernel_ridge` is no share", got=self.kernel_ridge, expected="0 ≤ kernel_ridge < 1"
-            )
         if not 0 <= self.kernel_ridge_low_rank <= 1 or (self.kernel_ridge_low_rank and not self.kernel_ridge):
             raise ConfigError(
                 "`model.kernel_ridge_low_rank` is no part of `model.kernel_ridge`",
                 got=f"{self.kernel_ridge_low_rank} of {self.kernel_ridge}",
                 expected="0 to 1, and 0 where `model.kernel_ridge` is 0",
             )
-        if self.kernel_ridge_rank < 1:
-            raise ConfigError(
-                "`model.kernel_ridge_rank` is too small", got=self.kernel_ridge_rank, expected="1 or more"
-            )
-        check_choice("model.operator", self.operator, OPERATORS)
-        check_choice("model.combination", self.combination, COMBINATIONS)
         if self.operator != "cross_attention":
             self.check_local_head()
         if self.operator != "local":
@@ -329,11 +340,6 @@ class SetOperatorConfig(EncoderConfig):
                 do="set `model.operator: both` or `model.combination: sum`",
             )
 
-    @property
-    def rank_of_pairs(self) -> int:
-        """Of the effects of pairs: two kernel ridges and the low-rank profiles have a rank each."""
-        return self.kernel_ridge_rank + (self.kernel_ridge_rank + LOW_RANK if self.kernel_ridge_low_rank else 0)
-
     def provides(self) -> frozenset[str]:
         return frozenset() if self.operator == "local" else super().provides()
 
@@ -344,65 +350,43 @@ class SetOperatorConfig(EncoderConfig):
 # What a configuration can say about DANGO.
 
 
-SCORERS = ("rezero", "released")
+Target = Annotated[str, one_of("binary", "weight")]
+Mean = Annotated[str, one_of("pairs", "rows")]
+Scorer = Annotated[str, one_of("rezero", "released")]
+ZeroWeights = Annotated[
+    dict[str, float], must(lambda weights: min(weights.values(), default=0) >= 0, "must not be negative", "0 or more")
+]
 
 
 @dataclass
 class DangoConfig(ModelConfig):
     """DANGO (``dglcell.models.dango.Dango``); defaults as in experiment 006 of the torchcell project."""
 
+    implementation = "dglcell.models.dango:Dango"
+
     name: str = "dango"
-    hidden: int = 64  # H, width of every state
-    activation: str = "relu"  # relu | gelu | silu | elu | tanh | identity
-    embedding_std: float = 0.1  # standard deviation of the genes' initial embeddings
+    hidden: Count = 64  # H, width of every state
+    activation: Activation = "relu"  # relu | gelu | silu | elu | tanh | identity
+    embedding_std: Positive = 0.1  # standard deviation of the genes' initial embeddings
     relations: list[str] | None = None  # names of the networks; null: all gene–gene relations of the cell graph
-    meta_layers: int = 2  # Linear layers that weight a gene's states from the networks
+    meta_layers: Count = 2  # Linear layers that weight a gene's states from the networks
     reconstruction: bool = True  # also predict every network's adjacency, for `loss.name: dango`
-    reconstruction_layers: int = 1  # Linear layers of the reconstruction
-    reconstruction_target: str = "binary"  # binary | weight: edge weights, scaled to 0 … 1
-    reconstruction_mean: str = "pairs"  # mean over pairs (all pairs) | rows (for each gene, edges and other pairs)
-    zero_weights: dict[str, float] = field(default_factory=dict)  # network → weight of pairs that are not edges (λ)
-    scorer: str = "rezero"  # rezero: as in the paper | released: as in the authors' code
-    attention_layers: int = 2  # rounds of attention among the deleted genes; `released` has one
-    heads: int = 4  # heads of this attention
+    reconstruction_layers: Count = 1  # Linear layers of the reconstruction
+    reconstruction_target: Target = "binary"  # binary | weight: edge weights, scaled to 0 … 1
+    reconstruction_mean: Mean = "pairs"  # mean over pairs (all pairs) | rows (for each gene, edges and other pairs)
+    zero_weights: ZeroWeights = field(default_factory=dict)  # network → weight of pairs that are not edges (λ)
+    scorer: Scorer = "rezero"  # rezero: as in the paper | released: as in the authors' code
+    attention_layers: Count = 2  # rounds of attention among the deleted genes; `released` has one
+    heads: Count = 4  # heads of this attention
     gain: float = 0.01  # initial share of this attention; `released` starts its feed-forward network from 0
-    dropout: float = 0.0  # dropout inside the scorer
+    dropout: Dropout = 0.0  # dropout inside the scorer
 
     def validate(self) -> None:
-        """Check values and their combinations.
-
-        Raises:
-            ConfigError: naming the key.
-        """
         super().validate()
-        minima = (
-            ("hidden", 1),
-            ("meta_layers", 1),
-            ("reconstruction_layers", 1),
-            ("attention_layers", 1),
-            ("heads", 1),
-        )
-        for key, minimum in minima:
-            if getattr(self, key) < minimum:
-                raise ConfigError(f"`model.{key}` is too small", got=getattr(self, key), expected=f"{minimum} or more")
-        for key, allowed in (
-            ("reconstruction_target", TARGETS),
-            ("reconstruction_mean", MEANS),
-            ("scorer", SCORERS),
-        ):
-            check_choice(f"model.{key}", getattr(self, key), allowed)
-        check_activation(self.activation)
-        if self.embedding_std <= 0:
-            raise ConfigError("`model.embedding_std` must be positive", got=self.embedding_std)
-        if not 0 <= self.dropout < 1:
-            raise ConfigError("`model.dropout` is no probability", got=self.dropout, expected="0 ≤ dropout < 1")
         if self.scorer == "rezero" and self.hidden % self.heads:
             raise ConfigError(
                 "`model.heads` does not divide `model.hidden`", got=self.heads, expected=f"a divisor of {self.hidden}"
             )
-        negative = {name: weight for name, weight in self.zero_weights.items() if weight < 0}
-        if negative:
-            raise ConfigError("`model.zero_weights` must not be negative", got=negative, expected="0 or more")
         if set(self.features) - {GENE}:
             raise ConfigError(
                 "`model.features`: DANGO has states of genes only", got=", ".join(self.features), expected=GENE
@@ -415,9 +399,5 @@ class DangoConfig(ModelConfig):
         return {"reconstruction": "`loss.name: dango`, or `model.reconstruction: false`"} if self.reconstruction else {}
 
 
-MODEL_CONFIGS: dict[str, type[ModelConfig]] = {
-    "hetero_cell": HeteroCellConfig,
-    "set_operator": SetOperatorConfig,
-    "dango": DangoConfig,
-}
-"""`model.name` → what its section may say; ``dglcell.models.build.MODELS`` has the models themselves."""
+MODELS: dict[str, type[ModelConfig]] = {kind.name: kind for kind in (HeteroCellConfig, SetOperatorConfig, DangoConfig)}
+"""`model.name` → what its section may say."""

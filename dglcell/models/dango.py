@@ -163,8 +163,8 @@ class Dango(StrainModel):
         """
         states = self.encode() if self.training or torch.is_grad_enabled() else None
         states_NH = self._kept_states() if states is None else self.meta(torch.stack(states, dim=1))
-        genes_BK, present_BK = genotypes.padded()
-        phenotypes_BT = self.score(states_NH[genes_BK], present_BK)
+        genes_BK, removed_BK = genotypes.padded()
+        phenotypes_BT = self.score(states_NH[genes_BK], removed_BK)
         auxiliary = {"reconstruction": partial(self.reconstruct, states)} if len(self.heads) else {}
         return Prediction(phenotypes_BT, auxiliary=OnDemand(auxiliary))
 

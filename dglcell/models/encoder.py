@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
-from dglcell.graph.gene_space import SIMILAR
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, REACTION, Relation
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
 from dglcell.models.model import StrainModel
 from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
-from dglcell.nn.convolutions import Convolution, GATv2Conv, GINConv, SAGEConv
+from dglcell.nn.convolutions import Convolution
 from dglcell.nn.cross_relation import RelationWeights
 from dglcell.nn.heads import FactorisationMachine, HyperSAGNN, LocalHead
 from dglcell.nn.hetero_layer import HeteroLayer, live_relations
@@ -35,6 +35,7 @@ class CellEncoder(nn.Module):
         config: validated.
         read: node types whose states are wanted.
         features: node type → [N, F] fixed input features, added through a Linear; optional.
+        make_conv: relation → its convolution in one layer; by the configuration where None.
 
     Attributes:
         plan: the relations that each layer computes, first layer first.
@@ -45,7 +46,12 @@ class CellEncoder(nn.Module):
     """
 
     def __init__(
-        self, cell: ResidentCell, config: EncoderConfig, read: list[str], features: dict[str, Tensor] | None = None
+        self,
+        cell: ResidentCell,
+        config: EncoderConfig,
+        read: list[str],
+        features: dict[str, Tensor] | None = None,
+        make_conv: Callable[[Relation], Convolution] | None = None,
     ) -> None:
         super().__init__()
         self.cell, self.config = cell, config
@@ -59,30 +65,12 @@ class CellEncoder(nn.Module):
         )
         self.project = nn.ModuleDict({t: nn.Linear(x.shape[1], width) for t, x in self.features.items()})
         self.preprocessors = nn.ModuleDict({t: preprocessor(config) for t in self.node_types})
-        self.layers = nn.ModuleList(self._make_layer(live) for live in plan)
+        kind, options = config.convolution()
+        make = make_conv or (lambda relation: kind.of(relation, width, options, cell))
+        self.layers = nn.ModuleList(self._make_layer(live, make) for live in plan)
 
-    def _make_layer(self, relations: list[Relation]) -> HeteroLayer:
-        config, own = self.config, self.config.own_conv()
-
-        def make_conv(relation: Relation) -> Convolution:
-            if own is not None:
-                kind, options = own
-                return kind(relation, config.hidden, options)
-            if config.conv == "sage":
-                return SAGEConv(relation, config.hidden)
-            if config.conv == "gatv2":
-                weighted = self.cell[relation].weight is not None
-                return GATv2Conv(relation, config.hidden, config.conv_heads, weighted=weighted)
-            return GINConv(
-                relation,
-                config.hidden,
-                hidden=config.gin_hidden or config.hidden,
-                layers=config.gin_layers,
-                activation=config.activation,
-                dropout=config.dropout,
-                weighs=relation[1].startswith(f"{SIMILAR}_"),  # a source of similarity
-            )
-
+    def _make_layer(self, relations: list[Relation], make_conv: Callable[[Relation], Convolution]) -> HeteroLayer:
+        config = self.config
         return HeteroLayer(
             relations,
             make_conv,

@@ -39,7 +39,7 @@ class HeteroCell(PerturbedModel):
     3. The local head scores the deleted genes by their *wild-type* states (``LocalHead``).
     4. Both are combined to a score: their sum, their mean, a gated sum, or the global head alone.
     5. ``link`` makes a phenotype of the score (``Link``). With ``flux_rounds`` it corrects the growth that the strain's
-       flux balance allows, which the global head sees too (``FluxRounds``).
+       flux balance allows, which the global head sees too, as far as that is not certain (``FluxRounds``).
     6. With ``null_share`` an evaluation gives the mean, weighted by that share, of this and what null models say
        (``NullShare``). Training does not see them: their errors on strains that they were fitted to would say nothing.
 
@@ -118,18 +118,18 @@ class HeteroCell(PerturbedModel):
             difference_BD, genes_NH = self._from_shared(genotypes, kept_pass)
         else:
             difference_BD, genes_NH = self._encode(replace(genotypes, shared=()), kept_pass, edges=edges)
-        embedding, growth_B1 = -difference_BD, None  # z_w − z_i
+        embedding, balance = -difference_BD, None  # z_w − z_i
         if self.flux_rounds is not None:
-            growth = self.flux_rounds(self.cell, genotypes).to(embedding)
-            embedding, growth_B1 = torch.cat([embedding, 1 - growth], 1), growth[:, -1:]
+            growth, certain_B2 = (found.to(embedding) for found in self.flux_rounds(self.cell, genotypes))
+            embedding, balance = torch.cat([embedding, 1 - growth], 1), (growth[:, -1:], certain_B2)
         parts: dict[str, Tensor] = {"global": self.global_head(embedding)}
         score, gates = parts["global"], None
         if self.local_head is not None:
-            genes_BK, present_BK = genotypes.padded()
-            parts["local"] = self.local_head(F.embedding(genes_BK, genes_NH), genes_BK, present_BK)
+            genes_BK, removed_BK = genotypes.padded()
+            parts["local"] = self.local_head(F.embedding(genes_BK, genes_NH), genes_BK, removed_BK)
             score, gates = self.combination(*parts.values())
         if self.link is not None:
-            score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes, growth_B1)
+            score = self.link.compare(score, self._wild_type_score(score), self.cell, genotypes, balance)
         if self.null_share is not None and not self.training:
             score = torch.lerp(score, self.null_share(genotypes), self.config.null_share)
         return Prediction(score, embedding, parts, gates)

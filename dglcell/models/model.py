@@ -5,18 +5,20 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from dglcell.graph.resident import ResidentCell
-from dglcell.models.config import ModelConfig
+from dglcell.models.config import MODELS, ModelConfig
 from dglcell.nn.cross_relation import RelationWeights
-from dglcell.nn.flux_rounds import FluxRounds
 from dglcell.nn.links import Link
 from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.plugins import class_of
+
+Part = TypeVar("Part", bound=nn.Module)
 
 
 class OnDemand(Mapping[str, Tensor]):
@@ -118,25 +120,17 @@ class StrainModel(nn.Module):
         embedding, gates = (None if x is None else x[:0] for x in (one.embedding, one.gates))
         return Prediction(one.phenotypes[:0], embedding, {name: x[:0] for name, x in one.parts.items()}, gates)
 
-    def find_link(self) -> Link | None:
-        """What makes phenotypes of scores; None where scores are phenotypes in normalised units."""
-        return next((module for module in self.children() if isinstance(module, Link)), None)
-
-    def find_null_share(self) -> NullShare | None:
-        """The null models that share its predictions, if there are any."""
-        return next((module for module in self.children() if isinstance(module, NullShare)), None)
-
-    def find_flux_rounds(self) -> FluxRounds | None:
-        """What solves the flux balance of strains, where the model has it."""
-        return next((module for module in self.children() if isinstance(module, FluxRounds)), None)
+    def find(self, kind: type[Part]) -> Part | None:
+        """The part of this class, such as ``Link``, ``NullShare``, ``FluxRounds`` or ``PairEffects``, if it has one."""
+        return next((module for module in self.children() if isinstance(module, kind)), None)
 
     def make_room(self, weights: Mapping[str, Tensor]) -> None:
         """Give weights whose size follows from the training data the size that they have in a checkpoint."""
-        link = self.find_link()
+        link = self.find(Link)
         found = [weights.get(f"link.measured.{name}") for name in ("labels", "genes")]
         if link is not None and link.measured is not None:
             link.measured.make_room(*(0 if tensor is None else len(tensor) for tensor in found))
-        nulls = self.find_null_share()
+        nulls = self.find(NullShare)
         if nulls is not None:
             packed = weights.get("null_share.packed")
             nulls.make_room(0 if packed is None else len(packed))
@@ -149,6 +143,21 @@ class StrainModel(nn.Module):
     def relation_weights(self) -> list[RelationWeights]:
         """How much of each relation learned combinations take; none for a model without such combinations."""
         return []
+
+
+def make_model(
+    config: ModelConfig, cell: ResidentCell, outputs: int, features: dict[str, Tensor] | None = None
+) -> StrainModel:
+    """The model of a configuration, with fresh weights from torch's generator.
+
+    Args:
+        config: validated; a name that is none of ``MODELS`` is a class of one's own.
+        cell: the cell graph.
+        outputs: T, number of phenotypes.
+        features: node type → [N, F] fixed input features.
+    """
+    kind: type[StrainModel] = class_of("model", config.name, MODELS)
+    return kind(cell, config, outputs, features)
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
-from dglcell.kernels.pooled_shares import distinct, pooled_shares
+from dglcell.kernels.pooled_shares import distinct, every, pooled_shares
 from dglcell.models.config import SetOperatorConfig
 from dglcell.models.encoder import CellEncoder, make_link, make_local_head
 from dglcell.models.model import Prediction, StrainModel
@@ -20,7 +20,7 @@ from dglcell.nn.pair_effects import PairEffects
 from dglcell.perturbation.execution import BaseCache
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.perturb import perturb
-from dglcell.perturbation.sent import Kept, keep_genes
+from dglcell.perturbation.sent import Kept, keep_genes, strengths
 from dglcell.perturbation.states import pooling_shares
 
 # Attention of all genes to the deleted genes of a strain.
@@ -45,7 +45,7 @@ class DeletionAttention(nn.Module):
         heads: must divide H.
 
     Shapes:
-        states [N, H], weights p [N, B], deleted genes [B, K], present [B, K] → [B, H].
+        states [N, H], weights p [N, B], deleted genes [B, K], removed [B, K] (see ``GenotypeBatch.padded``) → [B, H].
     """
 
     def __init__(self, width: int, heads: int) -> None:
@@ -56,13 +56,21 @@ class DeletionAttention(nn.Module):
         self.value = nn.Linear(width, width)
         self.out = nn.Linear(width, width, bias=False)
 
-    def forward(self, x_NH: Tensor, weight_NB: Tensor, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
+    def forward(self, x_NH: Tensor, weight_NB: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
         """Weighted mean of all genes' updates."""
         (B, K), width, heads = genes_BK.shape, x_NH.shape[1], self.heads
-        deleted_G, slot_BK = distinct(genes_BK)
+        present_BK, partly = removed_BK != 0, removed_BK.is_floating_point()
+        # Genes of which strains remove different parts are keys of their own.
+        deleted_G, slot_BK = every(genes_BK) if partly else distinct(genes_BK)
         deleted_GH = F.embedding(deleted_G, x_NH)
         query_hNd = _by_head(self.query(x_NH), heads) * (width // heads) ** -0.5
-        share_BhK = pooled_shares(query_hNd, _by_head(self.key(deleted_GH), heads), slot_BK, present_BK, weight_NB)
+        key_hGd = _by_head(self.key(deleted_GH), heads)
+        if partly:
+            # One more place of queries and keys adds the logarithm of what is removed.
+            added_G1 = removed_BK.masked_fill(~present_BK, 1).log().to(key_hGd.dtype).view(-1, 1)
+            query_hNd = F.pad(query_hNd, (0, 1), value=1.0)
+            key_hGd = torch.cat([key_hGd, added_G1.expand(heads, -1, 1)], dim=2)
+        share_BhK = pooled_shares(query_hNd, key_hGd, slot_BK, present_BK, weight_NB)
         value_BKhd = F.embedding(slot_BK, self.value(deleted_GH)).view(B, K, heads, width // heads)
         out: Tensor = self.out(torch.einsum("bhk,bkhd->bhd", share_BhK, value_BKhd).reshape(B, width))
         return out
@@ -135,7 +143,9 @@ class SetOperator(StrainModel):
         self.link = make_link(cell, config, outputs)
         self.null_share = NullShare(outputs) if config.null_share else None
         self.pair_effects = (
-            PairEffects(outputs, cell.num_nodes[GENE], config.rank_of_pairs) if config.kernel_ridge else None
+            PairEffects(outputs, cell.num_nodes[GENE], config.kernel_ridge_rank, config.kernel_ridge_low_rank)
+            if config.kernel_ridge
+            else None
         )
         self.apply(initialise)
         self.encoder.spread_embeddings()
@@ -152,14 +162,14 @@ class SetOperator(StrainModel):
         if not genotypes.num_strains:
             return self.of_no_strains(genotypes)
         x_NH = self.wild_type()
-        genes_BK, present_BK = genotypes.padded()
+        genes_BK, removed_BK = genotypes.padded()
         parts: dict[str, Tensor] = {}
         difference: Tensor | None = None
         if self.global_head is not None:
-            difference = self._difference(x_NH, genotypes, genes_BK, present_BK)
+            difference = self._difference(x_NH, genotypes, genes_BK, removed_BK)
             parts["global"] = self.global_head(difference)
         if self.local_head is not None:
-            parts["local"] = self.local_head(F.embedding(genes_BK, x_NH), genes_BK, present_BK)
+            parts["local"] = self.local_head(F.embedding(genes_BK, x_NH), genes_BK, removed_BK)
         phenotypes, *second = parts.values()
         gates = None
         if second:
@@ -167,7 +177,7 @@ class SetOperator(StrainModel):
         if self.link is not None:
             phenotypes = self.link.compare(phenotypes, self._wild_type_score(phenotypes), self.cell, genotypes)
         if self.pair_effects is not None and not self.training:
-            phenotypes = torch.lerp(phenotypes, self.pair_effects(genes_BK, present_BK), self.config.kernel_ridge)
+            phenotypes = torch.lerp(phenotypes, self.pair_effects(genes_BK, removed_BK), self.config.kernel_ridge)
         if self.null_share is not None and not self.training:
             phenotypes = torch.lerp(phenotypes, self.null_share(genotypes), self.config.null_share)
         return Prediction(phenotypes, difference, parts, gates)
@@ -183,18 +193,20 @@ class SetOperator(StrainModel):
             score_1T = of_global_1T if self.local_head is None else self.combination(of_global_1T, score_1T)[0]
         return score_1T
 
-    def _difference(self, x_NH: Tensor, genotypes: GenotypeBatch, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
+    def _difference(self, x_NH: Tensor, genotypes: GenotypeBatch, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
         """[B, H] pooled states of the wild type minus those of every strain."""
         assert self.pool is not None
         assert self.operator is not None
         keep_NB = keep_genes(len(x_NH), genotypes)
-        p_N1, change_NB = pooling_shares(self.pool.gate(x_NH), Kept(torch.ones_like(keep_NB[:, :1]), keep_NB))
+        left_NB = None if genotypes.strengths is None else strengths(self.cell, genotypes)[GENE]
+        kept = Kept(torch.ones_like(keep_NB[:, :1]), keep_NB, strengths_NB=left_NB)
+        p_N1, change_NB = pooling_shares(self.pool.gate(x_NH), kept)
         # Shares sum to one before and after, so that rows may be centred: small sums lose no digits. All are zero in a
         # strain that keeps no gene.
         mean_1H = p_N1.T @ x_NH
         some_B1 = keep_NB.any(0).unsqueeze(1)
         pooled_BH = torch.where(some_B1, change_NB.T @ (x_NH - mean_1H), -mean_1H)
-        moved_BH = pooled_BH + self.operator(x_NH, p_N1 + change_NB, genes_BK, present_BK)
+        moved_BH = pooled_BH + self.operator(x_NH, p_N1 + change_NB, genes_BK, removed_BK)
         # The bias cancels but in a strain without genes, whose pooled state is zero. Its gradient is never absent:
         # processes that train together wait for every one.
         return F.linear(-moved_BH, self.pool.value.weight) + ~some_B1 * self.pool.value.bias

@@ -28,7 +28,7 @@ def make_activation(name: str) -> nn.Module:
     Raises:
         ConfigError: unknown name.
     """
-    check_activation(name)
+    check_activation("model.activation", name)
     return ACTIVATIONS[name]()
 
 
@@ -38,7 +38,7 @@ def make_norm(name: str, width: int) -> nn.Module:
     Raises:
         ConfigError: unknown name, or a norm that mixes nodes or strains.
     """
-    check_norm(name)
+    check_norm("model.norm", name)
     return NORMS[name](width)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from dglcell.checks import check_choice
+from dglcell.checks import check_choice, check_values
 from dglcell.errors import ConfigError
 
 ACTIVATION_NAMES = ("relu", "gelu", "silu", "elu", "tanh", "identity")
@@ -23,10 +24,26 @@ class ConvOptions:
         Raises:
             ConfigError: naming the key.
         """
+        check_values(self, "model.conv_options")
 
 
-LOCAL_KINDS = ("hyper_sagnn", "factorisation", "both")
-"""Heads on the deleted genes."""
+@dataclass
+class GINOptions(ConvOptions):
+    """What ``GINConv`` takes."""
+
+    hidden: int  # width inside the MLP
+    layers: int = 2  # Linear layers of the MLP
+    activation: str = "gelu"
+    dropout: float = 0.0
+
+
+@dataclass
+class GATv2Options(ConvOptions):
+    """What ``GATv2Conv`` takes."""
+
+    heads: int = 4
+    slope: float = 0.2  # of LeakyReLU for negative numbers
+
 
 COMBINATIONS = ("sum", "mean", "gated")
 """Of two predictions."""
@@ -34,29 +51,25 @@ COMBINATIONS = ("sum", "mean", "gated")
 LINKS = ("identity", "log", "logistic", "saturation", "minimum", "bounded")
 """From scores to phenotypes; see ``dglcell.nn.links.Link``."""
 
+LOW_RANK = 40
+"""Largest rank of the low-rank profiles of pairs."""
+
 AUTO_LINK = "auto"
 COMPARING_LINKS = (AUTO_LINK, "minimum", "bounded")
 """Those that may compare a strain with all training strains."""
 
-TARGETS = ("binary", "weight")
-"""What DANGO reconstructs of an edge."""
 
-MEANS = ("pairs", "rows")
-"""Over what the error of that reconstruction is a mean."""
-
-
-def check_activation(name: str) -> None:
+def check_activation(key: str, name: str) -> None:
     """Refuse an activation that there is not.
 
     Raises:
         ConfigError: naming those there are.
     """
     if name not in ACTIVATION_NAMES:
-        expected = ", ".join(ACTIVATION_NAMES)
-        raise ConfigError("unknown activation", got=name, expected=expected, do="set `model.activation`")
+        raise ConfigError("unknown activation", got=name, expected=", ".join(ACTIVATION_NAMES), do=f"set `{key}`")
 
 
-def check_norm(name: str) -> None:
+def check_norm(key: str, name: str) -> None:
     """Refuse a norm that there is not, or that mixes nodes or strains.
 
     Raises:
@@ -67,9 +80,13 @@ def check_norm(name: str) -> None:
             f"norm '{name}' takes statistics over nodes or strains: deleted genes and batch mates would change a "
             "strain's prediction",
             expected=", ".join(NORM_NAMES),
-            do="set `model.norm: layer`",
+            do=f"set `{key}: layer`",
         )
-    check_choice("model.norm", name, NORM_NAMES)
+    check_choice(key, name, NORM_NAMES)
+
+
+Activation = Annotated[str, check_activation]
+Norm = Annotated[str, check_norm]
 
 
 def check_heads(width: int, heads: int, key: str = "model.conv_heads") -> None:
@@ -90,8 +107,8 @@ def check_heads(width: int, heads: int, key: str = "model.conv_heads") -> None:
 # How the relations that end in a node type are combined.
 
 
-CROSS_RELATION = ("sum", "mean", "cross_attention", "pairwise_interaction")
-LEARNED = CROSS_RELATION[2:]
+LEARNED = ("cross_attention", "pairwise_interaction")
+CROSS_RELATION = ("sum", "mean", *LEARNED)
 
 
 @dataclass(frozen=True)
@@ -114,34 +131,3 @@ class CrossRelation:
     norm: str = "none"
     activation: str = "gelu"
     dropout: float = 0.0
-
-    def check(self, width: int) -> None:
-        """Check values and their combinations.
-
-        Args:
-            width: H.
-
-        Raises:
-            ConfigError: naming the key.
-        """
-        check_choice("model.cross_relation", self.how, CROSS_RELATION)
-        if self.how == "cross_attention" and (self.heads < 1 or width % self.heads):
-            raise ConfigError(
-                "`model.cross_relation_heads` does not divide `model.hidden`",
-                got=self.heads,
-                expected=f"a divisor of {width}",
-                do="set `model.cross_relation_heads` or `model.hidden`",
-            )
-        for key, minimum, value in (
-            ("cross_relation_hidden", 1, self.hidden),
-            ("cross_relation_layers", 2, self.layers),
-        ):
-            if value is not None and value < minimum:
-                raise ConfigError(f"`model.{key}` is too small", got=value, expected=f"{minimum} or more")
-        check_norm(self.norm)
-        if self.norm != "none" and self.how not in LEARNED:
-            raise ConfigError(
-                f"`model.cross_relation_norm` has no effect where relations are combined by their {self.how}",
-                got=self.norm,
-                do=f"set `model.cross_relation_norm: none`, or `model.cross_relation` to {' or '.join(LEARNED)}",
-            )

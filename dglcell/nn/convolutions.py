@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from collections.abc import Hashable
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
+from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import Relation
 from dglcell.nn.blocks import mlp
-from dglcell.nn.config import ConvOptions, check_heads
+from dglcell.nn.config import ConvOptions, GATv2Options, GINOptions, check_heads
 from dglcell.perturbation.attention import GATv2Score
 from dglcell.perturbation.perturb import PerturbedCell
 from dglcell.perturbation.states import States
@@ -21,9 +23,6 @@ class Convolution(nn.Module):
 
     One of your own, `model.conv: MODULE:CLASS`, is made with three arguments: ``relation``, ``width`` (H) and
     ``config``, a ``Config`` with the values of `model.conv_options`.
-
-    A class whose ``stackable`` is True, in the class itself, lets a GPU compute several relations by one convolution.
-    Such convolutions may differ in their weights only: see ``dglcell.nn.hetero_layer.structure_of``.
 
     Attributes:
         Config: what `model.conv_options` may say.
@@ -38,6 +37,11 @@ class Convolution(nn.Module):
         super().__init__()
         self.relation = relation
 
+    @classmethod
+    def of(cls, relation: Relation, width: int, config: Any, cell: ResidentCell) -> Self:
+        """One for a relation of a cell graph, of which some convolutions want to know more."""
+        return cls(relation, width, config)  # type: ignore[call-arg]
+
     @abstractmethod
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """What the destination nodes receive along the surviving edges."""
@@ -45,6 +49,14 @@ class Convolution(nn.Module):
     @abstractmethod
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """New rows [K, H] from those of the destination nodes and what they receive."""
+
+    def structure(self) -> Hashable:
+        """What ``update`` depends on beside weights.
+
+        A class that defines this itself lets a GPU compute those of its convolutions that say the same, and have
+        weights of the same shapes, by one of them. Those of other classes are computed one by one.
+        """
+        return None
 
 
 # Graph isomorphism convolution over the surviving edges of one relation.
@@ -58,36 +70,27 @@ class GINConv(Convolution):
     Args:
         relation: whose edges are used; source and destination types may differ.
         width: H of input and output.
+        config: of the MLP, whose output is H wide for every number of layers. With 0 there is no MLP. Sums are then all
+            there is, as in He et al. 2020, *LightGCN*.
         weighs: whether the sum has a learned weight, which starts at 1.
-        hidden: width inside the MLP.
-        layers: number of Linear layers of the MLP; the output is H wide for every number. With 0 there is no MLP.
-            Sums are then all there is, as in He et al. 2020, *LightGCN*.
-        activation: inside the MLP.
-        dropout: inside the MLP.
 
     Shapes:
         source states [N, B, H], destination states [M, B, H] → [M, B, H].
     """
 
     reduce = "sum"
-    stackable = True
 
-    def __init__(
-        self,
-        relation: Relation,
-        width: int,
-        *,
-        hidden: int,
-        layers: int,
-        activation: str,
-        dropout: float,
-        weighs: bool = False,
-    ) -> None:
+    def __init__(self, relation: Relation, width: int, config: GINOptions, *, weighs: bool = False) -> None:
         super().__init__(relation)
+        self.settings = config.activation, config.dropout
         self.epsilon = nn.Parameter(torch.zeros(1))
         self.weight = nn.Parameter(torch.ones(1)) if weighs else None
-        widths = [width] + [hidden] * (layers - 1) + [width]
-        self.mlp = mlp(widths, activation, dropout) if layers else nn.Sequential()
+        widths = [width] + [config.hidden] * (config.layers - 1) + [width]
+        self.mlp = mlp(widths, config.activation, config.dropout) if config.layers else nn.Sequential()
+
+    @classmethod
+    def of(cls, relation: Relation, width: int, config: GINOptions, cell: ResidentCell) -> Self:
+        return cls(relation, width, config, weighs=relation in cell.of_sources)
 
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """Sums over surviving in-edges."""
@@ -99,6 +102,9 @@ class GINConv(Convolution):
             received = received * self.weight
         out: Tensor = self.mlp(torch.addcmul(received, x, 1 + self.epsilon))
         return out
+
+    def structure(self) -> Hashable:
+        return self.settings
 
 
 # GraphSAGE convolution with the mean over surviving in-edges of one relation.
@@ -120,9 +126,8 @@ class SAGEConv(Convolution):
     """
 
     reduce = "mean"
-    stackable = True
 
-    def __init__(self, relation: Relation, width: int) -> None:
+    def __init__(self, relation: Relation, width: int, config: ConvOptions | None = None) -> None:
         super().__init__(relation)
         self.neighbours = nn.Linear(width, width)
         self.itself = nn.Linear(width, width, bias=False)
@@ -135,6 +140,9 @@ class SAGEConv(Convolution):
         """New rows from those of the destination nodes and what they receive."""
         out: Tensor = self.itself(x) + self.neighbours(received)
         return out
+
+    def structure(self) -> Hashable:
+        return ()
 
 
 # Graph attention (GATv2) over the surviving edges of one relation.
@@ -153,9 +161,8 @@ class GATv2Conv(Convolution):
     Args:
         relation: whose edges are used; source and destination types may differ.
         width: H of input and output.
-        heads: must divide H.
+        config: whose heads must divide H.
         weighted: whether the fixed weights w of the relation take part in the score.
-        slope: of LeakyReLU for negative numbers.
 
     Shapes:
         source states [N, B, H], destination states [M, B, H] → [M, B, H].
@@ -164,15 +171,10 @@ class GATv2Conv(Convolution):
         ConfigError: the heads do not divide the width.
     """
 
-    reduce = None
-    stackable = True
-
-    def __init__(
-        self, relation: Relation, width: int, heads: int, *, weighted: bool = False, slope: float = 0.2
-    ) -> None:
+    def __init__(self, relation: Relation, width: int, config: GATv2Options, *, weighted: bool = False) -> None:
         super().__init__(relation)
+        heads, self.slope = config.heads, config.slope
         check_heads(width, heads)
-        self.slope = slope
         self.keys = nn.Linear(width, width)
         self.queries = nn.Linear(width, width)
         self.vector = nn.Parameter(torch.empty(heads, width // heads))
@@ -182,6 +184,10 @@ class GATv2Conv(Convolution):
         if self.edge_vector is not None:
             nn.init.normal_(self.edge_vector, std=width**-0.5)
 
+    @classmethod
+    def of(cls, relation: Relation, width: int, config: GATv2Options, cell: ResidentCell) -> Self:
+        return cls(relation, width, config, weighted=cell[relation].weight is not None)
+
     def receive(self, perturbed: PerturbedCell, source: States, destination: States) -> States:
         """Attention over surviving in-edges."""
         score = GATv2Score(self.vector, self.edge_vector, self.slope)
@@ -190,3 +196,6 @@ class GATv2Conv(Convolution):
     def update(self, x: Tensor, received: Tensor) -> Tensor:
         """What a node received, shifted; its own state has taken part in the scores."""
         return received + self.bias
+
+    def structure(self) -> Hashable:
+        return self.slope

@@ -14,6 +14,7 @@ from dglcell.kernels.pair_error import pair_error
 from dglcell.kernels.spmm import spmm
 from dglcell.nn.blocks import make_activation, mlp
 from dglcell.nn.convolutions import SAGEConv
+from dglcell.nn.heads import shares_of_removed
 
 # One state per gene from those that several networks give it.
 
@@ -211,7 +212,7 @@ class ReleasedSAGNN(nn.Module):
         dropout: after attention, inside the feed-forward network and before the score.
 
     Shapes:
-        genes' states [B, K, H], present [B, K] → [B, T]; zero for an empty set.
+        genes' states [B, K, H], removed [B, K] (see ``GenotypeBatch.padded``) → [B, T]; zero for an empty set.
     """
 
     def __init__(self, width: int, outputs: int, *, heads: int, activation: str, dropout: float) -> None:
@@ -235,18 +236,16 @@ class ReleasedSAGNN(nn.Module):
         self.score = nn.Linear(width, outputs)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BKH: Tensor, present_BK: Tensor) -> Tensor:
+    def forward(self, x_BKH: Tensor, removed_BK: Tensor) -> Tensor:
         """[B, T] scores."""
         B, K, H = x_BKH.shape
         query, key, value = (
             project(norm(x_BKH)).view(B, K, self.heads, H).transpose(1, 2)
             for project, norm in zip(self.projections, self.norms, strict=True)
         )
-        # A finite floor keeps empty sets free of NaN; their rows count for nothing.
-        logits = (query @ key.transpose(-1, -2)) * H**-0.5
-        share = torch.softmax(logits.masked_fill(~present_BK[:, None, None], torch.finfo(logits.dtype).min), dim=-1)
+        share = shares_of_removed((query @ key.transpose(-1, -2)) * H**-0.5, removed_BK[:, None, None])
         dynamic = self.dropout(self.mix((share @ value).transpose(1, 2).flatten(2)))
         dynamic = dynamic + self.beta * self.feed_forward(dynamic)
         score_BKT = self.score(self.dropout(self.norm(dynamic)))
-        out: Tensor = (score_BKT * present_BK.unsqueeze(-1)).sum(1)
+        out: Tensor = (score_BKT * removed_BK.unsqueeze(-1).to(score_BKT.dtype)).sum(1)
         return out

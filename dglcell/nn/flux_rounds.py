@@ -29,6 +29,13 @@ SCALE_ROUNDS = 20
 LEAST_SCALE, LARGEST_FLUX = 1e-10, 1e3
 """Smallest scale of a flux; and the largest flux, in units of its scale."""
 
+TOLERANCE = 1e-5
+"""Fluxes are balanced if no metabolite is made and used in amounts that differ by more of its turnover, and growth has
+settled if it moved by less in the second half of the rounds."""
+
+DECIMALS = 4
+"""To so many the growth of solved strains is rounded, or strains that grow alike would differ in the last digits."""
+
 STRAINS = 256
 """Strains that are solved at a time."""
 
@@ -49,7 +56,9 @@ class FluxRounds(nn.Module):
     which are messages along the strain's surviving edges, one in each direction (Chambolle and Pock 2011, *J. Math.
     Imaging Vis.* 40:120, with the diagonal steps of Pock and Chambolle 2011, *ICCV*). Each round is reflected and drawn
     towards an anchor, which is moved now and then (Lu and Yang 2024, arXiv 2407.16144). Strains start from the wild
-    type's fluxes and prices. Nothing is trained, so the growth of a set of lost reactions is computed once.
+    type's fluxes and prices. Nothing is trained, so the growth of a set of lost reactions is computed once. Where
+    its last fluxes balance every metabolite a strain can have them, so that it grows no less. It is *solved* if its
+    growth has settled there, too: it grows no more.
 
     Args:
         cell: a cell graph whose strains lose blocked reactions.
@@ -69,7 +78,7 @@ class FluxRounds(nn.Module):
         self.register_buffer("reactions", torch.zeros(cell.num_nodes[REACTION], 4))
         self.register_buffer("prices", torch.zeros(cell.num_nodes[METABOLITE]))
         self._problem: _Problem | None = None
-        self._known: tuple[Tensor, Tensor] | None = None
+        self._known: tuple[Tensor, Tensor, Tensor] | None = None
 
     def take(self, wild_type: WildTypeBalance) -> None:
         """Take what the rounds start from."""
@@ -79,8 +88,17 @@ class FluxRounds(nn.Module):
         self._problem = self._known = None
 
     @torch.no_grad()
-    def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
-        """[B, len(PARTS)] growth relative to the wild type's after each part of the rounds, 0 to 1."""
+    def forward(self, cell: ResidentCell, genotypes: GenotypeBatch) -> tuple[Tensor, Tensor]:
+        """Solve the flux balance of B strains.
+
+        Returns:
+            [B, len(PARTS)] growth relative to the wild type's after each part of the rounds, 0 to 1; and [B, 2] between
+            which values it is certain to be, infinite where nothing is.
+
+        Raises:
+            GenotypeError: strains weaken genes.
+        """
+        genotypes.refuse_strengths("`model.flux_rounds`", "`model.flux_rounds: 0`")
         device = self.reactions.device
         if self._problem is None or self._problem.flux.device != device:
             self._problem, self._known = _Problem.of(cell, self.reactions.float(), self.prices.float()), None
@@ -88,16 +106,20 @@ class FluxRounds(nn.Module):
         lost_GB = blocked_reactions(cell, genotypes)[problem.nodes]
         keys_B = (lost_GB * problem.bits[:, None]).sum(0)
         if self._known is None:
-            self._known = keys_B[:0], lost_GB.new_zeros(0, len(PARTS), dtype=torch.float32)
+            nothing = self.reactions.new_zeros(0, len(PARTS) + 2)
+            self._known = keys_B[:0], nothing[:, 2:], nothing[:, :2]
         new_K, first_K = _first_of_each(keys_B[~torch.isin(keys_B, self._known[0])], keys_B)
         if len(new_K):
-            solved = [problem.solve(lost_GB[:, columns], self.rounds) for columns in first_K.split(STRAINS)]
-            keys = torch.cat([self._known[0][-MOST_KNOWN:], new_K])
-            values = torch.cat([self._known[1][-MOST_KNOWN:], *solved])
+            found = [problem.solve(lost_GB[:, columns], self.rounds) for columns in first_K.split(STRAINS)]
+            new = new_K, *(torch.cat(parts) for parts in zip(*found, strict=True))
+            keys, growth, certain = (
+                torch.cat([known[-MOST_KNOWN:], more]) for known, more in zip(self._known, new, strict=True)
+            )
             order = keys.argsort()
-            self._known = keys[order], values[order]
-        keys, values = self._known
-        return values[torch.searchsorted(keys, keys_B)]
+            self._known = keys[order], growth[order], certain[order]
+        keys, growth, certain = self._known
+        place_B = torch.searchsorted(keys, keys_B)
+        return growth[place_B], certain[place_B]
 
 
 def _first_of_each(new_K: Tensor, keys_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,8 +199,8 @@ class _Problem:
             1 / PRIMAL_WEIGHT / of_metabolite.clamp(min=LEAST_SCALE)[:, None],
         )
 
-    def solve(self, lost_GB: Tensor, rounds: int) -> Tensor:
-        """[B, len(PARTS)] growth of strains that lose groups, relative to the wild type's."""
+    def solve(self, lost_GB: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
+        """What ``FluxRounds.forward`` returns, of strains that lose groups."""
         keep = (~lost_GB).float()
         least, largest = self.least * keep, self.largest * keep
         flux = anchor_flux = self.flux * keep
@@ -192,7 +214,7 @@ class _Problem:
             change = self.price_step * spmm(self.made, reflected, kernel="csr")
             since += 1
             if number in marks:
-                noted += [(self.gain * new_flux).sum(0).clamp(0, 1)] * marks.count(number)
+                noted += [(self.gain * new_flux).sum(0)] * marks.count(number)
             if since >= max(FIRST_RESTART, RESTART_SHARE * number):
                 flux, price, since = new_flux, price + change, 0
                 anchor_flux, anchor_price = flux, price
@@ -200,7 +222,15 @@ class _Problem:
                 share = since / (since + 1)
                 flux = torch.lerp(anchor_flux, reflected, share)
                 price = torch.lerp(anchor_price, price + 2 * change, share)
-        return torch.stack(noted, 1)
+        growth_BP = torch.stack(noted, 1)
+        balanced_B = spmm(self.made, new_flux, kernel="csr").abs().amax(0) < TOLERANCE
+        solved_B1 = (balanced_B & ((growth_BP[:, -1] - growth_BP[:, -2]).abs() < TOLERANCE))[:, None]
+        growth_BP = growth_BP.clamp(0, 1)
+        growth_BP = torch.where(solved_B1, growth_BP.round(decimals=DECIMALS), growth_BP)
+        last_B1 = growth_BP[:, -1:]
+        least_B1 = torch.where(balanced_B[:, None], last_B1 - 10**-DECIMALS, -torch.inf)
+        certain_B2 = torch.cat([least_B1, torch.full_like(least_B1, torch.inf)], 1)
+        return growth_BP, torch.where(solved_B1, last_B1, certain_B2)
 
 
 def _scales(

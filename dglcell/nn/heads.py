@@ -42,7 +42,24 @@ class AttentionPooling(nn.Module):
         return Pooled(value_1H, torch.where(has_nodes_B1, difference_BH, -value_1H))
 
 
-# Self-attention among the deleted genes of a strain.
+# Self-attention among the deleted genes of a strain. Of a gene that is only weakened, a part of the vector counts.
+
+
+def shares_of_removed(logits: Tensor, removed: Tensor) -> Tensor:
+    """A softmax over what is removed, in which an entry counts by how much of it is.
+
+    Args:
+        logits: [..., K].
+        removed: bool, or float from 0 to 1, of a shape that broadcasts with the logits.
+
+    Returns:
+        [..., K] shares, zero where nothing is removed.
+    """
+    gone = removed == 0
+    if removed.is_floating_point():
+        logits = logits + removed.masked_fill(gone, 1).log().to(logits.dtype)
+    # A finite floor keeps rows without any entry free of NaN.
+    return torch.softmax(logits.masked_fill(gone, torch.finfo(logits.dtype).min), dim=-1).masked_fill(gone, 0)
 
 
 class SetAttention(nn.Module):
@@ -57,7 +74,7 @@ class SetAttention(nn.Module):
         gain: initial β.
 
     Shapes:
-        [B, K, H], present [B, K] → [B, K, H].
+        [B, K, H], removed [B, K] (see ``GenotypeBatch.padded``) → [B, K, H].
     """
 
     def __init__(self, width: int, heads: int, gain: float) -> None:
@@ -67,19 +84,17 @@ class SetAttention(nn.Module):
         self.out = nn.Linear(width, width)
         self.beta = nn.Parameter(torch.full((1,), gain))
 
-    def forward(self, x_BKH: Tensor, present_BK: Tensor) -> Tensor:
+    def forward(self, x_BKH: Tensor, removed_BK: Tensor) -> Tensor:
         """One round of attention."""
         B, K, H = x_BKH.shape
         query, key, value = self.project(x_BKH).view(B, K, 3, self.heads, H // self.heads).permute(2, 0, 3, 1, 4)
         others_KK = ~torch.eye(K, dtype=torch.bool, device=x_BKH.device)
-        partner_BKK = present_BK.unsqueeze(1) & present_BK.unsqueeze(2) & others_KK
-        # A finite floor keeps rows without partners free of NaN; the product below sets them to zero.
-        logits = (query @ key.transpose(-1, -2)) * (H // self.heads) ** -0.5
-        floor = torch.finfo(logits.dtype).min
-        share = torch.softmax(logits.masked_fill(~partner_BKK.unsqueeze(1), floor), dim=-1)
-        mixed_BKH = ((share * partner_BKK.unsqueeze(1)) @ value).transpose(1, 2).reshape(B, K, H)
-        has_partner_BK1 = partner_BKK.any(-1, keepdim=True)
-        return x_BKH + self.beta * self.out(mixed_BKH) * has_partner_BK1
+        partner_B1KK = (removed_BK.unsqueeze(1) * others_KK).unsqueeze(1)
+        share = shares_of_removed((query @ key.transpose(-1, -2)) * (H // self.heads) ** -0.5, partner_B1KK)
+        # One partner alone has a share of one, however little of it is removed.
+        mixed_BKH = ((share * partner_B1KK) @ value).transpose(1, 2).reshape(B, K, H)
+        partners_BK1 = partner_B1KK.squeeze(1).sum(-1, keepdim=True).clamp(max=1)
+        return x_BKH + self.beta * self.out(mixed_BKH) * partners_BK1
 
 
 class HyperSAGNN(nn.Module):
@@ -87,7 +102,7 @@ class HyperSAGNN(nn.Module):
 
     Zhang, Zou & Ma 2020, *Hyper-SAGNN*: with static embeddings :math:`s_i = \sigma(W x_i)` and dynamic ones
     :math:`d_i` (attention within the set), the score of the set is the mean over its genes of
-    :math:`w^\top (d_i - s_i)^2 + c`.
+    :math:`w^\top (d_i - s_i)^2 + c`, weighted by how much of each is removed where strains weaken genes.
 
     Args:
         width: H.
@@ -99,7 +114,7 @@ class HyperSAGNN(nn.Module):
         dropout: on the input.
 
     Shapes:
-        genes' states [B, K, H], present [B, K] → [B, T]; zero for an empty set.
+        genes' states [B, K, H], removed [B, K] → [B, T]; zero for an empty set.
     """
 
     def __init__(
@@ -111,14 +126,14 @@ class HyperSAGNN(nn.Module):
         self.score = nn.Linear(width, outputs)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x_BKH: Tensor, present_BK: Tensor) -> Tensor:
+    def forward(self, x_BKH: Tensor, removed_BK: Tensor) -> Tensor:
         """[B, T] scores."""
-        x_BKH = self.dropout(x_BKH)
+        x_BKH, removed_BK = self.dropout(x_BKH), removed_BK.to(x_BKH.dtype)
         dynamic = x_BKH
         for attention in self.attention:
-            dynamic = attention(dynamic, present_BK)
-        score_BKT = self.score((dynamic - self.static(x_BKH)).square()) * present_BK.unsqueeze(-1)
-        return score_BKT.sum(1) / present_BK.sum(1, keepdim=True).clamp(min=1)
+            dynamic = attention(dynamic, removed_BK)
+        score_BKT = self.score((dynamic - self.static(x_BKH)).square()) * removed_BK.unsqueeze(-1)
+        return score_BKT.sum(1) / removed_BK.sum(1, keepdim=True).clamp(min=1)
 
 
 # Factorisation machine over the deleted genes of a strain.
@@ -145,7 +160,7 @@ class FactorisationMachine(nn.Module):
         genes: number of genes with a deviation of their own; None for none.
 
     Shapes:
-        genes' states [B, K, H], their indices [B, K], present [B, K] → [B, T]; zero for an empty set.
+        genes' states [B, K, H], their indices [B, K], removed [B, K] → [B, T]; zero for an empty set.
     """
 
     def __init__(
@@ -171,7 +186,7 @@ class FactorisationMachine(nn.Module):
             if self.vector is not None:
                 self.vector.weight.mul_(HEAD_GAIN**0.5)
 
-    def forward(self, x_BKH: Tensor, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
+    def forward(self, x_BKH: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
         """[B, T] scores."""
         x_BKH = self.dropout(x_BKH)
         effect_BKT = self.effect(x_BKH)
@@ -179,7 +194,7 @@ class FactorisationMachine(nn.Module):
         if self.own_effects is not None and self.own_vectors is not None:
             effect_BKT = effect_BKT + F.embedding(genes_BK, self.own_effects)
             vector_BKF = vector_BKF + F.embedding(genes_BK, self.own_vectors)
-        there_BK1 = present_BK.unsqueeze(-1)
+        there_BK1 = removed_BK.unsqueeze(-1).to(x_BKH.dtype)
         vector_BKF = vector_BKF * there_BK1
         products_BF = 0.5 * (vector_BKF.sum(1).square() - vector_BKF.square().sum(1))
         out: Tensor = (effect_BKT * there_BK1).sum(1) + self.score(products_BF)
@@ -197,7 +212,7 @@ class LocalHead(nn.Module):
         factorisation: or None.
 
     Shapes:
-        genes' states [B, K, H], their indices [B, K], present [B, K] → [B, T]; zero for an empty set.
+        genes' states [B, K, H], their indices [B, K], removed [B, K] → [B, T]; zero for an empty set.
     """
 
     def __init__(self, attention: HyperSAGNN | None, factorisation: FactorisationMachine | None) -> None:
@@ -211,11 +226,11 @@ class LocalHead(nn.Module):
         if self.factorisation is not None:
             self.factorisation.start_at_the_mean()
 
-    def forward(self, x_BKH: Tensor, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
+    def forward(self, x_BKH: Tensor, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
         """[B, T] scores."""
-        scores = [] if self.attention is None else [self.attention(x_BKH, present_BK)]
+        scores = [] if self.attention is None else [self.attention(x_BKH, removed_BK)]
         if self.factorisation is not None:
-            scores.append(self.factorisation(x_BKH, genes_BK, present_BK))
+            scores.append(self.factorisation(x_BKH, genes_BK, removed_BK))
         out: Tensor = sum(scores[1:], scores[0])
         return out
 

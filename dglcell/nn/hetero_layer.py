@@ -42,31 +42,16 @@ class RelationConv(nn.Module):
         return out
 
 
-def structure_of(conv: RelationConv) -> Hashable | None:
-    """What convolutions that are computed at once have in common: all but their weights and relations.
+def structure_of(conv: Convolution) -> Hashable | None:
+    """What convolutions that are computed at once have in common; None for one that stays alone.
 
-    Only a class that says ``stackable = True`` itself is stacked, because one convolution then computes for all. What
-    a class inherits says nothing about methods of its own.
-
-    Returns:
-        equal for convolutions that may be stacked; None for one that stays alone.
+    Only a class with a method ``structure`` of its own is stacked, because one convolution then computes for all: what
+    a class inherits knows nothing of its other methods.
     """
-    found: list[Hashable] = []
-    for name, module in conv.named_modules():
-        kind = type(module)
-        known = kind is RelationConv or kind.__module__.startswith("torch.nn.modules.")
-        says_so = vars(kind).get("stackable", False)
-        hooked = module._forward_hooks or module._forward_pre_hooks
-        if not (known or says_so) or hooked or any(True for _ in module.buffers(recurse=False)):
-            return None
-        settings = {key: value for key, value in vars(module).items() if not key.startswith("_") and key not in FREE}
-        shapes = tuple((key, x.shape) for key, x in module.named_parameters(recurse=False))
-        found.append((name, kind, repr(sorted(settings.items())), repr(getattr(module, "reduce", None)), shapes))
-    return tuple(found)
-
-
-FREE = ("relation", "training")
-"""Attributes in which stacked convolutions may differ: the relation is theirs, and all train or none does."""
+    if "structure" not in vars(type(conv)):
+        return None
+    shapes = tuple((name, parameter.shape) for name, parameter in conv.named_parameters())
+    return type(conv), conv.structure(), conv.reduce, shapes
 
 
 class StackedConvs(nn.Module):
@@ -153,7 +138,7 @@ class HeteroLayer(nn.Module):
         self.relations = relations
         self.how, self.residual = cross_relation.how, residual
         self.convs = nn.ModuleList(RelationConv(make_conv(r), width, norm, activation, dropout) for r in relations)
-        self.structures = [structure_of(cast(RelationConv, conv)) for conv in self.convs]
+        self.structures = [structure_of(cast(RelationConv, conv).conv) for conv in self.convs]
         numbers = Counter(r[2] for r in relations)
         mixers = {t: make_mixer(cross_relation, number, width) for t, number in numbers.items()}
         self.mixers = nn.ModuleDict({t: mixer for t, mixer in mixers.items() if mixer is not None})

@@ -129,7 +129,7 @@ class Link(nn.Module):
         wild_type_1T: Tensor,
         cell: ResidentCell,
         genotypes: GenotypeBatch,
-        growth_B1: Tensor | None = None,
+        balance: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """[B, T] phenotypes of strains, beside those of their measured parts where the link compares them.
 
@@ -138,12 +138,22 @@ class Link(nn.Module):
             wild_type_1T: of the strain without deletions.
             cell: the cell graph.
             genotypes: the strains.
-            growth_B1: for ``bounded``: what scores correct, in place of the wild type's phenotype.
+            balance: for ``bounded``: [B, 1] growth, which scores correct in place of the wild type's phenotype, and
+                [B, 2] between which values corrections leave it.
+
+        Raises:
+            GenotypeError: strains weaken genes, and the link compares with measured strains.
         """
-        if growth_B1 is not None and self.name == "bounded":
-            score_BT = score_BT + (growth_B1 - WILD_TYPE)
+        if balance is not None and self.name == "bounded":
+            growth_B1, certain_B2 = balance
+            free_BT = score_BT - wild_type_1T + (growth_B1 - WILD_TYPE)
+            score_BT = (
+                bounded(free_BT, certain_B2[:, :1], certain_B2[:, 1:], LEAK if self.training else 0.0) - WILD_TYPE
+            )
+            wild_type_1T = torch.zeros_like(wild_type_1T)
         if self.measured is None:
             return self(score_BT, wild_type_1T, None)
+        genotypes.refuse_strengths(f"`model.link: {self.name}`, which compares lost parts", "`model.link: saturation`")
         if self.training and self.name == "bounded":
             # A strain with new genes has few bounds, so that a model must not learn to lean on them.
             wild_type_BT = torch.full_like(score_BT, WILD_TYPE)

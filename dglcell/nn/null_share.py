@@ -66,7 +66,12 @@ class NullShare(nn.Module):
 
     @torch.no_grad()
     def forward(self, genotypes: GenotypeBatch) -> Tensor:
-        """[B, T] what null models say, in the units of the model."""
+        """[B, T] what null models say, in the units of the model.
+
+        Raises:
+            GenotypeError: strains weaken genes.
+        """
+        genotypes.refuse_strengths("`model.null_share`, as null models know deletions only", "`model.null_share: 0`")
         offsets = genotypes.offsets.cpu().numpy()
         found = self.predictor()(genotypes.genes.cpu().numpy()[: offsets[-1]], offsets)
         return (torch.as_tensor(found).to(self.shift) - self.shift) / self.scale

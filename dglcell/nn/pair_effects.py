@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dglcell.nn.config import LOW_RANK
+
 
 class PairEffects(nn.Module):
     r"""What strains show by effects of their genes and of pairs of their genes, in fixed numbers.
@@ -18,7 +20,8 @@ class PairEffects(nn.Module):
     Args:
         outputs: T.
         genes: N.
-        rank: R.
+        rank: largest rank of what one null model says of pairs.
+        low_rank: part of the whole that comes from the null model with low rank; R is larger with it.
 
     Attributes:
         mean: [T] m.
@@ -27,7 +30,7 @@ class PairEffects(nn.Module):
         weights: [T, R] a.
 
     Shapes:
-        deleted genes [B, K], present [B, K] → [B, T].
+        deleted genes [B, K], removed [B, K] (see ``GenotypeBatch.padded``) → [B, T].
     """
 
     mean: Tensor
@@ -35,18 +38,20 @@ class PairEffects(nn.Module):
     vectors: Tensor
     weights: Tensor
 
-    def __init__(self, outputs: int, genes: int, rank: int) -> None:
+    def __init__(self, outputs: int, genes: int, rank: int, low_rank: float = 0.0) -> None:
         super().__init__()
+        self.rank, self.low_rank = rank, low_rank
+        R = rank + (rank + LOW_RANK if low_rank else 0)  # two kernel ridges and the low-rank profiles have a rank each
         self.register_buffer("mean", torch.zeros(outputs))
         self.register_buffer("effects", torch.zeros(outputs, genes))
-        self.register_buffer("vectors", torch.zeros(outputs, genes, rank))
-        self.register_buffer("weights", torch.zeros(outputs, rank))
+        self.register_buffer("vectors", torch.zeros(outputs, genes, R))
+        self.register_buffer("weights", torch.zeros(outputs, R))
 
-    def forward(self, genes_BK: Tensor, present_BK: Tensor) -> Tensor:
+    def forward(self, genes_BK: Tensor, removed_BK: Tensor) -> Tensor:
         """[B, T] what strains show."""
         columns = []
         for effects_N, vectors_NR, weights_R in zip(self.effects, self.vectors, self.weights, strict=True):
-            vector_BKR = F.embedding(genes_BK, vectors_NR) * present_BK.unsqueeze(-1)
+            vector_BKR = F.embedding(genes_BK, vectors_NR) * removed_BK.unsqueeze(-1)
             products_BR = 0.5 * (vector_BKR.sum(1).square() - vector_BKR.square().sum(1))
-            columns.append((effects_N[genes_BK] * present_BK).sum(1) + products_BR @ weights_R)
+            columns.append((effects_N[genes_BK] * removed_BK).sum(1) + products_BR @ weights_R)
         return self.mean + torch.stack(columns, dim=-1)

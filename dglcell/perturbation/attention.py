@@ -150,6 +150,7 @@ def attend_differences(
     keep: Keep,
     score: Score,
     kernel: str = "auto",
+    log_strengths: Tensor | None = None,
 ) -> Tensor:
     """By how much every strain's attention differs from that of the base, without cancellation.
 
@@ -160,7 +161,8 @@ def attend_differences(
         base_keep: [N, 1] and [M, 1] bool of the base.
         keep: [N, B] and [M, B] bool of the strains.
         score: see the module's docstring.
-        kernel: of products; ``triton`` has loops for attention too.
+        kernel: of products; ``triton`` has loops for attention too, where no source is weakened.
+        log_strengths: [N, B] what strains add to the logits of their sources; None for nothing.
 
     Returns:
         [M, B, H] in the type of the keys' differences (else of the queries' differences, else of the base). It is
@@ -170,7 +172,7 @@ def attend_differences(
         RuntimeError: the score's number of heads does not divide H.
     """
     tables = _Tables(keys, queries)
-    compiled = compiled_edges(edges, score, kernel, keys[0].shape[1], tables.dtype)
+    compiled = compiled_edges(edges, score, kernel, keys[0].shape[1], tables.dtype) if log_strengths is None else None
     if compiled is not None:
         form, vector, edge_vector = compiled
         return attend_strains(form, keys, queries, vector, edge_vector, base_keep, keep, tables.like.dtype)
@@ -185,7 +187,8 @@ def attend_differences(
         query_delta = None if tables.query_delta is None else tables.query_delta.take(node, columns)
         weight = _weights(edges, edge, tables.dtype)
         key, query = tables.key.take(source), tables.query.take(node)
-        return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score)
+        added = None if log_strengths is None else log_strengths[:, columns][source]
+        return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score, added)
 
     blocks = cut(shapes, keep[1].shape[1], block_rows(keys[0]))
     return _in_blocks(block, nodes, blocks, tables.like.new_zeros(*keep[1].shape, keys[0].shape[1]))
@@ -200,6 +203,7 @@ def attend_pairs(
     base_keep: Keep,
     keep: Keep,
     score: Score,
+    log_strengths: Tensor | None = None,
 ) -> Tensor:
     """``attend_differences`` for some (destination, strain) pairs only, with differences of keys in a list.
 
@@ -212,6 +216,7 @@ def attend_pairs(
         base_keep: [N, 1] and [M, 1] bool of the base.
         keep: [N, B] and [M, B] bool of the strains.
         score: see the module's docstring.
+        log_strengths: [N, B] what strains add to the logits of their sources; None for nothing.
 
     Returns:
         [K, H], see ``attend_differences``.
@@ -241,7 +246,8 @@ def attend_pairs(
             query_delta = tables.query_delta.take(place).unsqueeze(1)
         weight = _weights(edges, edge, tables.dtype)
         key, query = tables.key.take(source), tables.query.take(node)
-        return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score)
+        added = None if log_strengths is None else log_strengths[source, strain].unsqueeze(-1)
+        return _difference((key, key_delta), (query, query_delta), weight, alive_base, alive, score, added)
 
     blocks = cut(rectangles(degrees.cpu().numpy()), 1, block_rows(keys[0]))
     return _in_blocks(block, order, blocks, tables.like.new_zeros(len(nodes), 1, keys[0].shape[1])).squeeze(1)
@@ -254,6 +260,7 @@ def _difference(
     alive_base: Tensor,
     alive: Tensor,
     score: Score,
+    added: Tensor | None,
 ) -> Tensor:
     """Differences of q nodes with K slots for in-edges each, in b strains.
 
@@ -263,6 +270,7 @@ def _difference(
         weight: [q, K] of the edges, or None.
         alive_base, alive: [q, K, 1] and [q, K, b] bool, false for empty slots.
         score: see the module's docstring.
+        added: [q, K, b] what strains add to all logits of a slot, or None.
 
     Returns:
         [q, b, H].
@@ -281,6 +289,9 @@ def _difference(
     base, delta = (logits.base, logits.delta) if isinstance(logits, PerturbedTensor) else (logits, None)
     base = base.unflatten(0, (*shape[:2], 1))
     delta = None if delta is None else delta.unflatten(0, shape)
+    if added is not None:
+        added = added.to(base.dtype).unsqueeze(-1)
+        delta = added.expand(*shape, base.shape[-1]) if delta is None else delta + added
     out: Tensor = _Averages.apply(base, delta, key, key_delta, alive_base, alive)
     return out
 

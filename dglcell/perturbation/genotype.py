@@ -1,9 +1,9 @@
-"""A batch of genotypes: integers only."""
+"""A batch of genotypes: which genes and reactions each strain changes, and what is left of them."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,22 +28,51 @@ def _is_index(gene: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class GenotypeBatch:
-    """The deleted genes of B strains, concatenated (CSR), on one device.
+class ReactionStrengths:
+    """The reaction nodes that B strains change themselves, as a growth medium does, concatenated (CSR).
 
-    Indices are validated once, where data is read; here they are taken as they are. Deleting a gene twice is
-    deleting it once.
+    Attributes:
+        nodes: [Q] int64 reaction nodes, strain by strain, each at most once for a strain.
+        offsets: [B + 1] int64.
+        strengths: [Q] float, 0 or more; 0 takes the reaction away.
+    """
+
+    nodes: Tensor
+    offsets: Tensor
+    strengths: Tensor
+
+    @property
+    def strains(self) -> Tensor:
+        """[Q] int64: the strain of every entry."""
+        return strains_of(self.offsets, len(self.nodes))
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> ReactionStrengths:
+        """The same on ``device``."""
+        moved = (x.to(device, non_blocking=non_blocking) for x in (self.nodes, self.offsets, self.strengths))
+        return ReactionStrengths(*moved)
+
+
+@dataclass(frozen=True)
+class GenotypeBatch:
+    """The deleted and weakened genes of B strains, concatenated (CSR), on one device.
+
+    Indices and strengths are validated once, where data is read; here they are taken as they are. Deleting a gene twice
+    is deleting it once.
 
     Attributes:
         genes: [P] int64 gene indices, strain by strain; behind them there may be fillers of −1, so that batches of
             strains with different numbers of deletions have the same shape.
-        offsets: [B + 1] int64; strain b deletes ``genes[offsets[b]:offsets[b + 1]]``.
-        max_deletions: K, an upper bound of the number of deletions of any strain. It is known on the host, so that
-            padded shapes need no synchronisation with the device.
+        offsets: [B + 1] int64; strain b changes ``genes[offsets[b]:offsets[b + 1]]``.
+        max_deletions: K, an upper bound of the number of genes that any strain changes. It is known on the host, so
+            that padded shapes need no synchronisation with the device.
         shared: genes that every strain deletes, where that is known on the host; a model may compute once what the
             strains have in common through them.
         on_host: the same as ``genes`` on the host, where ``to`` took the batch from there to a GPU. Sizes that depend
             on the genotypes are bounded by it, without waiting for the device.
+        strengths: [P] float, what is left of each of ``genes``: 0 where it is deleted, 1 as in the wild type, 0.3 for a
+            knock-down, above 1 for an overexpression; a strain then names a gene at most once. None where all are
+            deleted, which costs less.
+        reactions: reaction nodes that strains change themselves; optional.
     """
 
     genes: Tensor
@@ -51,13 +80,21 @@ class GenotypeBatch:
     max_deletions: int
     shared: tuple[int, ...] = ()
     on_host: Tensor | None = None
+    strengths: Tensor | None = None
+    reactions: ReactionStrengths | None = None
 
     @classmethod
-    def from_lists(cls, strains: Sequence[Sequence[int]], num_genes: int | None = None) -> GenotypeBatch:
+    def from_lists(
+        cls, strains: Sequence[Sequence[int] | Mapping[int, float]], num_genes: int | None = None
+    ) -> GenotypeBatch:
         """Build from Python lists of gene indices, validating them.
 
+        Args:
+            strains: the deleted genes of each; or, for strains that are not all deletions, gene → strength.
+            num_genes: of the cell graph; unknown where None.
+
         Raises:
-            GenotypeError: an index is outside ``[0, num_genes)``.
+            GenotypeError: an index is outside ``[0, num_genes)``, or a strength is negative or not finite.
         """
         for number, strain in enumerate(strains):
             if not isinstance(strain, Iterable) or not all(map(_is_index, strain)):
@@ -77,7 +114,12 @@ class GenotypeBatch:
         offsets = torch.zeros(len(strains) + 1, dtype=torch.int64)
         offsets[1:] = torch.cumsum(counts, 0)
         genes = torch.tensor([g for s in strains for g in s], dtype=torch.int64)
-        return cls(genes, offsets, max((len(s) for s in strains), default=0))
+        strengths = None
+        if any(isinstance(strain, Mapping) for strain in strains):
+            left = [x for s in strains for x in (s.values() if isinstance(s, Mapping) else [0.0] * len(s))]
+            strengths = torch.tensor(left, dtype=torch.float64)
+            _check_strengths(strengths, strains_of(offsets, len(genes)))
+        return cls(genes, offsets, max((len(s) for s in strains), default=0), strengths=strengths)
 
     @property
     def num_strains(self) -> int:
@@ -96,18 +138,47 @@ class GenotypeBatch:
         genes = torch.tensor(self.shared, device=device) if self.shared else self.genes.new_empty(0)
         return GenotypeBatch(genes, torch.arange(2, device=device) * number, number)
 
+    @property
+    def deletes_only(self) -> bool:
+        """Whether no strain leaves something of what it changes."""
+        return self.strengths is None and self.reactions is None
+
+    def refuse_strengths(self, what: str, do: str) -> None:
+        """Refuse strains that do more than delete genes.
+
+        Args:
+            what: cannot express them.
+            do: the setting without it.
+
+        Raises:
+            GenotypeError: there are such strains.
+        """
+        if not self.deletes_only:
+            changed = "genes" if self.reactions is None else "reactions of a medium"
+            raise GenotypeError(
+                f"strengths cannot be expressed by {what}",
+                got=f"strains with weakened {changed}",
+                expected="strains that only delete genes",
+                do=f"set {do}",
+            )
+
     def padded(self) -> tuple[Tensor, Tensor]:
         """Genes as a rectangle.
 
         Returns:
-            genes [B, K] (0 where there is none) and present [B, K] bool; a gene that a strain names twice is present
-            once.
+            genes [B, K] (0 where there is none), and removed [B, K], how much of each gene is gone: bool where strains
+            only delete, else 1 − strength. A gene that a strain names twice is removed once.
         """
-        return self._padded
+        genes_BK, positions_BK, present_BK = self._padded
+        if self.strengths is None:
+            return genes_BK, present_BK
+        left = torch.cat([self.strengths, self.strengths.new_ones(1)])
+        return genes_BK, (1 - left[positions_BK]) * present_BK
 
     @cached_property
     @torch.inference_mode(False)
-    def _padded(self) -> tuple[Tensor, Tensor]:
+    def _padded(self) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, K] genes, where each stands among ``genes``, and which of them there are."""
         # Kept for passes with gradients too, which could not save a tensor of inference mode.
         slots = torch.arange(self.max_deletions, device=self.genes.device)
         counts = self.offsets.diff()
@@ -118,7 +189,7 @@ class GenotypeBatch:
         genes_BK = genes[positions]
         earlier_KK = torch.ones(self.max_deletions, self.max_deletions, dtype=torch.bool, device=genes.device).tril(-1)
         same_BKK = (genes_BK.unsqueeze(2) == genes_BK.unsqueeze(1)) & present_BK.unsqueeze(1)
-        return genes_BK, present_BK & ~(same_BKK & earlier_KK).any(2)
+        return genes_BK, positions, present_BK & ~(same_BKK & earlier_KK).any(2)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> GenotypeBatch:
         """The batch on ``device``."""
@@ -128,6 +199,19 @@ class GenotypeBatch:
             self.max_deletions,
             self.shared,
             self.genes if self.genes.device.type == "cpu" else self.on_host,
+            None if self.strengths is None else self.strengths.to(device, non_blocking=non_blocking),
+            None if self.reactions is None else self.reactions.to(device, non_blocking),
+        )
+
+
+def _check_strengths(strengths: Tensor, strains: Tensor) -> None:
+    wrong = (~(strengths.isfinite() & (strengths >= 0))).nonzero().flatten().tolist()
+    if wrong:
+        raise GenotypeError(
+            f"strain {int(strains[wrong[0]])}: the strength of a gene is no amount",
+            got=[float(strengths[i]) for i in wrong],
+            expected="finite numbers of 0 or more: 0 for a deletion, 1 for the wild type",
+            do="leave a gene out that the strain does not change",
         )
 
 

@@ -21,7 +21,7 @@ from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.edge_perturbation import EdgePerturbations
 from dglcell.perturbation.execution import BasePass
 from dglcell.perturbation.genotype import GenotypeBatch
-from dglcell.perturbation.sent import Kept, keep_masks, lost_on_host
+from dglcell.perturbation.sent import Kept, keep_masks, lost_on_host, strengths
 from dglcell.perturbation.states import Execution, States
 from dglcell.perturbation.strategies.difference import BoundedDifference, Difference
 from dglcell.perturbation.strategies.edge_mask import EdgeMask
@@ -66,8 +66,9 @@ class PerturbedCell:
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         """Sum or mean over the surviving in-edges of every destination node, in every strain.
 
-        An edge survives iff both its ends are kept; fixed edge weights multiply the messages; a mean divides by the
-        number of surviving in-edges. A node without any, and a lost node, receive zero.
+        An edge survives iff both its ends are kept. Its message is multiplied by the strength of its source, and by its
+        fixed weight if it has one; a mean divides by the sum of the strengths, which is the number of surviving
+        in-edges where nothing is weakened. A node without any, and a lost node, receive zero.
 
         Args:
             relation: which edges.
@@ -98,7 +99,8 @@ class PerturbedCell:
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
         """Attention of every destination node to its surviving in-edges, in every strain.
 
-        The softmax is over the surviving edges only; a node without any, and a lost node, receive zero.
+        The softmax is over the surviving edges only, each of which counts by the strength of its source; a node without
+        any, and a lost node, receive zero.
 
         Args:
             relation: which edges.
@@ -184,13 +186,11 @@ def perturb(
     if edges is not None:
         _check_edges(edges, genotypes, strategy)
     keep = keep_masks(cell, genotypes)
+    left = {} if genotypes.deletes_only else strengths(cell, genotypes)
     if strategy in EDGE_STRATEGIES:
-        kept = {t: Kept(torch.ones_like(mask[:, :1]), mask) for t, mask in keep.items()}
-        columns = {t: torch.cat([known.base_N1, known.strains_NB], dim=1) for t, known in kept.items()}
+        kept = {t: Kept(torch.ones_like(mask[:, :1]), mask, strengths_NB=left.get(t)) for t, mask in keep.items()}
         changed = None if edges is None else edges.with_wild_type()
-        if strategy == "edge_subgraph":
-            return PerturbedCell(EdgeSubgraph(cell, columns, changed), kept)
-        return PerturbedCell(EdgeMask(cell, columns, changed), kept)
+        return PerturbedCell((EdgeSubgraph if strategy == "edge_subgraph" else EdgeMask)(cell, kept, changed), kept)
     whole, slots = not genotypes.shared, {GENE: genotypes.padded()}
     if whole:
         base = {t: torch.ones_like(mask[:, :1]) for t, mask in keep.items()}
@@ -199,7 +199,10 @@ def perturb(
     on_host: dict[str, NDArray[np.int64]] = {}
     if strategy == "difference" and genotypes.on_host is not None and _bounds_lists(cell, genotypes):
         on_host = lost_on_host(cell, genotypes.on_host.numpy(), genotypes.shared)
-    kept = {t: Kept(base[t], mask, slots.get(t), whole=whole, on_host=on_host.get(t)) for t, mask in keep.items()}
+    kept = {
+        t: Kept(base[t], mask, slots.get(t), strengths_NB=left.get(t), whole=whole, on_host=on_host.get(t))
+        for t, mask in keep.items()
+    }
     execution = execution or Execution(dense_share=autotuned.dense_share)
     engine: Callable[..., NodeMask] = NodeMask
     if strategy == "difference":
@@ -214,9 +217,10 @@ def _of_shared(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor
 
 
 def _bounds_lists(cell: ResidentCell, genotypes: GenotypeBatch) -> bool:
-    """Whether the host bounds the number of pairs that differ; it does not know what is blocked."""
+    """Whether the host bounds the number of pairs that differ; it knows neither what is blocked nor the medium."""
     return (
         cell.steady_state is None
+        and genotypes.reactions is None
         and genotypes.genes.device.type not in UNBOUNDED_DEVICES
         and not torch.is_grad_enabled()
     )

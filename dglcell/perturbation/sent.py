@@ -1,4 +1,10 @@
-"""How deletions are applied: which nodes a strain keeps, what the others would have sent, and what reaches whom."""
+"""How strengths are applied: which nodes a strain keeps, what the others and the weakened ones send, and to whom.
+
+A node of strength s sends s(b + δ) where the base's sends b, so what it sends differs by **sδ − (1 − s)b**: δ where the
+strain keeps the node as it is, −b where it has lost it. A lost node receives nothing, which differs by −y from what the
+base's receives; a weakened one receives as ever. This file has the rule in each form in which strategies use it: of all
+pairs, of listed pairs, and of the few lost nodes of a strain. Triton's loops have it in ``masked_spmm``.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -18,6 +25,7 @@ from dglcell.kernels.rows import add_rows
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.row_index import RowIndex
+from dglcell.perturbation.rules import take_rows
 
 
 def keep_masks(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:
@@ -37,16 +45,49 @@ def keep_masks(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor
         for node_type, number in cell.num_nodes.items()
     }
     keep[GENE] = keep_genes(cell.num_nodes[GENE], genotypes)
-    if CATALYSES in cell.relations:
-        keep[REACTION] = ~_lost_by_rules(cell, keep[GENE])
+    if REACTION in cell.num_nodes:
+        keep[REACTION] = _keep_reactions(cell, keep[GENE], genotypes)
         if cell.steady_state is not None:
             keep[REACTION] &= ~blocked_reactions(cell, genotypes)
     return keep
 
 
-def _lost_by_rules(cell: ResidentCell, keep_NB: Tensor) -> Tensor:
-    """[N, B] bool: which reaction nodes strains that keep these genes lose."""
-    return spmm(cell[CATALYSES], (~keep_NB).to(torch.float32), weighted=False) > 0.5
+def _keep_reactions(cell: ResidentCell, keep_NB: Tensor, genotypes: GenotypeBatch) -> Tensor:
+    """[N, B] bool: which reaction nodes strains that keep these genes have left by gene rules and by their medium."""
+    if CATALYSES in cell.relations:
+        kept = ~(spmm(cell[CATALYSES], (~keep_NB).to(torch.float32), weighted=False) > 0.5)
+    else:
+        kept = keep_NB.new_ones(cell.num_nodes[REACTION], genotypes.num_strains)
+    own = genotypes.reactions
+    if own is not None:
+        kept &= kept.new_ones(kept.shape).index_put((own.nodes, own.strains), own.strengths != 0)
+    return kept
+
+
+def strengths(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:
+    """How much is left of every node in every strain: node type → [N, B] float, of types of which strains weaken some.
+
+    A reaction node has the smallest strength of the genes of its enzyme complex, and of its own.
+    """
+    out: dict[str, Tensor] = {}
+    if genotypes.strengths is not None:
+        of_genes = _put(cell.num_nodes[GENE] + 1, genotypes, genotypes.genes, genotypes.strains, genotypes.strengths)
+        out[GENE] = of_genes[:-1]  # fillers of −1 wrote the last row
+        if CATALYSES in cell.relations:
+            edges = cell[CATALYSES]
+            to_NB = edges.dst.unsqueeze(1).expand(-1, genotypes.num_strains)
+            ones_NB = out[GENE].new_ones(edges.num_dst, genotypes.num_strains)
+            out[REACTION] = ones_NB.scatter_reduce(0, to_NB, out[GENE][edges.src], "amin")
+    own = genotypes.reactions
+    if own is not None:
+        of_own = _put(cell.num_nodes[REACTION], genotypes, own.nodes, own.strains, own.strengths)
+        out[REACTION] = torch.minimum(out[REACTION], of_own) if REACTION in out else of_own
+    return out
+
+
+def _put(number: int, genotypes: GenotypeBatch, nodes: Tensor, strains: Tensor, values: Tensor) -> Tensor:
+    """[number, B] ones, with the values of some (node, strain) pairs."""
+    return values.new_ones(number, genotypes.num_strains).index_put((nodes, strains), values)
 
 
 def blocked_reactions(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
@@ -60,10 +101,10 @@ def blocked_reactions(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:
     """
     steady_state = cell.steady_state
     assert steady_state is not None
-    asked = genotypes.genes, genotypes.offsets
+    asked = genotypes.genes, genotypes.offsets, genotypes.strengths, genotypes.reactions
     if steady_state.last is None or any(old is not new for old, new in zip(steady_state.last[0], asked, strict=True)):
-        lost_NB = _lost_by_rules(cell, keep_genes(cell.num_nodes[GENE], genotypes))
-        steady_state.last = asked, steady_state.blocked(lost_NB)
+        kept_NB = _keep_reactions(cell, keep_genes(cell.num_nodes[GENE], genotypes), genotypes)
+        steady_state.last = asked, steady_state.blocked(~kept_NB)
     return steady_state.last[1]
 
 
@@ -71,7 +112,8 @@ def keep_genes(num_genes: int, genotypes: GenotypeBatch) -> Tensor:
     """[N, B] bool: which genes every strain keeps."""
     # One row more takes the fillers' −1.
     keep = torch.ones(num_genes + 1, genotypes.num_strains, dtype=torch.bool, device=genotypes.genes.device)
-    keep.index_put_((genotypes.genes, genotypes.strains), keep.new_zeros(()))
+    left = keep.new_zeros(()) if genotypes.strengths is None else genotypes.strengths != 0
+    keep.index_put_((genotypes.genes, genotypes.strains), left)
     return keep[:num_genes]
 
 
@@ -93,15 +135,16 @@ def lost_on_host(cell: ResidentCell, genes: NDArray[np.int64], shared: Sequence[
 
 
 Slots = tuple[Tensor, Tensor]
-"""[B, K] the nodes that each strain has lost, and [B, K] bool which of them there are."""
+"""[B, K] the nodes that each strain has lost or weakened, and [B, K] how much of each is gone, see ``padded``."""
 
 
 class Kept:
-    """Which nodes of one type the base and the strains keep.
+    """Which nodes of one type the base and the strains keep, and how much of them.
 
     Attributes:
         base_N1: [N, 1] bool; every strain has lost what the base has not.
         strains_NB: [N, B] bool.
+        strengths_NB: [N, B] float, zero where a strain has lost the node; None where all that is kept is whole.
         slots: the same as a list, where K is known on the host; else None.
         whole: whether the base is known to keep all nodes.
         on_host: see ``lost_on_host``; None where the host does not know them.
@@ -113,10 +156,12 @@ class Kept:
         strains_NB: Tensor,
         slots: Slots | None = None,
         *,
+        strengths_NB: Tensor | None = None,
         whole: bool = False,
         on_host: NDArray[np.int64] | None = None,
     ) -> None:
         self.base_N1, self.strains_NB, self.slots, self.whole = base_N1, strains_NB, slots, whole
+        self.strengths_NB = None if strengths_NB is None else strengths_NB * strains_NB
         self.on_host = on_host
         self._minus_lost: dict[torch.dtype, Tensor] = {}
 
@@ -126,7 +171,24 @@ class Kept:
 
     def times(self, copies: int) -> Kept:
         """The same of several copies of the nodes, one copy after the other."""
-        return Kept(self.base_N1.repeat(copies, 1), self.strains_NB.repeat(copies, 1), whole=self.whole)
+        strengths = None if self.strengths_NB is None else self.strengths_NB.repeat(copies, 1)
+        base, strains = self.base_N1.repeat(copies, 1), self.strains_NB.repeat(copies, 1)
+        return Kept(base, strains, strengths_NB=strengths, whole=self.whole)
+
+    def weights(self, dtype: torch.dtype) -> Tensor:
+        """[N, B] how much each node counts in a strain: its strength."""
+        return (self.strains_NB if self.strengths_NB is None else self.strengths_NB).to(dtype)
+
+    def columns(self, dtype: torch.dtype) -> Tensor:
+        """[N, 1 + B] ``weights``, with the base in front."""
+        return torch.cat([self.base_N1.to(dtype), self.weights(dtype)], dim=1)
+
+    @cached_property
+    def log_strengths(self) -> Tensor | None:
+        """[N, B] what is added to logits in a softmax, 0 for lost nodes; None where all that is kept is whole."""
+        if self.strengths_NB is None:
+            return None
+        return self.strengths_NB.masked_fill(~self.strains_NB, 1).log()
 
     def minus_lost(self, dtype: torch.dtype) -> Tensor:
         """[N, B] −1 for the pairs that the strain does not keep, 0 for the others; made once for a type."""
@@ -140,6 +202,14 @@ class Kept:
         return RowIndex(~self.strains_NB & self.base_N1, None if self.on_host is None else max(1, len(self.on_host)))
 
     @cached_property
+    def changed(self) -> RowIndex:
+        """The pairs that the base keeps and the strain does not keep whole: those that send something else."""
+        if self.strengths_NB is None:
+            return self.lost
+        changed_NB = (self.strengths_NB != 1) & self.base_N1
+        return RowIndex(changed_NB, None if self.on_host is None else max(1, len(self.on_host)))
+
+    @cached_property
     def absent(self) -> RowIndex:
         """The pairs that the strain does not keep, whether the base does or not."""
         return RowIndex(~self.strains_NB)
@@ -148,8 +218,6 @@ class Kept:
 def sent(kept: Kept, base_NH: Tensor, delta_NBH: Tensor | None, dtype: torch.dtype) -> Tensor:
     """[N, B, H] by how much what the nodes send differs from what the base's nodes send.
 
-    A kept node sends its difference; a lost one sends nothing, which differs by −b from the base.
-
     Args:
         kept: of the nodes.
         base_NH: the base's states.
@@ -157,23 +225,63 @@ def sent(kept: Kept, base_NH: Tensor, delta_NBH: Tensor | None, dtype: torch.dty
         dtype: of the result.
     """
     delta = None if delta_NBH is None else delta_NBH.to(dtype)
-    out: Tensor = _LostInstead.apply(delta, kept.of_base(base_NH).to(dtype), kept)
+    base = kept.of_base(base_NH).to(dtype)
+    if kept.strengths_NB is not None:
+        strength = kept.strengths_NB.unsqueeze(-1)
+        return _weakened(strength, base.unsqueeze(1), delta, dtype)
+    out: Tensor = _LostInstead.apply(delta, base, kept)
     return out
 
 
-def lost_edges(edges: ResidentRelation, slots: Slots, dtype: torch.dtype, kernel: str) -> Tensor:
-    """[M, B, K] sums of the weights of the edges out of every lost node of every strain.
+def _weakened(strength: Tensor, base: Tensor, delta: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """The rule of this file: sδ − (1 − s)b, of rows that broadcast."""
+    gone = ((strength - 1) * base).to(dtype)
+    return gone if delta is None else torch.addcmul(gone, strength.to(dtype), delta)
+
+
+def sent_by(kept: Kept, base_NH: Tensor, delta_DH: Tensor, pairs: RowIndex) -> Tensor:
+    """``sent`` of D listed pairs.
+
+    Args:
+        kept: of the nodes.
+        base_NH: the base's states.
+        delta_DH: the differences of the pairs.
+        pairs: which they are.
+
+    Returns:
+        [D, H] in the type of the base.
+    """
+    base_DH = take_rows(kept.of_base(base_NH), pairs.nodes)
+    delta_DH = delta_DH.to(base_DH.dtype)
+    if kept.strengths_NB is not None:
+        strength = kept.strengths_NB.flatten().index_select(0, pairs.keys).unsqueeze(1)
+        return _weakened(strength, base_DH, delta_DH, base_DH.dtype)
+    kept_D1 = kept.strains_NB.flatten()[pairs.keys].unsqueeze(1)
+    return torch.where(kept_D1, delta_DH, -base_DH)
+
+
+def sums_by_slot(
+    edges: ResidentRelation, kept: Kept, base_NH: Tensor, slots: Slots, dtype: torch.dtype, kernel: str
+) -> Tensor:
+    """[M, B, H] sums of ``sent`` over in-edges where no state differs yet, so that only a few nodes send less.
+
+    What they no longer send is their few rows times the weights of their edges, without a product over all edges for
+    every strain and column.
 
     Args:
         edges: from N to M nodes.
-        slots: of the sources.
+        kept: of the sources.
+        base_NH: the base's states.
+        slots: the sources that strains have lost or weakened.
         dtype: of the result.
         kernel: of the product.
     """
-    nodes_BK, present_BK = slots
+    nodes_BK, removed_BK = slots
     columns = nodes_BK.new_zeros(edges.num_src, nodes_BK.numel(), dtype=dtype)
-    columns.scatter_(0, nodes_BK.view(1, -1), present_BK.view(1, -1).to(dtype))
-    return spmm(edges, columns, kernel=kernel).view(edges.num_dst, *nodes_BK.shape)
+    columns = columns.scatter(0, nodes_BK.view(1, -1), removed_BK.view(1, -1).to(dtype))
+    gone_MBK = spmm(edges, columns, kernel=kernel).view(edges.num_dst, *nodes_BK.shape)
+    rows_BKH = F.embedding(nodes_BK, kept.of_base(base_NH)).to(dtype)
+    return torch.einsum("mbk,bkh->mbh", gone_MBK, -rows_BKH)
 
 
 def received(kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
@@ -206,7 +314,7 @@ class _LostInstead(torch.autograd.Function):
 
 
 def replace_lost(kept: Kept, base_NH: Tensor, delta_NBH: Tensor) -> Tensor:
-    """``sent`` and ``received`` where the lost pairs are listed: the other rows are copied, not compared.
+    """``sent`` without weakened nodes, and ``received``, with lost pairs listed: other rows are copied, not compared.
 
     Args:
         kept: of the nodes; lost pairs are few.

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -116,7 +117,8 @@ class States(ABC):
 
         Args:
             gate: logits of the same nodes, one wide.
-            kept: which nodes are kept. A strain that keeps none of them pools to zero.
+            kept: which nodes are kept; one of strength s weighs s times as much. A strain that keeps none of them
+                pools to zero.
         """
 
     @abstractmethod
@@ -168,7 +170,10 @@ class WholeStates(States):
     def pool(self, gate: States, kept: Kept) -> Pooled:
         assert isinstance(gate, WholeStates)
         keep_NC = torch.cat([kept.base_N1, kept.strains_NB], dim=1)
-        logits_NC = gate.columns.squeeze(-1).masked_fill(~keep_NC, torch.finfo(gate.x_NCH.dtype).min)
+        logits_NC = gate.columns.squeeze(-1)
+        if kept.log_strengths is not None:
+            logits_NC = logits_NC + F.pad(kept.log_strengths, (1, 0)).to(logits_NC.dtype)
+        logits_NC = logits_NC.masked_fill(~keep_NC, torch.finfo(gate.x_NCH.dtype).min)
         share_NC = torch.softmax(logits_NC, dim=0) * keep_NC
         pooled_CH = torch.einsum("nc,nch->ch", share_NC, self.columns)
         return Pooled(pooled_CH[:1], pooled_CH[1:] - pooled_CH[:1])
@@ -378,12 +383,14 @@ def pooling_shares(logits_N1: Tensor, kept: Kept, delta_NB: Tensor | None = None
 
     Args:
         logits_N1: of the base.
-        kept: which nodes are kept; lost ones have no share.
+        kept: which nodes are kept; lost ones have no share, and weakened ones that much less.
         delta_NB: by how much the strains' logits differ; None where they do not.
     """
     floor = torch.finfo(logits_N1.dtype).min
     p_N1 = torch.softmax(logits_N1.masked_fill(~kept.base_N1, floor), dim=0) * kept.base_N1
     delta = logits_N1.new_zeros(1, 1) if delta_NB is None else delta_NB.to(p_N1.dtype)
+    if kept.log_strengths is not None:
+        delta = delta + kept.log_strengths.to(p_N1.dtype)
     return p_N1, share_changes(p_N1, logits_N1, delta, -2, kept.strains_NB)
 
 

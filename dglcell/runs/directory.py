@@ -9,7 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dglcell.data.config import PARTS
 from dglcell.errors import CheckpointError, listing
@@ -21,9 +21,6 @@ from dglcell.files.untrusted import (
     mapping_of,
     optional,
 )
-
-if TYPE_CHECKING:
-    pass
 
 # The run directory: what is in it.
 

@@ -43,10 +43,9 @@ from dglcell.perturbation.states import DifferenceStates, Execution
 from dglcell.perturbation.strategies.difference import Difference
 from dglcell.perturbation.strategies.node_mask import NodeMask
 
-# In which precision a run computes, and whether its layers are compiled.
-
-
 log = logging.getLogger("dglcell")
+
+# In which precision a run computes, and whether its layers are compiled.
 
 
 ROWS_WORTH_COMPILING = 3e8

@@ -18,7 +18,6 @@ from dglcell.config.experiment import AUTO, Config
 from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError
 from dglcell.machine.devices import release
-from dglcell.models.config import HeteroCellConfig
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.batch_trials import PROBE, Trial, available, measure, powers_of_two
 from dglcell.training.fit import make_task, quieten
@@ -68,11 +67,12 @@ def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory,
 
 def _plain(config: Config, device: torch.device) -> Config:
     """The same, where a CPU would time forms of layers, with plain ones: that comes later, for the batch found here."""
-    if device.type != "cpu" or not isinstance(config.model, HeteroCellConfig) or config.model.compile != AUTO:
+    if device.type != "cpu" or config.model.compile != AUTO:
         return config
     trainer = config.trainer
     precision = "32-true" if trainer.precision == AUTO else trainer.precision
-    return replace(config, model=replace(config.model, compile="false"), trainer=replace(trainer, precision=precision))
+    model = replace(config.model, compile="false")  # type: ignore[call-arg]  # a key of those that compile
+    return replace(config, model=model, trainer=replace(trainer, precision=precision))
 
 
 def candidates(strains: int) -> list[int]:

@@ -12,6 +12,7 @@ from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.models.model import StrainModel
 from dglcell.nn.config import AUTO_LINK, COMPARING_LINKS
+from dglcell.nn.links import Link
 from dglcell.training.prepare import Prepared
 
 log = logging.getLogger("dglcell")
@@ -32,7 +33,7 @@ def calibrate(model: StrainModel, prepared: Prepared, normaliser: Normaliser) ->
         ConfigError: a phenotype does not look like a fitness, and the link is made for one.
         DataError: there are too many training strains to compare with.
     """
-    link = model.find_link()
+    link = model.find(Link)
     if link is None:
         return
     dataset, rows = prepared.dataset, prepared.parts["train"]

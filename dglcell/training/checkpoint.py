@@ -27,15 +27,18 @@ from dglcell.errors import CheckpointError, ConfigError, count, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
-from dglcell.models.build import make_model
-from dglcell.models.config import MODEL_CONFIGS
-from dglcell.models.model import StrainModel
+from dglcell.models.config import MODELS
+from dglcell.models.model import StrainModel, make_model
+from dglcell.nn.links import Link
+from dglcell.nn.null_share import NullShare
 from dglcell.report.run_files import read_run_config
 from dglcell.runs.directory import RunDirectory
 from dglcell.trained_models import cell_of_run
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.checkpoint_file import PREDICTING, SCHEMA_VERSION, ReadCheckpoint, refuse
 from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint
+
+log = logging.getLogger("dglcell")
 
 # What is written into a checkpoint, and the model that is made from one.
 
@@ -173,7 +176,7 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
         CheckpointError: weights are missing, of another shape or type, or of no model.
     """
     about, path = read.about, read.path
-    model, built_in = about.config.model, about.config.model.name in MODEL_CONFIGS
+    model, built_in = about.config.model, about.config.model.name in MODELS
     large = next((key for key, size in vars(model).items() if type(size) is int and size > MOST), None)
     if large is not None and built_in:
         raise refuse(path, f"does not fit the model: `model.{large}` is too large", getattr(model, large), MOST)
@@ -193,14 +196,14 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
     made = make_model(model, ResidentCell.of(cell), outputs, features)
     made.make_room(weights)
     made.load_state_dict(weights)
-    nulls = made.find_null_share()
+    nulls = made.find(NullShare)
     if nulls is not None:
         nulls.read = partial(PackedNulls.unpack, cell=cell)
         try:
             nulls.predictor()
         except ValueError as error:
             raise refuse(path, "is damaged: `null_share.packed` is wrong", error) from error
-    link = made.find_link()
+    link = made.find(Link)
     measured = None if link is None else link.measured
     if measured is not None and not measured.fits(cell.num_nodes[GENE]):
         raise refuse(path, "is damaged: its measured strains are wrong", expected="genes of the cell graph")
@@ -276,8 +279,6 @@ def shape_of(tensor: Tensor, floats: torch.dtype | None = None) -> str:
 
 # Continuing a run: from which checkpoint, with which settings, and where training begins.
 
-
-log = logging.getLogger("dglcell")
 
 # What may differ between a run and its continuation.
 FREE_KEYS = (

@@ -12,7 +12,6 @@ from dglcell.data.split import Split
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import write_json
 from dglcell.metrics import ResultRow
-from dglcell.models.config import EncoderConfig, HeteroCellConfig
 from dglcell.report.run_page import write_report
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.evaluate import CONTROL, WITHOUT_MESSAGES, control_rows, rows_as_json
@@ -40,17 +39,14 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
         ConfigError: the model passes no messages, or has no rounds.
     """
     model = config.model
-    rounds = isinstance(model, HeteroCellConfig) and model.flux_rounds > 0
-    if not isinstance(model, EncoderConfig) or not (model.layers or rounds):
+    quiet = model.without_messages()
+    if quiet is None:
         raise ConfigError(
             "there is no control without messages, because the model itself passes none in rounds",
             got=f"`model.name: {model.name}`, `model.layers: {getattr(model, 'layers', 'no such key')}`",
             expected="`model.layers` or `model.flux_rounds`: 1 or more",
             do="leave `--without-messages` out",
         )
-    quiet = dataclasses.replace(model, layers=0)
-    if isinstance(quiet, HeteroCellConfig):
-        quiet = dataclasses.replace(quiet, flux_rounds=0)
     best = "best_loss" if config.trainer.checkpoint == "last" else config.trainer.checkpoint
     control = dataclasses.replace(
         config,

@@ -25,11 +25,7 @@ from dglcell.config.experiment import TrainerConfig
 from dglcell.errors import ConfigError, DglcellError
 from dglcell.training.signals import SIGNALS
 
-# The device that models run on.
-
-
 log = logging.getLogger("dglcell")
-
 
 # Whether SLURM started as many processes, with as many GPUs, as the experiment asks for.
 

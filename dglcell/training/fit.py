@@ -33,11 +33,13 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import METABOLITE, REACTION
 from dglcell.graph.wild_type import wild_type_balance
 from dglcell.kernels.spmm import check_kernel
-from dglcell.losses.build import make_loss
+from dglcell.losses.loss import make_loss
 from dglcell.machine.devices import device_of
-from dglcell.models.build import make_model
 from dglcell.models.encoder import PerturbedModel
-from dglcell.models.set_operator import SetOperator
+from dglcell.models.model import make_model
+from dglcell.nn.flux_rounds import FluxRounds
+from dglcell.nn.null_share import NullShare
+from dglcell.nn.pair_effects import PairEffects
 from dglcell.optimizers import count_steps, parameter_groups
 from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.runs.directory import CHECKPOINTS, EpochLog, RunDirectory
@@ -72,6 +74,8 @@ from dglcell.training.prepare import Prepared
 from dglcell.training.signals import StopSignals, is_rank_zero
 from dglcell.training.task import StrainTask
 from dglcell.training.tracking import tracked
+
+log = logging.getLogger("dglcell")
 
 # Lightning's trainer and its callbacks.
 
@@ -218,8 +222,6 @@ SOLVED_TOGETHER = 2048
 TIMED_BATCHES = 4
 """Batches that are repeated while forms of layers are timed."""
 
-log = logging.getLogger("dglcell")
-
 
 def make_task(
     config: Config, prepared: Prepared, directory: RunDirectory, checkpoint: ReadCheckpoint | None = None
@@ -272,7 +274,7 @@ def make_task(
     if config.scheduler.name == "cosine_restarts" and config.scheduler.interval == "step":
         warn_of_warm_up(config.scheduler.warmup, task.steps)
     warn_of_few_steps(batches, strains_per_step, task.steps)
-    rounds, nulls = model.find_flux_rounds(), model.find_null_share()
+    rounds, nulls = model.find(FluxRounds), model.find(NullShare)
     if rounds is not None and checkpoint is None:
         assert config.cell.model is not None
         reactions, metabolites = (prepared.cell.vocabularies[kind].names for kind in (REACTION, METABOLITE))
@@ -288,8 +290,9 @@ def make_task(
             nulls.make_room(len(checkpoint.content["state_dict"].get("model.null_share.packed", ())))
         check_weights(checkpoint, task, config)
     else:
-        if isinstance(model, SetOperator) and model.pair_effects is not None:
-            fit_pair_effects(model.pair_effects, model.config, prepared, normaliser)
+        effects = model.find(PairEffects)
+        if effects is not None:
+            fit_pair_effects(effects, prepared, normaliser)
         if nulls is not None:
             fit_null_share(nulls, prepared, normaliser)
     # After everything that may refuse the data or the checkpoint: this writes the first file of the run.

@@ -19,7 +19,6 @@ from dglcell.data.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSES
-from dglcell.models.config import SetOperatorConfig
 from dglcell.nn.null_share import NullShare
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.training.prepare import Prepared
@@ -107,9 +106,7 @@ def log_odds(
     return float(found[0]) - slope * mean, slope
 
 
-def fit_pair_effects(
-    effects: PairEffects, config: SetOperatorConfig, prepared: Prepared, normaliser: Normaliser
-) -> None:
+def fit_pair_effects(effects: PairEffects, prepared: Prepared, normaliser: Normaliser) -> None:
     """Fit null models of pairs to the training part of every phenotype; write them down as effects of genes and pairs.
 
     These are the kernel ridge, and with `model.kernel_ridge_low_rank` the one with low rank. Hyperparameters are chosen
@@ -119,7 +116,7 @@ def fit_pair_effects(
     Raises:
         ConfigError: one of them does not apply to these strains.
     """
-    share = config.kernel_ridge_low_rank
+    share = effects.low_rank
     for t, (name, problem) in enumerate(zip(prepared.dataset.phenotypes, null_problems(prepared), strict=True)):
         parts = [(1 - share, _fitted(KERNEL_RIDGE, "kernel_ridge", problem, name))]
         if share:
@@ -133,7 +130,7 @@ def fit_pair_effects(
         effects.mean[t] = mean
         first = 0
         for part, ridge in parts:
-            of_genes, vectors, weights = ridge.factors(config.kernel_ridge_rank)
+            of_genes, vectors, weights = ridge.factors(effects.rank)
             columns = slice(first, first := first + len(weights))
             effects.effects[t] += torch.as_tensor(part * of_genes / scale).float()
             effects.vectors[t, :, columns] = torch.as_tensor(vectors).float()

@@ -19,6 +19,8 @@ from typing import Any
 
 from dglcell.errors import DataError, StoppedError
 
+log = logging.getLogger("dglcell")
+
 # Several processes train one model: rank 0 builds and writes, the others wait for it.
 
 
@@ -60,8 +62,6 @@ def wait_for(path: Path, timeout: float) -> None:
 SIGNALS = (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT)
 
 SAVING = b"\ntold to stop: what is done is being saved; press Ctrl-C again to end at once\n"
-
-log = logging.getLogger("dglcell")
 
 
 class StopSignals:

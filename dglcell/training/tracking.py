@@ -32,6 +32,8 @@ from dglcell.files.atomic import atomic_file
 from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.signals import is_rank_zero
 
+log = logging.getLogger("dglcell")
+
 # Files that W&B wrote offline: which there are, which are complete, and which were uploaded.
 #
 # A run that was continued has several, one for each time it was started, all under one run id.
@@ -134,8 +136,6 @@ def logged_steps(path: Path) -> Iterator[int]:
             if "_step" in (item.key, *item.nested_key):
                 yield int(json.loads(item.value_json))
 
-
-log = logging.getLogger("dglcell")
 
 RUN_ID = re.compile(r"[0-9a-f]{8}")
 

@@ -9,7 +9,8 @@ import inspect
 import re
 import textwrap
 from pathlib import Path
-from typing import get_args, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from dglcell.config.experiment import KINDS, Config
 from dglcell.data.sources.config import ConflictConfig
@@ -66,25 +67,33 @@ def _in_mapping(hint: object) -> bool:
 
 def keys(kind: type) -> str:
     """A table of the fields of a dataclass."""
-    declared: dict[str, tuple[str, str, str]] = {}
+    declared: dict[str, tuple[str, str]] = {}
     for owner in reversed(kind.__mro__):
         if dataclasses.is_dataclass(owner):
-            for name, (annotation, default, meaning) in declarations(owner).items():
-                inherited = declared[name][2] if name in declared else ""
-                declared[name] = annotation, default, meaning or inherited
-    rows = []
+            for name, (default, meaning) in declarations(owner).items():
+                inherited = declared[name][1] if name in declared else ""
+                declared[name] = default, meaning or inherited
+    rows, hints = [], get_type_hints(kind)
     for field in dataclasses.fields(kind):
-        annotation, default, meaning = declared[field.name]
+        default, meaning = declared[field.name]
         if default == SECTION:
             rows.append((code(field.name), "section", "", meaning))
         else:
-            rows.append((code(field.name), code(annotation), code(default), meaning))
+            rows.append((code(field.name), code(type_name(hints[field.name])), code(default), meaning))
     return table(("key", "type", "default", "meaning"), rows)
 
 
+def type_name(hint: Any) -> str:
+    """As it would be written, without what is checked of values."""
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        return " | ".join("None" if one is type(None) else type_name(one) for one in get_args(hint))
+    inside = f"[{', '.join(map(type_name, get_args(hint)))}]" if get_args(hint) else ""
+    return f"{getattr(hint, '__name__', hint)}{inside}"
+
+
 @functools.cache
-def declarations(owner: type) -> dict[str, tuple[str, str, str]]:
-    """field → annotation, default and meaning: the comment behind it, or its line below ``Attributes``."""
+def declarations(owner: type) -> dict[str, tuple[str, str]]:
+    """field → default and meaning: the comment behind it, or its line below ``Attributes``."""
     source = textwrap.dedent(inspect.getsource(owner))
     lines = source.splitlines()
     body = ast.parse(source).body[0]
@@ -96,7 +105,7 @@ def declarations(owner: type) -> dict[str, tuple[str, str, str]]:
             behind = lines[node.end_lineno - 1][node.end_col_offset :]
             meaning = behind.partition("#")[2].strip() or described.get(node.target.id, "")
             default = "" if node.value is None else _default(node.value)
-            found[node.target.id] = ast.unparse(node.annotation), default, meaning
+            found[node.target.id] = default, meaning
     return found
 
 

@@ -11,7 +11,7 @@ from site_extension.markdown import code, table
 
 FOLDER, PATTERN = Path("benchmarks/results"), "new-genes-of-*.json"
 
-HEADER = ("predictor", "r of each draw", "r", "Spearman", "MAE", "model’s difference in r", "over genes")
+HEADER = ("predictor", "r of each draw", "r", "R²", "Spearman", "MAE", "model’s difference in r", "over genes")
 
 SHOWN = (
     "model",
@@ -19,9 +19,11 @@ SHOWN = (
     "untrained bound, with blocked reactions",
     "reaction kernel ridge, with blocked reactions",
     "mean of the best two, with blocked reactions",
+    "boosted trees, with blocked reactions",
     "untrained bound, by gene rules",
     "reaction kernel ridge, by gene rules",
     "mean of the best two, by gene rules",
+    "boosted trees, by gene rules",
     "multiplicative, by gene rules",
     "without messages",
 )
@@ -45,7 +47,7 @@ def _experiment(found: dict[str, Any], file: str) -> str:
     note = f"{strains:,} test strains of {len(draws)} draws (`{FOLDER}/{file}`). "
     note += _of_part(found["all_genes_new"], "whose genes are all new")
     note += _of_part(found["without_bound"], "of which no training strain loses a part by gene rules")
-    return f"{code('conf/' + found['experiment'] + '.yaml')}\n\n{table(HEADER, rows, 'llrrrll')}\n{note}\n"
+    return f"{code('conf/' + found['experiment'] + '.yaml')}\n\n{table(HEADER, rows, 'llrrrrll')}\n{note}\n"
 
 
 def _of_part(part: list[dict[str, Any]], which: str) -> str:
@@ -54,15 +56,15 @@ def _of_part(part: list[dict[str, Any]], which: str) -> str:
     known = [name for name in draws[0] if all(draw.get(name, {}).get("pearson") is not None for draw in draws)]
     best = max((name for name in known if name not in NO_NULLS), key=lambda name: _mean(draws, name, "pearson"))
     strains = sum(one["strains"] for one in part)
-    return (
-        f"For the {strains:,} {which} the model has a mean r of {_mean(draws, 'model', 'pearson'):.3f}, and the best "
-        f"null model, {best}, {_mean(draws, best, 'pearson'):.3f}. "
+    own, null = (
+        f"{_mean(draws, n, 'pearson'):.3f} (Spearman {_mean(draws, n, 'spearman'):.3f})" for n in ("model", best)
     )
+    return f"For the {strains:,} {which} the model has a mean r of {own}, and the best null model, {best}, {null}. "
 
 
 def _row(name: str, draws: list[dict[str, Any]], difference: dict[str, list[float]] | None) -> tuple[str, ...]:
     each = ", ".join(f"{draw[name]['pearson']:.3f}" for draw in draws)
-    means = (_mean(draws, name, "pearson"), _mean(draws, name, "spearman"))
+    means = (_mean(draws, name, metric) for metric in ("pearson", "r2", "spearman"))
     numbers = (*(f"{value:.3f}" for value in means), f"{_mean(draws, name, 'mae'):.4f}")
     if difference is None:
         return (name, each, *numbers, "", "")

@@ -100,6 +100,24 @@ def test_what_a_network_knows_carries_over_to_a_gene_without_training_strains() 
     assert regression_metrics(ignorant.predict(test), y[held_out])["pearson"] < 0.7
 
 
+def test_pairs_of_a_new_gene_spread_as_those_of_similar_genes() -> None:
+    pairs, _ = low_rank_pairs(0, genes=40)
+    strong = np.arange(40) % 2 == 0
+    rng = np.random.default_rng(3)
+    factor = rng.normal(size=(40, 2)) * np.where(strong, 3.0, 0.3)[:, None]
+    y = (factor[pairs[:, 0]] * factor[pairs[:, 1]]).sum(1)
+    alike = (0.5 * (strong[:, None] == strong) + 0.5 * np.eye(40)).astype(np.float32)
+    new = np.arange(4)
+    train = pairs_of(pairs[~np.isin(pairs, new).any(1)], 40)
+    similarity = GeneSimilarity(np.arange(4, 40), alike[:, 4:])
+    usual, similar = fit_kernel_ridge(train, y[~np.isin(pairs, new).any(1)], similarity, 0.0, (1.0,), (0.0, 1.0))
+    np.testing.assert_array_equal(similar.kernel.matrix[4:], usual.kernel.matrix[4:])
+    np.testing.assert_array_equal(similar.coefficients, usual.coefficients)
+    ratio = similar.kernel.matrix[new].sum(1) / usual.kernel.matrix[new].sum(1)
+    assert (ratio[strong[:4]] > 1).all()
+    assert (ratio[~strong[:4]] < 1).all()
+
+
 def test_profiles_of_the_training_part_say_which_genes_are_alike() -> None:
     pairs, y = low_rank_pairs(0)
     train, test = pairs_of(pairs[:1200], 60), pairs_of(pairs[1200:], 60)

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from dglcell.config.experiment import KINDS, Config
-from dglcell.config.original import DROPPED, RENAMED, explain
+from dglcell.config.original import explain, original_keys
 from tests.config_files import refusal, write
 
+RENAMED, DROPPED = original_keys()
 ENCODER = "model.gene_encoder_config"
 KEYS = (
     "wandb.project wandb.tags "

@@ -115,7 +115,7 @@ def test_commands_are_ones_that_exist(block: Block, clone: Path, note: Note) -> 
 
 @pytest.fixture(scope="session")
 def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone whose quickstart has few strains and one epoch, after it was run with two seeds."""
+    """A clone whose quickstart has few strains and one epoch, after it was run with two seeds and the demo with one."""
     folder = tmp_path_factory.mktemp("worked")
     shutil.copytree(ROOT / "conf", folder / "conf")
     make_small(folder / "conf")
@@ -126,6 +126,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
         for seed in (0, 1):
             assert main(["train", "conf/quickstart.yaml", f"seed={seed}"]) == 0
+        assert main(["train", "conf/106-ecoli-core/gene_disjoint.yaml"]) == 0
     return folder
 
 

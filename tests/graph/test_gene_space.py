@@ -15,7 +15,10 @@ from dglcell.graph.catalogue import NetworkConfig
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.gene_space import SimilarityConfig, SimilaritySource, similar_genes
+from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import gene_relation
+from dglcell.models.config import HeteroCellConfig
+from dglcell.models.encoder import CellEncoder
 
 # The relation between genes with similar neighbours, against the definition.
 
@@ -177,3 +180,15 @@ def test_the_name_of_a_source_names_a_relation() -> None:
     config = SimilarityConfig(sources={"no name": SimilaritySource(vectors="x.csv")})
     with pytest.raises(GraphError, match="similar_no name"):
         config.validate()
+
+
+def test_a_network_with_the_name_of_a_source_is_none(tmp_path: Path) -> None:
+    (tmp_path / "line.csv").write_text("a,b\nG0,G1\nG1,G2\nG2,G3\nG3,G4\n")
+    similarity = SimilarityConfig(2, 1.0, 0.5, {"own": SimilaritySource(relations=["similar_line"])})
+    networks = {"similar_line": NetworkConfig(path="line.csv", columns=["a", "b"])}
+    cell = build_cell(CellConfig(networks=networks, similarity=similarity), str(tmp_path))
+    cell.save(tmp_path / "cell")
+    resident = ResidentCell.of(CellGraph.load(tmp_path / "cell"))
+    assert resident.of_sources == {gene_relation("similar_own")}
+    convs = CellEncoder(resident, HeteroCellConfig(hidden=4, layers=1), ["gene"]).layers[0].convs
+    assert [conv.conv.weight is not None for conv in convs] == [False, False, True]

@@ -235,6 +235,25 @@ def test_rows_are_chosen_by_position_where_there_is_no_header(write: Write) -> N
     assert named(edges["net"]) == {("YC", "YD"), ("YD", "YC")}
 
 
+def test_pairs_within_another_table_are_left_out(write: Write) -> None:
+    path = write("n.csv", "a,b\nYA,YB\nAlpha,YC\nYC,YD\nYB,YD\n")
+    aliases = AliasTable({"Alpha": ("YA",)})
+    screen = write("screen.csv", "one,other,score\nYA,YB,0.5\nYC,YB,-1\n")
+    edges, provenance = relations(path, aliases=aliases, not_within=screen, directed=True)
+    assert named(edges["net"]) == {("YC", "YD"), ("YB", "YD")}
+    assert provenance["not_within"] == {"path": screen, "sha256": hashlib.sha256(Path(screen).read_bytes()).hexdigest()}
+
+
+def test_a_table_that_leaves_no_pair(write: Write) -> None:
+    path = write("n.csv", "a,b\nYA,YB\n")
+    assert "the relation 'net' has no edges" in refused(path, not_within=path)
+
+
+def test_a_table_of_pairs_to_leave_out_that_is_not_there(write: Write) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.csv"):
+        relations(write("n.csv", "a,b\nYA,YB\n"), not_within="nowhere.csv")
+
+
 def test_no_row_holds_the_value(write: Write) -> None:
     message = refused(write("n.csv", "a,b,kind\nYA,YB,genetic\nYA,YC,\n"), where={"kind": "physical"})
     assert "'n.csv': no row has 'physical' in column 'kind'" in message

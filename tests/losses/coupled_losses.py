@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dglcell.losses.build import make_loss
-from dglcell.losses.config import LOSS_CONFIGS
-from dglcell.losses.loss import Loss
+from dglcell.losses.config import LOSSES
+from dglcell.losses.loss import Loss, make_loss
 from dglcell.models.model import Prediction
 
 COUPLED = ("mse_dist_supcr", "mle_dist_supcr", "mle_wass_supcr")
@@ -19,7 +18,7 @@ COUPLED = ("mse_dist_supcr", "mle_dist_supcr", "mle_wass_supcr")
 
 def make(name: str, epochs: int = 20, **keys: Any) -> Loss:
     """A loss by its configuration's keys; embeddings are compared where it is not said otherwise."""
-    config = replace(LOSS_CONFIGS[name](), **{"name": name, "supcr": 0.3, **keys})
+    config = replace(LOSSES[name](), **{"name": name, "supcr": 0.3, **keys})
     config.validate()
     return make_loss(config, epochs).double()
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from dglcell.config.experiment import TrainerConfig
-from dglcell.config.original import LOSS_DROPPED, LOSS_KEYS, LOSS_WEIGHTS, explain
+from dglcell.config.original import explain, original_keys
 from dglcell.config.read import load_config, to_yaml
 from dglcell.errors import ConfigError
-from dglcell.losses.config import LOSS_CONFIGS, MaskedConfig, MleWassSupcrConfig
+from dglcell.losses.config import LOSSES, MaskedConfig, MleWassSupcrConfig
 from dglcell.models.config import ModelConfig
 from tests.config_files import refusal, write
 
@@ -117,23 +117,28 @@ def test_weights_must_fit_the_phenotypes() -> None:
 # Every key of the original's losses has an answer, and what it is called here exists.
 
 
-HERE = {f"loss.{field.name}" for kind in LOSS_CONFIGS.values() for field in fields(kind)}
+HERE = {f"loss.{field.name}" for kind in LOSSES.values() for field in fields(kind)}
 HERE |= {f"trainer.{field.name}" for field in fields(TrainerConfig)}
 
 
-@pytest.mark.parametrize("key", [*LOSS_KEYS, *LOSS_DROPPED])
+LOSS = "regression_task.loss_config."
+
+
+@pytest.mark.parametrize("key", [key for keys in original_keys() for key in keys if key.startswith(LOSS)])
 def test_a_key_of_its_losses_is_explained(key: str) -> None:
-    for section in ("regression_task", "regression_task.loss_config"):
-        answer = explain(f"{section}.{key}")
-        if key in LOSS_KEYS:
-            assert LOSS_KEYS[key] in HERE
-            assert answer == f"`{section}.{key}` of the original system is `{LOSS_KEYS[key]}` here"
+    renamed, dropped = original_keys()
+    for one in (key, key.replace(LOSS, "regression_task.")):
+        if one in renamed:
+            assert renamed[one] in HERE
+            assert explain(one) == f"`{one}` of the original system is `{renamed[one]}` here"
         else:
-            assert answer == f"leave out `{section}.{key}` of the original system: {LOSS_DROPPED[key]}"
+            assert explain(one) == f"leave out `{one}` of the original system: {dropped[one]}"
 
 
 def test_its_weights_are_terms_here(tmp_path: Path) -> None:
-    assert {f"loss.{name}" for name in LOSS_WEIGHTS.values()} <= HERE
+    weights = {name for key, name in original_keys().renamed.items() if key.startswith("regression_task.lambda_")}
+    assert len(weights) == 4
+    assert weights <= HERE
     text = (
         "cell: {model: textbook}\nregression_task: {lambda_wasserstein: 0.1, loss_config: {wasserstein_blur: 0.05}}\n"
     )

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from dglcell.errors import ConfigError
-from dglcell.losses.build import make_loss
 from dglcell.losses.config import DangoLossConfig
 from dglcell.losses.dango import DangoLoss
+from dglcell.losses.loss import make_loss
 from dglcell.models.model import OnDemand, Prediction
 
 ALPHAS = {

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError, DataError
-from dglcell.losses.build import make_loss
 from dglcell.losses.config import BceConfig, GaussianConfig, MaskedConfig
 from dglcell.losses.elementwise import ELEMENTS
+from dglcell.losses.loss import make_loss
 from dglcell.models.model import Prediction
 
 # Losses against their definitions, with missing labels.

@@ -12,9 +12,8 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dglcell.losses.build import make_loss
-from dglcell.losses.config import LOSS_CONFIGS
-from dglcell.losses.loss import Loss, largest_over_ranks, sum_over_ranks
+from dglcell.losses.config import LOSSES
+from dglcell.losses.loss import Loss, largest_over_ranks, make_loss, sum_over_ranks
 from dglcell.models.model import Prediction
 from dglcell.training.distributed import leave_group
 from tests.losses.coupled_losses import make
@@ -59,7 +58,7 @@ class Model(nn.Module):
 def loss_of(case: str) -> Loss:
     keys = dict(CASES[case])
     if keys["name"] in ("mse", "huber", "log_cosh", "bce", "gaussian"):
-        return make_loss(LOSS_CONFIGS[keys["name"]](**keys), epochs=8).double()
+        return make_loss(LOSSES[keys["name"]](**keys), epochs=8).double()
     return make(keys.pop("name"), epochs=8, **keys)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dglcell.errors import ConfigError
-from dglcell.models.build import make_model
 from dglcell.models.config import OPERATORS, SetOperatorConfig
+from dglcell.models.model import make_model
 from dglcell.models.set_operator import SetOperator
 from dglcell.perturbation.genotype import GenotypeBatch
 from tests.models.plain_set_operator import plain_parts

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dglcell.errors import ConfigError
+from dglcell.models.config import HeteroCellConfig
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.cross_relation import NODES_AT_ONCE, RelationMixer, make_mixer
 from dglcell.perturbation.rules import PerturbedTensor
@@ -116,35 +117,39 @@ def test_pairs_are_half_as_wide_inside_unless_told() -> None:
         ),
         (
             "cross_attention",
-            {"heads": 3},
+            {"cross_relation_heads": 3},
             r"`model.cross_relation_heads` does not divide `model.hidden`\n  got:      3",
         ),
         (
             "cross_attention",
-            {"heads": 0},
+            {"cross_relation_heads": 0},
             r"`model.cross_relation_heads` does not divide `model.hidden`\n  got:      0",
         ),
         (
             "pairwise_interaction",
-            {"hidden": 0},
+            {"cross_relation_hidden": 0},
             r"`model.cross_relation_hidden` is too small\n  got:      0\n.*1 or more",
         ),
         (
             "pairwise_interaction",
-            {"layers": 1},
+            {"cross_relation_layers": 1},
             r"`model.cross_relation_layers` is too small\n  got:      1\n.*2 or more",
         ),
-        ("pairwise_interaction", {"norm": "batch"}, r"norm 'batch' takes statistics over nodes or strains"),
+        (
+            "pairwise_interaction",
+            {"cross_relation_norm": "batch"},
+            r"norm 'batch' takes statistics over nodes or strains",
+        ),
         (
             "mean",
-            {"norm": "layer"},
+            {"cross_relation_norm": "layer"},
             r"`model.cross_relation_norm` has no effect where relations are combined by their m",
         ),
     ],
 )
 def test_bad_combinations_are_refused(how: str, changes: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        CrossRelation(how, **changes).check(8)
+        HeteroCellConfig(hidden=8, cross_relation=how, **changes).validate()
 
 
 @pytest.mark.slow

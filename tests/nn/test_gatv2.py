@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.errors import ConfigError
+from dglcell.nn.config import GATv2Options
 from dglcell.nn.convolutions import GATv2Conv
 from dglcell.perturbation import STRATEGIES
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -24,7 +25,7 @@ def test_the_wild_type_equals_pytorch_geometric(cell: RandomCell) -> None:
     torch.manual_seed(0)
     for relation, ends in cell.edges.items():
         weighted = relation in cell.weights
-        conv = GATv2Conv(relation, WIDTH, HEADS, weighted=weighted).double()
+        conv = GATv2Conv(relation, WIDTH, GATv2Options(HEADS), weighted=weighted).double()
         other = geometric.GATv2Conv(
             (WIDTH, WIDTH),
             WIDTH // HEADS,
@@ -59,4 +60,4 @@ def test_heads_that_do_not_divide_the_width_are_refused(heads: int) -> None:
         ConfigError,
         match=rf"`model.conv_heads` does not divide `model.hidden`\n  got:      {heads}\n  expected: a divisor of 6\n",
     ):
-        GATv2Conv(("gene", "physical", "gene"), 6, heads)
+        GATv2Conv(("gene", "physical", "gene"), 6, GATv2Options(heads))

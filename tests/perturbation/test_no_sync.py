@@ -18,7 +18,6 @@ from dglcell.data.strains import ROW, Column, Strains, columns_of
 from dglcell.data.transform import Normaliser
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
-from dglcell.losses.build import make_loss
 from dglcell.losses.config import (
     BceConfig,
     LossConfig,
@@ -27,6 +26,7 @@ from dglcell.losses.config import (
     MleWassSupcrConfig,
     MseDistSupcrConfig,
 )
+from dglcell.losses.loss import make_loss
 from dglcell.models.config import OPERATORS as SET_OPERATORS
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.hetero_cell import HeteroCell

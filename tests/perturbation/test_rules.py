@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from dglcell.nn.blocks import ACTIVATIONS, NORMS, make_activation, make_norm, mlp
-from dglcell.nn.config import CrossRelation
+from dglcell.nn.config import CrossRelation, GINOptions
 from dglcell.nn.convolutions import GINConv
 from dglcell.nn.cross_relation import make_mixer
 from dglcell.perturbation.rules import LINEAR, RULES, PerturbedTensor, share_changes
@@ -253,7 +253,7 @@ class GinUpdate(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv = GINConv(("gene", "a", "gene"), 32, hidden=32, layers=2, activation="gelu", dropout=0.0)
+        self.conv = GINConv(("gene", "a", "gene"), 32, GINOptions(hidden=32, layers=2, activation="gelu", dropout=0.0))
         self.after = nn.Sequential(nn.LayerNorm(32), nn.GELU())
 
     def forward(self, x: Tensor, received: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import gene_relation
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.hetero_cell import HeteroCell
+from dglcell.nn.config import GINOptions
 from dglcell.nn.convolutions import GATv2Conv, GINConv
 from dglcell.nn.hetero_layer import HeteroLayer, RelationConv, StackedConvs, structure_of
 from dglcell.perturbation import execution, perturb, states
@@ -131,32 +132,17 @@ class Own(GINConv):
         return perturbed.aggregate(self.relation, source, "mean")
 
 
-def change(model: HeteroCell, what: str) -> None:
-    """Make one convolution of a layer differ from the others in what no text shows."""
-    relation_conv = cast(RelationConv, cast(HeteroLayer, model.encoder.layers[0]).convs[0])
-    conv = cast(GINConv, relation_conv.conv)
-    if what == "attribute":
-        relation_conv.after[0].eps = 0.3  # type: ignore[assignment]
-    elif what == "buffer":
-        conv.register_buffer("shift", torch.ones(8))
-    elif what == "activation":
-        relation_conv.after[1].approximate = "tanh"  # type: ignore[assignment]
-    elif what == "reduce":
-        conv.reduce = "mean"
-    elif what == "hook":
-        conv.mlp.register_forward_hook(lambda module, given, out: out * 2)
-    else:
-        conv.__class__ = Own
-
-
-@pytest.mark.parametrize("what", ["attribute", "buffer", "activation", "reduce", "hook", "class"])
+@pytest.mark.parametrize("other", [{"activation": "silu"}, {"hidden": 5}, {"layers": 3}, {}], ids=str)
 def test_a_convolution_that_differs_in_more_than_weights_is_computed_alone(
-    resident: ResidentCell, route: Route, what: str
+    resident: ResidentCell, route: Route, other: dict[str, Any]
 ) -> None:
-    model = model_of(resident, layers=1)
-    change(model, what)
+    """One with nothing else is of a class that inherits what it is made of."""
+    model, kind = model_of(resident, layers=1), GINConv if other else Own
     layer = cast(HeteroLayer, model.encoder.layers[0])
-    layer.structures = [structure_of(cast(RelationConv, conv)) for conv in layer.convs]
+    settings: dict[str, Any] = {"hidden": 8, "layers": 2, "activation": "gelu", "dropout": 0.0, **other}
+    first = cast(RelationConv, layer.convs[0])
+    first.conv = kind(first.conv.relation, 8, GINOptions(**settings)).double()
+    layer.structures[0] = structure_of(first.conv)
     check(model, route, relations=2)
 
 
@@ -183,7 +169,7 @@ def stacked_convs(dropout: float) -> StackedConvs:
     """Three convolutions with the same weights."""
     relations = [gene_relation(name) for name in "abc"]
     torch.manual_seed(0)
-    gins = [GINConv(r, 8, hidden=8, layers=2, activation="gelu", dropout=dropout) for r in relations]
+    gins = [GINConv(r, 8, GINOptions(hidden=8, layers=2, activation="gelu", dropout=dropout)) for r in relations]
     convs = [RelationConv(gin, 8, "layer", "gelu", dropout) for gin in gins]
     for conv in convs[1:]:
         conv.load_state_dict(convs[0].state_dict())

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError, MissingDependencyError
 from dglcell.graph.schema import Relation
 from dglcell.kernels.spmm import kernels_on
-from dglcell.nn.config import CROSS_RELATION, CrossRelation
+from dglcell.nn.config import CROSS_RELATION, CrossRelation, GINOptions
 from dglcell.nn.convolutions import GINConv, SAGEConv
 from dglcell.nn.hetero_layer import HeteroLayer
 from dglcell.perturbation import DGL_STRATEGIES, STRATEGIES
@@ -83,7 +83,7 @@ def make_layers(cell: RandomCell, conv: str, how: str, norm: str, residual: bool
     def make_conv(relation: Relation) -> nn.Module:
         if conv == "sage":
             return SAGEConv(relation, WIDTH)
-        return GINConv(relation, WIDTH, hidden=5, layers=2, activation="tanh", dropout=0.0)
+        return GINConv(relation, WIDTH, GINOptions(hidden=5, layers=2, activation="tanh", dropout=0.0))
 
     return nn.ModuleList(
         HeteroLayer(

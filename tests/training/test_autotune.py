@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dglcell.checks import check_values
 from dglcell.cli import main
 from dglcell.config.experiment import TrainerConfig, check_precision
 from dglcell.errors import CheckpointError, ConfigError
@@ -51,13 +52,13 @@ def small_cell() -> ResidentCell:
     [("auto", "32-true"), ("bf16", "32-true"), ("bf16-mixed", "32-true"), ("64-true", "64-true"), ("64", "64-true")],
 )
 def test_weights_and_bases_are_single_or_double_whatever_differences_are(name: str, theirs: str) -> None:
-    check_precision(name)
+    check_precision("trainer.precision", name)
     assert lightning_precision(name) == theirs
 
 
 def test_an_unknown_precision_is_refused_before_anything_is_read() -> None:
     with pytest.raises(ConfigError, match=r"`trainer.precision` is unknown\n  got:      16\n  expected: auto, 32-true"):
-        TrainerConfig(precision="16").validate()
+        check_values(TrainerConfig(precision="16"), "trainer")
 
 
 def test_bf16_mixed_of_other_programs_stands_for_differences_in_bfloat16_and_says_so(

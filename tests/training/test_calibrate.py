@@ -10,6 +10,7 @@ import torch
 
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.nn.config import LINKS
+from dglcell.nn.links import Link
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.evaluate import predict_strains
@@ -43,7 +44,7 @@ def test_a_run_with_measured_strains_continues_as_if_it_had_not_stopped(
 
 def test_a_checkpoint_predicts_with_the_training_strains(run: RunDirectory, prepared: Prepared) -> None:
     trained = load_trained(run)
-    link = trained.model.find_link()
+    link = trained.model.find(Link)
     assert link is not None
     assert link.measured is not None
     train = prepared.parts["train"]
@@ -72,7 +73,7 @@ def test_no_label_of_another_part_is_read(tiny: Tiny, prepared: Prepared, tmp_pa
 def test_the_set_operator_compares_with_training_strains_too(tiny: Tiny, prepared: Prepared, tmp_path: Path) -> None:
     directory = tiny.train(tmp_path, MINIMUM, "model.name=set_operator", "trainer.epochs=1").directory
     trained = load_trained(directory)
-    link = trained.model.find_link()
+    link = trained.model.find(Link)
     assert link is not None
     assert link.measured is not None
     assert link.measured.labels.equal(prepared.dataset.labels[prepared.parts["train"]])
@@ -84,7 +85,7 @@ def test_the_set_operator_compares_with_training_strains_too(tiny: Tiny, prepare
 
 def test_auto_takes_a_link_for_each_phenotype(tiny: Tiny, tmp_path: Path) -> None:
     config = tiny.config(tmp_path, "model.link=auto", "data.phenotypes=[fitness,digenic_interaction]")
-    link = make_task(config, prepare(config, command="test"), RunDirectory(tmp_path)).model.find_link()
+    link = make_task(config, prepare(config, command="test"), RunDirectory(tmp_path)).model.find(Link)
     assert link is not None
     assert [LINKS[code] for code in link.codes] == ["minimum", "identity"]
 
@@ -134,6 +135,6 @@ def test_measured_strains_of_another_cell_are_refused(run: RunDirectory, tmp_pat
 def test_auto_trains_whatever_the_phenotype_is(tiny: Tiny, tmp_path: Path, phenotype: str) -> None:
     keys = ("model.link=auto", f"data.phenotypes=[{phenotype}]", "trainer.epochs=1")
     directory = tiny.train(tmp_path, *keys).directory
-    link = load_trained(directory).model.find_link()
+    link = load_trained(directory).model.find(Link)
     assert link is not None
     assert LINKS[int(link.codes[0])] == ("minimum" if phenotype == "fitness" else "identity")

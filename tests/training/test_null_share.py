@@ -10,6 +10,7 @@ import torch
 
 from dglcell.baselines.packed import fit_best_two
 from dglcell.errors import CheckpointError, ConfigError
+from dglcell.nn.null_share import NullShare
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained
 from dglcell.training.fit import make_task
@@ -25,7 +26,7 @@ def test_it_is_what_the_best_null_models_predict(tiny: Tiny, tmp_path: Path, nor
     config = tiny.config(tmp_path, SHARE, f"data.normalise={normalise}")
     prepared = prepare(config, command="tests")
     task = make_task(config, prepared, RunDirectory(tmp_path))
-    share = task.model.find_null_share()
+    share = task.model.find(NullShare)
     assert share is not None
     rows = prepared.parts["test"]
     batch = prepared.dataset.take(rows).perturbations
@@ -87,7 +88,7 @@ def test_classes_have_log_odds(tiny: Tiny, tmp_path: Path) -> None:
     config = tiny.config(tmp_path, SHARE, source, *keys, "split={kind: random, subset: null}")
     prepared = prepare(config, command="tests")
     task = make_task(config, prepared, RunDirectory(tmp_path))
-    share = task.model.find_null_share()
+    share = task.model.find(NullShare)
     assert share is not None
     whole = prepared.dataset.take(prepared.parts["train"])
     mean = float(prepared.dataset.labels[prepared.parts["train"]].mean())

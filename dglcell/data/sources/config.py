@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import Annotated
 
-from dglcell.checks import LARGEST_INTEGER, check_choice, check_seed, check_workers
+from dglcell.checks import (
+    LARGEST_INTEGER,
+    Check,
+    OneOf,
+    Seed,
+    at_least,
+    check_values,
+    check_workers,
+    must,
+    one_of,
+    positive,
+)
 from dglcell.errors import ConfigError, listing
 
 # Configuration of what happens to rows that do not agree.
 
 
-CONFLICT_POLICIES = ("mean", "drop", "refuse")
+ConflictPolicy = Annotated[str, one_of("mean", "drop", "refuse")]
+PValue = Annotated[float, must(lambda p: 0 < p <= 1, "is no p-value", "above 0, at most 1")]
+Difference = Annotated[float, positive(do="use null for any")]
 
 
 @dataclass
@@ -27,33 +41,20 @@ class ConflictConfig:
         difference: largest difference that is not a contradiction; null: any.
     """
 
-    policy: str = "mean"
-    p: float = 0.05
-    difference: float | None = 0.16
-
-    def validate(self, key: str) -> None:
-        """Check the values.
-
-        Args:
-            key: where this section is, for the message.
-
-        Raises:
-            ConfigError: a value is out of range.
-        """
-        check_choice(f"{key}.policy", self.policy, CONFLICT_POLICIES)
-        if not 0 < self.p <= 1:
-            raise ConfigError(f"`{key}.p` is no p-value", got=self.p, expected="above 0, at most 1")
-        if self.difference is not None and self.difference <= 0:
-            raise ConfigError(f"`{key}.difference` must be positive", got=self.difference, do="use null for any")
+    policy: ConflictPolicy = "mean"
+    p: PValue = 0.05
+    difference: Difference | None = 0.16
 
 
 # Configuration of tables of strains in text files.
 
 
-MISSING_POLICIES = ("refuse", "drop")
-REPLICATE_POLICIES = ("mean", "refuse")
 SEPARATORS = ("auto", ",", "\t", ";")
 DECIMALS = (".", ",")
+Missing = Annotated[str, one_of("refuse", "drop")]
+Replicates = Annotated[str, one_of("mean", "refuse")]
+Separator = Annotated[str, OneOf(SEPARATORS, show=repr)]
+Decimal = Annotated[str, one_of(*DECIMALS)]
 
 
 @dataclass
@@ -88,15 +89,15 @@ class CsvConfig:
     p_values: dict[str, str] = field(default_factory=dict)
     sds: dict[str, str] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
-    separator: str = "auto"
+    separator: Separator = "auto"
     aliases: str | None = None
     where: dict[str, str] = field(default_factory=dict)
     ignore_genes: list[str] = field(default_factory=list)
-    missing: str = "refuse"
-    replicates: str = "mean"
+    missing: Missing = "refuse"
+    replicates: Replicates = "mean"
     conflicts: ConflictConfig = field(default_factory=ConflictConfig)
     na_values: list[str] = field(default_factory=lambda: ["", "NA", "NaN", "nan"])
-    decimal: str = "."
+    decimal: Decimal = "."
 
     def validate(self, where: str = "data.source.csv") -> None:
         """Check the keys against each other.
@@ -107,6 +108,7 @@ class CsvConfig:
         Raises:
             ConfigError: a key is missing or wrong.
         """
+        check_values(self, where)
         for key, value, example in (
             ("path", self.path, "strains.csv"),
             ("genes", self.genes, "[gene_1, gene_2]"),
@@ -114,9 +116,6 @@ class CsvConfig:
         ):
             if not value:
                 raise ConfigError(f"the CSV source needs `{where}.{key}`", do=f"set e.g. `{where}.{key}: {example}`")
-        self.conflicts.validate(f"{where}.conflicts")
-        if len(set(self.genes)) < len(self.genes):
-            raise ConfigError(f"`{where}.genes` names a column twice", got=listing(self.genes))
         for key, columns in (("p_values", self.p_values), ("sds", self.sds), ("units", self.units)):
             stray = sorted(set(columns) - set(self.phenotypes))
             if stray:
@@ -125,21 +124,28 @@ class CsvConfig:
                     got=listing(stray),
                     expected=listing(self.phenotypes),
                 )
-        check_choice(f"{where}.missing", self.missing, MISSING_POLICIES)
-        check_choice(f"{where}.decimal", self.decimal, DECIMALS)
-        check_choice(f"{where}.replicates", self.replicates, REPLICATE_POLICIES)
-        if self.separator not in SEPARATORS:
-            raise ConfigError(
-                f"`{where}.separator` is unknown", got=repr(self.separator), expected=", ".join(map(repr, SEPARATORS))
-            )
 
 
 # Configuration of the in-silico screen; apart from it, so that reading a configuration needs no cobra.
 
 
-DESIGNS = ("subsets", "query")
 LONGEST_SOLVE = 1_000_000
 """Seconds; GLPK counts milliseconds in 32 bits."""
+
+
+def _is_amount(text: str) -> bool:
+    return text in ("all", "none") or (text.isdecimal() and len(text) < 12 and 0 < int(text) <= LARGEST_INTEGER)
+
+
+def less_than(limit: float) -> Check:
+    """Numbers must be smaller."""
+    return must(lambda number: number < limit, "is too large", f"less than {limit}")
+
+
+Design = Annotated[str, one_of("subsets", "query")]
+Amount = Annotated[
+    str, must(_is_amount, "is not an amount", f"all, none or a positive number, at most {LARGEST_INTEGER}")
+]
 
 
 @dataclass
@@ -162,16 +168,16 @@ class InSilicoConfig:
     """
 
     model: str = "textbook"
-    design: str = "subsets"
+    design: Design = "subsets"
     singles: bool = True
-    pairs: str = "all"
-    triples: str = "all"
+    pairs: Amount = "all"
+    triples: Amount = "all"
     query_pairs: int | None = None
-    array_size: int | None = None
-    seed: int = 0
-    tolerance: float = 1e-9
-    time_limit: float = 60.0
-    processes: int = 0
+    array_size: Annotated[int, must(lambda size: size > 0, "is not positive")] | None = None
+    seed: Seed = 0
+    tolerance: Annotated[float, positive(), less_than(1)] = 1e-9
+    time_limit: Annotated[float, positive(), less_than(LONGEST_SOLVE)] = 60.0
+    processes: Annotated[int, at_least(0, "is negative"), check_workers] = 0
 
     def validate(self) -> None:
         """Check the keys against each other.
@@ -179,25 +185,7 @@ class InSilicoConfig:
         Raises:
             ConfigError: a key is wrong.
         """
-        check_choice("data.source.insilico.design", self.design, DESIGNS)
-        for key, amount in (("pairs", self.pairs), ("triples", self.triples)):
-            if amount not in ("all", "none") and not _is_amount(amount):
-                raise ConfigError(
-                    f"`data.source.insilico.{key}` is not an amount",
-                    got=amount,
-                    expected=f"all, none or a positive number, at most {LARGEST_INTEGER}",
-                )
-        check_seed(self.seed, "data.source.insilico.seed")
-        check_workers(self.processes, "data.source.insilico.processes")
-        for key, value, limit in (("tolerance", self.tolerance, 1), ("time_limit", self.time_limit, LONGEST_SOLVE)):
-            if not value > 0:
-                raise ConfigError(f"`data.source.insilico.{key}` must be positive", got=value)
-            if value >= limit:
-                raise ConfigError(
-                    f"`data.source.insilico.{key}` is too large", got=value, expected=f"less than {limit}"
-                )
-        if self.processes < 0:
-            raise ConfigError("`data.source.insilico.processes` is negative", got=self.processes, expected="0 or more")
+        check_values(self, "data.source.insilico")
         if self.design == "query":
             self._validate_query()
         else:
@@ -210,8 +198,6 @@ class InSilicoConfig:
                 got=self.query_pairs,
                 expected="a positive number",
             )
-        if self.array_size is not None and self.array_size < 1:
-            raise ConfigError("`data.source.insilico.array_size` is not positive", got=self.array_size)
         if self.pairs not in ("all", "none") or self.triples != "all":
             raise ConfigError(
                 "the query design lists all its crosses",
@@ -235,17 +221,21 @@ class InSilicoConfig:
             )
 
 
-def _is_amount(text: str) -> bool:
-    return text.isdecimal() and len(text) < 12 and 0 < int(text) <= LARGEST_INTEGER
-
-
 # Configuration of the published laboratory screens.
 
 
 DIGENIC, TRIGENIC = "digenic", "trigenic"
-TEMPERATURES = (26, 30)
 ARRAY_TYPES = ("DMA26", "DMA30", "TSA26", "TSA30")
 ALL, ANY = "all", "any"
+
+
+def check_arrays(key: str, arrays: list[str]) -> None:
+    """Refuse arrays that there are not."""
+    stray = [array for array in arrays if array not in ARRAY_TYPES]
+    if stray:
+        raise ConfigError(f"`{key}` names unknown arrays", got=listing(stray), expected=f"among {listing(ARRAY_TYPES)}")
+
+
 EVERY_SCREEN = ("missing", "replicates", "conflicts", "keep_marker_locus", "p_below", "genes", "genes_required")
 """Keys that apply whatever the file looks like."""
 
@@ -277,46 +267,18 @@ class LaboratoryConfig:
 
     tables: list[str] = field(default_factory=list)
     where: dict[str, str] = field(default_factory=dict)
-    kind: str | None = None
-    temperature: int | None = None
-    array_types: list[str] = field(default_factory=list)
+    kind: Annotated[str | None, one_of(None, DIGENIC, TRIGENIC)] = None
+    temperature: Annotated[int | None, one_of(None, 26, 30)] = None
+    array_types: Annotated[list[str], check_arrays] = field(default_factory=list)
     deletions_only: bool = False
-    p_below: float | None = None
+    p_below: PValue | None = None
     genes: str | None = None
-    genes_required: str = ALL
+    genes_required: Annotated[str, one_of(ALL, ANY)] = ALL
     aliases: str | None = None
-    missing: str = "refuse"
-    replicates: str = "mean"
+    missing: Missing = "refuse"
+    replicates: Replicates = "mean"
     conflicts: ConflictConfig = field(default_factory=ConflictConfig)
     keep_marker_locus: bool = False
-
-    def validate(self, key: str = "data.source.laboratory") -> None:
-        """Check the values.
-
-        Args:
-            key: where this section is, for the message.
-
-        Raises:
-            ConfigError: a value is unknown or out of range.
-        """
-        for name, allowed in (
-            ("kind", (None, DIGENIC, TRIGENIC)),
-            ("temperature", (None, *TEMPERATURES)),
-            ("genes_required", (ALL, ANY)),
-            ("missing", MISSING_POLICIES),
-            ("replicates", REPLICATE_POLICIES),
-        ):
-            check_choice(f"{key}.{name}", getattr(self, name), allowed)
-        stray = [array for array in self.array_types if array not in ARRAY_TYPES]
-        if stray:
-            raise ConfigError(
-                f"`{key}.array_types` names unknown arrays",
-                got=listing(stray),
-                expected=f"among {listing(ARRAY_TYPES)}",
-            )
-        if self.p_below is not None and not 0 < self.p_below <= 1:
-            raise ConfigError(f"`{key}.p_below` is no p-value", got=self.p_below, expected="above 0, at most 1")
-        self.conflicts.validate(f"{key}.conflicts")
 
     def check_applies(self, screen: str, options: tuple[str, ...], key: str = "data.source.laboratory") -> None:
         """Refuse keys that were set and mean nothing for a screen.

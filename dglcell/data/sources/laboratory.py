@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dglcell.checks import check_values
 from dglcell.data.sources.config import ANY, CsvConfig, LaboratoryConfig
 from dglcell.data.sources.replicates import keep, merge_replicates
 from dglcell.data.sources.screen_sga import SgaScreen
@@ -179,7 +180,7 @@ def check_choices(name: str, config: LaboratoryConfig, key: str = "data.source.l
     Raises:
         ConfigError: a choice is unknown, or means nothing for this screen.
     """
-    config.validate(key)
+    check_values(config, key)
     config.check_applies(name, LABORATORIES[name].reader.options, key)
     chosen_tables(name, config.tables, key)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from dglcell.checks import check_values
 from dglcell.data.strains import Strains
 
 
@@ -20,6 +21,7 @@ class SourceOptions:
         Raises:
             ConfigError: naming the key.
         """
+        check_values(self, "data.source.options")
 
 
 class Source(ABC):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.checks import check_choice
+from dglcell.checks import check_values, one_of
 from dglcell.data.sources.config import ConflictConfig, CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_csv
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
@@ -19,7 +20,6 @@ from dglcell.errors import ConfigError, DataError, listing
 # Configuration of unions of sources.
 
 
-UNION_POLICIES = ("mean", "first", "refuse")
 CSV = "csv"
 
 
@@ -81,7 +81,7 @@ class UnionConfig:
     """
 
     parts: list[PartConfig] = field(default_factory=list)
-    replicates: str = "mean"
+    replicates: Annotated[str, one_of("mean", "first", "refuse")] = "mean"
     conflicts: ConflictConfig = field(default_factory=ConflictConfig)
 
     def validate(self) -> None:
@@ -91,14 +91,13 @@ class UnionConfig:
             ConfigError: there are fewer than two parts, or an option of one is wrong.
         """
         key = "data.source.union"
+        check_values(self, key)
         if len(self.parts) < 2:
             raise ConfigError(
                 f"`{key}.parts` names too few sources",
                 got=len(self.parts),
                 expected="2 or more, e.g. [{name: kuzmin2018}, {name: kuzmin2020}]",
             )
-        check_choice(f"{key}.replicates", self.replicates, UNION_POLICIES)
-        self.conflicts.validate(f"{key}.conflicts")
         for number, part in enumerate(self.parts):
             part.validate(f"{key}.parts[{number}]")
 

@@ -15,7 +15,7 @@ from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.attention import Score, attend_pairs
 from dglcell.perturbation.row_index import RowIndex, union
 from dglcell.perturbation.rules import take_rows
-from dglcell.perturbation.sent import Kept, replace_lost
+from dglcell.perturbation.sent import Kept, replace_lost, sent_by
 from dglcell.perturbation.states import DifferenceStates, States
 from dglcell.perturbation.strategies.node_mask import NodeMask
 
@@ -53,7 +53,7 @@ class _Lists(NodeMask):
             targets: the pairs that receive something else.
             most_edges: out of all sources, where sizes are not read from the device.
         """
-        sent_DH = self._listed_sent(relation[0], states, sources)
+        sent_DH = sent_by(self.kept[relation[0]], states.base_NH, states.at(sources), sources)
         sums_KH = _ListedSums.apply(sent_DH, self.cell[relation], sources, targets, most_edges)
         base_KH = take_rows(base_MH, targets.nodes)
         if reduce == "mean":
@@ -65,13 +65,6 @@ class _Lists(NodeMask):
         kept_K1 = self.kept[relation[2]].strains_NB.flatten()[targets.keys].unsqueeze(1)
         delta_KH = torch.where(kept_K1, sums_KH, -base_KH).to(states.delta_dtype)
         return states.with_difference(base_MH, delta_KH, targets)
-
-    def _listed_sent(self, node_type: str, states: DifferenceStates, sources: RowIndex) -> Tensor:
-        """[D, H] by how much it differs, see ``deletions.sent``."""
-        kept = self.kept[node_type]
-        kept_D1 = kept.strains_NB.flatten()[sources.keys].unsqueeze(1)
-        base_DH = take_rows(kept.of_base(states.base_NH), sources.nodes)
-        return torch.where(kept_D1, states.at(sources).to(base_DH.dtype), -base_DH)
 
     def _reached(self, relation: Relation, sources: RowIndex) -> Tensor:
         """[M, B] bool: which pairs an edge out of the sources leads to."""
@@ -116,18 +109,19 @@ class Difference(_Lists):
             edges,
             (pairs.nodes, pairs.strains),
             (keys.base_NH, keys.delta),
-            (keys.index or self.kept[relation[0]].lost).table,
+            (keys.index or source.lost).table,
             (queries.base_NH, None if queries.delta is None else queries.at(pairs)),
             (source.base_N1, destination.base_N1),
             (source.strains_NB, destination.strains_NB),
             score,
+            source.log_strengths,
         )
         return keys.with_difference(base_MH, delta_KH.to(keys.delta_dtype), pairs)
 
     def _senders(self, node_type: str, states: DifferenceStates) -> RowIndex:
-        """The pairs that send something else than the base: those that differ, and the lost ones."""
-        lost = self.kept[node_type].lost
-        return lost if states.index is None else union([states.index, lost])
+        """The pairs that send something else than the base: those that differ, and the lost and weakened ones."""
+        changed = self.kept[node_type].changed
+        return changed if states.index is None else union([states.index, changed])
 
     def _receivers(self, relation: Relation, sources: RowIndex) -> RowIndex:
         """The pairs that an edge out of the sources leads to, and the lost ones; none that the base lacks."""
@@ -140,8 +134,8 @@ class Difference(_Lists):
         return RowIndex(reached_MB & kept.base_N1)
 
     def _sent_by(self, kept: Kept, states: DifferenceStates, delta_NBH: Tensor | None) -> Tensor:
-        if delta_NBH is None:
-            return super()._sent_by(kept, states, None)
+        if delta_NBH is None or kept.strengths_NB is not None:
+            return super()._sent_by(kept, states, delta_NBH)
         return replace_lost(kept, states.base_NH, delta_NBH)
 
     def _received(self, kept: Kept, base_MH: Tensor, sums_MBH: Tensor) -> Tensor:
@@ -166,7 +160,7 @@ class BoundedDifference(_Lists):
         most = max(1, most_edges + len(destination.on_host))
         if most > self.execution.dense_share * destination.strains_NB.numel():
             return super().aggregate(relation, states, reduce)
-        sources = source.lost
+        sources = source.changed
         reached_MB = (self._reached(relation, sources) | destination.lost.mask_NB) & destination.base_N1
         base_MH, targets = self.base_sums(relation, states), RowIndex(reached_MB, most)
         return self._aggregate_listed(relation, states, base_MH, reduce, sources, targets, most_edges)

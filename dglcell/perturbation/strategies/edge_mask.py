@@ -9,6 +9,7 @@ from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.perturbation.attention import Score
 from dglcell.perturbation.edge_perturbation import EdgeChanges, EdgePerturbations, check_weights_matter
+from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import States, WholeStates
 
 
@@ -19,22 +20,22 @@ class EdgeMask:
 
     Args:
         cell: the cell graph.
-        keep: node type → [N, C] bool.
+        kept: node type → which nodes the wild type and the strains keep.
         perturbations: of single edges, with the wild type in front; optional.
     """
 
     def __init__(
         self,
         cell: ResidentCell,
-        keep: dict[str, Tensor],
+        kept: dict[str, Kept],
         perturbations: EdgePerturbations | None = None,
     ) -> None:
-        self.cell, self.keep, self.perturbations = cell, keep, perturbations
+        self.cell, self.kept, self.perturbations = cell, kept, perturbations
 
     @property
     def num_strains(self) -> int:
         """The number of strains, B."""
-        return next(iter(self.keep.values())).shape[1] - 1
+        return next(iter(self.kept.values())).strains_NB.shape[1]
 
     def start(self, x_NH: Tensor) -> WholeStates:
         return WholeStates(x_NH.unsqueeze(1), self.num_strains)
@@ -44,21 +45,25 @@ class EdgeMask:
         return WholeStates(self._aggregated(relation, states.columns, reduce), self.num_strains)
 
     def _aggregated(self, relation: Relation, x_NCH: Tensor, reduce: str) -> Tensor:
-        edges = self.cell[relation]
+        edges, source = self.cell[relation], self.kept[relation[0]]
         if edges.num_edges == 0:
             return x_NCH.new_zeros(edges.num_dst, *x_NCH.shape[1:])
         alive_EC, weight_EC = self._edge_data(relation, x_NCH.dtype)
+        strength_EC = alive_EC.to(x_NCH.dtype)
+        if source.strengths_NB is not None:
+            strength_EC = strength_EC * source.columns(x_NCH.dtype)[edges.src]
         graph = edges.dgl_graph
         fn = import_dgl().function
         with graph.local_scope():
             graph.srcdata["x"] = x_NCH
-            graph.edata["weight"] = (alive_EC * weight_EC).unsqueeze(-1)
+            graph.edata["weight"] = (strength_EC * weight_EC).unsqueeze(-1)
             graph.update_all(fn.u_mul_e("x", "weight", "m"), fn.sum("m", "y"))
             y_MCH: Tensor = graph.dstdata["y"]
             if reduce == "mean":
-                graph.edata["alive"] = alive_EC.unsqueeze(-1).to(x_NCH.dtype)
-                graph.update_all(fn.copy_e("alive", "m"), fn.sum("m", "degree"))
-                y_MCH = y_MCH / graph.dstdata["degree"].clamp(min=1)
+                graph.edata["strength"] = strength_EC.unsqueeze(-1)
+                graph.update_all(fn.copy_e("strength", "m"), fn.sum("m", "degree"))
+                degree_MC1 = graph.dstdata["degree"]
+                y_MCH = y_MCH / torch.where(degree_MC1 == 0, 1, degree_MC1)
         return y_MCH
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
@@ -72,6 +77,10 @@ class EdgeMask:
         graph, gone_EC1 = edges.dgl_graph, ~alive_EC.unsqueeze(-1)
         ends = key_NCH[edges.src].flatten(0, 1), query_MCH[edges.dst].flatten(0, 1)
         logits_ECA = score(*ends, weight_EC.flatten()).unflatten(0, alive_EC.shape)
+        source = self.kept[relation[0]]
+        if source.strengths_NB is not None:
+            strength_EC1 = source.columns(key_NCH.dtype)[edges.src].unsqueeze(-1)
+            logits_ECA = logits_ECA + strength_EC1.masked_fill(gone_EC1, 1).log()
         floor = torch.finfo(logits_ECA.dtype).min
         share_ECA = (
             import_dgl().ops.edge_softmax(graph, logits_ECA.masked_fill(gone_EC1, floor)).masked_fill(gone_EC1, 0)
@@ -87,7 +96,8 @@ class EdgeMask:
     def _edge_data(self, relation: Relation, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """[E, C] bool surviving edges, and [E, C] their weights."""
         edges = self.cell[relation]
-        alive_EC = self.keep[relation[0]][edges.src] & self.keep[relation[2]][edges.dst]
+        source, destination = (self.kept[node_type].columns(torch.bool) for node_type in (relation[0], relation[2]))
+        alive_EC = source[edges.src] & destination[edges.dst]
         weight_EC = torch.ones(alive_EC.shape, dtype=dtype, device=alive_EC.device)
         if edges.weight is not None:
             weight_EC = edges.weight.to(dtype).unsqueeze(1).expand_as(alive_EC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,7 @@ from dglcell.graph.resident import ResidentCell, import_dgl
 from dglcell.graph.schema import Relation
 from dglcell.perturbation.attention import Score
 from dglcell.perturbation.edge_perturbation import EdgePerturbations, check_weights_matter
+from dglcell.perturbation.sent import Kept
 from dglcell.perturbation.states import States, WholeStates
 
 if TYPE_CHECKING:
@@ -24,19 +26,19 @@ class EdgeSubgraph:
 
     Args:
         cell: the cell graph.
-        keep: node type → [N, C] bool.
+        kept: node type → which nodes the wild type and the strains keep.
         perturbations: of single edges, with the wild type in front; optional.
     """
 
     def __init__(
-        self, cell: ResidentCell, keep: dict[str, Tensor], perturbations: EdgePerturbations | None = None
+        self, cell: ResidentCell, kept: dict[str, Kept], perturbations: EdgePerturbations | None = None
     ) -> None:
-        self.cell, self.keep = cell, keep
+        self.cell, self.kept = cell, kept
+        self.keep = {node_type: known.columns(torch.bool) for node_type, known in kept.items()}
         self.perturbations = {} if perturbations is None else perturbations.relations
         wild_type = cell.heterograph()
-        columns = next(iter(keep.values())).shape[1]
-        self.graphs = [self._reduced(wild_type, column) for column in range(columns)]
-        self.num_strains = columns - 1
+        self.num_strains = next(iter(kept.values())).strains_NB.shape[1]
+        self.graphs = [self._reduced(wild_type, column) for column in range(1 + self.num_strains)]
 
     def start(self, x_NH: Tensor) -> WholeStates:
         return WholeStates(x_NH.unsqueeze(1), self.num_strains)
@@ -65,24 +67,37 @@ class EdgeSubgraph:
 
     def aggregate(self, relation: Relation, states: States, reduce: str = "sum") -> States:
         assert isinstance(states, WholeStates)
-        columns = states.columns.unbind(1)
-        rows = [self._one(graph[relation], x_NH, reduce) for graph, x_NH in zip(self.graphs, columns, strict=True)]
+        parts = zip(self.graphs, states.columns.unbind(1), self._strengths(relation[0], states), strict=True)
+        rows = [self._one(graph[relation], x_NH, strength_N, reduce) for graph, x_NH, strength_N in parts]
         return WholeStates(torch.stack(rows, dim=1), self.num_strains)
 
+    def _strengths(self, node_type: str, states: WholeStates) -> Sequence[Tensor | None]:
+        """[N] strengths of the wild type and of every strain; None where all that is kept is whole."""
+        kept = self.kept[node_type]
+        if kept.strengths_NB is None:
+            return [None] * (1 + self.num_strains)
+        return kept.columns(states.x_NCH.dtype).unbind(1)
+
     @staticmethod
-    def _one(graph: DGLGraph, x_NH: Tensor, reduce: str) -> Tensor:
+    def _one(graph: DGLGraph, x_NH: Tensor, strength_N: Tensor | None, reduce: str) -> Tensor:
         if graph.num_edges() == 0:
             return x_NH.new_zeros(graph.num_dst_nodes(), x_NH.shape[-1])
         fn = import_dgl().function
         with graph.local_scope():
-            graph.srcdata["x"] = x_NH
+            graph.srcdata["x"] = x_NH if strength_N is None else x_NH * strength_N.unsqueeze(1)
             if "weight" in graph.edata:
                 graph.edata["weight"] = graph.edata["weight"].to(x_NH.dtype).unsqueeze(-1)
                 message = fn.u_mul_e("x", "weight", "m")
             else:
                 message = fn.copy_u("x", "m")
             graph.update_all(message, {"sum": fn.sum, "mean": fn.mean}[reduce]("m", "y"))
-            return graph.dstdata["y"]
+            y_MH: Tensor = graph.dstdata["y"]
+            if reduce == "mean" and strength_N is not None:  # weighted by strengths, not by the number of edges
+                graph.srcdata["strength"] = strength_N.unsqueeze(1)
+                graph.update_all(fn.copy_u("strength", "m"), fn.mean("m", "mean"))
+                mean_M1 = graph.dstdata["mean"]
+                y_MH = y_MH / torch.where(mean_M1 == 0, 1, mean_M1)
+            return y_MH
 
     def attend(self, relation: Relation, keys: States, queries: States, score: Score) -> States:
         check_weights_matter(self.perturbations.get(relation), relation, score)
@@ -90,18 +105,24 @@ class EdgeSubgraph:
         assert isinstance(queries, WholeStates)
         key_columns, query_columns = keys.columns.unbind(1), queries.columns.unbind(1)
         rows = [
-            self._attend_one(graph[relation], key_NH, query_MH, score)
-            for graph, key_NH, query_MH in zip(self.graphs, key_columns, query_columns, strict=True)
+            self._attend_one(graph[relation], key_NH, query_MH, strength_N, score)
+            for graph, key_NH, query_MH, strength_N in zip(
+                self.graphs, key_columns, query_columns, self._strengths(relation[0], keys), strict=True
+            )
         ]
         return WholeStates(torch.stack(rows, dim=1), self.num_strains)
 
     @staticmethod
-    def _attend_one(graph: DGLGraph, key_NH: Tensor, query_MH: Tensor, score: Score) -> Tensor:
+    def _attend_one(
+        graph: DGLGraph, key_NH: Tensor, query_MH: Tensor, strength_N: Tensor | None, score: Score
+    ) -> Tensor:
         if graph.num_edges() == 0:
             return torch.zeros_like(query_MH)
         source, destination = graph.edges()
         weights = graph.edata["weight"].to(key_NH.dtype) if "weight" in graph.edata else key_NH.new_ones(len(source))
         logits_EA = score(key_NH[source], query_MH[destination], weights)
+        if strength_N is not None:
+            logits_EA = logits_EA + strength_N[source].log().unsqueeze(1)
         share_EA1 = import_dgl().ops.edge_softmax(graph, logits_EA.unsqueeze(-1))
         value_NAD = key_NH.unflatten(1, (logits_EA.shape[1], -1)).contiguous()
         return import_dgl().ops.u_mul_e_sum(graph, value_NAD, share_EA1).flatten(1)

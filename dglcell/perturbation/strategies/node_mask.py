@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dglcell.graph.resident import ResidentCell
@@ -14,7 +13,7 @@ from dglcell.kernels.masked_spmm import knows_who_is_lost, masked_spmm
 from dglcell.kernels.spmm import spmm
 from dglcell.perturbation.attention import Score, attend, attend_differences
 from dglcell.perturbation.execution import BasePass
-from dglcell.perturbation.sent import Kept, lost_edges, received, sent
+from dglcell.perturbation.sent import Kept, received, sent, sums_by_slot
 from dglcell.perturbation.states import DifferenceStates, Execution, States, stacked
 
 FEWER = 2
@@ -96,6 +95,7 @@ class NodeMask:
         edges, kept = self.cell[relation], self.kept[relation[2]]
         columns = self.num_strains * states.base_NH.shape[1]
         fuses = reduce == "sum" and knows_who_is_lost(edges, self.kernel, base_MH.device.type, columns)
+        fuses &= self.kept[relation[0]].strengths_NB is None
         if fuses and self._few_lost(relation, states) is None:
             return base_MH, self._masked_sums(relation, states, base_MH)
         sums_MBH = self._summed_differences(relation, states)
@@ -115,16 +115,10 @@ class NodeMask:
         return slots
 
     def _summed_differences(self, relation: Relation, states: DifferenceStates) -> Tensor:
-        """[M, B, H] sums of what the sources send in another way than the base's do.
-
-        Where no state differs yet, only lost nodes do: what they no longer send is their few rows times the weights of
-        their edges, without a product over all edges for every strain and column.
-        """
+        """[M, B, H] sums of what the sources send in another way than the base's do."""
         edges, source, slots = self.cell[relation], self.kept[relation[0]], self._few_lost(relation, states)
         if slots is not None:
-            lost_MBK = lost_edges(edges, slots, states.delta_dtype, self.kernel)
-            rows_BKH = F.embedding(slots[0], source.of_base(states.base_NH)).to(states.delta_dtype)
-            return torch.einsum("mbk,bkh->mbh", lost_MBK, -rows_BKH)
+            return sums_by_slot(edges, source, states.base_NH, slots, states.delta_dtype, self.kernel)
         sent_NBH = self._sent_differences(relation[0], states)
         return spmm(edges, sent_NBH.flatten(1), kernel=self.kernel).view(edges.num_dst, *sent_NBH.shape[1:])
 
@@ -152,14 +146,19 @@ class NodeMask:
         return product() if self.kept_pass is None else self.kept_pass.once(product)
 
     def degrees(self, relation: Relation, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """[M, 1] and [M, B] numbers of surviving in-edges of the base and of every strain, 1 where there is none."""
+        """[M, 1] and [M, B] weights of surviving in-edges of the base and of every strain, 1 where there is none.
+
+        An edge weighs as much as the strength of its source, so that edges are counted where nothing is weakened.
+        """
         if relation not in self._degrees:
             edges, kept = self.cell[relation], self.kept[relation[0]]
             # Exact in float32 up to 16 million edges into one node.
-            base_M1, strains_MB = (
-                spmm(edges, mask.float(), weighted=False, kernel=self.kernel).clamp(min=1).to(dtype)
-                for mask in (kept.base_N1, kept.strains_NB)
+            exact = torch.promote_types(dtype, torch.float32)
+            counts = (
+                spmm(edges, weights, weighted=False, kernel=self.kernel)
+                for weights in (kept.base_N1.to(exact), kept.weights(exact))
             )
+            base_M1, strains_MB = (torch.where(count == 0, 1, count).to(dtype) for count in counts)
             self._degrees[relation] = base_M1, strains_MB
         return self._degrees[relation]
 
@@ -194,12 +193,13 @@ class NodeMask:
             (source.strains_NB, destination.strains_NB),
             score,
             self.kernel,
+            source.log_strengths,
         )
         # Before the first round neither keys nor queries differ, and nothing but the states says which type it is.
         return delta_MBH.to(keys.delta_dtype)
 
     def _sent_differences(self, node_type: str, states: DifferenceStates) -> Tensor:
-        """[N, B, H] see ``deletions.sent``; once for all relations out of a node type."""
+        """[N, B, H] see ``sent``; once for all relations out of a node type."""
         known = self._sent.get(node_type)
         if known is None or known[0] is not states:
             delta = None if states.delta is None else states.dense()

@@ -249,7 +249,7 @@ def test_a_filter_without_rows_is_refused(tmp_path: Path) -> None:
         ({"path": ""}, "needs `data.source.csv.path`"),
         ({"genes": []}, "needs `data.source.csv.genes`"),
         ({"phenotypes": {}}, "needs `data.source.csv.phenotypes`"),
-        ({"genes": ["a", "a"]}, "names a column twice"),
+        ({"genes": ["a", "a"]}, "genes` lists 'a' twice"),
         ({"sds": {"fitness": "sd"}}, r"`data.source.csv.sds` names phenotypes that .* does not\n.*fitness"),
         ({"missing": "ignore"}, r"`data.source.csv.missing` is unknown\n.*ignore\n.*refuse, drop"),
         ({"replicates": "median"}, "`data.source.csv.replicates` is unknown"),

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from dglcell.checks import check_values
 from dglcell.data.sources import SourceConfig, laboratory, load_source
 from dglcell.data.sources.config import ConflictConfig, LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES, load_laboratory
@@ -129,7 +130,7 @@ WRONG = [
 @pytest.mark.parametrize(("options", "message"), WRONG)
 def test_wrong_values_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=f"`data.source.laboratory.{message}"):
-        LaboratoryConfig(**options).validate()  # type: ignore[arg-type]
+        check_values(LaboratoryConfig(**options), "data.source.laboratory")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

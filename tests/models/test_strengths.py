@@ -1,0 +1,150 @@
+"""Models of weakened strains: strength 0 is a deletion, strength 1 the wild type, and what lies between is smooth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dglcell.errors import GenotypeError
+from dglcell.models.config import CONVS, OPERATORS, HeteroCellConfig, SetOperatorConfig
+from dglcell.models.hetero_cell import HeteroCell
+from dglcell.models.set_operator import SetOperator
+from dglcell.nn.config import CROSS_RELATION
+from dglcell.nn.dango import ReleasedSAGNN
+from dglcell.perturbation import STRATEGIES
+from dglcell.perturbation.genotype import GenotypeBatch
+from tests.random_cells import RandomCell, random_cells
+
+TOLERANCE = {"atol": 1e-10, "rtol": 1e-10}
+SMALL = {"hidden": 8, "layers": 2, "local_heads": 2}
+KINDS = st.sampled_from(["hyper_sagnn", "factorisation", "both"])
+
+
+def randomised(model: nn.Module) -> nn.Module:
+    """In float64, with parameters that are neither 0 nor 1."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.double().parameters():
+            parameter.copy_(0.5 * torch.randn(parameter.shape, dtype=torch.float64, generator=generator))
+    return model
+
+
+def hetero_cell(cell: RandomCell, **changes: Any) -> nn.Module:
+    torch.manual_seed(0)
+    return randomised(HeteroCell(cell.resident, HeteroCellConfig(**SMALL, pool=["gene", "reaction"], **changes), 2))
+
+
+def set_operator(cell: RandomCell, **changes: Any) -> nn.Module:
+    torch.manual_seed(0)
+    config = SetOperatorConfig(**SMALL, operator_heads=2, local_deviations=True, **changes)
+    return randomised(SetOperator(cell.resident, config, 2))
+
+
+def predicted(model: nn.Module, strains: list[Any]) -> Tensor:
+    return model(GenotypeBatch.from_lists(strains)).phenotypes
+
+
+def check_ends(model: nn.Module, strains: list[list[int]], draw: Callable[[Any], Any]) -> None:
+    """A strength of 0 is a deletion, in every gradient too; one of 1 is no change; the order of genes is nothing."""
+    parameters = list(model.parameters())
+
+    def outcome(given: list[Any]) -> list[Tensor]:
+        y = predicted(model, given)
+        grads = torch.autograd.grad(y.square().sum(), parameters, allow_unused=True)
+        return [y.detach(), *(torch.zeros_like(p) if g is None else g for p, g in zip(parameters, grads, strict=True))]
+
+    deleted = outcome(strains)
+    scale = max(1.0, *(float(x.abs().max()) for x in deleted))
+    as_strengths = outcome([dict.fromkeys(strain, 0.0) for strain in strains])
+    for expected, found in zip(deleted, as_strengths, strict=True):
+        assert float((found - expected).abs().max()) <= 1e-10 * scale
+    whole = predicted(model, [dict.fromkeys(strain, 1.0) for strain in strains])
+    torch.testing.assert_close(whole, predicted(model, [[]] * len(strains)), **TOLERANCE)
+    some = [{gene: draw(st.floats(0, 1)) for gene in strain} for strain in strains]
+    turned = [dict(reversed(strain.items())) for strain in some]
+    torch.testing.assert_close(predicted(model, turned), predicted(model, some), **TOLERANCE)
+    alone = torch.cat([predicted(model, [strain]) for strain in some])
+    torch.testing.assert_close(predicted(model, some), alone, **TOLERANCE)
+
+
+@st.composite
+def strains_of(draw: Any, cell: RandomCell) -> list[list[int]]:
+    gene = st.integers(0, cell.sizes["gene"] - 1)
+    return draw(st.lists(st.lists(gene, min_size=1, max_size=5, unique=True), min_size=1, max_size=3))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("conv", CONVS)
+@settings(max_examples=4)
+@given(
+    data=st.data(),
+    cell=random_cells(),
+    cross_relation=st.sampled_from(CROSS_RELATION),
+    combination=st.sampled_from(["sum", "mean", "gated"]),
+    local_kind=KINDS,
+)
+def test_the_ends_of_strength_on_own_graphs(
+    strategy: str, conv: str, data: Any, cell: RandomCell, **changes: Any
+) -> None:
+    model = hetero_cell(cell, strategy=strategy, conv=conv, **changes)
+    check_ends(model, data.draw(strains_of(cell)), data.draw)
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@settings(max_examples=6)
+@given(data=st.data(), cell=random_cells(), local_kind=KINDS)
+def test_the_ends_of_strength_where_genes_attend(operator: str, data: Any, cell: RandomCell, local_kind: str) -> None:
+    check_ends(set_operator(cell, operator=operator, local_kind=local_kind), data.draw(strains_of(cell)), data.draw)
+
+
+def test_the_ends_of_strength_in_dango() -> None:
+    head = randomised(ReleasedSAGNN(8, 2, heads=2, activation="relu", dropout=0.0))
+    x = torch.randn(3, 2, 8, dtype=torch.float64)
+    removed = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(head(x, removed), head(x, removed > 0), **TOLERANCE)
+    assert not head(x, removed)[2].any()
+
+
+@settings(max_examples=10)
+@given(data=st.data(), cell=random_cells(), conv=st.sampled_from(CONVS), strategy=st.sampled_from(STRATEGIES))
+def test_gradients_of_strengths_are_those_of_finite_differences(
+    data: Any, cell: RandomCell, conv: str, strategy: str
+) -> None:
+    """A learned strength follows them."""
+    model = hetero_cell(cell, conv=conv, strategy=strategy, combination="sum", local_kind="both")
+    genes = data.draw(strains_of(cell))[0]
+    drawn = data.draw(st.lists(st.floats(0.1, 0.9), min_size=len(genes), max_size=len(genes), unique=True))
+    left = torch.tensor(drawn, dtype=torch.float64, requires_grad=True)
+
+    def score(strengths: Tensor) -> Tensor:
+        offsets = torch.tensor([0, len(genes)])
+        batch = GenotypeBatch(torch.tensor(genes), offsets, len(genes), strengths=strengths)
+        return model(batch).phenotypes.sum()
+
+    (found,) = torch.autograd.grad(score(left), left)
+    step = 1e-5
+    for i in range(len(genes)):
+        moved = torch.zeros_like(left).index_fill(0, torch.tensor([i]), step)
+        with torch.no_grad():
+            expected = (score(left + moved) - score(left - moved)) / (2 * step)
+        assert float(found[i]) == pytest.approx(float(expected), rel=1e-4, abs=1e-6)
+
+
+def test_a_link_that_compares_losses_refuses_strengths() -> None:
+    edges = {("gene", "physical", "gene"): (np.array([0]), np.array([1]))}
+    cell = RandomCell({"gene": 2, "reaction": 1, "metabolite": 1}, edges, {})
+    config = HeteroCellConfig(**SMALL, pool=["gene"], link="minimum", local_head=False, combination="none")
+    model = HeteroCell(cell.resident, config, 1).double()
+    with pytest.raises(
+        GenotypeError,
+        match=r"strengths cannot be expressed by `model.link: minimum`, which compares lost parts\n"
+        r"  got:      strains with weakened genes\n  expected: .*\n  do:       set `model.link: saturation`",
+    ):
+        model(GenotypeBatch.from_lists([{0: 0.5}]))

@@ -1,0 +1,243 @@
+"""Weakened genes and reactions under all strategies, against sums over edges one by one, in float64."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dglcell.errors import GenotypeError
+from dglcell.graph.schema import Relation
+from dglcell.kernels.spmm import kernels_on
+from dglcell.perturbation import STRATEGIES
+from dglcell.perturbation.attention import GATv2Score
+from dglcell.perturbation.genotype import GenotypeBatch, ReactionStrengths
+from dglcell.perturbation.perturb import REDUCES, perturb
+from dglcell.perturbation.sent import strengths
+from dglcell.perturbation.states import Execution
+from tests.perturbation.states_of import DENSE_SHARES, ENGINES, Engine, agree, gradients, states_of, values_of
+from tests.random_cells import RandomCell, random_cells
+
+WIDTH = 4
+CATALYSES = ("gene", "catalyses", "reaction")
+
+Strain = dict[int, Tensor]
+"""Gene or reaction → its strength, a scalar of which gradients can be taken."""
+
+
+def amount(draw: Any, special: bool) -> Tensor:
+    """A strength; 0 and 1 only where ``special``, as gradients there are of one side."""
+    values = st.floats(0.05, 2.0).filter(lambda x: x != 1)
+    drawn = draw(st.one_of(st.sampled_from([0.0, 1.0]), values) if special else values)
+    return torch.tensor(drawn, dtype=torch.float64, requires_grad=True)
+
+
+@st.composite
+def strains_of(draw: Any, cell: RandomCell, special: bool) -> tuple[list[Strain], list[Strain]]:
+    """Weakened genes, and weakened reactions, of a few strains; different numbers, so that no two genes tie."""
+    genes, reactions = [], []
+    for _ in range(draw(st.integers(1, 4))):
+        for into, number in ((genes, cell.sizes["gene"]), (reactions, cell.sizes["reaction"])):
+            chosen = draw(st.lists(st.integers(0, number - 1), max_size=4, unique=True))
+            into.append({node: amount(draw, special) for node in chosen})
+    return genes, reactions
+
+
+def batch_of(genes: list[Strain], reactions: list[Strain]) -> GenotypeBatch:
+    """The strains as a batch through which gradients flow."""
+
+    def concatenated(strains: list[Strain]) -> tuple[Tensor, Tensor, Tensor]:
+        nodes = torch.tensor([node for strain in strains for node in strain], dtype=torch.int64)
+        offsets = torch.tensor([0, *(len(strain) for strain in strains)]).cumsum(0)
+        values = [value for strain in strains for value in strain.values()]
+        return nodes, offsets, torch.stack(values) if values else torch.zeros(0, dtype=torch.float64)
+
+    nodes, offsets, left = concatenated(genes)
+    own = ReactionStrengths(*concatenated(reactions))
+    return GenotypeBatch(nodes, offsets, max(map(len, genes)), strengths=left, reactions=own)
+
+
+def left_of(cell: RandomCell, genes: Strain, reactions: Strain) -> dict[str, list[Tensor]]:
+    """The definition: node type → what is left of every node of one strain."""
+    one = torch.ones((), dtype=torch.float64)
+    left = {node_type: [one] * number for node_type, number in cell.sizes.items()}
+    left["gene"] = [genes.get(gene, one) for gene in range(cell.sizes["gene"])]
+    limits = defaultdict(list, {reaction: [value] for reaction, value in reactions.items()})
+    for gene, reaction in zip(*cell.edges[CATALYSES], strict=True):
+        limits[int(reaction)].append(left["gene"][int(gene)])
+    left["reaction"] = [torch.stack([one, *limits[r]]).amin() for r in range(cell.sizes["reaction"])]
+    return left
+
+
+Combine = Callable[[list[tuple[Tensor, float, Tensor]]], Tensor]
+
+
+def expected_of(
+    cell: RandomCell, relation: Relation, strains: list[dict[str, list[Tensor]]], x_NBH: Tensor, combine: Combine
+) -> Tensor:
+    """[M, B, H] of what is received over (strength, weight, row) of the in-edges, node by node."""
+    source, target = relation[0], relation[2]
+    weights = cell.weights.get(relation, [1.0] * len(cell.edges[relation][0]))
+    columns = []
+    for b, left in enumerate(strains):
+        rows = []
+        for node in range(cell.sizes[target]):
+            edges = [
+                (left[source][int(u)], float(w), x_NBH[int(u), b])
+                for u, v, w in zip(*cell.edges[relation], weights, strict=True)
+                if v == node and left[source][int(u)] > 0 and left[target][node] > 0
+            ]
+            rows.append(combine(edges) if edges else x_NBH.new_zeros(x_NBH.shape[2]))
+        columns.append(torch.stack(rows))
+    return torch.stack(columns, 1)
+
+
+def summed(edges: list[tuple[Tensor, float, Tensor]]) -> Tensor:
+    return torch.stack([s * w * x for s, w, x in edges]).sum(0)
+
+
+def averaged(edges: list[tuple[Tensor, float, Tensor]]) -> Tensor:
+    return summed(edges) / torch.stack([s for s, _, _ in edges]).sum()
+
+
+def leaves_of(genes: list[Strain], reactions: list[Strain]) -> list[Tensor]:
+    return [value for strain in (*genes, *reactions) for value in strain.values()]
+
+
+@settings(max_examples=60)
+@given(
+    data=st.data(),
+    cell=random_cells(),
+    reduce=st.sampled_from(REDUCES),
+    engine=ENGINES,
+    dense_share=DENSE_SHARES,
+    kernel=st.sampled_from(["auto", *kernels_on("cpu")]),
+    special=st.booleans(),
+)
+def test_messages_are_multiplied_by_strengths(
+    data: Any, cell: RandomCell, reduce: str, engine: Engine, dense_share: float, kernel: str, special: bool
+) -> None:
+    genes, reactions = data.draw(strains_of(cell, special))
+    resident, execution = cell.resident, Execution(dense_share=dense_share)
+    for relation in cell.edges:
+        lefts = [left_of(cell, *strain) for strain in zip(genes, reactions, strict=True)]
+        values = data.draw(values_of(cell.sizes[relation[0]], len(genes), WIDTH))
+        leaves = [*values.leaves, *([] if special else leaves_of(genes, reactions))]
+        combine = averaged if reduce == "mean" else summed
+        expected = expected_of(cell, relation, lefts, values.whole(len(genes)), combine)
+        oracle = gradients(expected, leaves)
+        for strategy in STRATEGIES:
+            with engine():
+                perturbed = perturb(resident, batch_of(genes, reactions), strategy, kernel, execution=execution)
+                y = perturbed.aggregate(relation, states_of(perturbed, values), reduce).whole()
+                agree([y], [expected.detach()], strategy)
+                agree(gradients(y, leaves), oracle, strategy)
+
+
+@settings(max_examples=40)
+@given(data=st.data(), cell=random_cells(), engine=ENGINES, special=st.booleans())
+def test_attention_counts_edges_by_strengths(data: Any, cell: RandomCell, engine: Engine, special: bool) -> None:
+    genes, reactions = data.draw(strains_of(cell, special))
+    resident, number = cell.resident, len(genes)
+    torch.manual_seed(0)
+    score = GATv2Score(torch.randn(2, WIDTH // 2, dtype=torch.float64, requires_grad=True))
+    for relation in cell.edges:
+        keys, queries = (data.draw(values_of(cell.sizes[t], number, WIDTH)) for t in (relation[0], relation[2]))
+        lefts = [left_of(cell, *strain) for strain in zip(genes, reactions, strict=True)]
+        query_MBH = queries.whole(number)
+        columns = []
+        for b, left in enumerate(lefts):
+            rows = []
+            for node in range(cell.sizes[relation[2]]):
+
+                def combine(edges: list[tuple[Tensor, float, Tensor]], query: Tensor = query_MBH[node, b]) -> Tensor:
+                    keys_EH = torch.stack([x for _, _, x in edges])
+                    logits_EA = score(keys_EH, query.expand_as(keys_EH), None)
+                    weight_EA = torch.stack([s for s, _, _ in edges]).unsqueeze(1) * logits_EA.exp()
+                    return (
+                        ((weight_EA / weight_EA.sum(0)).unsqueeze(2) * keys_EH.unflatten(1, (2, -1))).sum(0).flatten()
+                    )
+
+                one = expected_of(cell, relation, [left], keys.whole(number)[:, b : b + 1], combine)
+                rows.append(one[node, 0])
+            columns.append(torch.stack(rows))
+        expected = torch.stack(columns, 1)
+        leaves = [*keys.leaves, *queries.leaves, score.vector, *([] if special else leaves_of(genes, reactions))]
+        oracle = gradients(expected, leaves)
+        for strategy in STRATEGIES:
+            with engine():
+                perturbed = perturb(resident, batch_of(genes, reactions), strategy)
+                y = perturbed.attend(relation, states_of(perturbed, keys), states_of(perturbed, queries), score).whole()
+                agree([y], [expected.detach()], strategy)
+                agree(gradients(y, leaves), oracle, strategy)
+
+
+@settings(max_examples=40)
+@given(data=st.data(), cell=random_cells(), special=st.booleans())
+def test_pooling_counts_nodes_by_strengths(data: Any, cell: RandomCell, special: bool) -> None:
+    genes, reactions = data.draw(strains_of(cell, special))
+    number, nodes = len(genes), cell.sizes["reaction"]
+    value, gate = (data.draw(values_of(nodes, number, width)) for width in (WIDTH, 1))
+    left_NB = torch.stack(
+        [torch.stack(left_of(cell, *s)["reaction"]) for s in zip(genes, reactions, strict=True)], dim=1
+    )
+    weight_NB = left_NB * gate.whole(number).squeeze(2).exp()
+    total_B = weight_NB.sum(0)
+    share_NB = weight_NB / torch.where(total_B == 0, 1, total_B)
+    expected = torch.einsum("nb,nbh->bh", share_NB, value.whole(number))
+    leaves = [*value.leaves, *gate.leaves, *([] if special else leaves_of(genes, reactions))]
+    oracle = gradients(expected, leaves)
+    for strategy in STRATEGIES:
+        perturbed = perturb(cell.resident, batch_of(genes, reactions), strategy)
+        pooled = states_of(perturbed, value).pool(states_of(perturbed, gate), perturbed.kept["reaction"])
+        y = pooled.base_1H + pooled.difference_BH
+        agree([y], [expected.detach()], strategy)
+        agree(gradients(y, leaves), oracle, strategy)
+
+
+@settings(max_examples=40)
+@given(data=st.data(), cell=random_cells())
+def test_a_reaction_has_the_smallest_strength_of_its_genes_and_its_own(data: Any, cell: RandomCell) -> None:
+    genes, reactions = data.draw(strains_of(cell, True))
+    found = strengths(cell.resident, batch_of(genes, reactions))
+    for b, strain in enumerate(zip(genes, reactions, strict=True)):
+        for node_type, left in left_of(cell, *strain).items():
+            if node_type in found:
+                torch.testing.assert_close(found[node_type][:, b], torch.stack(left))
+
+
+@settings(max_examples=30)
+@given(data=st.data(), cell=random_cells())
+def test_sums_approach_those_of_the_deletion(data: Any, cell: RandomCell) -> None:
+    """Rows of the weakened genes themselves still receive; nobody sees them."""
+    genes = data.draw(st.lists(st.integers(0, cell.sizes["gene"] - 1), max_size=4, unique=True))
+    x_NH = torch.randn(cell.sizes["gene"], WIDTH, dtype=torch.float64)
+
+    def received(left: float) -> Tensor:
+        perturbed = perturb(cell.resident, GenotypeBatch.from_lists([dict.fromkeys(genes, left)]), "difference")
+        return perturbed.aggregate(("gene", "physical", "gene"), perturbed.start(x_NH)).whole()[others, 0]
+
+    others = [gene for gene in range(cell.sizes["gene"]) if gene not in genes]
+    torch.testing.assert_close(received(1e-12), received(0.0), atol=1e-9, rtol=0)
+
+
+def test_lists_of_strengths_are_checked() -> None:
+    batch = GenotypeBatch.from_lists([{3: 0.3, 1: 2.0}, [5], {}])
+    assert batch.strengths is not None
+    assert (batch.genes.tolist(), batch.offsets.tolist()) == ([3, 1, 5], [0, 2, 3, 3])
+    assert batch.strengths.tolist() == [0.3, 2.0, 0.0]
+    genes_BK, removed_BK = batch.padded()
+    assert genes_BK.tolist() == [[3, 1], [5, 0], [0, 0]]
+    assert removed_BK.tolist() == [[0.7, -1.0], [1.0, 0.0], [0.0, 0.0]]
+    for wrong in (-0.1, float("nan"), float("inf")):
+        with pytest.raises(
+            GenotypeError,
+            match=r"strain 1: the strength of a gene is no amount\n  got:      .*\n  expected: finite numbers of 0",
+        ):
+            GenotypeBatch.from_lists([{3: 0.3}, {4: wrong}])
