@@ -26,6 +26,7 @@ from dglcell.graph.network_table import (
 )
 from dglcell.graph.schema import check_relation_name
 from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary, enforce_name_policy
+from dglcell.published.registry import FILES
 
 # Networks that are not written pair by pair: matrices, and members of groups.
 
@@ -146,7 +147,8 @@ def read_network(
         for relation, rows, weight in _split_relations(name, config, table, len(source))
     }
     if config.not_within:
-        screen = find_raw(config.not_within, raw)
+        published = FILES.get(config.not_within)
+        screen = published.find(raw).path if published else find_raw(config.not_within, raw)
         provenance["not_within"] = {"path": config.not_within, "sha256": sha256_file(screen)}
         within = np.isin(names, _genes_of_screen(screen, aliases, known))
         relations = {

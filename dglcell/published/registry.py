@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+import importlib.resources
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -16,7 +17,9 @@ ORIGINALS = "originals"
 def read_declarations(package: str, name: str) -> dict[str, Any]:
     """The content of a YAML file inside a package."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    content: dict[str, Any] = yaml.load(files(package).joinpath(name).read_text(encoding="utf-8"), Loader=loader)
+    content: dict[str, Any] = yaml.load(
+        importlib.resources.files(package).joinpath(name).read_text(encoding="utf-8"), Loader=loader
+    )
     return content
 
 
@@ -33,5 +36,12 @@ def _original(url: str, sha256: str, size: int) -> PublishedFile:
     return PublishedFile(f"{ORIGINALS}/{owner}+{repository}/{name}", (url,), sha256, size)
 
 
-FILES = {path: _file(path, fields) for path, fields in read_declarations("dglcell.published", "files.yaml").items()}
+def _files() -> dict[str, PublishedFile]:
+    declared = read_declarations("dglcell.published", "files.yaml")
+    parts = {path: fields.pop("part") for path, fields in declared.items() if "part" in fields}
+    files = {path: _file(path, fields) for path, fields in declared.items()}
+    return files | {path: replace(files[path], part=files[part]) for path, part in parts.items()}
+
+
+FILES = _files()
 """Path in the raw folder → file."""

@@ -108,11 +108,9 @@ def _laboratory(name: str, fields: dict[str, Any]) -> Laboratory:
         ) from error
 
 
-def _table(
-    file: str, part: str | None = None, copies: Sequence[str] = (), member: str = "", rows: int | None = None
-) -> RawTable:
+def _table(file: str, copies: Sequence[str] = (), member: str = "", rows: int | None = None) -> RawTable:
     others = tuple(FILES.get(path, PublishedFile(path)) for path in copies)
-    return RawTable(replace(FILES[file], part=FILES[part] if part else None, copies=others), member, rows)
+    return RawTable(replace(FILES[file], copies=others), member, rows)
 
 
 def _csv_screen(columns: dict[str, Any], prepare: str | None = None, count: str | None = None) -> CsvScreen:
