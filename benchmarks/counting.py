@@ -208,7 +208,6 @@ def task_on_meta(cell: CellGraph, config: HeteroCellConfig, half: bool) -> Strai
         steps=1,
         record=EpochLog(Path(os.devnull), 1),
         about={},
-        train_ranking=False,
     )
     return task.to("meta")
 

@@ -37,8 +37,8 @@ from dglcell.machine.memory import keep_freed_memory
 from dglcell.machine.processor import processor_name
 from dglcell.models.config import HeteroCellConfig, SetOperatorConfig
 from dglcell.models.model import count_parameters, make_model
-from dglcell.prediction.designs import Design
-from dglcell.prediction.whole_design import WORTH_SHARING, predict_design
+from dglcell.prediction.design import Design
+from dglcell.prediction.predict import WORTH_SHARING, predict_design
 from dglcell.runs.usage import environment
 from dglcell.training.checkpoint import Trained
 

@@ -24,13 +24,13 @@ from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.vocabulary import AliasTable, Vocabulary
 from dglcell.machine.devices import check_device
 from dglcell.metrics import ResultRow, row_of
+from dglcell.prediction.predict import predict_rows
 from dglcell.prediction.table import (
     UNKNOWN,
     GenotypeColumns,
     GenotypeTable,
     aliases_of,
     chosen_columns,
-    predict_members,
     predicted_column,
     refuse_rows,
 )
@@ -170,7 +170,7 @@ class Predictor:
         indices, lacking = self._indices(genotypes, unknown)
         table = GenotypeTable([], [], indices)
         with _PREDICTING:
-            columns: dict[str, Any] = dict(predict_members(self.members, table, batch_size=batch_size))
+            columns: dict[str, Any] = dict(predict_rows(self.members, table, batch_size=batch_size))
         columns |= chosen_columns(self.members)
         columns["unknown"] = [";".join(names) for names in lacking]
         taken = [name for name in columns if name in frame.columns]

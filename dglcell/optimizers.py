@@ -30,9 +30,6 @@ Decay = Annotated[float, must(lambda decay: decay >= 0, "must not be negative")]
 PLAIN = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "SGD")
 """Those that take any learning rate and weight decay; whether torch takes other settings is tried with torch."""
 
-CAPTURABLE = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adadelta", "RMSprop", "SGD", "ASGD")
-"""Those whose steps a CUDA graph can hold."""
-
 
 NAMED_GROUPS = {
     "deviations": r"(.*\.)?own_(effects|vectors)",

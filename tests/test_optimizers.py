@@ -33,6 +33,7 @@ def test_optimisers_of_torch_make_steps(name: str) -> None:
     weights = parameters()
     optimizer = make_optimizer(OptimizerConfig(name, lr=0.1, weight_decay=0.0), weights)
     assert type(optimizer) is getattr(torch.optim, name)
+    assert not optimizer.param_groups[0].get("capturable"), "steps are counted on the device on a GPU alone"
     before = sum(w.sum().item() for w in weights)
     sum(w.square().sum() for w in weights).backward()  # type: ignore[union-attr]
     optimizer.step()

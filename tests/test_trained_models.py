@@ -29,7 +29,7 @@ from dglcell.trained_models import PACKAGED, VARIABLE, find_model, find_run, lis
 from dglcell.training.checkpoint import read_config, refuse_changes
 from dglcell.training.prepare import open_store
 
-NAMES = sorted(path.name for path in PACKAGED.iterdir())
+NAMES = sorted(path.parent.name for path in PACKAGED.glob("*/card.json"))
 ABOUT = About(organism="E. coli", licence="MIT", limits=["It is tiny."], description="Growth.")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dglcell.cli.arguments import natural, positive, reporter
 from dglcell.cli.outputs import check_output
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 FINISHED = "its share is finished; the process that finishes last writes the output"
 
 RANKINGS = ("lowest", "highest", "largest", "certain", "uncertain", "unexpected")
-"""Keys of ``dglcell.prediction.whole_design.RANKINGS``, whose module takes long to import."""
+"""Keys of ``dglcell.prediction.ranking.RANKINGS``, whose module takes long to import."""
 
 PRECISIONS = ("32-true", "bf16")
-"""``dglcell.prediction.whole_design.PRECISIONS``."""
+"""``dglcell.prediction.predict.PRECISIONS``."""
 
 HELP = "predict phenotypes of a table of genotypes, or of all pairs or triples of genes"
 EPILOG = """\
@@ -48,7 +48,8 @@ again to the strains of the run. A column model_PHENOTYPE names what predicted. 
 a design:
   dglcell predict RUN --all-triples --genes genes.txt -o predictions.parquet
 The columns are gene_1, gene_2, … and predicted_PHENOTYPE. The rows are in lexicographic order of the list.
-Finished parts are kept in OUTPUT.parts: a command that was stopped continues when it is given again.
+Finished parts are kept in OUTPUT.parts: a command that was stopped continues when it is given again. If the output has
+no suffix, it is a folder of these parts, Parquet files that pandas, polars and Spark read as one table.
 
 the next experiments:
   dglcell predict runs/EXPERIMENT --all-pairs --top 200 --rank certain \\
@@ -86,7 +87,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rank", choices=RANKINGS, help="the ranking (default: lowest)")
     parser.add_argument("--phenotype", metavar="NAME", help="phenotype to rank by, if there are several")
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="FILE", help="output: .csv or .parquet (default for a table: print it)"
+        "--output",
+        "-o",
+        type=Path,
+        metavar="FILE",
+        help="output: .csv or .parquet; of a design also a folder (default for a table: print it)",
     )
     parser.add_argument(
         "--columns", nargs="+", default=[], metavar="COLUMN", help="columns of genes, if not gene_1, … or genes"
@@ -137,19 +142,22 @@ def predict(options: argparse.Namespace) -> None:
     from dglcell.machine.processor import idle_cores
     from dglcell.runs.directory import RunDirectory
 
+    def refuse_to_replace(inputs: Iterable[Path | str]) -> None:
+        # Whether a folder holds parts of these predictions is seen when they are known.
+        if options.output is not None and (options.output.suffix or not options.output.is_dir()):
+            check_output(options.output, "predictions", inputs)
+
     runs = runs_in(options.run_directory)
     if options.output is not None:
-        check_format(options.output)
-        given = [path for path in (options.genotypes, options.genes, options.checkpoint) if path is not None]
-        files = [path for run in runs for path in RunDirectory(run).files()]
-        check_output(options.output, "predictions", [*given, *files])
+        check_format(options.output, may_be_folder=bool(options.designs) and options.top is None)
+    given = [path for path in (options.genotypes, options.genes, options.checkpoint) if path is not None]
+    refuse_to_replace([*given, *(path for run in runs for path in RunDirectory(run).files())])
     check_device(options.device)
     with threads(options.threads or (max(1, idle_cores() // ranks.here) if ranks.here > 1 else None)):
         device = device_of_rank(options.device, ranks)
         members = load(runs, checkpoint=options.checkpoint, device=device, predict_with=options.predict_with).members
         for config in (member.config for member in members):
-            if options.output is not None:
-                check_output(options.output, "predictions", source_files(config.data.source, config.paths.raw))
+            refuse_to_replace(source_files(config.data.source, config.paths.raw))
         if options.designs:
             _predict_design(options, members, runs[0], ranks)
         else:
@@ -197,15 +205,8 @@ def device_of_rank(device: str, ranks: Ranks) -> str:
 
 
 def _predict_table(options: argparse.Namespace, members: Sequence[Trained], ranks: Ranks) -> None:
-    from dglcell.prediction.table import (
-        GenotypeColumns,
-        aliases_of,
-        name_models,
-        predict_members,
-        predict_table_together,
-        read_genotypes,
-        write_table,
-    )
+    from dglcell.prediction.predict import predict_table
+    from dglcell.prediction.table import GenotypeColumns, aliases_of, name_models, read_genotypes
 
     trained = members[0]
     source = trained.config.data.source
@@ -215,46 +216,35 @@ def _predict_table(options: argparse.Namespace, members: Sequence[Trained], rank
         options.genotypes, trained.cell.genes, trained.phenotypes, columns, with_spread=len(members) > 1
     )
     table = name_models(table, members)
-    if ranks.size > 1:
-        if not predict_table_together(members, table, options.output, ranks, batch_size=options.batch_size):
-            print(f"{ranks.name}: {FINISHED}")
-            return
-    else:
-        write_table(options.output, table, predict_members(members, table, batch_size=options.batch_size))
-    empty = sum(not strain for strain in table.strains)
+    if not predict_table(members, table, options.output, batch_size=options.batch_size, ranks=ranks):
+        print(f"{ranks.name}: {FINISHED}")
+        return
+    empty = len(table) - table.known
     left_out = f"; {empty:,} are empty, because the model lacks a gene" if empty else ""
     where = f" written to {options.output}" if options.output else ""
     where = f", means of {len(members)} runs,{where}" if len(members) > 1 else where
-    print(f"{count(len(table.rows), 'prediction')}{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
+    print(f"{count(len(table), 'prediction')}{where}{left_out}", file=sys.stdout if options.output else sys.stderr)
 
 
 def _predict_design(options: argparse.Namespace, members: Sequence[Trained], run: Path, ranks: Ranks) -> None:
-    from dglcell.prediction.designs import Design, read_genes
-    from dglcell.prediction.whole_design import (
-        Ranking,
-        design_batch,
-        predict_design,
-        predict_design_together,
-        resolve_autotuned,
-    )
+    from dglcell.prediction.design import Design, read_genes
+    from dglcell.prediction.predict import fitting_batch_of, predict_design, resolve_autotuned
+    from dglcell.prediction.ranking import Ranking
 
     known = members[0].cell.genes
     genes = range(len(known)) if options.genes is None else read_genes(options.genes, known)
     design = Design.of(genes, options.designs[0], options.start or 0, options.limit)
-    batch_size = options.batch_size or design_batch(members, design)
-    written = count(len(design), "prediction")
-    how: dict[str, Any] = {"batch_size": batch_size}
+    batch_size = options.batch_size or fitting_batch_of(members, design)
     resolve_autotuned(members, design, batch_size, options.precision or PRECISIONS[0])
+    ranking, written = None, count(len(design), "prediction")
     if options.top is not None:
-        how["ranking"] = Ranking.of(options.rank or "lowest", options.top, options.phenotype, members, run)
+        ranking = Ranking.of(options.rank or "lowest", options.top, options.phenotype, members, run)
         written = f"the first {min(options.top, len(design)):,} of {written}"
-    if ranks.size > 1:
-        report = reporter(options, f"{ranks.name}:")
-        if not predict_design_together(members, design, options.output, ranks, report=report, **how):
-            report(FINISHED)
-            return
-        speed = ""
-    else:
-        rate = predict_design(members, design, options.output, report=reporter(options), **how)
-        speed = f" ({rate:,.0f} strains/s)" if rate else ""
-    print(f"{written} written to {options.output}{speed}")
+    report = reporter(options, *[f"{ranks.name}:"] * (ranks.size > 1))
+    rate = predict_design(
+        members, design, options.output, batch_size=batch_size, ranking=ranking, ranks=ranks, report=report
+    )
+    if rate is None:
+        report(FINISHED)
+        return
+    print(f"{written} written to {options.output}" + (f" ({rate:,.0f} strains/s)" if rate else ""))

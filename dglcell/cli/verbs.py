@@ -68,8 +68,8 @@ PROFILE_HELP = "measure which parts of a training step take how much time"
 PROFILE_EPILOG = """\
 The command runs training steps as `train` does, from fresh weights. It neither reads nor changes the runs of the
 experiment. Times are exclusive: the time of a part does not include the parts inside it, so all parts add up to the
-step. On a GPU the times are those of its queue. The command writes profile.json and trace.json.gz. The trace shows all
-operations of one more step; open it in https://ui.perfetto.dev or chrome://tracing.
+step. Their shares are those of three more steps under torch.profiler. The command writes profile.json and
+trace.json.gz. The trace shows all operations of these steps; open it in https://ui.perfetto.dev or chrome://tracing.
 
   dglcell profile conf/quickstart.yaml
   dglcell profile conf/quickstart.yaml model.strategy=node_mask --output masks
@@ -112,7 +112,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 def profile(options: argparse.Namespace) -> None:
     """``dglcell profile``."""
     config = load(options)
-    from dglcell.profiling.loop import Schedule
+    from dglcell.profiling.measure import Schedule
     from dglcell.profiling.measure import profile as run
     from dglcell.profiling.profile import PROFILE, TRACE, format_profile
 

@@ -38,7 +38,7 @@ from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 from dglcell.losses.config import LOSSES, LossConfig, MaskedConfig
 from dglcell.models.config import MODELS, HeteroCellConfig, ModelConfig
 from dglcell.nn.config import AUTO_LINK, COMPARING_LINKS
-from dglcell.optimizers import CAPTURABLE, OptimizerConfig, SchedulerConfig
+from dglcell.optimizers import OptimizerConfig, SchedulerConfig
 from dglcell.runs.directory import CHECKPOINTS
 
 KINDS: dict[str, Mapping[str, type]] = {
@@ -153,12 +153,10 @@ class TrainerConfig:
     accumulate_grad_batches: Accumulation = field(default_factory=dict)  # from epoch → batches per optimiser step
     gradient_clip_val: Clipping | None = 10.0  # largest norm of the gradient; null: no limit
     deterministic: bool = True  # refuse non-deterministic kernels
-    cuda_graph: bool = False  # launch each training step as one CUDA graph; not yet run on a GPU
     threads: Threads | None = AUTO  # CPU threads of torch; auto: measured while training, null: the same
     timeout: Count = 1800  # seconds that processes wait for each other, also at the start, before all end
     patience: Count | None = None  # stop after this many epochs without a better validation loss; null: never
     checkpoint: Checkpoint = "best_pearson"  # reported: best_loss | best_pearson | best_average_precision | last
-    train_ranking: bool = True  # also rank the training part, which keeps its predictions of an epoch in memory
     progress: bool = True  # show a progress bar on a terminal
 
     @property
@@ -316,8 +314,6 @@ class Config:
         self._validate_names()
         self._validate_loss()
         self._validate_streaming()
-        if self.trainer.cuda_graph:
-            self._validate_graph()
         self._validate_validation()
         if self.data.batch_size == AUTO and self.trainer.devices * self.trainer.num_nodes > 1:
             raise ConfigError(
@@ -380,32 +376,6 @@ class Config:
                 "keeps them out of memory",
                 do="set `model.link: saturation`, or another one but `minimum`, `bounded` and `auto`",
             )
-
-    def _validate_graph(self) -> None:
-        """A CUDA graph has fixed shapes, never waits, and is one process's."""
-        trainer, model = self.trainer, self.model
-        conv, recompute, strategy = (getattr(model, key, "") for key in ("conv", "recompute", "strategy"))
-        processes = trainer.devices * trainer.num_nodes
-        interval = "epoch" if self.scheduler.name == "none" else self.scheduler.interval
-        for key, got, known in (
-            ("trainer.accelerator", trainer.accelerator, ("gpu", "cuda", "auto")),
-            ("trainer.devices", processes, (1,)),
-            ("trainer.accumulate_grad_batches", dict(trainer.accumulate_grad_batches), ({},)),
-            ("scheduler.interval", interval, ("epoch",)),
-            ("optimizer.name", self.optimizer.name, CAPTURABLE),
-            ("model.name", model.name, ("hetero_cell",)),
-            ("model.strategy", strategy, ("node_mask", "auto")),
-            ("model.conv", conv, ("gin", "sage")),
-            ("model.recompute", recompute, ("false",)),
-            ("cell.lose_blocked", self.cell.lose_blocked, (False,)),
-        ):
-            if got not in known:
-                raise ConfigError(
-                    f"`trainer.cuda_graph: true` does not go with this `{key}`",
-                    got=got,
-                    expected=" or ".join(map(str, known)),
-                    do="change it, or set `trainer.cuda_graph: false`",
-                )
 
     def _validate_validation(self) -> None:
         """Refuse what the validation part decides where every strain trains."""

@@ -1,4 +1,7 @@
-"""Keys of the original system's experiments, answered from ``original.yaml`` where somebody copies one of its files."""
+"""Keys that an experiment cannot have any more: of earlier versions, and of the original system (``original.yaml``).
+
+Whoever has such a file is told what a key is called here, or why there is none, instead of "unknown key".
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,15 @@ def original_keys() -> OriginalKeys:
     return OriginalKeys(**yaml.safe_load(files("dglcell.config").joinpath("original.yaml").read_text(encoding="utf-8")))
 
 
+REMOVED = {
+    "trainer.train_ranking": "the training part is always ranked; an epoch's predictions take 8 bytes a strain",
+    "trainer.cuda_graph": "steps are launched as they are; it was never run on a GPU",
+}
+"""Key of an earlier version → why there is none any more. What a run wrote down is read without these keys."""
+
+
 def explain(key: str, value: object = None) -> str | None:
-    """What the original's key is called here, or why there is none; None for keys that it did not have.
+    """What a key of the original system is called here, or why a key is gone; None for one that never was.
 
     Args:
         key: dotted.
@@ -40,7 +50,9 @@ def explain(key: str, value: object = None) -> str | None:
 
 def _answers(key: str, value: object) -> Iterator[str]:
     renamed, dropped = original_keys()
-    if key in renamed:
+    if key in REMOVED:
+        yield f"leave out `{key}`: {REMOVED[key]}"
+    elif key in renamed:
         yield f"`{key}` of the original system is `{renamed[key]}` here"
     elif isinstance(value, dict) and value and any(known.startswith(f"{key}.") for known in (*renamed, *dropped)):
         for name, below in value.items():

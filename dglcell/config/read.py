@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dglcell.checks import HIDDEN, check_one_line, shown
 from dglcell.config.experiment import KINDS, Config
-from dglcell.config.original import explain
+from dglcell.config.original import REMOVED, explain
 from dglcell.errors import ConfigError, did_you_mean, listing
 from dglcell.models.config import MODELS
 from dglcell.plugins import FORM, find_class, installed_names
@@ -311,6 +311,20 @@ def parse_yaml(text: str, *, where: str) -> DictConfig:
         raise ConfigError(f"{where} cannot be read as YAML", got=str(error).replace("\n", " ")) from error
     if not isinstance(content, DictConfig):
         raise ConfigError(f"{where} holds no configuration", got=type(content).__name__, expected="a mapping of keys")
+    return content
+
+
+def without_removed(recorded: DictConfig) -> DictConfig:
+    """The configuration that a run, perhaps of an earlier version, wrote down; without the keys of ``REMOVED``."""
+    plain: Any = OmegaConf.to_container(recorded)
+    for key in REMOVED:
+        *above, name = key.split(".")
+        section: Any = plain
+        for part in above:
+            section = section.get(part) if isinstance(section, dict) else None
+        if isinstance(section, dict):
+            section.pop(name, None)
+    content: DictConfig = OmegaConf.create(plain)
     return content
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,22 @@ LONGEST_OUTPUT = 180
 COMPRESSION = "zstd"
 
 
-def check_output(path: Path) -> None:
-    """Refuse the name of a file of predictions whose format is not known.
+def check_output(path: Path, *, may_be_folder: bool) -> None:
+    """Refuse the name of an output of predictions whose format is not known.
+
+    Args:
+        path: of the output.
+        may_be_folder: whether a name without a suffix is a folder of Parquet files.
 
     Raises:
         ConfigError: its suffix is none of ``SUFFIXES``, or it is too long.
         MissingDependencyError: it is Parquet and pyarrow is not installed.
     """
-    if path.suffix not in SUFFIXES:
+    if path.suffix not in SUFFIXES and (path.suffix or not may_be_folder):
         raise ConfigError(
             f"'{path}': the suffix does not say which format is wanted",
             got=path.suffix or "no suffix",
-            expected=" or ".join(SUFFIXES),
+            expected=" or ".join(SUFFIXES) + (", or no suffix for a folder of Parquet files" if may_be_folder else ""),
             do="name the output accordingly",
         )
     if len(os.fsencode(path.name)) > LONGEST_OUTPUT:
@@ -52,24 +56,6 @@ def import_pyarrow() -> tuple[Any, Any]:
             "Parquet files, and predictions of whole designs, need pyarrow", do="pip install 'dglcell[parquet]'"
         ) from error
     return pyarrow, pyarrow.parquet
-
-
-def make_table(
-    texts: Mapping[str, Any], predicted: Mapping[str, NDArray[np.float32]], dictionaries: Sequence[str] = ()
-) -> Any:
-    """A pyarrow table.
-
-    Args:
-        texts: column → texts, or what `named` returns.
-        predicted: column → values; these columns come last.
-        dictionaries: the columns of ``texts`` that become dictionary-encoded, empty texts missing.
-    """
-    pa, _ = import_pyarrow()
-    columns = {name: pa.array(values) for name, values in texts.items()}
-    for name in dictionaries:
-        columns[name] = pa.array([text.strip() or None for text in texts[name]], pa.string()).dictionary_encode()
-    columns |= {name: pa.array(values, pa.float32()) for name, values in predicted.items()}
-    return pa.table(columns)
 
 
 def named(indices: NDArray[np.integer], names: Sequence[str]) -> Any:

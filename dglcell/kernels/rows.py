@@ -34,8 +34,6 @@ COMPILED_DEVICES = ("cpu",)
 TASKS = 16
 """Into how many tasks a product is cut; enough to balance a few threads."""
 
-ROWS_WORTH_THREADS = 4096
-
 
 @dataclass(frozen=True)
 class Pairs:
@@ -145,24 +143,15 @@ def add_rows(out_SH: Tensor, rows: Tensor, values_KH: Tensor) -> None:
     """``out[rows[i]] += values[i]``; on a CPU in order, so that the result is the same every time.
 
     Args:
-        out_SH: [S, H], contiguous, float32 or float64.
+        out_SH: [S, H], float32 or float64.
         rows: [K] int64.
         values_KH: [K, H].
 
     Raises:
         TypeError: ``out`` has another type.
     """
-    if not _compiled(out_SH):
-        out_SH.index_add_(0, rows, values_KH.to(out_SH.dtype))
-        return
-    width = out_SH.shape[1]
-    arrays = (out_SH.numpy(), rows.numpy(), _like(values_KH, out_SH))
-    half = width // 2
-    if len(rows) < ROWS_WORTH_THREADS or 2 * half != width or not _has_own_code(half):
-        _kernels(width).add_rows(*arrays, 0)
-    else:
-        # Two tasks take half of the columns each: no two of them write to one place.
-        run_tasks(_kernels(half).add_rows, [(*arrays, 0), (*arrays, half)])
+    _refuse_halves(out_SH)
+    out_SH.index_add_(0, rows, values_KH.detach().to(out_SH.dtype))
 
 
 def sum_strains(table_NB: Tensor, source_SH: Tensor, out_NH: Tensor) -> None:
@@ -186,21 +175,19 @@ def sum_strains(table_NB: Tensor, source_SH: Tensor, out_NH: Tensor) -> None:
 
 
 def _compiled(out: Tensor) -> bool:
+    _refuse_halves(out)
+    return out.device.type in COMPILED_DEVICES
+
+
+def _refuse_halves(out: Tensor) -> None:
     if out.dtype not in (torch.float32, torch.float64):
         raise TypeError(f"sums of rows are float32 or float64, not {out.dtype}")
-    return out.device.type in COMPILED_DEVICES
 
 
 def _like(x: Tensor, out: Tensor) -> NDArray[Any]:
     """A contiguous array in the type of the result: the same memory where ``x`` is one."""
     array: NDArray[Any] = x.detach().to(out.dtype).contiguous().numpy()
     return array
-
-
-def _has_own_code(width: int) -> bool:
-    from dglcell.kernels import rows_numba
-
-    return width in rows_numba.FIXED_WIDTHS
 
 
 def _kernels(width: int) -> Kernels:

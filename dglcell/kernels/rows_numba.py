@@ -23,7 +23,6 @@ class Kernels:
 
     pull: Any
     push: Any
-    add_rows: Any
     sum_strains: Any
 
 
@@ -35,7 +34,7 @@ def compiled(width: int) -> Kernels:
 @cache
 def _make(fixed: int) -> Kernels:
     """Functions that see ``fixed`` as a constant; 0 for any width."""
-    return Kernels(_pull(fixed), _push(fixed), _add_rows(fixed), _sum_strains(fixed))
+    return Kernels(_pull(fixed), _push(fixed), _sum_strains(fixed))
 
 
 @jit
@@ -160,19 +159,6 @@ def _push(fixed):
                         out[row_there, k] += weights[edge] * source[i, k]
 
     return push
-
-
-def _add_rows(fixed):
-    @jit
-    def add_rows(out, rows, values, first):
-        """``out[rows[i], first:first + width] += values[i, first:first + width]``, in order."""
-        width = fixed or out.shape[1]
-        for i in range(len(rows)):
-            row = rows[i]
-            for k in range(width):
-                out[row, first + k] += values[i, first + k]
-
-    return add_rows
 
 
 def _sum_strains(fixed):

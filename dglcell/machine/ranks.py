@@ -56,6 +56,9 @@ class Ranks:
         return f"process {self.rank + 1} of {self.size}"
 
 
+ALONE = Ranks()
+
+
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     text = environment.get(name, str(default))
     if not (text.isascii() and text.isdecimal() and len(text) < 10):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE, REACTION, Relation
+from dglcell.machine.parts import Part
 from dglcell.models.config import EncoderConfig, HeteroCellConfig
 from dglcell.models.model import StrainModel
 from dglcell.nn.blocks import EMBEDDING_STD, make_activation, make_norm
@@ -108,6 +109,7 @@ class CellEncoder(nn.Module):
                 assert isinstance(embedding, nn.Embedding)
                 embedding.weight.mul_(self.config.embedding_std / EMBEDDING_STD)
 
+    @Part("updates")
     def forward(self, perturbed: PerturbedCell, kept_pass: BasePass | None = None) -> dict[str, States]:
         """Node states of every strain after L rounds: node type → [N, B, H].
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from dglcell.errors import ConfigError
 from dglcell.graph.resident import ResidentCell
 from dglcell.graph.schema import GENE
+from dglcell.machine.parts import Part
 from dglcell.models.config import HeteroCellConfig
 from dglcell.models.encoder import CellEncoder, PerturbedModel, make_link, make_local_head
 from dglcell.models.model import Prediction
@@ -122,7 +123,8 @@ class HeteroCell(PerturbedModel):
         if self.flux_rounds is not None:
             growth, certain_B2 = (found.to(embedding) for found in self.flux_rounds(self.cell, genotypes))
             embedding, balance = torch.cat([embedding, 1 - growth], 1), (growth[:, -1:], certain_B2)
-        parts: dict[str, Tensor] = {"global": self.global_head(embedding)}
+        with Part("heads"):
+            parts: dict[str, Tensor] = {"global": self.global_head(embedding)}
         score, gates = parts["global"], None
         if self.local_head is not None:
             genes_BK, removed_BK = genotypes.padded()

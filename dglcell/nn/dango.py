@@ -12,6 +12,7 @@ from dglcell.graph.resident import ResidentRelation
 from dglcell.graph.schema import Relation
 from dglcell.kernels.pair_error import pair_error
 from dglcell.kernels.spmm import spmm
+from dglcell.machine.parts import Part
 from dglcell.nn.blocks import make_activation, mlp
 from dglcell.nn.convolutions import SAGEConv
 from dglcell.nn.heads import shares_of_removed
@@ -41,6 +42,7 @@ class MetaEmbedding(nn.Module):
                 nn.init.xavier_uniform_(module.weight, gain=math.sqrt(2))
                 nn.init.zeros_(module.bias)
 
+    @Part("updates")
     def forward(self, x_NKH: Tensor) -> Tensor:
         """Gene states."""
         share_NK1 = torch.softmax(self.weight(x_NKH), dim=1)
@@ -70,12 +72,14 @@ class NetworkEncoder(nn.Module):
         self.rounds = nn.ModuleList(SAGEConv(relation, width) for _ in range(rounds))
         self.activation = make_activation(activation)
 
+    @Part("updates")
     def forward(self, edges: ResidentRelation, x_NH: Tensor, kernel: str = "auto") -> Tensor:
         """New states; the mean over no in-edge is 0."""
         degree_N1 = edges.in_degrees.clamp(min=1).unsqueeze(1)
         for conv in self.rounds:
             assert isinstance(conv, SAGEConv)
-            mean_NH = spmm(edges, x_NH, weighted=False, kernel=kernel) / degree_N1
+            with Part(f"aggregation/{edges.relation[1]}"):
+                mean_NH = spmm(edges, x_NH, weighted=False, kernel=kernel) / degree_N1
             x_NH = self.activation(conv.update(x_NH, mean_NH))
         return x_NH
 
@@ -186,6 +190,7 @@ class Reconstruction(nn.Module):
         nn.init.normal_(self.out.weight, std=sd)
         nn.init.zeros_(self.out.bias)
 
+    @Part("loss/reconstruction")
     def forward(self, x_NH: Tensor, target: AdjacencyTarget) -> Tensor:
         """The weighted error over all pairs."""
         weights = target.edge_weight, target.zero_weight
@@ -236,6 +241,7 @@ class ReleasedSAGNN(nn.Module):
         self.score = nn.Linear(width, outputs)
         self.dropout = nn.Dropout(dropout)
 
+    @Part("heads")
     def forward(self, x_BKH: Tensor, removed_BK: Tensor) -> Tensor:
         """[B, T] scores."""
         B, K, H = x_BKH.shape

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from dglcell.graph.schema import Relation
+from dglcell.machine.parts import Part
 from dglcell.nn.blocks import make_activation, make_norm
 from dglcell.nn.config import CrossRelation
 from dglcell.nn.convolutions import Convolution
@@ -198,7 +199,8 @@ class HeteroLayer(nn.Module):
             relations = [self.relations[i] for i in positions]
             conv = convs[0] if len(convs) == 1 else StackedConvs(relations, convs)
             source, _, destination = relations[0]
-            received = conv.receive(perturbed, states[source], states[destination])
+            with Part(f"aggregation/{' + '.join(relation[1] for relation in relations)}"):
+                received = conv.receive(perturbed, states[source], states[destination])
             messages.setdefault(destination, []).append(Message(positions, conv, received))
         return messages
 

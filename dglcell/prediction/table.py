@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import heapq
+import itertools
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -14,8 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dglcell.baselines.strains import Strains
-from dglcell.data.dataset import StrainDataset
 from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
@@ -26,17 +26,14 @@ from dglcell.files.atomic import (
     canonical_hash,
     no_formula,
     open_text,
-    sha256_file,
     shortest,
 )
-from dglcell.files.parquet import import_pyarrow, make_table, open_writer
+from dglcell.files.parquet import import_pyarrow
 from dglcell.graph.names import named_aliases
-from dglcell.graph.vocabulary import AliasTable, NameReport, Vocabulary
-from dglcell.machine.ranks import Ranks
-from dglcell.prediction.designs import row_groups, write_tables
-from dglcell.prediction.shares import Shares
+from dglcell.graph.vocabulary import AliasTable, Vocabulary
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.prediction.parts import write_tables
 from dglcell.training.checkpoint import Trained
-from dglcell.training.evaluate import predict_strains, table_batch
 
 MAX_REPORTED = 10
 
@@ -57,6 +54,40 @@ class GenotypeTable:
     header: list[str]
     rows: list[list[str]]
     strains: list[list[int]]
+
+    def __len__(self) -> int:
+        return len(self.strains)
+
+    @property
+    def known(self) -> int:
+        """The number of strains whose genes the cell graph has."""
+        return sum(map(bool, self.strains))
+
+    def part(self, first: int, last: int) -> GenotypeTable:
+        """The rows from ``first`` to before ``last``."""
+        return replace(self, rows=self.rows[first:last], strains=self.strains[first:last])
+
+    def describe(self) -> dict[str, Any]:
+        """Which rows these are, as plain containers."""
+        return {"table_sha256": canonical_hash([self.header, self.rows])}
+
+    def deletions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The deleted genes, strain by strain, and [S] how many each strain deletes."""
+        counts = np.array([len(strain) for strain in self.strains], np.int64)
+        return np.fromiter(itertools.chain.from_iterable(self.strains), np.int64, counts.sum()), counts
+
+    def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
+        """The known strains in order, ``size`` at a time. What they share is not looked for."""
+        genes, counts = self.deletions()
+        offsets = np.concatenate([[0], np.cumsum(counts[counts > 0])])
+        for first in range(0, len(offsets) - 1, size):
+            of_batch = offsets[first : first + size + 1]
+            deleted = torch.from_numpy(genes[of_batch[0] : of_batch[-1]])
+            yield GenotypeBatch(deleted, torch.from_numpy(of_batch - of_batch[0]), int(counts.max()))
+
+    def heaviest(self, number: int) -> GenotypeBatch:
+        """So many strains that take the most memory, which are those with the most deletions."""
+        return GenotypeBatch.from_lists(heapq.nlargest(number, self.strains, key=len))
 
 
 @dataclass(frozen=True)
@@ -305,49 +336,6 @@ def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:
     return [vocabulary.index(name) for name in found]
 
 
-def predict_table(trained: Trained, table: GenotypeTable, *, batch_size: int | None = None) -> np.ndarray:
-    """[S, T] predictions in original units, one per row; NaN for rows without genes.
-
-    Args:
-        trained: the model, on the device where this runs.
-        table: the strains.
-        batch_size: strains per forward pass; as many as fit into memory where None (`table_batch`).
-    """
-    counts = np.array([len(strain) for strain in table.strains])
-    predicted_ST = np.full((len(counts), len(trained.phenotypes)), np.nan, np.float32)
-    known = counts > 0
-    if not known.any():
-        return predicted_ST
-    genes = np.array([gene for strain in table.strains for gene in strain], np.int32)
-    offsets = np.concatenate([[0], np.cumsum(counts[known])])
-    if len(trained.null_models) < len(trained.phenotypes):
-        predicted_ST[known] = _predict_by_model(trained, genes, offsets, batch_size)
-    strains = Strains(genes, offsets, len(trained.cell.genes))
-    for phenotype, null_model in trained.null_models.items():
-        predicted_ST[known, trained.phenotypes.index(phenotype)] = null_model.predict(strains)
-    return predicted_ST
-
-
-def _predict_by_model(
-    trained: Trained, genes: NDArray[np.int32], offsets: NDArray[np.int64], batch_size: int | None
-) -> NDArray[np.float32]:
-    """[n, T] predictions of the run's own model."""
-    counts = np.diff(offsets)
-    dataset = StrainDataset(
-        genes=torch.from_numpy(genes),
-        offsets=torch.as_tensor(offsets),
-        labels=torch.full((len(counts), len(trained.phenotypes)), torch.nan),
-        phenotypes=trained.phenotypes,
-        units=trained.units,
-        max_deletions=int(counts.max()),
-        rows=torch.arange(len(counts)),
-        names=NameReport(len(trained.cell.genes)),
-    )
-    strains = torch.arange(len(counts))
-    size = batch_size or table_batch(trained.model, dataset, strains)
-    return predict_strains(trained.model, trained.normaliser, dataset, strains, batch_size=size)
-
-
 def chosen_columns(members: Sequence[Trained]) -> dict[str, str]:
     """``model_<phenotype>`` → the name of what predicts it, or the names; none where nobody asked for it."""
     names: dict[str, dict[str, None]] = {}
@@ -369,52 +357,6 @@ def name_models(table: GenotypeTable, members: Sequence[Trained]) -> GenotypeTab
             raise GenotypeError(f"column '{column}' is there already", do="rename or remove it")
     rows = [[*row, *columns.values()] for row in table.rows]
     return replace(table, header=[*table.header, *columns], rows=rows)
-
-
-def predict_members(
-    members: Sequence[Trained], table: GenotypeTable, *, batch_size: int | None = None
-) -> dict[str, NDArray[Any]]:
-    """The columns that one or several models predict for a table; see `predict_table` and `prediction_columns`."""
-    predicted_RST = np.stack([predict_table(member, table, batch_size=batch_size) for member in members])
-    return prediction_columns(members[0].phenotypes, predicted_RST)
-
-
-def predict_table_together(
-    members: Sequence[Trained], table: GenotypeTable, output: Path, ranks: Ranks, *, batch_size: int | None = None
-) -> bool:
-    """Predict a table by several processes: each some of its rows, and the last to finish writes ``output``.
-
-    Args:
-        members: one or several models, on the device where this runs.
-        table: the whole table, which all of them have read, with what `name_models` adds.
-        output: where it goes; an older one is replaced.
-        ranks: which process this is.
-        batch_size: strains per forward pass; as many as fit into memory where None (`table_batch`).
-
-    Returns:
-        whether the output is complete; else other processes are still at work.
-
-    Raises:
-        DataError: another number of processes has begun it.
-    """
-    of_table = {
-        "checkpoint_sha256": [sha256_file(member.path) for member in members],
-        "table_sha256": canonical_hash([table.header, table.rows]),
-    }
-    shares = Shares(output, ranks, len(table.strains), lambda *bounds: of_table | {"rows": list(bounds)})
-    if shares.has_one and not shares.is_made(ranks.rank):
-        path, (first, last), about = shares.mine
-        part = replace(table, rows=table.rows[first:last], strains=table.strains[first:last])
-        columns = predict_members(members, part, batch_size=batch_size)
-        with atomic_file(path) as partial:
-            write_tables(partial, ".parquet", iter([make_table({}, columns)]), about)
-
-    def write(paths: Sequence[Path]) -> None:
-        found = list(row_groups(paths))
-        columns = {name: np.concatenate([part[name].to_numpy() for part in found]) for name in found[0].column_names}
-        write_table(output, table, columns)
-
-    return shares.join(write)
 
 
 def prediction_columns(phenotypes: Sequence[str], predicted_RST: NDArray[np.floating]) -> dict[str, NDArray[Any]]:
@@ -451,11 +393,21 @@ def write_table(path: Path | None, table: GenotypeTable, predicted: Mapping[str,
         _write_csv(sys.stdout, table, predicted)
         return
     with atomic_file(path) as partial:
-        if path.suffix == ".parquet":
-            _write_parquet(partial, table, predicted)
-        else:
-            with open(partial, "w", newline="", encoding="utf-8") as file:
-                _write_csv(file, table, predicted)
+        write_rows(partial, path.suffix, table, predicted)
+
+
+def write_rows(path: Path, suffix: str, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
+    """The same into a file of any name, in the format of a suffix."""
+    if suffix == ".parquet":
+        columns: dict[str, Any] = dict(zip(table.header, zip(*table.rows, strict=True), strict=True))
+        pa, _ = import_pyarrow()
+        for name in [name for name in columns if name.strip().startswith("gene_")]:
+            names = [text.strip() or None for text in columns[name]]
+            columns[name] = pa.array(names, pa.string()).dictionary_encode()
+        write_tables(path, suffix, iter([pa.table({**columns, **predicted})]))
+    else:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            _write_csv(file, table, predicted)
 
 
 def _write_csv(file: TextIO, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
@@ -463,12 +415,3 @@ def _write_csv(file: TextIO, table: GenotypeTable, predicted: Mapping[str, NDArr
     writer.writerow(map(no_formula, [*table.header, *predicted]))
     for row, *values in zip(table.rows, *map(shortest, predicted.values()), strict=True):
         writer.writerow([*map(no_formula, row), *values])
-
-
-def _write_parquet(path: Path, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
-    columns = dict(zip(table.header, zip(*table.rows, strict=True), strict=True))
-    written = make_table(
-        columns, dict(predicted), dictionaries=[name for name in columns if name.strip().startswith("gene_")]
-    )
-    with open_writer(path, written.schema) as writer:
-        writer.write_table(written)

@@ -12,11 +12,18 @@ from typing import Any
 
 from dglcell.errors import ConfigError, DataError, count
 from dglcell.files.atomic import DAMAGE, parse_json, write_json
-from dglcell.profiling.loop import MODES
-from dglcell.profiling.spans import COMPONENTS
+from dglcell.machine.parts import PARTS
 
 # A profile: where the time of training steps went, and under which conditions.
 
+
+MODES = {
+    "data": "batches alone",
+    "forward": "batches, predictions and loss",
+    "backward": "batches, predictions, loss and gradients",
+    "full": "whole training steps",
+}
+"""How much of a training step is run."""
 
 PROFILE = "profile.json"
 TRACE = "trace.json.gz"
@@ -39,11 +46,11 @@ class Profile:
     edges: dict[str, int]  # of the cell graph, by relation
     cell_sha256: str  # of the cell graph
     parameters: int  # of the model
-    clock: str  # ``host`` or ``device stream``, see ``HostClock`` and ``StreamClock``
+    clock: str  # ``host``; ``device stream`` where steps end as a GPU's queue comes to their ends
     warm_up: int  # steps before the timed ones
     steps: list[float]  # each timed step of the first process
     samples: int  # strains in all timed steps, of all processes
-    components: dict[str, float]  # component or `component/part` → in all timed steps; they sum up to the steps
+    components: dict[str, float]  # part or `part/name` → in all timed steps; they sum up to the steps
     bytes_to_device: int  # copied from the host in one step, of the first process
     synchronisations: int | None  # of the host with the device in one step; None on a CPU
     peak_memory_bytes: int | None  # rise of the resident set or the GPU's allocations; None where not measured
@@ -168,7 +175,7 @@ def _table(profiles: Sequence[Profile]) -> list[str]:
     """Components in the order of a step, and their parts: times and shares of one or two profiles; of two the ratio."""
     totals = [profile.per_step() for profile in profiles]
     lines = []
-    for component in COMPONENTS:
+    for component in PARTS:
         if any(component in total for total in totals):
             lines.append(_row(component, [total.get(component) for total in totals], profiles))
         parts = [profile.parts(component) for profile in profiles]

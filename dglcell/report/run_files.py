@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from dglcell.config.read import read_yaml
+from dglcell.config.read import read_yaml, without_removed
 from dglcell.errors import CheckpointError, ConfigError, DataError, DglcellError, count, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.files.untrusted import (
@@ -296,7 +296,7 @@ def read_run(path: Path, parts: Iterable[str] = PARTS) -> RunFiles:
 
 
 def read_run_config(directory: RunDirectory) -> DictConfig:
-    """The configuration in a run directory, as it stands there.
+    """The configuration in a run directory, as it stands there but for keys that there are no more.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
@@ -310,7 +310,7 @@ def read_run_config(directory: RunDirectory) -> DictConfig:
         )
     remedy = "put it back; a checkpoint of the run holds it too"
     try:
-        content = read_yaml(directory.config)
+        content = without_removed(read_yaml(directory.config))
     except ConfigError as error:
         raise CheckpointError(str(error), do=remedy) from error
     wrong = find_wrong(OmegaConf.to_container(content), CONFIG)

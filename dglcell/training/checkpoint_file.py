@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dglcell.config.experiment import Config
-from dglcell.config.read import parse_config, parse_yaml
+from dglcell.config.read import parse_config, parse_yaml, without_removed
 from dglcell.errors import CheckpointError, DglcellError, OwnClassError, listing
 from dglcell.files.untrusted import (
     COUNT,
@@ -59,11 +59,11 @@ def _is_callback_state(value: Any) -> bool:
 
 
 def _is_unfinished(value: Any) -> bool:
-    """Whether it is what an epoch's metrics need of its first steps: tensors with a row for each strain or rank."""
+    """Whether it is what an epoch's metrics need of its first steps: three tensors of rows."""
     if value is None:
         return True
     seen, seconds = (value.get(key) for key in ("seen", "seconds")) if isinstance(value, Mapping) else (None, None)
-    rows = isinstance(seen, list) and len(seen) in (2, 3) and all(isinstance(s, Tensor) and s.ndim > 1 for s in seen)
+    rows = isinstance(seen, list) and len(seen) == 3 and all(isinstance(s, Tensor) and s.ndim > 1 for s in seen)
     return rows and type(seconds) is float and 0 <= seconds < float("inf")
 
 
@@ -276,7 +276,8 @@ def read_about(about: Mapping[str, Any], path: Path) -> About:
         CheckpointError: the configuration is none, or does not agree with the rest.
     """
     try:
-        config = parse_config(parse_yaml(about["config"], where="its configuration"), where="its configuration")
+        where = "its configuration"
+        config = parse_config(without_removed(parse_yaml(about["config"], where=where)), where=where)
         config.validate()
     except OwnClassError:
         raise  # a class of the user's own is in another folder; the checkpoint is right

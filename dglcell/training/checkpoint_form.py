@@ -18,7 +18,7 @@ from dglcell.files.untrusted import shown
 from dglcell.optimizers import OptimizerConfig, make_optimizer
 from dglcell.training.checkpoint import misfits, precision_of
 from dglcell.training.checkpoint_file import ReadCheckpoint, refuse
-from dglcell.training.task import FIELDS, StrainTask
+from dglcell.training.task import StrainTask
 
 LOSS = "loss."
 """What names of a loss's buffers begin with."""
@@ -64,7 +64,7 @@ def check_weights(checkpoint: ReadCheckpoint, task: StrainTask, config: Config) 
     if differing:
         raise refuse(checkpoint.path, "does not fit the model", listing(differing, 5), "the weights of this run")
     _check_loss(checkpoint, task, kept, floats)
-    _check_unfinished(checkpoint, len(task.phenotypes), config.trainer.train_ranking)
+    _check_unfinished(checkpoint, len(task.phenotypes))
     made = task.configure_optimizers()
     optimizer, schedules = (made["optimizer"], [made["lr_scheduler"]]) if isinstance(made, dict) else (made, [])
     states = [schedule["scheduler"].state_dict() for schedule in schedules]
@@ -89,13 +89,13 @@ def _check_loss(checkpoint: ReadCheckpoint, task: StrainTask, kept: Mapping[str,
         raise refuse(checkpoint.path, "does not fit the loss", listing(differing, 5), "what the loss of this run keeps")
 
 
-def _check_unfinished(checkpoint: ReadCheckpoint, phenotypes: int, ranking: bool) -> None:
-    """See whether what an unfinished epoch has seen is of these phenotypes: predictions and labels, or sums."""
+def _check_unfinished(checkpoint: ReadCheckpoint, phenotypes: int) -> None:
+    """See whether predictions and labels of an unfinished epoch are of these phenotypes."""
     unfinished = checkpoint.content["unfinished"]
     if unfinished is None:
         return
     shapes = [tuple(part.shape[1:]) for part in unfinished["seen"]]
-    expected = [(phenotypes,), (phenotypes,)] if ranking else [(2, phenotypes, FIELDS)]
+    expected = [(phenotypes,), (phenotypes,)]
     if shapes[:-1] != expected:
         raise refuse(checkpoint.path, "is damaged: `unfinished.seen` is wrong", f"rows of {shapes[:-1]}", expected)
 

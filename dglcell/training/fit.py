@@ -267,8 +267,6 @@ def make_task(
             config.plot_points,
             config.seed,
         ),
-        train_ranking=settings.train_ranking,
-        cuda_graph=settings.cuda_graph,
         about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
     )
     if config.scheduler.name == "cosine_restarts" and config.scheduler.interval == "step":

@@ -183,10 +183,6 @@ def check_machine(config: Config) -> None:
             expected=f"at most {torch.cuda.device_count()}",
             do="see `dglcell doctor`",
         )
-    if settings.cuda_graph and device != "cuda":
-        raise ConfigError(
-            "`trainer.cuda_graph: true` needs a GPU", got="torch sees none", do="set `trainer.cuda_graph: false`"
-        )
     check_kernel(config.model.kernel, device)
     check_strategy_device(getattr(config.model, "strategy", "auto"), device)  # of models that have one
 

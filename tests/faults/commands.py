@@ -82,6 +82,7 @@ COMMANDS = {
         Command("predict_table", "predict {run} {files}/genotypes.csv -o {root}/out.csv", "train", sample=4),
         Command("predict_table_to_parquet", "predict {run} {files}/genotypes.csv -o {root}/out.parquet", "train"),
         Command("predict_design", f"{DESIGN} --all-triples --batch-size 30 -o {{root}}/out.parquet", "train", sample=9),
+        Command("predict_design_to_folder", f"{DESIGN} --all-pairs --batch-size 6 -o {{root}}/out", "train"),
         Command(
             "predict_design_to_csv", f"{DESIGN} --all-pairs --batch-size 12 -o {{root}}/out.csv", "train", sample=9
         ),

@@ -18,14 +18,13 @@ from typing import Any
 
 import dglcell.cli.predict
 import dglcell.data.sources
-import dglcell.prediction.designs
-import dglcell.prediction.table
+import dglcell.prediction.predict
 import dglcell.report.run_page
 import dglcell.training.run
 import dglcell.training.tuning
 
-# Every batch of a design is a part.
-dglcell.prediction.table.PART_SECONDS = 0.0
+# Designs have several parts.
+dglcell.prediction.predict.PART_STRAINS = 12
 
 
 def run(asked: dict[str, Any]) -> None:

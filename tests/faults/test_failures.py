@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+import dglcell.prediction.predict
 from dglcell.cli import main
 from dglcell.data.dataset import EpochBatches
 from dglcell.errors import CheckpointError, DataError
-from dglcell.prediction.designs import Design
-from dglcell.prediction.whole_design import predict_design
+from dglcell.prediction.design import Design
+from dglcell.prediction.predict import predict_design
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.checkpoint import load_trained, read_checkpoint
 from dglcell.training.fit import make_data
@@ -57,11 +58,14 @@ def test_a_full_disk_ends_the_run_and_leaves_its_last_checkpoint(tiny: Tiny, tmp
     assert_same_end(tiny.train(tmp_path / "whole", "trainer.epochs=3").directory, run)
 
 
-def test_a_full_disk_stops_predictions_which_go_on_when_there_is_room(tiny_run: RunDirectory, tmp_path: Path) -> None:
+def test_a_full_disk_stops_predictions_which_go_on_when_there_is_room(
+    tiny_run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trained, design = load_trained(tiny_run), Design.of(range(14), 3)
+    monkeypatch.setattr(dglcell.prediction.predict, "PART_STRAINS", 64)
 
     def predict(out: Path) -> None:
-        predict_design([trained], design, out, batch_size=64, part_strains=64, report=lambda text: None)
+        predict_design([trained], design, out, batch_size=64, report=lambda text: None)
 
     with small_disk(tmp_path / "disk", 40) as disk:
         out = disk / "out.parquet"
@@ -70,7 +74,7 @@ def test_a_full_disk_stops_predictions_which_go_on_when_there_is_room(tiny_run: 
         with pytest.raises(DataError) as error:
             predict(out)
         message = str(error.value)
-        assert message.startswith("predictions cannot be written; the first ")
+        assert message.startswith("predictions cannot be written; finished parts are kept in '")
         assert message.endswith("do:       make room; the same command goes on from here")
         assert not out.exists()
         assert not [name for name in os.listdir(disk / "out.parquet.parts") if name.startswith(".")]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dglcell.profiling.loop import Schedule
-from dglcell.profiling.measure import profile
+from dglcell.profiling.measure import Schedule, profile
 from tests.gpu.devices import needs_gpu
 from tests.tiny import Tiny
 

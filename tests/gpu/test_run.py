@@ -36,14 +36,3 @@ def test_a_batch_size_is_found_on_a_gpu(tiny: Tiny, tmp_path: Path, precision: s
     directory = tiny.train(tmp_path, *options).directory
     assert yaml.safe_load(directory.config.read_text())["data"]["batch_size"] in (16, 32)
     assert len(history(directory)) == 2
-
-
-@needs_gpu
-def test_steps_as_one_graph_learn_what_single_ones_do(tiny: Tiny, tmp_path: Path) -> None:
-    options = ["trainer.accelerator=gpu", "model.recompute=false"]
-    plain, graph = (
-        tiny.train(tmp_path / str(number), *options, *more).directory
-        for number, more in enumerate(([], ["trainer.cuda_graph=true"]))
-    )
-    for row, expected in zip(history(graph), history(plain), strict=True):
-        assert row["train/loss"] == pytest.approx(expected["train/loss"], rel=1e-4)

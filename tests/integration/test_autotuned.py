@@ -26,8 +26,7 @@ import sys
 from pathlib import Path
 import torch
 from dglcell.config.read import load_config
-from dglcell.profiling.loop import LoopCallback, LoopProfiler, RepeatedData, Schedule
-from dglcell.profiling.measure import run_steps
+from dglcell.profiling.measure import LoopProfiler, RepeatedData, Schedule, run_steps
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.fit import fit, make_task, resident_data
 from dglcell.training.prepare import prepare
@@ -41,7 +40,6 @@ signals = StopSignals(requeue=False)
 callbacks, profiler = make_callbacks(config, directory, prepared.dataset.kinds, signals), None
 if what == "profile":
     profiler = LoopProfiler(Schedule(1, 1), torch.device("cpu"))
-    callbacks = [*callbacks, LoopCallback(profiler)]
 trainer = make_trainer(config, directory, callbacks, profiler)
 task = make_task(config, prepared, directory)
 print("made", flush=True)

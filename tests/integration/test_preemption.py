@@ -34,19 +34,18 @@ def stop_at_step(tiny: Tiny, runs: Path, step: int, number: signal.Signals, *opt
 
 
 @pytest.mark.parametrize(
-    ("number", "ranking", "step"),
+    ("number", "step"),
     [
-        (signal.SIGTERM, "true", 57),
-        pytest.param(signal.SIGUSR1, "false", 57, marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, "true", 9, marks=pytest.mark.slow),
+        (signal.SIGTERM, 57),
+        pytest.param(signal.SIGUSR1, 57, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 9, marks=pytest.mark.slow),
     ],
 )
 def test_a_stopped_run_ends_like_one_that_never_stopped(
-    tiny: Tiny, tmp_path: Path, number: signal.Signals, ranking: str, step: int
+    tiny: Tiny, tmp_path: Path, number: signal.Signals, step: int
 ) -> None:
-    options = (*OPTIONS, f"trainer.train_ranking={ranking}")
     run = RunDirectory(tmp_path / "stopped/tiny/seed-0")
-    said = stop_at_step(tiny, tmp_path / "stopped", step, number, *options)
+    said = stop_at_step(tiny, tmp_path / "stopped", step, number, *OPTIONS)
     assert "told to stop" in said
     assert ("press Ctrl-C again to end at once" in said) == (number == signal.SIGINT)
     assert "stopped; the same command goes on from here" in said
@@ -55,8 +54,8 @@ def test_a_stopped_run_ends_like_one_that_never_stopped(
     content = read_checkpoint(run.interrupted)
     assert content["unfinished"] is not None
     assert content["global_step"] == step + 1, "in the middle of an epoch"
-    tiny.train(tmp_path / "stopped", *options)
-    whole = tiny.train(tmp_path / "whole", *options).directory
+    tiny.train(tmp_path / "stopped", *OPTIONS)
+    whole = tiny.train(tmp_path / "whole", *OPTIONS).directory
     assert_same_end(whole, run)
 
 

@@ -42,7 +42,7 @@ def test_two_processes_make_one_run(tiny: Tiny, tmp_path: Path) -> None:
 def test_three_processes_learn_what_one_does(tiny: Tiny, tmp_path: Path) -> None:
     # The same global batches: 40 of each rank's order are 120 of the whole. The third one is a single strain.
     loss = "loss={name: mle_wass_supcr, wasserstein: 0.5, supcr: 0.1, buffer_size: 150}"
-    options = [loss, "trainer.precision=64-true", "trainer.epochs=3", "model.layers=0", "trainer.train_ranking=false"]
+    options = [loss, "trainer.precision=64-true", "trainer.epochs=3", "model.layers=0"]
     options += ["split.subset.size=301", "optimizer={name: SGD, lr: 0.003}"]
     one = history(tiny.train(tmp_path / "one", *options, "data.batch_size=120").directory)
     arguments = tiny.overrides(tmp_path / "three", *BARE, *DDP, *options, "trainer.devices=3", "data.batch_size=40")

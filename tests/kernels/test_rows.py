@@ -214,17 +214,6 @@ def test_rows_are_added_where_they_belong(seed: int, number: int, width: int) ->
     torch.testing.assert_close(out, expected, **EXACT)
 
 
-@pytest.mark.parametrize("width", [64, 65, 129])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_many_rows_are_added_in_every_column(width: int, threads: int) -> None:
-    torch.set_num_threads(threads)
-    where = torch.arange(rows.ROWS_WORTH_THREADS + 1) % 7
-    values = torch.ones(len(where), width, dtype=torch.float64)
-    out = torch.zeros(7, width, dtype=torch.float64)
-    add_rows(out, where, values)
-    assert torch.equal(out, torch.bincount(where).to(out.dtype).unsqueeze(1).expand(-1, width))
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sums_are_taken_in_the_precision_of_the_result(dtype: torch.dtype, weighted: bool) -> None:

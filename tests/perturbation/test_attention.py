@@ -34,7 +34,7 @@ from tests.perturbation.states_of import (
     states_of,
     values_of,
 )
-from tests.perturbation.test_difference import listed, ring
+from tests.perturbation.strategies.test_difference import listed, ring
 from tests.perturbation.test_edge_perturbation import as_perturbations
 from tests.random_cells import Changes, RandomCell, changes_of, genotypes_of, random_cells
 

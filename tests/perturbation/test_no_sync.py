@@ -82,7 +82,7 @@ def make_task(resident: ResidentCell, loss: LossConfig | None = None, **config: 
     return task_of(model, loss)
 
 
-def task_of(model: StrainModel, loss: LossConfig | None = None, *, train_ranking: bool = True) -> StrainTask:
+def task_of(model: StrainModel, loss: LossConfig | None = None) -> StrainTask:
     """A task for a model; squared error where no loss is given."""
     normaliser = Normaliser("standard", torch.zeros(2), torch.ones(2))
     return StrainTask(
@@ -97,7 +97,6 @@ def task_of(model: StrainModel, loss: LossConfig | None = None, *, train_ranking
         steps=1,
         record=EpochLog.__new__(EpochLog),
         about={},
-        train_ranking=train_ranking,
     )
 
 
@@ -175,11 +174,6 @@ def test_the_set_operator_waits_for_nothing(resident: ResidentCell, operator: st
     )
     counts = {checked_step(task_of(SetOperator(resident, config, outputs=2)), strains) for strains in (3, 16)}
     assert len(counts) == 1
-
-
-def test_sums_of_an_epoch_wait_for_nothing(resident: ResidentCell) -> None:
-    model = HeteroCell(resident, HeteroCellConfig(**CONFIG), outputs=2)
-    assert checked_step(task_of(model, train_ranking=False), 32) == checked_step(task_of(model, train_ranking=False), 8)
 
 
 def test_a_validation_step_waits_for_nothing(resident: ResidentCell) -> None:

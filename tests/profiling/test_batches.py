@@ -7,7 +7,7 @@ from itertools import islice
 import torch
 
 from dglcell.data.dataset import EpochBatches
-from dglcell.profiling.loop import repeated
+from dglcell.profiling.measure import repeated
 
 
 def test_epochs_follow_each_other_each_in_its_own_order() -> None:

@@ -29,7 +29,7 @@ BASE = Profile(
     warm_up=1,
     steps=[0.010, 0.030],
     samples=56,
-    components={"data": 0.004, "aggregation/physical": 0.020, "aggregation/genetic": 0.004, "other/loop": 0.012},
+    components={"data": 0.004, "aggregation/physical": 0.020, "aggregation/genetic": 0.004, "other": 0.012},
     bytes_to_device=0,
     synchronisations=None,
     peak_memory_bytes=2_000_000,
@@ -45,7 +45,7 @@ def written(folder: Path, **changes: Any) -> str:
 
 
 def test_two_profiles_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    components = {"data": 0.002, "aggregation/physical": 0.005, "pooling": 0.001, "other/loop": 0.002}
+    components = {"data": 0.002, "aggregation/physical": 0.005, "pooling": 0.001, "other": 0.002}
     other = written(tmp_path / "b", strategy="difference", steps=[0.010], samples=28, components=components)
     assert main(["compare", written(tmp_path / "a"), other + "/profile.json"]) == 0
     printed = capsys.readouterr().out

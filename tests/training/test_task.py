@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import json
 import math
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from dglcell.data.store_build import build_store
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.cell import build_cell
 from dglcell.losses.elementwise import ELEMENTS
-from dglcell.metrics import best_threshold, classification_metrics, f1, format_results_table, regression_metrics
+from dglcell.metrics import best_threshold, classification_metrics, f1, format_results_table
 from dglcell.optimizers import count_steps
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import RunDirectory
@@ -31,70 +30,9 @@ from dglcell.training.distributed import leave_group
 from dglcell.training.evaluate import evaluate_run
 from dglcell.training.fit import make_task
 from dglcell.training.prepare import node_features, prepare, prepare_run
-from dglcell.training.task import FIELDS, add_sums, embedding_metrics, embedding_sums, metrics_of, pair_sums
+from dglcell.training.run import set_up_process
+from dglcell.training.task import embedding_metrics, embedding_sums
 from tests.tiny import Tiny, history
-
-# Metrics from sums over batches, against those of all predictions together.
-
-
-def of_batches(p_ST: torch.Tensor, t_ST: torch.Tensor, batch: int) -> torch.Tensor:
-    """Sums of all batches together."""
-    parts = zip(p_ST.split(batch), t_ST.split(batch), strict=True)
-    return reduce(add_sums, [pair_sums(p, t) for p, t in parts])
-
-
-def assert_same(sums_TK: torch.Tensor, p_ST: torch.Tensor, t_ST: torch.Tensor) -> None:
-    """The metrics of every phenotype, but for ranks."""
-    for sums, p, t in zip(sums_TK, p_ST.T, t_ST.T, strict=True):
-        expected = regression_metrics(p, t)
-        del expected["spearman"]
-        assert metrics_of(sums) == pytest.approx(expected, rel=1e-10, abs=1e-10, nan_ok=True)
-
-
-@settings(max_examples=80)
-@given(st.integers(0, 10_000), st.integers(1, 30), st.integers(1, 9), st.sampled_from([0.0, 0.5, 1.0]))
-def test_batches_add_up_to_all_strains(seed: int, n: int, batch: int, missing: float) -> None:
-    rng = np.random.default_rng(seed)
-    t_ST = rng.normal(size=(n, 2)) * 10.0 ** rng.integers(-3, 4) + 10.0 ** rng.integers(-3, 3)
-    p_ST = rng.random() * t_ST + rng.normal(size=(n, 2))
-    t_ST[rng.random((n, 2)) < missing] = np.nan
-    p_ST[np.isnan(t_ST) & (rng.random((n, 2)) < 0.5)] = np.nan
-    p, t = torch.as_tensor(p_ST), torch.as_tensor(t_ST)
-    assert_same(of_batches(p, t, batch), p, t)
-
-
-def test_a_mean_far_from_zero_costs_few_digits() -> None:
-    rng = np.random.default_rng(0)
-    t = torch.as_tensor(1e6 + rng.normal(size=(5000, 1)))
-    p = t + torch.as_tensor(rng.normal(size=(5000, 1)))
-    assert_same(of_batches(p, t, 7), p, t)
-
-
-@pytest.mark.parametrize("constant", ["p", "t", "both"])
-def test_what_is_constant_has_no_correlation(constant: str) -> None:
-    varying, same = torch.arange(9.0).view(-1, 1), torch.full((9, 1), 0.1)
-    p, t = (same if constant in (name, "both") else varying for name in ("p", "t"))
-    assert_same(of_batches(p, t, 2), p, t)
-
-
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_a_prediction_that_is_not_finite_is_not_hidden(bad: float) -> None:
-    t = torch.arange(6.0).view(-1, 1)
-    p = t.clone()
-    p[3] = bad
-    assert_same(of_batches(p, t, 2), p, t)
-
-
-def test_single_precision_is_added_in_double() -> None:
-    sums = pair_sums(torch.full((4096, 1), 0.1), torch.zeros(4096, 1))
-    assert sums.shape == (1, FIELDS)
-    assert metrics_of(sums[0])["mae"] == pytest.approx(float(torch.tensor(0.1).double()), rel=1e-12)
-
-
-def test_no_strain_is_no_number() -> None:
-    sums = pair_sums(torch.zeros(0, 3), torch.zeros(0, 3))
-    assert [metrics_of(row)["n"] for row in sums] == [0, 0, 0]
-
 
 # Size and spread of embeddings, from sums over batches, against all pairs of strains.
 
@@ -193,17 +131,6 @@ def test_several_phenotypes_with_missing_labels_are_learnt_together(two: Tiny, t
     assert all(line.split(",")[4] for line in missing)
 
 
-def test_without_ranks_the_training_part_has_all_other_figures(two: Tiny, tmp_path: Path) -> None:
-    options = ["data.phenotypes=null", "data.batch_size=7", "trainer.epochs=2"]
-    every = history(two.train(tmp_path / "every", *options).directory)
-    summed = history(two.train(tmp_path / "summed", *options, "trainer.train_ranking=false").directory)
-    for row, expected in zip(summed, every, strict=True):
-        ranks = {key for key in expected if key.startswith("train/") and key.endswith("spearman")}
-        assert expected.keys() - row.keys() == ranks
-        assert len(ranks) == 2
-        assert row == pytest.approx({key: value for key, value in expected.items() if key not in ranks}, rel=1e-9)
-
-
 def test_original_units_are_the_normalised_ones_times_the_training_deviation(two: Tiny, tmp_path: Path) -> None:
     directory = two.train(tmp_path, "data.phenotypes=[other]", "trainer.epochs=1").directory
     (row,) = history(directory)
@@ -241,6 +168,22 @@ def test_a_phenotype_without_training_labels_is_refused(tiny: Tiny, tmp_path: Pa
     with pytest.raises(DataError, match="phenotype 'lonely' has no label in the training part"):
         changed.train(tmp_path / "runs", "data.phenotypes=null")
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_of_a_gpu_goes_on_on_a_cpu(tiny: Tiny, tmp_path: Path) -> None:
+    directory = tiny.train(tmp_path, "trainer.epochs=1").directory
+    content = torch.load(directory.last, weights_only=True)
+    (group,) = content["optimizer_states"][0]["param_groups"]
+    assert group["capturable"] is False
+    group["capturable"] = True  # as on a GPU
+    torch.save(content, directory.last)
+    assert len(history(tiny.train(tmp_path, "trainer.epochs=2").directory)) == 2
+
+
+def test_memory_that_nothing_was_written_to_is_not_filled(tiny: Tiny, tmp_path: Path) -> None:
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    set_up_process(tiny.config(tmp_path))
+    assert not torch.utils.deterministic.fill_uninitialized_memory
 
 
 def test_accumulating_two_batches_is_one_batch_of_twice_the_size(tiny: Tiny, tmp_path: Path) -> None:

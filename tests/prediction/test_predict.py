@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,13 +24,15 @@ from dglcell.cli import predict as cli_predict
 from dglcell.data.config import TRAIN, VALIDATION
 from dglcell.data.split import Split
 from dglcell.data.store import Store
-from dglcell.errors import ConfigError, DataError
+from dglcell.errors import ConfigError
 from dglcell.perturbation.choose.autotuned import Autotuned
-from dglcell.prediction import whole_design as design_module
-from dglcell.prediction.designs import Design, Parts
-from dglcell.prediction.whole_design import RANKINGS, Ranking, predict_design
+from dglcell.prediction import predict as module
+from dglcell.prediction.design import Design
+from dglcell.prediction.predict import predict_design
+from dglcell.prediction.ranking import RANKINGS, Ranking
 from dglcell.runs.directory import RunDirectory
 from dglcell.training.autotune import Autotuning
+from dglcell.training.batch_trials import Trial
 from dglcell.training.checkpoint import Trained, load_trained
 from tests.tiny import Tiny
 
@@ -141,7 +142,7 @@ class TestPrecision:
         self, compiled: str, tiny_run: RunDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         trained = load_trained(tiny_run)
-        monkeypatch.setattr(design_module, "UNTUNED_DEVICES", ())
+        monkeypatch.setattr(module, "UNTUNED_DEVICES", ())
         monkeypatch.setattr(trained.model, "config", dataclasses.replace(trained.config.model, compile=compiled))
         asked: list[int] = []
 
@@ -150,8 +151,8 @@ class TestPrecision:
             assert differences == torch.bfloat16
             return Autotuning(Autotuned("node_mask", dense_share=0.5), {})
 
-        monkeypatch.setattr(design_module, "autotuned_for", measured)
-        design_module.resolve_autotuned([trained], Design.of(range(12), 2), 20, "bf16")
+        monkeypatch.setattr(module, "autotuned_for", measured)
+        module.resolve_autotuned([trained], Design.of(range(12), 2), 20, "bf16")
         found = trained.model.autotuned
         assert asked == [20]
         assert (found.strategy, found.differences, found.compile) == ("node_mask", "bfloat16", compiled == "auto")
@@ -162,19 +163,19 @@ class TestPrecision:
     ) -> None:
         trained = load_trained(tiny_run)
         monkeypatch.setattr(trained.model, "config", dataclasses.replace(trained.config.model, strategy="auto"))
-        clock = iter([0.0, 0.0, 0.0, together, 0.0, 0.0, 0.0, apart])
+        trials = iter([Trial(8, together, None), Trial(8, apart, None)])
         for name, value in {
             "UNTUNED_DEVICES": (),
             "WORTH_SHARING": 5,
             "autotuned_for": lambda *_: Autotuning(Autotuned("node_mask"), {}),
-            "time": SimpleNamespace(perf_counter=lambda: next(clock)),
+            "measure": lambda *_: next(trials),
         }.items():
-            monkeypatch.setattr(design_module, name, value)
-        design_module.resolve_autotuned([trained], Design.of(range(12), 2), 8, "32-true")
+            monkeypatch.setattr(module, name, value)
+        module.resolve_autotuned([trained], Design.of(range(12), 2), 8, "32-true")
         assert (trained.model.autotuned.shares, trained.model.shares_deletions) == (pays, pays)
 
     def test_the_command_line_knows_every_precision(self) -> None:
-        assert design_module.PRECISIONS == cli_predict.PRECISIONS
+        assert module.PRECISIONS == cli_predict.PRECISIONS
 
 
 def test_without_a_list_all_genes_of_the_model_are_meant(set_run: RunDirectory, tmp_path: Path) -> None:
@@ -190,13 +191,15 @@ def test_without_a_list_all_genes_of_the_model_are_meant(set_run: RunDirectory, 
     assert [np.float32(row["predicted_fitness"]) for row in rows] == written
 
 
-def test_parts_make_the_same_file_and_row_groups_of_their_size(trained: Trained, tmp_path: Path) -> None:
-    design = Design.of(range(12), 3)
-    told: list[str] = []
-    predict_design([trained], design, tmp_path / "a.parquet", batch_size=20, part_strains=60, report=told.append)
+def test_parts_make_the_same_file_and_row_groups_of_their_size(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    design, told = Design.of(range(12), 3), list[str]()
     predict_design([trained], design, tmp_path / "b.parquet", batch_size=20, report=told.append)
+    monkeypatch.setattr(module, "PART_STRAINS", 60)
+    predict_design([trained], design, tmp_path / "a.parquet", batch_size=20, report=told.append)
     assert pq.read_table(tmp_path / "a.parquet").equals(pq.read_table(tmp_path / "b.parquet"), check_metadata=True)
-    assert [line.split(",")[0] for line in told] == [f"{n} of 220 strains" for n in (60, 120, 180, 220, 220)]
+    assert [line.split(",")[0] for line in told] == [f"{n} of 220 strains" for n in (220, 60, 120, 180, 220)]
     with pq.ParquetFile(tmp_path / "a.parquet") as file:
         assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [60, 60, 60, 40]
         assert "RLE_DICTIONARY" in file.metadata.row_group(0).column(0).encodings
@@ -223,8 +226,8 @@ def test_what_strains_share_is_computed_once_and_changes_no_prediction(
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_a_slow_model_closes_its_parts_early(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(design_module, "PART_SECONDS", 0.0)
+def test_a_slow_model_has_small_parts(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART_SECONDS", 0.0)
     told: list[str] = []
     predict_design([trained], Design.of(range(6), 2), tmp_path / "a.parquet", batch_size=4, report=told.append)
     assert [line.split(",")[0] for line in told] == [f"{n} of 15 strains" for n in (4, 8, 12, 15)]
@@ -277,11 +280,13 @@ class TestRanking:
         assert (about["rank"], about["top"], about["phenotype"]) == (by, 7, "fitness")
         assert len(about["checkpoint_sha256"]) == 2
 
-    def test_the_first_of_all_parts_are_those_of_one(self, trained: Trained, tmp_path: Path) -> None:
-        ranking = Ranking.of("highest", 9, None, [trained], tmp_path)
+    def test_the_first_of_all_parts_are_those_of_one(
+        self, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ranking, design = Ranking.of("highest", 9, None, [trained], tmp_path), Design.of(range(12), 2)
         for name, size in (("many.parquet", 10), ("one.parquet", 1000)):
-            how = {"batch_size": 5, "part_strains": size, "ranking": ranking}
-            predict_design([trained], Design.of(range(12), 2), tmp_path / name, report=lambda _: None, **how)
+            monkeypatch.setattr(module, "PART_STRAINS", size)
+            predict_design([trained], design, tmp_path / name, batch_size=5, ranking=ranking, report=lambda _: None)
         many, one = pq.read_table(tmp_path / "many.parquet"), pq.read_table(tmp_path / "one.parquet")
         assert len(many) == 9
         assert many.to_pylist() == one.to_pylist()
@@ -321,147 +326,6 @@ class TestRanking:
         assert tuple(RANKINGS) == cli_predict.RANKINGS
 
 
-class TestComplete:
-    """The same command again, after the output has got its name."""
-
-    @pytest.fixture(params=["out.parquet", "out.csv"])
-    def out(self, request: pytest.FixtureRequest, trained: Trained, tmp_path: Path) -> Path:
-        """An output whose parts have not been removed."""
-        out = tmp_path / str(request.param)
-        parts = out.with_name(f"{out.name}.parts")
-
-        def keep(text: str) -> None:
-            shutil.copytree(parts, tmp_path / "kept", dirs_exist_ok=True)
-
-        self.predict(trained, out, keep)
-        (tmp_path / "kept").rename(parts)
-        return out
-
-    def predict(self, trained: Trained, out: Path, report: Callable[[str], None]) -> None:
-        predict_design([trained], Design.of(range(9), 2), out, batch_size=5, part_strains=10, report=report)
-
-    @pytest.mark.parametrize("renamed", [False, True])
-    def test_its_parts_are_removed(self, trained: Trained, out: Path, renamed: bool) -> None:
-        parts = out.with_name(f"{out.name}.parts")
-        if renamed:  # and partly removed
-            (parts / "part-00001.parquet").unlink()
-            (parts / "manifest.json").unlink()
-            parts.rename(out.with_name(f"{out.name}.parts.joined"))
-        before, told = out.read_bytes(), list[str]()
-        self.predict(trained, out, told.append)
-        assert told == [f"{out} is complete already"]
-        assert out.read_bytes() == before
-        assert os.listdir(out.parent) == [out.name]
-
-    @pytest.mark.parametrize("out", ["out.csv"], indirect=True)
-    def test_a_csv_beside_parts_that_are_not_finished_is_another_one(self, trained: Trained, out: Path) -> None:
-        (out.with_name(f"{out.name}.parts") / "part-00003.parquet").unlink()
-        with pytest.raises(DataError, match=r"out\.csv' exists already"):
-            self.predict(trained, out, print)
-
-    def test_what_is_left_of_an_output_that_was_removed_is_not_used(self, trained: Trained, out: Path) -> None:
-        out.with_name(f"{out.name}.parts").rename(out.with_name(f"{out.name}.parts.joined"))
-        before, told = out.read_bytes(), list[str]()
-        out.unlink()
-        self.predict(trained, out, told.append)
-        assert [line.split(",")[0] for line in told] == [f"{n} of 36 strains" for n in (10, 20, 30, 36)]
-        assert out.read_bytes() == before
-        assert os.listdir(out.parent) == [out.name]
-
-    def test_another_design_is_refused(self, trained: Trained, tmp_path: Path) -> None:
-        out = tmp_path / "out.parquet"
-        self.predict(trained, out, lambda text: None)
-        with pytest.raises(DataError, match=r"out\.parquet' exists already"):
-            predict_design([trained], Design.of(range(8), 2), out, batch_size=5)
-
-    def test_on_the_command_line(self, tiny_run: RunDirectory, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-        out = tmp_path / "out.parquet"
-        command = ["predict", str(tiny_run.path), "--all-pairs", "--limit", "30", "-o", str(out)]
-        assert main(command) == 0
-        capfd.readouterr()
-        assert main(command) == 0
-        assert capfd.readouterr().out == f"{out} is complete already\n30 predictions written to {out}\n"
-
-
-class TestRefusals:
-    """A folder of parts that do not belong together."""
-
-    @pytest.fixture
-    def out(self, trained: Trained, tmp_path: Path) -> Path:
-        """An output of which three parts of 10 rows are finished."""
-        out, design = tmp_path / "out.parquet", Design.of(range(9), 2)
-
-        def stop(text: str) -> None:
-            if text.startswith("30 "):
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            predict_design([trained], design, out, batch_size=5, part_strains=10, report=stop)
-        return out
-
-    def refusal(self, trained: Trained, out: Path, design: Design) -> str:
-        with pytest.raises(DataError) as error:
-            predict_design([trained], design, out, batch_size=5)
-        return str(error.value)
-
-    def test_another_design(self, trained: Trained, out: Path) -> None:
-        other = Design.of(range(1, 10), 2)
-        message = self.refusal(trained, out, other)
-        assert message.startswith(
-            f"'{out}.parts' holds parts of other predictions: design_sha256 differ\n"
-            f"  got:      design_sha256 {other.sha256[:12]}\n"
-            f"  expected: design_sha256 {Design.of(range(9), 2).sha256[:12]}\n"
-            "  do:       go on with what they were begun with, remove the folder to begin anew"
-        )
-        assert "stop differ\n" in self.refusal(trained, out, Design.of(range(9), 2, 0, 35))
-
-    def test_another_checkpoint(self, tiny_run: RunDirectory, out: Path, tmp_path: Path) -> None:
-        shutil.copytree(tiny_run.path, tmp_path / "run")
-        run = RunDirectory(tmp_path / "run")
-        with open(run.checkpoint("best_loss"), "ab") as file:
-            file.write(b"\0")
-        message = self.refusal(load_trained(run), out, Design.of(range(9), 2))
-        assert "holds parts of other predictions: checkpoint_sha256 differ\n  got:      checkpoint_sha256 " in message
-
-    def test_a_damaged_part(self, trained: Trained, out: Path) -> None:
-        part = out.with_name("out.parquet.parts") / "part-00001.parquet"
-        os.truncate(part, 100)
-        message = self.refusal(trained, out, Design.of(range(9), 2))
-        assert message.startswith(f"'{part}' is damaged\n  got:      Parquet magic bytes not found")
-        assert message.endswith("do:       remove it and all parts after it")
-
-    def test_a_missing_part(self, trained: Trained, out: Path) -> None:
-        folder = out.with_name("out.parquet.parts")
-        (folder / "part-00001.parquet").unlink()
-        assert self.refusal(trained, out, Design.of(range(9), 2)) == (
-            f"'{folder / 'part-00002.parquet'}' does not follow the part before it\n"
-            "  got:      a part that begins with row 20\n"
-            "  expected: row 10\n"
-            "  do:       remove it and all parts after it"
-        )
-        (folder / "part-00002.parquet").unlink()
-        predict_design([trained], Design.of(range(9), 2), out, batch_size=5, report=lambda text: None)
-        assert len(pq.read_table(out)) == 36
-
-    def test_a_torn_manifest(self, trained: Trained, out: Path) -> None:
-        (out.with_name("out.parquet.parts") / "manifest.json").write_text("{")
-        assert "other predictions: checkpoint_sha256, cell_sha256" in self.refusal(trained, out, Design.of(range(9), 2))
-
-    def test_what_is_there_already(self, trained: Trained, tmp_path: Path) -> None:
-        out = tmp_path / "there.parquet"
-        (tmp_path / "there.parquet.parts").mkdir()
-        (tmp_path / "there.parquet.parts" / "thesis.tex").write_text("years of work")
-        with pytest.raises(
-            DataError, match=r"parts' is in the way: it holds no manifest.json\n.*choose another output"
-        ):
-            Parts(out, {}, 3)
-        out.write_text("old")
-        with pytest.raises(
-            DataError, match=r"there.parquet' exists already\n  do: +remove it, or choose another output"
-        ):
-            Parts(out, {}, 3)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -475,9 +339,12 @@ class TestRefusals:
             "some options are of designs, and this is a table\n  got:      --genes, --limit\n  do:       leave",
         ),
         (
-            ["x.csv", "-o", "out.txt"],
-            "'out.txt': the suffix does not say which format is wanted\n  got:      .txt\n  expected: .csv or .parquet",
+            ["x.csv", "-o", "o.txt"],
+            "'o.txt': the suffix does not say which format is wanted\n  got:      .txt\n",
         ),
+        (["x.csv", "-o", "out"], "got:      no suffix\n  expected: .csv or .parquet\n"),
+        (["--all-pairs", "--top", "3", "-o", "out"], "got:      no suffix\n  expected: .csv or .parquet\n"),
+        (["--all-pairs", "-o", "o.txt"], "expected: .csv or .parquet, or no suffix for a folder of Parquet files\n"),
     ],
 )
 def test_wrong_options(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

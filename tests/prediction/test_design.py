@@ -5,18 +5,26 @@ from __future__ import annotations
 import itertools
 import math
 import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.errors import GenotypeError
 from dglcell.graph.vocabulary import Vocabulary
-from dglcell.prediction.designs import Design, in_order, read_genes
+from dglcell.perturbation.genotype import GenotypeBatch
+from dglcell.prediction.design import Design, read_genes
 
 NAMES = Vocabulary.of(["YAL001C", "YBR020W", "YCL018W", "YDR007W"])
+
+
+def strains_of(batches: Iterable[GenotypeBatch], size: int) -> list[tuple[int, ...]]:
+    """The genes of every strain."""
+    return [tuple(strain) for batch in batches for strain in batch.genes.reshape(-1, size).tolist()]
 
 
 @settings(max_examples=150)
@@ -27,46 +35,49 @@ def test_order_and_count_are_those_of_itertools(data: st.DataObject) -> None:
     expected = list(itertools.combinations(genes, size))
     start = data.draw(st.integers(0, len(expected) - 1))
     limit = data.draw(st.none() | st.integers(1, len(expected) + 5))
-    skip = data.draw(st.integers(0, 5))
     design = Design.of(genes, size, start, limit)
     wanted = expected[start:] if limit is None else expected[start : start + limit]
     assert len(design) == len(wanted)
-    blocks = list(design.blocks(data.draw(st.integers(1, 60)), skip))
-    assert [tuple(strain) for block in blocks for strain in block.tolist()] == wanted[skip:]
+    first = data.draw(st.integers(0, len(wanted)))
+    part = design.part(first, data.draw(st.integers(first, len(wanted))))
+    wanted = wanted[first : first + len(part)]
+    assert strains_of(part.batches(data.draw(st.integers(1, 60))), size) == wanted
+    deleted, counts = part.deletions()
+    assert [tuple(strain) for strain in deleted.reshape(-1, size).tolist()] == wanted
+    assert counts.tolist() == [size] * len(wanted)
 
 
 @settings(max_examples=150)
 @given(st.data())
-def test_blocks_share_their_first_genes(data: st.DataObject) -> None:
+def test_batches_share_their_first_genes(data: st.DataObject) -> None:
     size, count = data.draw(st.integers(1, 4)), data.draw(st.integers(4, 14))
     genes = data.draw(st.permutations(range(20)))[:count]
     total = math.comb(count, size)
     design = Design.of(genes, size, data.draw(st.integers(0, total - 1)), data.draw(st.none() | st.integers(1, total)))
     most, least = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 12))
-    skip = data.draw(st.integers(0, min(5, len(design))))
-    blocks = list(design.shared_blocks(most, least, skip))
-    strains = [tuple(strain) for block, _ in blocks for strain in block.tolist()]
-    assert strains == [tuple(strain) for block in design.blocks(7, skip) for strain in block.tolist()]
-    begun = skip
-    for block, shared in blocks:
-        assert 1 <= len(block) <= most
-        assert (block[:, : len(shared)] == np.array(shared, dtype=int)).all()
+    batches = list(design.batches(most, least))
+    assert strains_of(batches, size) == strains_of(design.batches(7), size)
+    begun = 0
+    for batch in batches:
+        strains, shared = batch.genes.reshape(-1, size), batch.shared
+        assert 1 <= batch.num_strains == len(strains) <= most
+        assert (strains[:, : len(shared)] == torch.tensor(shared, dtype=int)).all()
         # Strains that share one gene more are too few.
         if len(shared) + 1 < size:
-            rest = genes[genes.index(block[0, len(shared)]) + 1 :]
+            rest = genes[genes.index(strains[0, len(shared)]) + 1 :]
             assert math.comb(len(rest), size - len(shared) - 1) < least
-        # Who continues there has the same block.
-        assert next(design.shared_blocks(most, least, begun))[0].tolist() == block.tolist()
-        begun += len(block)
+        # Who continues there has the same batch.
+        assert next(design.part(begun, len(design)).batches(most, least)).genes.equal(batch.genes)
+        begun += len(strains)
 
 
-def test_blocks_of_triples_end_where_their_pair_does() -> None:
-    blocks = [(len(block), shared) for block, shared in Design.of(range(10), 3).shared_blocks(5, 4)]
+def test_batches_of_triples_end_where_their_pair_does() -> None:
+    batches = [(batch.num_strains, batch.shared) for batch in Design.of(range(10), 3).batches(5, 4)]
     pairs = [(4, (0, 1)), (4, (0, 1)), (4, (0, 2)), (3, (0, 2)), (3, (0, 3)), (3, (0, 3)), (5, (0, 4)), (4, (0, 5))]
-    assert blocks[:8] == pairs
+    assert batches[:8] == pairs
     # Three triples begin with (0, 6), two with (0, 7), one with (0, 8).
-    assert blocks[8:11] == [(3, (0,)), (3, (0,)), (4, (1, 2))]
-    assert sum(number for number, _ in blocks) == 120
+    assert batches[8:11] == [(3, (0,)), (3, (0,)), (4, (1, 2))]
+    assert sum(number for number, _ in batches) == 120
 
 
 def test_all_triples_of_yeast_are_numbered_without_listing_them() -> None:
@@ -74,7 +85,7 @@ def test_all_triples_of_yeast_are_numbered_without_listing_them() -> None:
     tracemalloc.start()
     design = Design.of(range(count), 3)
     assert len(design) == math.comb(count, 3) == 48_046_797_735
-    first = next(design.blocks(1000))
+    first = next(design.batches(1000)).genes.reshape(-1, 3)
     last = design.strains(np.array([len(design) - 1]))
     assert tracemalloc.get_traced_memory()[1] < 5e6
     tracemalloc.stop()
@@ -97,16 +108,16 @@ def test_all_triples_of_yeast_are_numbered_without_listing_them() -> None:
     np.testing.assert_array_equal(design.strains(np.array(numbers)), strains)
 
 
-def test_equal_designs_have_equal_hashes() -> None:
+def test_equal_designs_have_equal_descriptions() -> None:
     design = Design.of([3, 1, 2], 2)
-    assert design.sha256 == Design.of((3, 1, 2), 2, 0, 99).sha256
+    assert design.describe() == Design.of((3, 1, 2), 2, 0, 99).describe()
     others = [
         Design.of([1, 2, 3], 2),
         Design.of([3, 1, 2], 3),
         Design.of([3, 1, 2], 2, 1),
         Design.of([3, 1, 2], 2, 0, 2),
     ]
-    assert len({design.sha256, *(other.sha256 for other in others)}) == 5
+    assert len({one.describe()["design_sha256"] for one in (design, *others)}) == 5
 
 
 @pytest.mark.parametrize(
@@ -151,8 +162,3 @@ def test_unusable_lists_are_refused(tmp_path: Path, text: bytes, message: str) -
 def test_a_list_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(GenotypeError, match=r"nowhere' not found\n  expected: a text file, one gene name a line"):
         read_genes(tmp_path / "nowhere", NAMES)
-
-
-def test_the_hundred_thousandth_part_comes_last() -> None:
-    names = [f"part-{number:05d}.parquet" for number in (0, 9, 10_001, 99_999, 100_000, 137_260)]
-    assert [path.name for path in in_order(map(Path, reversed(names)))] == names

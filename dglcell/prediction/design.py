@@ -1,0 +1,205 @@
+"""Designs, all combinations of some genes: strains by number, never the whole list."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dglcell.errors import GenotypeError, listing
+from dglcell.files.atomic import CONTROL, canonical_hash
+from dglcell.files.parquet import named
+from dglcell.graph.vocabulary import Vocabulary
+from dglcell.perturbation.genotype import GenotypeBatch
+
+MOST_STRAINS = 2**63 - 1
+KINDS = {2: "pairs", 3: "triples"}
+
+
+@dataclass(frozen=True)
+class Design:
+    """The strains ``start`` to ``stop`` of all combinations of ``size`` genes, as ``itertools.combinations`` has them.
+
+    In this order neighbouring strains share their first genes.
+
+    Attributes:
+        genes: distinct indices of the cell graph's genes; combinations keep their order.
+        size: K, deletions of each strain.
+        start: number of the first strain, from 0.
+        stop: number of the strain after the last.
+    """
+
+    genes: tuple[int, ...]
+    size: int
+    start: int
+    stop: int
+
+    @classmethod
+    def of(cls, genes: Sequence[int], size: int, start: int = 0, limit: int | None = None) -> Design:
+        """The combinations of ``genes``, or ``limit`` of them from number ``start``.
+
+        Raises:
+            GenotypeError: there are fewer genes than deletions, more combinations than 64 bits count, or ``start``
+                lies behind the last of them.
+        """
+        kind = KINDS.get(size, f"sets of {size} genes")
+        if len(genes) < size:
+            raise GenotypeError(
+                f"no {kind}: there are too few genes", got=len(genes), expected=f"{size} or more", do="list more genes"
+            )
+        total = math.comb(len(genes), size)
+        if total > MOST_STRAINS:
+            raise GenotypeError(f"too many {kind} to be numbered", got=f"{total:,}", do="list fewer genes")
+        if start >= total:
+            raise GenotypeError(
+                f"`--start` lies behind the last of the {kind}",
+                got=f"{start:,}",
+                expected=f"0 … {total - 1:,}",
+                do="start earlier, or list more genes",
+            )
+        return cls(tuple(genes), size, start, total if limit is None else min(total, start + limit))
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def part(self, first: int, last: int) -> Design:
+        """The strains from ``first`` to before ``last``, counted from the design's own first."""
+        return replace(self, start=self.start + first, stop=self.start + last)
+
+    @property
+    def known(self) -> int:
+        """The number of strains whose genes the cell graph has: all."""
+        return len(self)
+
+    def describe(self) -> dict[str, Any]:
+        """Which strains these are and in which order, given the cell graph, as plain containers."""
+        sha256 = canonical_hash([self.genes, self.size, self.start, self.stop])
+        about = {"genes": len(self.genes), "deletions": self.size, "start": self.start, "stop": self.stop}
+        return {"design_sha256": sha256, **about}
+
+    def strains(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[n, K] gene indices of the combinations of these numbers, counted from 0 over all combinations."""
+        return np.asarray(self.genes, np.int64)[self._positions(numbers)]
+
+    def _positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[n, K] positions in the list of genes.
+
+        Of the combinations of m genes out of those from position p on, in lexicographic order, C(N − p, m) −
+        C(N − q, m) come before the first that begins at position q. So the first gene of the combination of number r
+        is at the q with the smallest x = N − q for which C(x, m) ≥ C(N − p, m) − r.
+        """
+        count = len(self.genes)
+        positions = np.empty((len(numbers), self.size), np.int64)
+        rest = numbers.astype(np.int64)
+        left = np.full(len(numbers), count, np.int64)
+        for column in range(self.size):
+            tails = _binomials(count, self.size - column)
+            behind = tails[left] - rest
+            found = np.searchsorted(tails, behind, side="left")
+            positions[:, column] = count - found
+            rest = tails[found] - behind
+            left = found - 1
+        return positions
+
+    def deletions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The deleted genes, strain by strain, and [S] how many each strain deletes."""
+        numbers = np.arange(self.start, self.stop)
+        return self.strains(numbers).reshape(-1), np.full(len(numbers), self.size)
+
+    def columns(self, names: Sequence[str]) -> dict[str, Any]:
+        """The columns ``gene_1`` to ``gene_K``, dictionary-encoded.
+
+        Args:
+            names: of the cell graph's genes.
+        """
+        genes_SK = self.deletions()[0].reshape(-1, self.size)
+        return {f"gene_{k + 1}": named(column, names) for k, column in enumerate(genes_SK.T)}
+
+    def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
+        """The strains in order.
+
+        A model may compute once what the strains of a batch have in common, so batches can end where their common
+        genes do. Where a batch ends, and what its strains share, depends on where it begins alone.
+
+        Args:
+            size: most strains in a batch.
+            worth_sharing: batches are not cut for genes that fewer strains have in common; they are never cut where
+                None.
+
+        Yields:
+            Batches that name the genes that all of their strains have in common, K − 1 genes at most.
+        """
+        first = self.start
+        while first < self.stop:
+            number, shared = self._next_batch(first, size, worth_sharing)
+            genes = torch.from_numpy(self.strains(np.arange(first, first + number))).reshape(-1)
+            yield GenotypeBatch(genes, torch.arange(number + 1) * self.size, self.size, shared)
+            first += number
+
+    def heaviest(self, number: int) -> GenotypeBatch:
+        """So many strains that take the most memory: some that share nothing, as every design may have."""
+        return next(self.batches(number))
+
+    def _next_batch(self, first: int, size: int, worth_sharing: int | None) -> tuple[int, tuple[int, ...]]:
+        """How many strains the batch that begins with number ``first`` has, and the genes that they share."""
+        size = min(size, self.stop - first)
+        if worth_sharing is None:
+            return size, ()
+        positions = self._positions(np.array([first]))[0].tolist()
+        count = len(self.genes)
+        for length in range(self.size - 1, 0, -1):
+            if math.comb(count - 1 - positions[length - 1], self.size - length) >= worth_sharing:
+                # Combinations behind the last one that begins with these genes.
+                behind = sum(math.comb(count - 1 - p, self.size - i) for i, p in enumerate(positions[:length]))
+                rest = min(self.stop, math.comb(count, self.size) - behind) - first
+                # As few batches as may be, of about the same size.
+                return math.ceil(rest / math.ceil(rest / size)), tuple(self.genes[p] for p in positions[:length])
+        return size, ()
+
+
+@functools.lru_cache(maxsize=8)
+def _binomials(count: int, size: int) -> NDArray[np.int64]:
+    """[count + 1] C(x, size) for x from 0; not decreasing."""
+    return np.array([math.comb(x, size) for x in range(count + 1)], np.int64)
+
+
+def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
+    """Gene indices of a list of names, one a line, in its order; blank lines and what follows ``#`` are left out.
+
+    Args:
+        path: the text file.
+        vocabulary: gene vocabulary of the model's cell graph.
+
+    Raises:
+        GenotypeError: the file is missing or no text, or names are unknown or listed twice; all of them are counted.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise GenotypeError(f"gene list '{path}' not found", expected="a text file, one gene name a line") from error
+    except UnicodeDecodeError as error:
+        raise GenotypeError(f"gene list '{path}' is not a text file", got=error) from error
+    names = [name for line in lines if (name := line.partition("#")[0].strip())]
+    strange = [name for name in names if CONTROL.search(name)]
+    if strange:
+        raise GenotypeError(f"gene list '{path}': a name has a control character", got=ascii(strange[0]))
+    names = [vocabulary.find(name) for name in names]
+    unknown = [name for name in dict.fromkeys(names) if name not in vocabulary]
+    if unknown:
+        raise GenotypeError(
+            f"gene list '{path}': the model does not know {len(unknown):,} of {len(names):,} genes",
+            got=listing([unknown[0] + vocabulary.suggestion(unknown[0]), *unknown[1:]]),
+            do="mend or remove them; `dglcell graph describe RUN --names` lists the genes of the model",
+        )
+    if len(set(names)) < len(names):
+        twice = [name for name, times in Counter(names).items() if times > 1]
+        raise GenotypeError(f"gene list '{path}': genes are listed twice", got=listing(twice), do="list each once")
+    return [vocabulary.index(name) for name in names]

@@ -1,0 +1,328 @@
+"""What models predict of tables and designs: batch by batch, part by part, by one process or several."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dglcell.baselines.strains import Strains
+from dglcell.errors import ConfigError
+from dglcell.files.atomic import sha256_file
+from dglcell.files.parquet import import_pyarrow, named
+from dglcell.machine.ranks import ALONE, Ranks
+from dglcell.models.encoder import PerturbedModel
+from dglcell.perturbation.choose.autotuned import Autotuned
+from dglcell.prediction.design import Design
+from dglcell.prediction.parts import Parts, write_tables
+from dglcell.prediction.ranking import Ranking
+from dglcell.prediction.table import GenotypeTable, chosen_columns, prediction_columns, write_rows, write_table
+from dglcell.training.autotune import autotuned_for
+from dglcell.training.batch_trials import measure
+from dglcell.training.checkpoint import Trained
+from dglcell.training.evaluate import batch_that_fits, predict_batches
+
+Rows = GenotypeTable | Design
+"""What is predicted: strains with numbers, which can be cut into parts and batches."""
+
+WORTH_SHARING = 200
+"""Strains that must have deletions in common for these to be computed first, and once."""
+
+PRECISIONS = ("32-true", "bf16")
+"""Of predictions: the weights', or differences of strains in bfloat16; see ``trainer.precision``."""
+
+UNTUNED_DEVICES = ("cpu",)
+"""Where the defaults of ``auto`` are as fast for predictions as what a measurement finds."""
+
+# How models compute.
+
+
+def fitting_batch_of(members: Sequence[Trained], rows: Rows) -> int:
+    """Strains per forward pass of every model that are expected to fit into memory (`batch_that_fits`)."""
+    device, heaviest = _device(members[0]), functools.cache(rows.heaviest)
+    return min(batch_that_fits(one.model, lambda n: heaviest(n).to(device), rows.known) for one in members)
+
+
+def resolve_autotuned(members: Sequence[Trained], design: Design, batch_size: int, precision: str) -> None:
+    """Choose what ``auto`` of strategies and kernels takes for a design, which on a GPU is measured or looked up.
+
+    Args:
+        members: one or several models, on the device where they are to predict.
+        design: which strains.
+        batch_size: strains per forward pass.
+        precision: one of ``PRECISIONS``.
+
+    Raises:
+        ConfigError: half precision is asked for, and a model has no differences of strains.
+    """
+    half = precision == "bf16"
+    for model in (member.model for member in members):
+        if isinstance(model, PerturbedModel):
+            device = next(model.parameters()).device
+            found = Autotuned.default(device.type)
+            if device.type not in UNTUNED_DEVICES:
+                batch = design.heaviest(batch_size).to(device)
+                found = autotuned_for(model, batch, torch.bfloat16 if half else None).autotuned
+            found = found.for_layers(compiled=model.config.compile != "false", half=half)
+            model.choose(replace(found, shares=True))
+            if device.type not in UNTUNED_DEVICES and not sharing_pays(model, design, batch_size):
+                model.choose(found)
+        elif half:
+            raise ConfigError(
+                "bfloat16 is for differences between the states of strains, and this model has none",
+                got=f"--precision {precision} and a model `{model.config.name}`",
+                do="leave --precision out",
+            )
+
+
+@torch.inference_mode()
+def sharing_pays(model: PerturbedModel, design: Design, batch_size: int) -> bool:
+    """Whether the first strains take less time where the deletions that they have in common are computed once.
+
+    That is fewer rows and more launches, so that it depends on the cell graph and the device: it is measured.
+    """
+    first = next(design.batches(batch_size, WORTH_SHARING))
+    if not first.shared or not model.shares_deletions:
+        return False
+    device = next(model.parameters()).device
+
+    def seconds(shared: tuple[int, ...]) -> float:
+        batch = replace(first, shared=shared).to(device)
+        trial = measure(lambda _: model(batch), device, batch.num_strains)
+        return math.inf if trial is None else trial.seconds
+
+    return seconds(first.shared) < seconds(())
+
+
+# Predictions of strains.
+
+
+def predict_rows(
+    members: Sequence[Trained], rows: Rows, *, batch_size: int | None = None, worth_sharing: int = WORTH_SHARING
+) -> dict[str, NDArray[Any]]:
+    """Predict strains by one or several models.
+
+    Args:
+        members: the models, on the device where this runs.
+        rows: the strains.
+        batch_size: strains per forward pass; as many as fit into memory where None.
+        worth_sharing: so many strains must have deletions in common for these to be computed once, for models that can.
+
+    Returns:
+        The columns of `prediction_columns`, with NaN for rows of a table whose genes the cell graph lacks.
+    """
+    phenotypes = members[0].phenotypes
+    strains, known = _known_strains(members[0], rows)
+    predicted_RST = np.full((len(members), len(rows), len(phenotypes)), np.nan, np.float32)
+    for member, predicted_ST in zip(members, predicted_RST, strict=True):
+        if len(member.null_models) < len(phenotypes) and len(strains):
+            size = batch_size or fitting_batch_of([member], rows)
+            predicted_ST[known] = _predict_by_model(member, rows, size, worth_sharing)
+        for phenotype, null_model in member.null_models.items():
+            predicted_ST[known, phenotypes.index(phenotype)] = null_model.predict(strains)
+    return prediction_columns(phenotypes, predicted_RST)
+
+
+def _known_strains(member: Trained, rows: Rows) -> tuple[Strains, NDArray[np.bool_]]:
+    """The strains whose genes the cell graph has, and [S] which rows they are."""
+    genes, counts = rows.deletions()
+    offsets = np.concatenate([[0], np.cumsum(counts[counts > 0])])
+    return Strains(genes, offsets, len(member.cell.genes)), counts > 0
+
+
+@torch.inference_mode()
+def _predict_by_model(member: Trained, rows: Rows, batch_size: int, worth_sharing: int) -> NDArray[np.float32]:
+    """[n, T] predictions of the known strains by a run's own model, in original units; one transfer from the device."""
+    device = _device(member)
+    batches = rows.batches(batch_size, worth_sharing if member.model.shares_deletions else None)
+    found = predict_batches(member.model, (batch.to(device, non_blocking=True) for batch in batches))
+    predicted = torch.cat([one.phenotypes.float() for one in found])
+    return member.normaliser.to(device).restore(predicted).cpu().numpy()
+
+
+def _device(member: Trained) -> torch.device:
+    return next(member.model.parameters()).device
+
+
+# From the strains to the file.
+
+PART_STRAINS = 2**18
+PART_SECONDS = 300.0
+"""About what a slow model loses when it is stopped."""
+
+
+def predict_table(
+    members: Sequence[Trained],
+    table: GenotypeTable,
+    output: Path | None,
+    *,
+    batch_size: int | None = None,
+    ranks: Ranks = ALONE,
+) -> bool:
+    """Predict the rows of a table and write them to ``output``, as `write_table` does.
+
+    Args:
+        members: one or several models, on the device where this runs.
+        table: the whole table, with what `name_models` adds.
+        output: where it goes; an older one is replaced. The standard output where None.
+        batch_size: strains per forward pass; as many as fit into memory where None.
+        ranks: which of several processes this is, each of which has read the whole table. They share the rows as
+            those of `predict_design` do.
+
+    Returns:
+        Whether the output is complete; else other processes are still at work.
+
+    Raises:
+        DataError: parts are there of another table or model, or damaged.
+    """
+    if output is None or ranks.size == 1:
+        write_table(output, table, predict_rows(members, table, batch_size=batch_size))
+        return True
+    if ranks.rank >= len(table):
+        return False
+    size = batch_size or fitting_batch_of(members, table)
+    predict = functools.partial(predict_rows, members, batch_size=size)
+    about = {**_describe_models(members), **table.describe()}
+    parts = Parts(output, about, len(table), lambda: _rows_of_a_part(table, predict, size, ranks), replaces=True)
+    pa, _ = import_pyarrow()
+    _predict_parts(parts, table, ranks, lambda rows: pa.table(predict(rows)), lambda text: None)
+
+    def write(path: Path, tables: Iterator[Any]) -> None:
+        found = pa.concat_tables(tables)
+        predicted = {name: found[name].to_numpy() for name in found.column_names}
+        write_rows(path, output.suffix, table, predicted)
+
+    return parts.join(write)
+
+
+def predict_design(
+    members: Sequence[Trained],
+    design: Design,
+    output: Path,
+    *,
+    batch_size: int,
+    ranking: Ranking | None = None,
+    ranks: Ranks = ALONE,
+    worth_sharing: int = WORTH_SHARING,
+    report: Callable[[str], None] = print,
+) -> float | None:
+    """Predict the strains of ``design`` in order and write them to ``output``.
+
+    Columns are ``gene_1`` to ``gene_K`` (names, dictionary-encoded), ``predicted_<phenotype>`` in original units, in
+    Parquet float32, and of several models ``sd_<phenotype>`` (`prediction_columns`). What is finished is kept in
+    `Parts`: the same call goes on with those that are missing, and does nothing where the output is complete.
+
+    Args:
+        members: one or several models, on the device where this runs.
+        design: which strains.
+        output: a ``.parquet`` or ``.csv`` file that is not there yet, or is the one that this call would write; or,
+            without a suffix, a folder of parts.
+        batch_size: strains per forward pass.
+        ranking: which strains are written to a file, and in which order; all in the order of the design where None.
+        ranks: which of several processes this is. Each takes some of the parts, and the last to finish joins them.
+        worth_sharing: as of `predict_rows`.
+        report: is told of every part.
+
+    Returns:
+        Strains per second of this call, 0 where nothing was left to predict; None where other processes are still at
+        work on the output.
+
+    Raises:
+        DataError: another output exists, or parts are there of another model or design, or damaged.
+    """
+    predict = functools.partial(predict_rows, members, batch_size=batch_size, worth_sharing=worth_sharing)
+    about = describe_design(members, design, ranking)
+    parts = Parts(output, about, len(design), lambda: _rows_of_a_part(design, predict, batch_size, ranks))
+    if parts.joined:
+        report(f"{output} is complete already")
+        return 0.0
+    pa, _ = import_pyarrow()
+    genes = members[0].cell.genes
+
+    def make(rows: Design) -> Any:
+        same = np.zeros(len(rows), np.int64)
+        models = {column: named(same, (name,)) for column, name in chosen_columns(members).items()}
+        texts = rows.columns(genes.names) | models
+        if ranking is None:
+            return pa.table(texts | predict(rows))
+        return ranking.first(pa.table(texts | predict(rows) | ranking.columns(_known_strains(members[0], rows)[0])))
+
+    def write(path: Path, tables: Iterator[Any]) -> None:
+        write_tables(path, output.suffix, tables if ranking is None else ranking.merge(tables, genes), about)
+
+    rate = _predict_parts(parts, design, ranks, make, report)
+    return rate if parts.join(write) else None
+
+
+def describe_design(members: Sequence[Trained], design: Design, ranking: Ranking | None = None) -> dict[str, Any]:
+    """What predictions of a design depend on, as plain containers."""
+    first = members[0]
+    about = {} if ranking is None else dict(ranking.describe())
+    autotuned = getattr(first.model, "autotuned", None)
+    if autotuned is not None and autotuned.differences is not None:
+        about["differences"] = autotuned.differences
+    return _describe_models(members) | design.describe() | about
+
+
+def _describe_models(members: Sequence[Trained]) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "checkpoint_sha256": [sha256_file(member.path) for member in members],
+        "cell_sha256": members[0].cell.sha256,
+        "units": dict(zip(members[0].phenotypes, members[0].units, strict=True)),
+    }
+    if chosen_columns(members):
+        about["models"] = [{name: chosen.name for name, chosen in member.chosen.items()} for member in members]
+    return about
+
+
+def _rows_of_a_part(rows: Rows, predict: Callable[[Rows], object], batch_size: int, ranks: Ranks) -> int:
+    """How many strains a part has: every process shall have one, and shall not be at it for more than minutes."""
+    most = max(1, min(PART_STRAINS, len(rows) // ranks.size))
+    if most <= batch_size:
+        return most
+    first = rows.part(0, batch_size)
+    predict(first)  # This compiles and fills caches.
+    began = time.perf_counter()
+    predict(first)
+    batches = int(PART_SECONDS / (time.perf_counter() - began))
+    return min(most, max(1, batches) * batch_size)
+
+
+def _predict_parts(
+    parts: Parts, rows: Rows, ranks: Ranks, make: Callable[[Any], Any], report: Callable[[str], None]
+) -> float:
+    """Predict the parts of this process that are not finished; returns strains per second.
+
+    Args:
+        parts: where they go.
+        rows: all strains.
+        ranks: which process this is.
+        make: returns a pyarrow table of some of the strains.
+        report: is told of every part.
+    """
+    mine = range(ranks.rank, len(parts), ranks.size)
+    missing = parts.missing(mine)
+    for number in set(mine).difference(missing):
+        parts.check(number)
+    strains = sum(last - first for first, last in map(parts.bounds, mine))
+    begun = strains - sum(last - first for first, last in map(parts.bounds, missing))
+    if begun:
+        report(f"continuing after {begun:,} of {strains:,} strains in {parts.folder}")
+    began, done, rate = time.perf_counter(), begun, 0.0
+    for number in missing:
+        first, last = parts.bounds(number)
+        parts.write(number, make(rows.part(first, last)))
+        done += last - first
+        rate = (done - begun) / (time.perf_counter() - began)
+        left = timedelta(seconds=round((strains - done) / rate))
+        report(f"{done:,} of {strains:,} strains, {rate:,.0f} strains/s, {left} left")
+    return rate

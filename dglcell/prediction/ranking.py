@@ -1,0 +1,150 @@
+"""Rankings of the strains of a design: which of them come first."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dglcell.baselines.fit import NULL_MODELS, best_of
+from dglcell.baselines.simple import AdditiveRidge
+from dglcell.baselines.strains import Strains
+from dglcell.errors import ConfigError, did_you_mean
+from dglcell.files.parquet import import_pyarrow
+from dglcell.graph.vocabulary import Vocabulary
+from dglcell.prediction.table import predicted_column, spread_column
+from dglcell.runs.directory import RunDirectory
+from dglcell.training.checkpoint import Trained
+from dglcell.training.null_problems import null_problems
+from dglcell.training.prepare import prepare_run
+
+Values = NDArray[np.floating]
+
+SEEDS, ADDITIVE = "several seeds", "an additive null model"
+
+
+class Order(NamedTuple):
+    """A way to rank strains.
+
+    Attributes:
+        key: predictions, standard deviations over seeds, predictions of the additive null model → what is largest for
+            the strain that comes first.
+        requires: what there must be beside predictions: ``SEEDS``, ``ADDITIVE`` or nothing.
+    """
+
+    key: Callable[[Values, Values, Values], Values]
+    requires: str = ""
+
+
+RANKINGS = {
+    "lowest": Order(lambda value, sd, expected: -value),
+    "highest": Order(lambda value, sd, expected: value),
+    "largest": Order(lambda value, sd, expected: np.abs(value)),
+    "certain": Order(lambda value, sd, expected: np.abs(value) / np.maximum(sd, np.finfo(np.float32).tiny), SEEDS),
+    "uncertain": Order(lambda value, sd, expected: sd, SEEDS),
+    "unexpected": Order(lambda value, sd, expected: np.abs(value - expected), ADDITIVE),
+}
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Which strains of a design are written, and in which order.
+
+    Attributes:
+        by: key of ``RANKINGS``.
+        top: number of strains.
+        phenotype: whose predictions are compared.
+        additive: the additive null model, where ``by`` requires it.
+    """
+
+    by: str
+    top: int
+    phenotype: str
+    additive: AdditiveRidge | None = None
+
+    @classmethod
+    def of(cls, by: str, top: int, phenotype: str | None, members: Sequence[Trained], run: Path) -> Ranking:
+        """A ranking of what models predict.
+
+        Args:
+            by: key of ``RANKINGS``.
+            top: number of strains.
+            phenotype: None where the models predict only one.
+            members: the models.
+            run: directory of the first, to whose training part the additive null model is fitted.
+
+        Raises:
+            CheckpointError: the null model is required, and the store of the run is gone.
+            ConfigError: the models do not predict the phenotype, or the ranking requires several seeds, or a training
+                part that is in memory.
+        """
+        known = members[0].phenotypes
+        if (phenotype not in known) if phenotype else len(known) > 1:
+            raise ConfigError(
+                "strains are ranked by one phenotype",
+                got=phenotype or f"a model of {len(known)}",
+                expected=" or ".join(known),
+                do=did_you_mean(phenotype or "", known, "name one with `--phenotype`"),
+            )
+        requires = RANKINGS[by].requires
+        if requires == SEEDS and len(members) == 1:
+            raise ConfigError(
+                f"`--rank {by}` requires {SEEDS}", got="one run", do="give the folder of an experiment with several"
+            )
+        chosen = phenotype or known[0]
+        return cls(by, top, chosen, _fit_additive(members[0], run, chosen) if requires == ADDITIVE else None)
+
+    def describe(self) -> dict[str, Any]:
+        """What the order depends on beside the predictions, as plain containers."""
+        return {"rank": self.by, "top": self.top, "phenotype": self.phenotype}
+
+    def columns(self, strains: Strains) -> dict[str, Values]:
+        """What strains are compared with, as a column of the output; none where predictions suffice."""
+        if self.additive is None:
+            return {}
+        return {f"additive_{self.phenotype}": self.additive.predict(strains).astype(np.float32)}
+
+    def first(self, table: Any) -> Any:
+        """The first ``top`` rows of a pyarrow table, in order; of equal rows the earlier comes first."""
+        names = (predicted_column(self.phenotype), spread_column(self.phenotype), f"additive_{self.phenotype}")
+        none = np.full(len(table), np.nan)
+        known = [table[name].to_numpy().astype(float) if name in table.column_names else none for name in names]
+        return table.take(np.argsort(-RANKINGS[self.by].key(*known), kind="stable")[: self.top])
+
+    def merge(self, tables: Iterator[Any], genes: Vocabulary) -> Iterator[Any]:
+        """One table of the first rows of several, each of which `first` has made, with standard names of genes.
+
+        Args:
+            tables: in the order of the design.
+            genes: of the cell graph. Columns ``name_1`` and so on come behind those of genes, if it knows any names.
+        """
+        pa, _ = import_pyarrow()
+        merged = functools.reduce(
+            lambda best, more: self.first(pa.concat_tables([best, more]).unify_dictionaries()), tables
+        ).combine_chunks()
+        columns = [name for name in merged.column_names if name.startswith("gene_") and genes.others.standard]
+        for k, column in enumerate(columns):
+            names = pa.array([genes.standard(gene) for gene in merged[column].to_pylist()], pa.string())
+            merged = merged.add_column(len(columns) + k, column.replace("gene_", "name_"), names)
+        yield merged
+
+
+def _fit_additive(trained: Trained, run: Path, phenotype: str) -> AdditiveRidge:
+    """The additive null model of a run, fitted to its training part and chosen on its validation part.
+
+    Raises:
+        CheckpointError: the store of the run is gone, or another one has its place.
+        ConfigError: the training part is streamed.
+    """
+    prepared = prepare_run(replace(trained.config, plot=False), RunDirectory(run), "dglcell predict", continued=True)
+    if prepared.streamed is not None:
+        raise ConfigError("the additive null model needs all training strains in memory", got="`data.streaming`")
+    problem = null_problems(prepared)[trained.phenotypes.index(phenotype)]
+    model = best_of(NULL_MODELS["additive ridge"], problem)[1]
+    assert isinstance(model, AdditiveRidge)
+    return model
