@@ -10,7 +10,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from dglcell.baselines.fit import Problem
 from dglcell.baselines.reactions import Reactions
-from dglcell.baselines.strains import Strains
+from dglcell.data.strains import Strains
 
 LEAVES, IN_LEAF = (15, 63), (2, 20)
 MOST_TREES, PATIENCE = 1000, 30

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from dglcell.data.dataset import StrainBatch
+from dglcell.data.strains import PHENOTYPE, Column, Strains
 from dglcell.data.transform import Normaliser
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.resident import ResidentCell, ResidentRelation
@@ -212,11 +212,11 @@ def task_on_meta(cell: CellGraph, config: HeteroCellConfig, half: bool) -> Strai
     return task.to("meta")
 
 
-def batch_on_meta(genotypes: GenotypeBatch) -> StrainBatch:
+def batch_on_meta(genotypes: GenotypeBatch) -> Strains:
     """The strains with labels, without values."""
-    strains = genotypes.num_strains
-    labels, numbers = torch.empty(strains, 1, device="meta"), torch.empty(strains, dtype=torch.int64, device="meta")
-    return StrainBatch(genotypes.to("meta"), labels, numbers)
+    labels = {Column(PHENOTYPE, "y"): torch.empty(genotypes.num_strains)}
+    batch = Strains.from_indices((), []).with_(targets=genotypes.genes, offsets=genotypes.offsets, columns=labels)
+    return batch.to("meta")
 
 
 def count_step(cell: CellGraph, config: HeteroCellConfig, genotypes: GenotypeBatch, *, half: bool) -> Counts:
@@ -236,7 +236,7 @@ def count_step(cell: CellGraph, config: HeteroCellConfig, genotypes: GenotypeBat
     return counter.counts
 
 
-def step(task: StrainTask, batch: StrainBatch) -> None:
+def step(task: StrainTask, batch: Strains) -> None:
     """A training step, without Lightning."""
     task.model.zero_grad()
     task.training_step(batch, 0).backward()

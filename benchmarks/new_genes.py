@@ -61,11 +61,10 @@ def predicted(run: Path) -> Vector:
 def untrained(prepared: Prepared, rounds: FluxRounds, cell: ResidentCell) -> Vector:
     """[n] growth after all rounds, held between the bounds of measured strains."""
     dataset = prepared.dataset
-    counts = dataset.offsets.diff()
 
     def genotypes(rows: torch.Tensor) -> tuple[GenotypeBatch, torch.Tensor]:
-        batch = dataset.gather(rows, int(counts[rows].sum()))
-        return batch.genotypes, batch.labels
+        batch = dataset.take(rows)
+        return batch.perturbations, batch.labels
 
     measured = MeasuredStrains(1, REACTION, whole=True)
     measured.remember(cell, *genotypes(prepared.parts["train"]))
@@ -97,8 +96,8 @@ def draw(experiment: str, seed: int, runs: dict[str, list[Path]], rounds: list[F
         rounds.append(FluxRounds(cell, config.model.flux_rounds))
         rounds[0].take(wild_type_balance(read_model(config.cell.model, config.paths.raw), reactions, metabolites))
     flux = rounds[0].reactions[:, 0].numpy()
-    trained = set(dataset.genes[_places(prepared, "train")].tolist())
-    genes = [dataset.genes[dataset.offsets[i] : dataset.offsets[i + 1]].tolist() for i in rows.tolist()]
+    trained = set(dataset.targets[_places(prepared, "train")].tolist())
+    genes = [dataset.targets[dataset.offsets[i] : dataset.offsets[i + 1]].tolist() for i in rows.tolist()]
     by_rules = load_config(Path(experiment), [f"split.seed={seed}", "cell.lose_blocked=false", "model.flux_rounds=0"])
     return {
         "new": [[gene for gene in strain if gene not in trained] for strain in genes],

@@ -19,12 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dglcell.data.config import StreamingConfig
-from dglcell.data.dataset import StrainDataset
+from dglcell.data.dataset import strains_of_cell
 from dglcell.data.store import Store
-from dglcell.data.store_build import build_store_from_blocks
-from dglcell.data.stream_split import survey
-from dglcell.data.table import Provenance, StrainTable, TableHead
+from dglcell.data.store_build import build_store
+from dglcell.data.strains import Strains, columns_of
 from dglcell.files.atomic import write_json
 from dglcell.graph.vocabulary import Vocabulary
 
@@ -36,10 +34,10 @@ GENES = 6607
 BLOCK_STRAINS = 2**17
 BATCH_SIZE = 1024
 PHENOTYPE = "trigenic_interaction"
-HEAD = TableHead(tuple(f"Y{i:05d}" for i in range(GENES)), (PHENOTYPE,), Provenance("random triples"))
+NAMES = tuple(f"Y{i:05d}" for i in range(GENES))
 
 
-def triples(strains: int, seed: int = 0) -> Iterator[StrainTable]:
+def triples(strains: int, seed: int = 0) -> Iterator[Strains]:
     """Random trigenic strains, a block at a time."""
     rng = np.random.default_rng(seed)
     for start in range(0, strains, BLOCK_STRAINS):
@@ -49,13 +47,13 @@ def triples(strains: int, seed: int = 0) -> Iterator[StrainTable]:
         genes = np.stack([first, first + steps[0], first + steps[0] + steps[1]], axis=1) % GENES
         labels = {PHENOTYPE: rng.normal(0, 0.06, count).astype(np.float32)}
         offsets = np.arange(count + 1, dtype=np.int64) * 3
-        yield StrainTable(HEAD.names, genes.ravel().astype(np.int32), offsets, labels, HEAD.provenance)
+        yield Strains(NAMES, genes.ravel().astype(np.int32), offsets, columns_of(phenotype=labels))
 
 
 def build(path: Path, strains: int) -> dict[str, float]:
     """Build a store: time, bytes on disk, peak memory of the process and how much of it came after its imports."""
     before, began, cpu = peak_bytes(), time.perf_counter(), time.process_time()
-    store = build_store_from_blocks(HEAD, triples(strains), path, command="store_scale")
+    store = build_store(triples(strains), path, command="store_scale")
     seconds = time.perf_counter() - began
     return {
         "strains": strains,
@@ -71,13 +69,13 @@ def build(path: Path, strains: int) -> dict[str, float]:
 
 def load(path: Path) -> dict[str, float]:
     """Read a store into resident tensors."""
-    vocabulary = Vocabulary.of(HEAD.names)
+    vocabulary = Vocabulary.of(NAMES)
     before, began, cpu = peak_bytes(), time.perf_counter(), time.process_time()
     table = Store(path).read()
     read = time.perf_counter() - began
-    dataset = StrainDataset.from_table(table, vocabulary)
+    dataset = strains_of_cell(table, vocabulary)
     seconds = time.perf_counter() - began
-    tensors = (dataset.genes, dataset.offsets, dataset.labels, dataset.rows)
+    tensors = (dataset.targets, dataset.offsets, dataset.labels, dataset.rows)
     return {
         "strains": len(dataset),
         "read_seconds": read,
@@ -95,41 +93,17 @@ def resident(path: Path) -> dict[str, Any]:
     # Lightning, and only here: it takes more memory than building and loading.
     from dglcell.data.datamodule import StrainDataModule
 
-    dataset = StrainDataset.from_table(Store(path).read(), Vocabulary.of(HEAD.names))
+    dataset = strains_of_cell(Store(path).read(), Vocabulary.of(NAMES))
     part = torch.from_numpy(_parts(len(dataset)))
     parts = {name: (part == code).nonzero().squeeze(1) for code, name in enumerate(("train", "validation", "test"))}
     module = StrainDataModule(dataset, parts, batch_size=BATCH_SIZE, eval_batch_size=BATCH_SIZE, seed=0)
     return _epoch(module)
 
 
-def streamed(path: Path) -> dict[str, Any]:
-    """The same from disk: first the pass that looks at the whole store, then the epoch."""
-    from dglcell.data.datamodule import StreamedDataModule
-
-    store, config = Store(path), StreamingConfig()
-    part = _parts(len(store))
-    with peak_of_program() as peak:
-        began = time.perf_counter()
-        found = survey(store, Vocabulary.of(HEAD.names), part, config)
-        seconds = time.perf_counter() - began
-    module = StreamedDataModule(
-        found.stream, found.resident, {}, batch_size=BATCH_SIZE, eval_batch_size=BATCH_SIZE, seed=0
-    )
-    return {
-        "window": config.window,
-        "readers": config.readers,
-        "survey_seconds": seconds,
-        "survey_strains_per_s": len(store) / seconds,
-        "survey_anonymous_bytes_above_before": peak["above"],
-        **_epoch(module),
-    }
-
-
 PHASES: dict[str, Callable[[Path, int], dict[str, Any]]] = {
     "build": build,
     "load": lambda path, _: load(path),
     "resident": lambda path, _: resident(path),
-    "streamed": lambda path, _: streamed(path),
 }
 
 
@@ -145,8 +119,8 @@ def _epoch(module: StrainDataModule) -> dict[str, Any]:
         began, cpu = time.perf_counter(), time.process_time()
         for numbers in module.train_dataloader():
             batch = module.transfer_batch_to_device(numbers, device, 0)
-            strains += batch.genotypes.num_strains
-            checksum += int(batch.strains.sum())
+            strains += len(batch)
+            checksum += int(batch.rows.sum())
         seconds = time.perf_counter() - began
     return {
         "strains": strains,

@@ -217,13 +217,13 @@ def experiment_workload(config: Config, prepared: Prepared, setting: Setting) ->
     if len(train) < batch:
         raise ConfigError("the training part is smaller than the batch", got=len(train), expected=f"{batch} or more")
     strains = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(config.seed))[:batch]]
-    data = prepared.dataset.gather(strains, int(prepared.dataset.offsets.diff()[strains].sum()))
+    data = prepared.dataset.take(strains)
     labels = data.labels.float()
     targets = (labels - labels.nanmean(0)) / labels.nan_to_num(0.0).std(0, correction=0).clamp(min=1e-6)
     model = dataclasses.replace(
         hetero_model(config), conv=setting.conv, hidden=setting.hidden, layers=setting.layers, dropout=0.0
     )
-    return Workload(prepared.cell, model, data.genotypes, targets.nan_to_num(0.0), prepared.features, config.seed)
+    return Workload(prepared.cell, model, data.perturbations, targets.nan_to_num(0.0), prepared.features, config.seed)
 
 
 def hetero_model(config: Config) -> HeteroCellConfig:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dglcell.api import Predictor, evaluate, evaluate_on, load, load_cell, train
-    from dglcell.data.table import StrainTable as Strains
+    from dglcell.data.strains import Strains
     from dglcell.graph.cell_graph import CellGraph
 
 __version__ = "0.2.0"
@@ -20,7 +20,7 @@ os.environ["DGLBACKEND"] = "pytorch"
 
 _ELSEWHERE = {
     "CellGraph": ("dglcell.graph.cell_graph", "CellGraph"),
-    "Strains": ("dglcell.data.table", "StrainTable"),
+    "Strains": ("dglcell.data.strains", "Strains"),
 }
 """Public names that are not in ``dglcell.api``: module and name there."""
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dglcell.baselines.strains import Strains
 from dglcell.config.read import experiment_file, keyword_overrides, load_config
 from dglcell.data.config import VALIDATION
 from dglcell.data.split import Split
-from dglcell.data.table import StrainTable, frame_genotypes, list_genotypes
+from dglcell.data.strains import Strains
+from dglcell.data.table import frame_genotypes, list_genotypes
 from dglcell.errors import CheckpointError, ConfigError, DataError, GenotypeError, listing
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
@@ -137,7 +137,7 @@ class Predictor:
 
     def predict(
         self,
-        strains: Genotypes | pd.DataFrame | StrainTable,
+        strains: Genotypes | pd.DataFrame | Strains,
         *,
         unknown: str = "refuse",
         batch_size: int | None = None,
@@ -168,7 +168,7 @@ class Predictor:
             raise ConfigError("`unknown` has an unknown value", got=unknown, expected=" or ".join(UNKNOWN))
         frame, genotypes = _read_strains(strains, self.gene_columns)
         indices, lacking = self._indices(genotypes, unknown)
-        table = GenotypeTable([], [], indices)
+        table = GenotypeTable([], [], Strains.from_indices(self.cell.genes.names, indices))
         with _PREDICTING:
             columns: dict[str, Any] = dict(predict_rows(self.members, table, batch_size=batch_size))
         columns |= chosen_columns(self.members)
@@ -200,7 +200,7 @@ def _gene_columns(frame: pd.DataFrame, trained_on: Sequence[str]) -> list[str]:
 
 
 def _read_strains(
-    strains: Genotypes | pd.DataFrame | StrainTable, trained_on: Sequence[str]
+    strains: Genotypes | pd.DataFrame | Strains, trained_on: Sequence[str]
 ) -> tuple[pd.DataFrame, list[list[str]]]:
     """Strains as a DataFrame with gene columns, and their deleted genes."""
     import pandas as pd
@@ -208,7 +208,7 @@ def _read_strains(
     given: Any = strains
     if isinstance(given, pd.DataFrame):
         return given, frame_genotypes(given, _gene_columns(given, trained_on))
-    genotypes = given.genotypes if isinstance(given, StrainTable) else list_genotypes(given)
+    genotypes = given.genotypes if isinstance(given, Strains) else list_genotypes(given)
     width = max(map(len, genotypes), default=1)
     cells = [genes + [""] * (width - len(genes)) for genes in genotypes]
     return pd.DataFrame(cells, columns=[f"gene_{k + 1}" for k in range(width)]), genotypes
@@ -335,7 +335,7 @@ def train(
     return load(run(config, f"dglcell.train({str(experiment)!r})", beside=with_own).directory.path)
 
 
-def evaluate(run: str | Path | Predictor, strains: StrainTable | pd.DataFrame | None = None) -> pd.DataFrame:
+def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None = None) -> pd.DataFrame:
     """Evaluate a trained model on its own split with the null models, or on strains that you have measured.
 
     >>> import dglcell
@@ -367,10 +367,10 @@ def evaluate(run: str | Path | Predictor, strains: StrainTable | pd.DataFrame | 
             [(member.config.seed, row) for member, path in found for row in evaluate_run(path, str(member.path))]
         )
     predictor = run if isinstance(run, Predictor) else load(run)
-    if not isinstance(strains, StrainTable):
+    if not isinstance(strains, Strains):
         columns = [name for name in predictor.phenotypes if name in strains.columns]
         genes = _gene_columns(strains, predictor.gene_columns)
-        strains = StrainTable.from_dataframe(strains, genes=genes, phenotypes=columns)
+        strains = Strains.from_dataframe(strains, genes=genes, phenotypes=columns)
     measured = {name: name for name in predictor.phenotypes if name in strains.phenotypes}
     if not measured:
         raise DataError(
@@ -389,7 +389,7 @@ def _frame(rows: Sequence[ResultRow]) -> pd.DataFrame:
 
 
 def _measured_rows(
-    predictor: Predictor, strains: StrainTable, measured: Mapping[str, str], part: str = ""
+    predictor: Predictor, strains: Strains, measured: Mapping[str, str], part: str = ""
 ) -> list[ResultRow]:
     """Metrics of the mean prediction; a row for each phenotype of the model that ``measured`` gives a column for."""
     predicted, name = predictor.predict(strains), predictor.members[0].config.model.name
@@ -477,12 +477,12 @@ def rows_on(
             f"no strain of '{config.experiment.name}' that is left has a measured {' or '.join(empty)}",
             do="evaluate on another experiment or phenotype, or choose other strains with keys of `data.source`",
         )
-    strains = StrainTable.from_names([genotypes[number] for number in kept], phenotypes=columns)
+    strains = Strains.from_names([genotypes[number] for number in kept], phenotypes=columns)
     rows = _measured_rows(predictor, strains, measured, config.experiment.name)
     return rows + _null_rows(predictor, strains, measured, config.experiment.name)
 
 
-def _null_rows(predictor: Predictor, strains: StrainTable, measured: Mapping[str, str], part: str) -> list[ResultRow]:
+def _null_rows(predictor: Predictor, strains: Strains, measured: Mapping[str, str], part: str) -> list[ResultRow]:
     """Metrics of null models that are fitted on the training part of the first member; none if its run had none."""
     from dglcell.training.evaluate import null_rows_on
 
@@ -491,10 +491,9 @@ def _null_rows(predictor: Predictor, strains: StrainTable, measured: Mapping[str
         return []
     prepared = prepare_run(config, RunDirectory(predictor.directories[0]), "dglcell evaluate", continued=True)
     vocabulary = prepared.cell.genes
-    genes = np.array([vocabulary.index(name) for names in strains.genotypes for name in names])
-    offsets = np.concatenate([[0], np.cumsum([len(names) for names in strains.genotypes])])
+    indices = [[vocabulary.index(name) for name in names] for names in strains.genotypes]
     labels = {name: strains.phenotypes[column] for name, column in measured.items()}
-    return null_rows_on(prepared, Strains(genes, offsets, len(vocabulary)), labels, part)
+    return null_rows_on(prepared, Strains.from_indices(vocabulary.names, indices), labels, part)
 
 
 def _trained_strains(predictor: Predictor) -> set[frozenset[str]]:
@@ -515,7 +514,7 @@ def _trained_strains(predictor: Predictor) -> set[frozenset[str]]:
     return found
 
 
-def _named(table: StrainTable, genes: Vocabulary) -> StrainTable:
+def _named(table: Strains, genes: Vocabulary) -> Strains:
     """Strains whose genes have their names in a cell graph, as far as it knows them."""
     return replace(table, names=tuple(map(genes.find, table.names)))
 

@@ -115,7 +115,7 @@ class ResultRow:
         metrics: from :func:`regression_metrics`, in the original units of the phenotype; for a phenotype of 0 and 1
             also those of :func:`~dglcell.metrics.classification_metrics`.
         is_null: whether it is a null model.
-        kind: of the phenotype's labels, ``regression`` or ``classification``; see ``StrainDataset.kinds``.
+        kind: of the phenotype's labels, ``regression`` or ``classification``; see ``Strains.kinds``.
     """
 
     model: str

@@ -27,7 +27,7 @@ from pytorch_lightning.loggers import CSVLogger
 import dglcell
 from dglcell.cli import main
 from dglcell.config.read import experiment_file, keyword_overrides
-from dglcell.data import table
+from dglcell.data import strains
 from dglcell.data.config import VALIDATION
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.split import Split
@@ -76,7 +76,7 @@ def test_every_public_name_is_there() -> None:
         dglcell.loads  # type: ignore[attr-defined]  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["dglcell.api", "dglcell.data.table", "dglcell.graph.cell_graph"])
+@pytest.mark.parametrize("name", ["dglcell.api", "dglcell.data.strains", "dglcell.graph.cell_graph"])
 def test_examples_of_docstrings_are_right(folder: Path, name: str) -> None:
     found = doctest.testmod(sys.modules[name], extraglobs={"dglcell": dglcell})
     assert found.attempted > 3
@@ -90,7 +90,7 @@ def test_every_public_function_and_method_has_an_example() -> None:
     public += [dglcell.CellGraph.to_pyg, dglcell.CellGraph.to_networkx, dglcell.CellGraph.to_pandas]
     for thing in public:
         assert ">>> " in str(thing.__doc__), thing
-    assert table.StrainTable is dglcell.Strains
+    assert strains.Strains is dglcell.Strains
     assert cell_graph.CellGraph is dglcell.CellGraph
 
 

@@ -190,7 +190,7 @@ def test_a_store_is_built_described_verified_and_listed(
     assert printed.startswith(described.rstrip())
     assert "fitness         137        0" in printed
     assert main(["data", "verify", str(store)]) == 0
-    assert f"{store}: 137 strains, all blocks and hashes are right (" in capsys.readouterr().out
+    assert f"{store}: 137 strains, all columns and hashes are right (" in capsys.readouterr().out
     assert main(["data", "list", str(store.parent)]) == 0
     listed = capsys.readouterr().out
     assert f"stores in {store.parent}" in listed

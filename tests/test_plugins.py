@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import torch
 
 from dglcell.data.sources import Source, SourceOptions
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 from dglcell.losses.config import LossConfig
 from dglcell.losses.loss import Loss, LossTerms
 from dglcell.models.config import ModelConfig
@@ -89,7 +89,7 @@ class Lines(Source):
 
     def load(self, raw):
         strains = [line.split() for line in open(self.config.path)]
-        return StrainTable.from_names(strains, phenotypes={"length": [len("".join(s)) for s in strains]})
+        return Strains.from_names(strains, phenotypes={"length": [len("".join(s)) for s in strains]})
 
     def files(self, raw):
         from pathlib import Path

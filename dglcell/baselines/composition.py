@@ -9,7 +9,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.baselines.strains import Strains, labelled
+from dglcell.baselines.simple import labelled
+from dglcell.data.strains import Strains
 
 MOST_NEGATIVE = 0.01
 """Share of the labels that noise may take below zero."""
@@ -58,27 +59,27 @@ class Multiplicative:
         """Learn from the labelled strains; missing labels (NaN) are ignored."""
         strains, labels = labelled(strains, y)
         self.wild_type = wild_type(strains, labels)
-        relative, size = labels / self.wild_type, strains.num_genes
+        relative, size = labels / self.wild_type, len(strains.names)
         single = np.flatnonzero(strains.num_deletions == 1)
-        genes = strains.genes[strains.offsets[single]]
+        genes = strains.targets[strains.offsets[single]]
         count = np.bincount(genes, minlength=size)
         measured = np.bincount(genes, relative[single], minlength=size) / np.maximum(count, 1)
         # Noise may take a label below zero.
         self.effects = np.where(count, np.maximum(measured, 0.0), 1.0)
-        estimated = (count == 0) & (np.bincount(strains.genes, minlength=size) > 0)
+        estimated = (count == 0) & (np.bincount(strains.targets, minlength=size) > 0)
         if estimated.any():
             self._estimate(strains, relative, estimated)
         return self
 
     def _estimate(self, strains: Strains, relative: NDArray[np.float64], estimated: NDArray[np.bool_]) -> None:
         owner = np.repeat(np.arange(len(strains)), strains.num_deletions)
-        size = strains.num_genes
+        size = len(strains.names)
         # All genes move together, each by a share: else those of one strain would all make up for its whole error.
         share = 1 / max(2.0, float(strains.num_deletions.mean()))
         for _ in range(ROUNDS):
             others = self._others(strains, owner)
-            right = np.bincount(strains.genes, relative[owner] * others, minlength=size) + self.alpha
-            best = right / (np.bincount(strains.genes, others**2, minlength=size) + self.alpha)
+            right = np.bincount(strains.targets, relative[owner] * others, minlength=size) + self.alpha
+            best = right / (np.bincount(strains.targets, others**2, minlength=size) + self.alpha)
             step = np.where(estimated, share * (np.maximum(best, 0) - self.effects), 0.0)
             self.effects = self.effects + step
             if np.abs(step).max() < STEP:
@@ -88,8 +89,8 @@ class Multiplicative:
         """[P] for each deleted gene of each strain the product of the effects of the strain's other genes."""
         zero = self.effects == 0
         logs = np.log(np.where(zero, 1.0, self.effects))
-        lost = (strains.design @ zero)[owner] - zero[strains.genes]
-        return np.where(lost > 0, 0.0, np.exp((strains.design @ logs)[owner] - logs[strains.genes]))
+        lost = (strains.design @ zero)[owner] - zero[strains.targets]
+        return np.where(lost > 0, 0.0, np.exp((strains.design @ logs)[owner] - logs[strains.targets]))
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """[S] predictions in the units of the labels."""
@@ -126,7 +127,7 @@ class SmallestSubset:
         small = np.flatnonzero((strains.num_deletions > 0) & (strains.num_deletions <= LARGEST_SUBSET))
         keys = np.empty(len(strains), np.uint64)
         for rows, genes in strains.by_number():
-            keys[rows] = _keys(genes, strains.num_genes)
+            keys[rows] = _keys(genes, len(strains.names))
         self.keys, inverse = np.unique(keys[small], return_inverse=True)
         self.labels = np.bincount(inverse, labels[small], minlength=len(self.keys)) / np.bincount(inverse)
         return self
@@ -139,7 +140,7 @@ class SmallestSubset:
             smallest = np.full(len(rows), np.inf)
             for size in range(1, min(number - 1, LARGEST_SUBSET) + 1):
                 for chosen in itertools.combinations(range(number), size):
-                    smallest = np.minimum(smallest, self._measured(_keys(genes[:, chosen], strains.num_genes)))
+                    smallest = np.minimum(smallest, self._measured(_keys(genes[:, chosen], len(strains.names))))
             prediction[rows] = np.where(np.isfinite(smallest), smallest, self.mean_of.get(number, self.mean))
         return prediction
 

@@ -24,8 +24,8 @@ from dglcell.baselines.reactions import (
     why_no_reactions,
 )
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, TrainingMean
-from dglcell.baselines.strains import Strains, labelled
+from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, TrainingMean, labelled
+from dglcell.data.strains import Strains
 
 log = logging.getLogger("dglcell")
 
@@ -55,7 +55,6 @@ class Problem:
         validation: validation strains.
         y_train: [S] labels, NaN where missing.
         y_validation: likewise for the validation strains.
-        num_genes: of the cell graph.
         similarity: gives that of all genes to those of the training part; called if it is needed.
         most_deletions: of any strain that is to be predicted.
         reactions: tells which reactions a strain loses; None where the cell graph has none.
@@ -65,7 +64,6 @@ class Problem:
     validation: Strains
     y_train: NDArray[np.floating]
     y_validation: NDArray[np.floating]
-    num_genes: int
     similarity: Callable[[], GeneSimilarity]
     most_deletions: int
     reactions: Reactions | None = None
@@ -182,10 +180,10 @@ NULL_MODELS = {
     "reaction kernel ridge": Family(
         _reaction_kernels, lambda problem: why_no_kernel(problem.train, problem.reactions, len(OWN_SHARES))
     ),
-    "kernel ridge": Family(_kernel_ridges, lambda problem: why_not(problem.train, problem.num_genes, len(PROFILES))),
+    "kernel ridge": Family(_kernel_ridges, lambda problem: why_not(problem.train, len(PROFILES))),
     "kernel ridge and low rank": Family(
         _ridges_and_low_rank,
-        lambda problem: LowRankProfiles.why_not(problem.train) or why_not(problem.train, problem.num_genes, 1),
+        lambda problem: LowRankProfiles.why_not(problem.train) or why_not(problem.train, 1),
     ),
 }
 """Name → the family of which the validation part chooses one."""

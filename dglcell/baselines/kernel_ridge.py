@@ -12,8 +12,8 @@ from rich.progress import track
 from scipy import sparse
 
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.simple import AdditiveRidge
-from dglcell.baselines.strains import Strains, labelled
+from dglcell.baselines.simple import AdditiveRidge, labelled
+from dglcell.data.strains import Strains
 
 OWN = 0.1
 """Share of a gene's variance that it has in common with no other gene."""
@@ -139,7 +139,7 @@ class KernelRidge:
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
         """[S] predictions in the units of the labels, for any genes of the cell graph."""
-        genes = np.unique(strains.genes).astype(np.int64)
+        genes = np.unique(strains.targets).astype(np.int64)
         return self.mean + self.kernel.times(self.coefficients, PairMatrix.of(strains, genes), genes)
 
     def factors(self, rank: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -161,23 +161,22 @@ class KernelRidge:
         return effects, basis @ axes[:, largest], weights[largest]
 
 
-def why_not(strains: Strains, num_genes: int, fits: int) -> str | None:
+def why_not(strains: Strains, fits: int) -> str | None:
     """Why kernel ridge is not fitted to these strains; None if it is.
 
     Args:
         strains: of the training part.
-        num_genes: N.
         fits: how often.
     """
     most = int(strains.num_deletions.max())
     if most < 2:
         return f"needs strains with two or more deletions (found {most} at most)"
     pairs = strains.num_deletions * (strains.num_deletions - 1) // 2
-    deleted = len(np.unique(strains.genes))
-    held = max(8 * MOST_STEPS * len(strains), 64 * int(pairs.sum()), 20 * num_genes * deleted)
+    deleted = len(np.unique(strains.targets))
+    held = max(8 * MOST_STEPS * len(strains), 64 * int(pairs.sum()), 20 * len(strains.names) * deleted)
     if held > MOST_BYTES:
         return f"would need {held / 2**30:.1f} GiB of memory, and is limited to {MOST_BYTES / 2**30:.0f}"
-    rows = len(PairMatrix.of(strains, np.arange(strains.num_genes)).rows)
+    rows = len(PairMatrix.of(strains, np.arange(len(strains.names))).rows)
     operations = fits * MOST_STEPS * (2.0 * rows * deleted**2 + 4.0 * rows**2 * deleted)
     if operations > MOST_OPERATIONS:
         return f"would need {operations:.0e} operations, and is limited to {MOST_OPERATIONS:.0e}"

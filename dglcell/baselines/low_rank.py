@@ -12,8 +12,8 @@ from scipy import sparse
 
 from dglcell.baselines.kernel_ridge import KernelRidge, fit_kernel_ridge
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.simple import AdditiveRidge
-from dglcell.baselines.strains import Strains, labelled
+from dglcell.baselines.simple import AdditiveRidge, labelled
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.nn.config import LOW_RANK
 
@@ -76,9 +76,9 @@ class LowRankProfiles:
             raise DataError(f"low-rank profiles: {reason}")
         residual = labels - self.additive.fit(strains, labels).predict(strains)
         low, high = strains.first_two(np.arange(len(strains)))
-        keys, inverse = np.unique(low * strains.num_genes + high, return_inverse=True)
+        keys, inverse = np.unique(low * len(strains.names) + high, return_inverse=True)
         residual = np.bincount(inverse, weights=residual) / np.bincount(inverse)
-        self._impute(keys // strains.num_genes, keys % strains.num_genes, residual, strains.num_genes)
+        self._impute(keys // len(strains.names), keys % len(strains.names), residual, len(strains.names))
         return self
 
     def _impute(

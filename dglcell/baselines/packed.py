@@ -20,7 +20,7 @@ from dglcell.baselines.kernel_ridge import KernelRidge, PairKernel, PairMatrix
 from dglcell.baselines.low_rank import LowRankProfiles, RidgeAndLowRank
 from dglcell.baselines.reactions import LostSetKernel, ReactionKernelRidge, ReactionRidge, Reactions, UntrainedBound
 from dglcell.baselines.simple import AdditiveRidge
-from dglcell.baselines.strains import Strains
+from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
 
@@ -115,11 +115,11 @@ class PackedNulls:
 
     Attributes:
         models: T of them.
-        num_genes: of the cell graph.
+        genes: names of those of the cell graph.
     """
 
     models: Sequence[NullModel]
-    num_genes: int
+    genes: tuple[str, ...]
 
     @classmethod
     def fit(cls, problems: Sequence[Problem], phenotypes: Sequence[str]) -> Self:
@@ -127,11 +127,11 @@ class PackedNulls:
         models = [fit_best_two(problem) for problem in problems]
         for phenotype, model in zip(phenotypes, models, strict=True):
             log.info("part of the prediction of %s: %s", phenotype, in_words("null models", model))
-        return cls(models, problems[0].num_genes)
+        return cls(models, problems[0].train.names)
 
     def __call__(self, genes: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.float64]:
         """[S, T] predictions in the units of the labels."""
-        strains = Strains(genes, offsets, self.num_genes)
+        strains = Strains(self.genes, genes, offsets)
         return np.stack([model.predict(strains) for model in self.models], axis=1)
 
     def pack(self) -> bytes:
@@ -157,7 +157,7 @@ class PackedNulls:
             models = [_restored(value, arrays, reactions) for value in written]
         except Exception as error:  # of a damaged archive there are a dozen kinds
             raise ValueError(f"no null models: {error}") from error
-        return cls(models, len(cell.genes))
+        return cls(models, cell.genes.names)
 
 
 def _plain(value: Any, arrays: list[NDArray[Any]]) -> Any:

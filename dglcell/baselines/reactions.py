@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from dglcell.baselines.composition import not_fitness_like
-from dglcell.baselines.simple import AdditiveRidge
-from dglcell.baselines.strains import Strains, labelled
+from dglcell.baselines.simple import AdditiveRidge, labelled
+from dglcell.data.strains import Strains
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.metabolism import model_reaction
 from dglcell.graph.schema import CATALYSES, CONVERTS, METABOLITE, REACTION
@@ -91,7 +91,8 @@ class Reactions:
         """The strains as sets of deleted genes and lost reactions; reactions are numbered after the genes."""
         both = sparse.csr_array(sparse.hstack([strains.design, self.lost(strains)]))
         both.sort_indices()
-        return Strains(both.indices.astype(np.int64), both.indptr.astype(np.int64), both.shape[1])
+        names = (*strains.names, *map(str, range(both.shape[1] - len(strains.names))))
+        return Strains(names, both.indices.astype(np.int64), both.indptr.astype(np.int64))
 
     @cached_property
     def neighbourhood(self) -> sparse.csr_array:

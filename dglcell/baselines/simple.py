@@ -9,8 +9,29 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, cg
 
-from dglcell.baselines.strains import Strains, labelled
-from dglcell.errors import ConfigError
+from dglcell.data.strains import Strains
+from dglcell.errors import ConfigError, DataError
+
+
+def labelled(strains: Strains, y: NDArray[np.floating]) -> tuple[Strains, NDArray[np.float64]]:
+    """The strains whose label is not NaN, with their labels in float64.
+
+    Raises:
+        DataError: the lengths differ, or no strain has a label.
+    """
+    if len(y) != len(strains):
+        raise DataError("null models: labels do not match the strains", got=len(y), expected=len(strains))
+    rows = np.flatnonzero(~np.isnan(y))
+    if len(rows) == 0:
+        raise DataError(
+            "null models: no training strain has a label",
+            got=f"{len(y):,} missing labels",
+            expected="at least one measured value",
+            do="choose another phenotype or another split",
+        )
+    labels = np.asarray(y, dtype=np.float64)
+    return (strains, labels) if len(rows) == len(labels) else (strains.take(rows), labels[rows])
+
 
 # Null model: every strain has the mean label of the training part.
 
@@ -65,7 +86,7 @@ class AdditiveRidge:
         gene_mean = np.asarray(design.mean(axis=0)).ravel()
         # The centred design is dense; its Gram matrix is the sparse one minus a rank-one term.
         diagonal = gram.diagonal() - count * gene_mean**2 + self.alpha
-        size = strains.num_genes
+        size = len(strains.names)
         normal = LinearOperator(
             (size, size),
             matvec=lambda w: gram @ w - count * gene_mean * (gene_mean @ w) + self.alpha * w,
@@ -133,4 +154,4 @@ def _query_pairs(strains: Strains) -> tuple[NDArray[np.int64], NDArray[np.int64]
     """The strains with a query pair, and one integer for each pair."""
     rows = np.flatnonzero(strains.num_deletions >= 2)
     low, high = strains.first_two(rows)
-    return rows, low * strains.num_genes + high
+    return rows, low * len(strains.names) + high

@@ -290,7 +290,7 @@ def _add_data(group: Group) -> None:
     build.add_argument("--overwrite", action="store_true", help="build it again if it exists")
     for name, run, text in (
         ("stats", verbs.data_stats, "describe a store: phenotypes, deletions, genes, provenance"),
-        ("verify", verbs.data_verify, "check every block of a store against its hashes"),
+        ("verify", verbs.data_verify, "check every column of a store against its hash"),
     ):
         _verb(data, name, run, text).add_argument("store", type=Path, metavar="STORE")
     fetch = _verb(

@@ -548,7 +548,7 @@ def data_verify(options: argparse.Namespace) -> None:
     from dglcell.data.store import verify_store
 
     store, hashed = verify_store(options.store)
-    print(f"{options.store}: {count(len(store), 'strain')}, all blocks and hashes are right ({store.sha256[:12]})")
+    print(f"{options.store}: {count(len(store), 'strain')}, all columns and hashes are right ({store.sha256[:12]})")
     if not hashed:
         print("No hash of the whole file was recorded when it was built: bytes that hold no strain were not checked.")
 

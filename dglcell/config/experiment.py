@@ -26,10 +26,7 @@ from dglcell.checks import (
 )
 from dglcell.data.config import (
     NORMALISATIONS,
-    STREAMED_NORMALISATIONS,
     SplitConfig,
-    StreamingConfig,
-    check_streamed_split,
 )
 from dglcell.data.sources import SourceConfig
 from dglcell.errors import ConfigError
@@ -37,7 +34,7 @@ from dglcell.graph.config import CellConfig
 from dglcell.graph.vocabulary import UNKNOWN_POLICIES
 from dglcell.losses.config import LOSSES, LossConfig, MaskedConfig
 from dglcell.models.config import MODELS, HeteroCellConfig, ModelConfig
-from dglcell.nn.config import AUTO_LINK, COMPARING_LINKS
+from dglcell.nn.config import AUTO_LINK
 from dglcell.optimizers import OptimizerConfig, SchedulerConfig
 from dglcell.runs.directory import CHECKPOINTS
 
@@ -87,7 +84,6 @@ class DataConfig:
     unknown_genes: Unknown = "refuse"  # strains with genes that the cell graph lacks: refuse | drop
     batch_size: CountOrAuto = 128  # strains per step and device; auto: measured when the run starts, then kept
     eval_batch_size: Count | None = None  # strains per step in evaluation; null: batch_size
-    streaming: StreamingConfig | None = None  # read training strains from disk as needed; null: all are in memory
 
     def validate(self) -> None:
         """Raises ConfigError, naming the key."""
@@ -313,7 +309,6 @@ class Config:
                 section.validate()
         self._validate_names()
         self._validate_loss()
-        self._validate_streaming()
         self._validate_validation()
         if self.data.batch_size == AUTO and self.trainer.devices * self.trainer.num_nodes > 1:
             raise ConfigError(
@@ -356,25 +351,6 @@ class Config:
                 "`data.normalise: logistic` is a link already",
                 got=f"`model.link: {self.model.link}`",
                 do="set `model.link: identity`",
-            )
-
-    def _validate_streaming(self) -> None:
-        if self.data.streaming is None:
-            return
-        check_streamed_split(self.split)
-        if self.data.normalise not in STREAMED_NORMALISATIONS:
-            raise ConfigError(
-                f"`data.normalise: {self.data.normalise}` needs all training labels in memory, and `data.streaming` "
-                "keeps them out",
-                expected=" or ".join(STREAMED_NORMALISATIONS),
-                do="set `data.normalise: standard`",
-            )
-
-        if self.model.link in COMPARING_LINKS:
-            raise ConfigError(
-                f"`model.link: {self.model.link}` may compare strains with all training strains, and `data.streaming` "
-                "keeps them out of memory",
-                do="set `model.link: saturation`, or another one but `minimum`, `bounded` and `auto`",
             )
 
     def _validate_validation(self) -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from dglcell.checks import Count, Seed, at_least, check_values, check_workers, must, one_of
+from dglcell.checks import Count, Seed, at_least, check_values, must, one_of
 from dglcell.errors import ConfigError
 
 PARTS = ("train", "validation", "test")
@@ -149,41 +149,3 @@ class SplitConfig:
 
 NORMALISATIONS = ("standard", "minmax", "robust", "none", "logistic")
 """Of labels; see ``dglcell.data.transform.Normaliser``."""
-
-STREAMED_NORMALISATIONS = ("standard", "minmax", "none", "logistic")
-"""Those that need no more than moments, which are added up piece by piece."""
-
-STREAMED_KINDS = ("random", "file", NONE)
-"""Those that need no more than a pass over the store at a time."""
-
-
-def check_streamed_split(config: SplitConfig) -> None:
-    """Refuse splits that need all strains at once.
-
-    Raises:
-        ConfigError: naming the key.
-    """
-    if config.kind not in STREAMED_KINDS:
-        raise ConfigError(
-            f"`split.kind: {config.kind}` needs all strains in memory, and `data.streaming` keeps them out",
-            expected=" or ".join(STREAMED_KINDS),
-            do="make the split once with `data.streaming: null`, and give the run's split.npz as `split.path` with "
-            "`split.kind: file`",
-        )
-    if config.subset is not None:
-        raise ConfigError(
-            "`split.subset` needs all strains in memory, and `data.streaming` keeps them out",
-            do="set `data.streaming: null`: a subset fits into memory; or give a split that was saved with its subset "
-            "(`split.kind: file`)",
-        )
-
-
-# What a configuration can say of a training part that is read from disk as it is needed.
-
-
-@dataclass
-class StreamingConfig:
-    """Read training strains block by block, for stores larger than memory."""
-
-    window: Count = 262_144  # strains that are shuffled together; more strains need more memory
-    readers: Annotated[int, at_least(1), check_workers] = 2  # threads that read ahead, one window each

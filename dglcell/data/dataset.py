@@ -1,194 +1,75 @@
-"""The resident data set: integers and labels of every strain, gathered into batches on the device."""
+"""The strains of a run: those of its store that its cell graph and its phenotypes can use, and their batches."""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from dglcell.data.table import CLASSIFICATION, REGRESSION, StrainTable
-from dglcell.errors import DataError, did_you_mean
+from dglcell.data.strains import PHENOTYPE, ROW, Column, Strains, translated
+from dglcell.errors import DataError, count, did_you_mean
 from dglcell.graph.vocabulary import NameReport, Vocabulary, enforce_name_policy
-from dglcell.perturbation.genotype import GenotypeBatch, strains_of
 
-# The resident data set: integers and labels of every strain, gathered into batches on the device.
-
-
-# Tens of millions of strains are worked on in pieces of so many entries, so that intermediates stay small.
-PIECE = 2**20
+log = logging.getLogger("dglcell")
 
 
-@dataclass(frozen=True)
-class StrainBatch:
-    """B strains of a data set.
+def strains_of_cell(
+    strains: Strains, vocabulary: Vocabulary, phenotypes: list[str] | None = None, unknown: str = "refuse"
+) -> Strains:
+    """Map strains onto a cell graph's genes, checking them once and for all.
 
-    Attributes:
-        genotypes: their deleted genes.
-        labels: [B, T] float32 in original units; NaN where missing.
-        strains: [B] int64, their numbers in the data set.
-    """
+    Args:
+        strains: as read from a store.
+        vocabulary: gene vocabulary of the cell graph.
+        phenotypes: which columns are predicted; all where None.
+        unknown: ``refuse`` strains with genes that the cell graph lacks, or ``drop`` them.
 
-    genotypes: GenotypeBatch
-    labels: Tensor
-    strains: Tensor
-
-
-@dataclass(frozen=True)
-class StrainDataset:
-    """S strains as index-only tensors on one device.
-
-    Attributes:
-        genes: [P] int32 gene indices of the cell graph, strain by strain.
-        offsets: [S + 1] int64.
-        labels: [S, T] float32; NaN where missing.
-        phenotypes: T names.
-        units: T units.
-        max_deletions: most deletions of any strain.
-        rows: [S] int64, the strain's number in the store.
-        names: how the store's gene names met the cell graph's.
-        known_kinds: ``kinds`` where they are known from more strains than these; else None.
-    """
-
-    genes: Tensor
-    offsets: Tensor
-    labels: Tensor
-    phenotypes: tuple[str, ...]
-    units: tuple[str, ...]
-    max_deletions: int
-    rows: Tensor
-    names: NameReport
-    known_kinds: tuple[str, ...] | None = None
-
-    @classmethod
-    def from_table(
-        cls, table: StrainTable, vocabulary: Vocabulary, phenotypes: list[str] | None = None, unknown: str = "refuse"
-    ) -> StrainDataset:
-        """Map a strain table onto a cell graph's genes, checking it once and for all.
-
-        Args:
-            table: as read from a store.
-            vocabulary: gene vocabulary of the cell graph.
-            phenotypes: which columns are predicted; all where None.
-            unknown: ``refuse`` strains with genes that the cell graph lacks, or ``drop`` them.
-
-        Raises:
-            GraphError: unknown genes under ``refuse``.
-            DataError: a phenotype that the table lacks, a phenotype without labels, or no strain left.
-        """
-        chosen = check_phenotypes(table, phenotypes)
-        genes = _translate(table.genes, vocabulary.indices(table.names))
-        keep = np.ones(len(table), dtype=bool)
-        lacking = np.flatnonzero(genes < 0)
-        keep[np.searchsorted(table.offsets, lacking, side="right") - 1] = False
-        unknown_names = tuple(sorted({table.names[i] for i in np.unique(table.genes[lacking])}))
-        report = NameReport(len(table.names), unknown_names, rows_dropped=int((~keep).sum()))
-        enforce_name_policy(report, unknown, where=f"store of '{table.provenance.source}'", key="data.unknown_genes")
-        columns = [table.phenotypes[name].astype(np.float32, copy=False) for name in chosen]
-        # One column is a matrix as it is.
-        labels = np.stack(columns, axis=1) if len(columns) > 1 else columns[0][:, None]
-        # A strain without any of the chosen labels has nothing to teach.
-        keep &= ~np.logical_and.reduce([np.isnan(column) for column in columns])
-        if not keep.any():
-            refuse_nothing_left(len(table), report.rows_dropped)
-        offsets = table.offsets
-        if not keep.all():
-            counts = table.num_deletions
-            genes, labels = genes[np.repeat(keep, counts)], labels[keep]
-            offsets = np.concatenate([[0], np.cumsum(counts[keep])])
-        return cls(
-            genes=torch.as_tensor(genes),
-            offsets=torch.as_tensor(offsets),
-            labels=torch.as_tensor(labels),
-            phenotypes=tuple(chosen),
-            units=tuple(table.units.get(name, "") for name in chosen),
-            max_deletions=max(int(np.diff(offsets[i : i + PIECE + 1]).max()) for i in range(0, len(labels), PIECE)),
-            rows=torch.arange(len(keep)) if keep.all() else torch.as_tensor(np.flatnonzero(keep)),
-            names=report,
-        )
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @cached_property
-    def kinds(self) -> tuple[str, ...]:
-        """What each phenotype asks for: classification if all its labels are 0 or 1, of all parts, else regression."""
-        if self.known_kinds is not None:
-            return self.known_kinds
-        binary = [bool(((column == 0) | (column == 1) | column.isnan()).all()) for column in self.labels.unbind(1)]
-        return tuple(CLASSIFICATION if yes else REGRESSION for yes in binary)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the tensors are."""
-        return self.genes.device
-
-    def to(self, device: torch.device | str) -> StrainDataset:
-        """The data set on ``device``."""
-        moved = {name: getattr(self, name).to(device) for name in ("genes", "offsets", "labels", "rows")}
-        return StrainDataset(
-            **moved,
-            phenotypes=self.phenotypes,
-            units=self.units,
-            max_deletions=self.max_deletions,
-            names=self.names,
-            known_kinds=self.known_kinds,
-        )
-
-    def gather(self, strains: Tensor, num_genes: int) -> StrainBatch:
-        """The batch of the given strains, on the device of the data set, without synchronisation.
-
-        Args:
-            strains: [B] int64 on the same device.
-            num_genes: P, their deletions in total, or more, which are filled up. The host knows it, so the device need
-                not be asked.
-        """
-        starts = self.offsets[strains]
-        counts = self.offsets[strains + 1] - starts
-        offsets = torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
-        numbers = torch.arange(num_genes, device=self.device)
-        positions = numbers + (starts - offsets[:-1])[strains_of(offsets, num_genes)]
-        genes = self.genes[positions.clamp(max=len(self.genes) - 1)].long()
-        genes = torch.where(numbers < offsets[-1], genes, -1)
-        return StrainBatch(GenotypeBatch(genes, offsets, self.max_deletions), self.labels[strains], strains)
-
-
-def _translate(genes: NDArray[np.int32], mapping: NDArray[np.int64]) -> NDArray[np.int32]:
-    """``mapping[genes]``; numpy makes all indices int64 first, so a piece at a time. The same array where all keep
-    their indices.
-    """
-    if np.array_equal(mapping, np.arange(len(mapping))):
-        return genes
-    translated, mapping = np.empty(len(genes), np.int32), mapping.astype(np.int32)
-    for start in range(0, len(genes), PIECE):
-        translated[start : start + PIECE] = mapping[genes[start : start + PIECE]]
-    return translated
-
-
-def check_phenotypes(table: StrainTable, phenotypes: list[str] | None) -> list[str]:
-    """The phenotypes to predict.
+    Returns:
+        The strains with genes of the cell graph and a label, in tensors on the host, with the chosen phenotypes and
+        their numbers in the store.
 
     Raises:
-        DataError: the table lacks one, or one has no label at all.
+        GraphError: unknown genes under ``refuse``.
+        DataError: a phenotype that the table lacks, a phenotype without labels, or no strain left.
     """
-    chosen = choose_phenotypes(tuple(table.phenotypes), phenotypes)
-    for name in chosen:
-        check_labelled(name, not np.isnan(table.phenotypes[name]).all())
-    return chosen
+    columns = {Column(PHENOTYPE, name): strains.phenotypes[name] for name in check_phenotypes(strains, phenotypes)}
+    targets = translated(strains.targets, vocabulary.indices(strains.names))
+    keep = np.ones(len(strains), dtype=bool)
+    lacking = np.flatnonzero(targets < 0)
+    keep[np.searchsorted(strains.offsets, lacking, side="right") - 1] = False
+    dropped = len(strains) - int(keep.sum())
+    names = tuple(sorted({strains.names[i] for i in np.unique(strains.targets[lacking])}))
+    report = NameReport(len(strains.names), names, rows_dropped=dropped)
+    enforce_name_policy(report, unknown, where=f"store of '{strains.provenance.source}'", key="data.unknown_genes")
+    # A strain without any of the chosen labels has nothing to teach.
+    keep &= ~np.logical_and.reduce([np.isnan(values) for values in columns.values()])
+    if not keep.any():
+        raise DataError(
+            "no strain is left",
+            got=f"{len(strains):,} strains, {dropped:,} of them with genes that the cell graph lacks",
+            expected="strains of genes of the cell graph with at least one label",
+            do="choose a cell graph that has these genes, or another phenotype",
+        )
+    if dropped:
+        log.info("%s left out: the cell graph lacks %s", count(dropped, "strain"), count(len(names), "gene"))
+    units = {name: strains.units.get(name, "") for _, name in columns}
+    columns[Column(ROW)] = np.arange(len(strains))
+    usable = strains.with_(names=vocabulary.names, targets=targets, columns=columns, units=units)
+    return (usable if keep.all() else usable.take(np.flatnonzero(keep))).to("cpu")
 
 
-def choose_phenotypes(there: Sequence[str], phenotypes: list[str] | None) -> list[str]:
+def check_phenotypes(strains: Strains, phenotypes: list[str] | None) -> list[str]:
     """The phenotypes to predict, all that are there where None.
 
     Raises:
-        DataError: one is not there.
+        DataError: one is not there, or has no label at all.
     """
+    there = strains.phenotypes
     chosen = list(phenotypes) if phenotypes else list(there)
     lacking = [name for name in chosen if name not in there]
     if lacking:
@@ -198,23 +79,10 @@ def choose_phenotypes(there: Sequence[str], phenotypes: list[str] | None) -> lis
             expected="among " + ", ".join(there),
             do=did_you_mean(lacking[0], there, "set `data.phenotypes`"),
         )
+    for name in chosen:
+        if np.isnan(there[name]).all():
+            raise DataError(f"phenotype '{name}' has no label at all", do="leave it out of `data.phenotypes`")
     return chosen
-
-
-def check_labelled(name: str, labelled: bool) -> None:
-    """Refuse a phenotype without any label."""
-    if not labelled:
-        raise DataError(f"phenotype '{name}' has no label at all", do="leave it out of `data.phenotypes`")
-
-
-def refuse_nothing_left(strains: int, dropped: int) -> None:
-    """Refuse that no strain can be used: of so many, so many have genes that the cell graph lacks."""
-    raise DataError(
-        "no strain is left",
-        got=f"{strains:,} strains, {dropped:,} of them with genes that the cell graph lacks",
-        expected="strains of genes of the cell graph with at least one label",
-        do="choose a cell graph that has these genes, or another phenotype",
-    )
 
 
 # Which strains make up each batch: a pure function of seed, epoch and rank.

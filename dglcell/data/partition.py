@@ -12,7 +12,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from dglcell.data.config import TEST, TRAIN, UNUSED, VALIDATION
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 
 # How strains are divided into parts: at random, or by query pair.
@@ -74,18 +74,18 @@ def shuffled(keys: Keys, seed: int) -> Keys:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def gene_set_keys(table: StrainTable) -> Keys:
+def gene_set_keys(table: Strains) -> Keys:
     """[S] a key of each strain's gene set, whatever the order of its genes.
 
     A sum of hashes modulo 2^64: equal sets have equal keys; different ones collide with a chance of about
     1e-5 in 20 million strains, and would then share a part.
     """
-    sums = np.zeros(len(table.genes) + 1, np.uint64)
-    np.cumsum(gene_keys(table.names)[table.genes], out=sums[1:])
+    sums = np.zeros(len(table.targets) + 1, np.uint64)
+    np.cumsum(gene_keys(table.names)[table.targets], out=sums[1:])
     return sums[table.offsets[1:]] - sums[table.offsets[:-1]]
 
 
-def query_pair_keys(table: StrainTable) -> tuple[NDArray[np.int64], Keys]:
+def query_pair_keys(table: Strains) -> tuple[NDArray[np.int64], Keys]:
     """The strains with a query pair, ascending, and a key of each one's pair.
 
     The query pair is the first two genes of a strain, in either order: tables list the genes of the query strain
@@ -94,10 +94,10 @@ def query_pair_keys(table: StrainTable) -> tuple[NDArray[np.int64], Keys]:
     """
     rows = np.flatnonzero(table.num_deletions >= 2)
     first, keys = table.offsets[rows], gene_keys(table.names)
-    return rows, keys[table.genes[first]] + keys[table.genes[first + 1]]
+    return rows, keys[table.targets[first]] + keys[table.targets[first + 1]]
 
 
-def random_parts(table: StrainTable, bins: Bins, seed: int, by_deletions: bool) -> Parts:
+def random_parts(table: Strains, bins: Bins, seed: int, by_deletions: bool) -> Parts:
     """Divide at random; strains with the same gene set share a part.
 
     Args:
@@ -110,9 +110,7 @@ def random_parts(table: StrainTable, bins: Bins, seed: int, by_deletions: bool) 
     return bins.parts_of(fill_levels(shuffled(gene_set_keys(table), seed), level, bins.shares))
 
 
-def deletions_parts(
-    table: StrainTable, bins: Bins, seed: int, most: int, by_deletions: bool, all_train: int = 0
-) -> Parts:
+def deletions_parts(table: Strains, bins: Bins, seed: int, most: int, by_deletions: bool, all_train: int = 0) -> Parts:
     """Strains with more than ``most`` deletions are test; the others are divided at random, as by `random_parts`.
 
     Args:
@@ -146,7 +144,7 @@ def deletions_parts(
     return parts
 
 
-def pair_disjoint_parts(table: StrainTable, bins: Bins, seed: int, by_deletions: bool) -> Parts:
+def pair_disjoint_parts(table: Strains, bins: Bins, seed: int, by_deletions: bool) -> Parts:
     """Divide so that no query pair (`query_pair_keys`) is in two parts.
 
     Query pairs that share a gene set (the same triple found from two sides) stay together, so that no gene
@@ -229,7 +227,7 @@ def _join_pairs(pairs: Keys, sets: Keys) -> Keys:
 # A random split that meets its shares in every number of deletions and for every phenotype.
 
 
-def stratified_parts(table: StrainTable, bins: Bins, seed: int) -> Parts:
+def stratified_parts(table: Strains, bins: Bins, seed: int) -> Parts:
     """Divide at random, in the shares of ``bins`` among strains of each number of deletions and with each phenotype.
 
     Strains with the same number of deletions and the same measured phenotypes form a stratum, which is divided as
@@ -257,7 +255,7 @@ def stratified_parts(table: StrainTable, bins: Bins, seed: int) -> Parts:
 
 
 def _strata(
-    table: StrainTable, first: NDArray[np.int64], group: NDArray[np.int64]
+    table: Strains, first: NDArray[np.int64], group: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which keys a stratum has, [K, M], and the stratum of each group.
 
@@ -302,7 +300,7 @@ def _quotas(sizes: NDArray[np.int64], keys: NDArray[np.bool_], shares: Sequence[
 # Genes are shuffled as in `partition`: by a hash of the seed and of their names.
 
 
-def gene_disjoint_parts(table: StrainTable, fractions: Sequence[float], seed: int, rule: str) -> Parts:
+def gene_disjoint_parts(table: Strains, fractions: Sequence[float], seed: int, rule: str) -> Parts:
     """Divide the genes, and the strains by their genes.
 
     Rule ``any``: a strain with a test gene is test, else one with a validation gene is validation. No test gene
@@ -314,14 +312,14 @@ def gene_disjoint_parts(table: StrainTable, fractions: Sequence[float], seed: in
 
     Strains without deletions are training.
     """
-    frequency = np.bincount(table.genes, minlength=len(table.names))
+    frequency = np.bincount(table.targets, minlength=len(table.names))
     too_frequent = (frequency > min(fractions) * len(table)) & (rule == "any")
     rank = _ranks(table, seed, too_frequent)
     perturbed, starts = _perturbed(table)
     if not len(starts):
         return np.full(len(table), TRAIN, np.uint8)
-    lowest = np.minimum.reduceat(rank[table.genes], starts)
-    highest = np.maximum.reduceat(rank[table.genes], starts)
+    lowest = np.minimum.reduceat(rank[table.targets], starts)
+    highest = np.maximum.reduceat(rank[table.targets], starts)
     if rule == "any":
         reached = np.cumsum(np.bincount(lowest, minlength=len(rank)))
         test_end = _nearest(reached, fractions[TEST] * len(table))
@@ -340,7 +338,7 @@ def gene_disjoint_parts(table: StrainTable, fractions: Sequence[float], seed: in
     return parts
 
 
-def gene_fold_parts(table: StrainTable, folds: int, fold: int, seed: int, rule: str) -> Parts:
+def gene_fold_parts(table: Strains, folds: int, fold: int, seed: int, rule: str) -> Parts:
     """Divide the genes into folds of equal size, and the strains by their genes; what `gene_disjoint_parts` promises.
 
     The genes of ``fold`` are test genes, those of the next fold validation genes, the others training genes.
@@ -354,7 +352,7 @@ def gene_fold_parts(table: StrainTable, folds: int, fold: int, seed: int, rule: 
 
     Strains without deletions are training.
     """
-    genes = max(1, int((np.bincount(table.genes, minlength=len(table.names)) > 0).sum()))
+    genes = max(1, int((np.bincount(table.targets, minlength=len(table.names)) > 0).sum()))
     rank = _ranks(table, seed, np.zeros(len(table.names), bool))
     fold_of_gene = np.minimum(rank * folds // genes, folds - 1)
     part_of_gene = Bins.of_folds(folds, fold).parts_of(fold_of_gene)
@@ -362,7 +360,7 @@ def gene_fold_parts(table: StrainTable, folds: int, fold: int, seed: int, rule: 
     parts = np.full(len(table), TRAIN, np.uint8)
     if not len(starts):
         return parts
-    part = part_of_gene[table.genes]
+    part = part_of_gene[table.targets]
     # In the order of the parts' numbers a strain may be used in none below that of its highest gene.
     highest = np.maximum.reduceat(part, starts)
     own = part_of_gene[_home_genes(table, seed)] if rule == "any" else np.minimum.reduceat(part, starts)
@@ -370,9 +368,7 @@ def gene_fold_parts(table: StrainTable, folds: int, fold: int, seed: int, rule: 
     return parts
 
 
-def held_out_gene_parts(
-    table: StrainTable, bins: Bins, seed: int, test_genes: int, rule: str, by_deletions: bool
-) -> Parts:
+def held_out_gene_parts(table: Strains, bins: Bins, seed: int, test_genes: int, rule: str, by_deletions: bool) -> Parts:
     """The gene splits of DANGO (Zhang et al. 2020, bioRxiv 2020.11.26.400739; ``main.py`` of its repository).
 
     ``test_genes`` of the genes that some strain deletes are drawn, each as likely as any other.
@@ -397,7 +393,7 @@ def held_out_gene_parts(
     Raises:
         DataError: no gene would be left for training.
     """
-    genes = int((np.bincount(table.genes, minlength=len(table.names)) > 0).sum())
+    genes = int((np.bincount(table.targets, minlength=len(table.names)) > 0).sum())
     if test_genes >= genes:
         raise DataError(
             "the gene split leaves no gene for training",
@@ -405,7 +401,7 @@ def held_out_gene_parts(
             do="lower `split.test_genes`",
         )
     is_test = _ranks(table, seed, np.zeros(len(table.names), bool)) < test_genes
-    hits = np.diff(np.concatenate([[0], np.cumsum(is_test[table.genes])])[table.offsets])
+    hits = np.diff(np.concatenate([[0], np.cumsum(is_test[table.targets])])[table.offsets])
     parts = np.full(len(table), UNUSED, np.uint8)
     parts[(hits > 0) & ((hits == table.num_deletions) | (rule == "any"))] = TEST
     rest = hits == 0
@@ -414,30 +410,30 @@ def held_out_gene_parts(
     return parts
 
 
-def _ranks(table: StrainTable, seed: int, late: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _ranks(table: Strains, seed: int, late: NDArray[np.bool_]) -> NDArray[np.int64]:
     """[N] place of each gene in the shuffle; those of ``late`` after the others.
 
     Genes that occur nowhere come last, where they cannot use up a part.
     """
-    absent = np.bincount(table.genes, minlength=len(table.names)) == 0
+    absent = np.bincount(table.targets, minlength=len(table.names)) == 0
     turn = np.lexsort((shuffled(gene_keys(table.names), seed), late, absent))
     rank = np.empty(len(turn), np.int64)
     rank[turn] = np.arange(len(turn))
     return rank
 
 
-def _perturbed(table: StrainTable) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+def _perturbed(table: Strains) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """[S] the strains with deletions, and where the genes of each of these begin."""
     perturbed = table.num_deletions > 0
     return perturbed, table.offsets[:-1][perturbed]
 
 
-def _home_genes(table: StrainTable, seed: int) -> NDArray[np.int32]:
+def _home_genes(table: Strains, seed: int) -> NDArray[np.int32]:
     """One gene of each strain that has any, chosen by a hash of the gene and of the whole gene set."""
     strain = np.repeat(np.arange(len(table)), table.num_deletions)
-    order = shuffled(gene_keys(table.names)[table.genes] ^ gene_set_keys(table)[strain], seed)
+    order = shuffled(gene_keys(table.names)[table.targets] ^ gene_set_keys(table)[strain], seed)
     # Sorted by strain, the genes of each begin where they did.
-    return table.genes[np.lexsort((order, strain))[_perturbed(table)[1]]]
+    return table.targets[np.lexsort((order, strain))[_perturbed(table)[1]]]
 
 
 def _nearest(reached: NDArray[np.int64], target: float) -> int:

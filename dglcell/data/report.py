@@ -19,7 +19,7 @@ from dglcell.data.partition import gene_set_keys, query_pair_keys
 from dglcell.data.sources import SourceInfo
 from dglcell.data.split import Split
 from dglcell.data.store import Store, StoreListing
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import P_VALUE, REPLICATES, SD, Column, Strains
 from dglcell.errors import count, printable
 
 # What a strain table holds: labels, numbers of deletions and genes, counted.
@@ -91,9 +91,9 @@ def deletion_counts(num_deletions: NDArray[np.int64]) -> dict[int, int]:
     return dict(zip(numbers.tolist(), strains.tolist(), strict=True))
 
 
-def table_stats(table: StrainTable) -> TableStats:
+def table_stats(table: Strains) -> TableStats:
     """Count what ``table`` holds."""
-    frequency = np.bincount(table.genes, minlength=len(table.names))
+    frequency = np.bincount(table.targets, minlength=len(table.names))
     # Stable, so that genes of equal frequency are listed by name.
     top = np.argsort(-frequency, kind="stable")[:FREQUENT_GENES]
     return TableStats(
@@ -107,7 +107,7 @@ def table_stats(table: StrainTable) -> TableStats:
     )
 
 
-def _label_stats(table: StrainTable, name: str) -> LabelStats:
+def _label_stats(table: Strains, name: str) -> LabelStats:
     values = table.phenotypes[name]
     # Sums over millions of strains need more than float32.
     measured = values[~np.isnan(values)].astype(np.float64)
@@ -119,7 +119,7 @@ def _label_stats(table: StrainTable, name: str) -> LabelStats:
         mean, sd = float(measured.mean()), float(measured.std())
     else:
         quartiles, histogram, mean, sd = [np.nan] * 5, np.zeros(HISTOGRAM_BINS, np.int64), np.nan, np.nan
-    replicates = table.replicates.get(name, np.zeros(1, np.float32))
+    replicates = table.columns.get(Column(REPLICATES, name), np.zeros(1, np.float32))
     lowest, first, median, third, highest = quartiles
     return LabelStats(
         name=name,
@@ -130,8 +130,8 @@ def _label_stats(table: StrainTable, name: str) -> LabelStats:
         sd=sd,
         quantiles=(lowest, first, median, third, highest),
         histogram=tuple(histogram.tolist()),
-        p_values=_present(table.p_values.get(name)),
-        sds=_present(table.sds.get(name)),
+        p_values=_present(table.columns.get(Column(P_VALUE, name))),
+        sds=_present(table.columns.get(Column(SD, name))),
         replicated=int((replicates > 1).sum()),
         most_replicates=int(replicates.max(initial=0)),
     )
@@ -157,12 +157,12 @@ def describe_store(store: Store) -> str:
             f"{meta.strains:,} with {meta.deletions:,} deletions over {len(meta.names):,} gene names",
         ),
         ("phenotypes", ", ".join(name + unit[name] for name in meta.phenotypes)),
-        ("p-values", ", ".join(meta.p_values)),
-        ("replicate SD", ", ".join(meta.sds)),
-        ("replicates", ", ".join(meta.replicates)),
+        ("p-values", ", ".join(meta.of_kind(P_VALUE))),
+        ("replicate SD", ", ".join(meta.of_kind(SD))),
+        ("replicates", ", ".join(meta.of_kind(REPLICATES))),
         (
             "size",
-            f"{_size(store.file_size)} in {count(len(meta.blocks), 'block')}, {_bytes_a_strain(store)} a strain",
+            f"{_size(store.file_size)}, {_bytes_a_strain(store)} a strain",
         ),
         ("source", source.source + (f": {source.description}" if source.description else "")),
         ("citation", source.citation),
@@ -221,7 +221,7 @@ OVERLAPS = (
 """What the columns of a split's table mean."""
 
 
-def describe_split(split: Split, table: StrainTable, used: NDArray[np.bool_] | None = None) -> str:
+def describe_split(split: Split, table: Strains, used: NDArray[np.bool_] | None = None) -> str:
     """A line for each part: strains by number of deletions, and how much of it training has seen; what it can show.
 
     Args:
@@ -235,7 +235,7 @@ def describe_split(split: Split, table: StrainTable, used: NDArray[np.bool_] | N
         split = replace(split, part=np.where(used, split.part, UNUSED).astype(split.part.dtype))
     numbers = sorted(deletion_counts(table.num_deletions))
     strain_of_gene = np.repeat(np.arange(len(table)), table.num_deletions)
-    genes_of = [np.unique(table.genes[(split.part == part)[strain_of_gene]]) for part in range(len(PARTS))]
+    genes_of = [np.unique(table.targets[(split.part == part)[strain_of_gene]]) for part in range(len(PARTS))]
     known = _known_in_training(split, table)
     rows = []
     for part, name in [*enumerate(PARTS), (UNUSED, "unused")]:
@@ -275,12 +275,12 @@ def _settings(parameters: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def _known_in_training(split: Split, table: StrainTable) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+def _known_in_training(split: Split, table: Strains) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
     """[S] strains whose genes all occur in training, those whose query pair does; each among which strains."""
     train = split.part == TRAIN
     strain_of_gene = np.repeat(np.arange(len(table)), table.num_deletions)
-    new = ~np.isin(np.arange(len(table.names)), table.genes[train[strain_of_gene]])
-    genes = np.bincount(strain_of_gene, weights=new[table.genes], minlength=len(table)) == 0
+    new = ~np.isin(np.arange(len(table.names)), table.targets[train[strain_of_gene]])
+    genes = np.bincount(strain_of_gene, weights=new[table.targets], minlength=len(table)) == 0
     paired, pairs = query_pair_keys(table)
     has_pair, pair = np.zeros((2, len(table)), bool)
     has_pair[paired], pair[paired] = True, np.isin(pairs, pairs[train[paired]])

@@ -38,7 +38,7 @@ from dglcell.data.partition import (
     shuffled,
     stratified_parts,
 )
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import atomic_file, canonical_hash, find_raw, parse_json, sha256_file
 from dglcell.files.untrusted import UnreadableError, read_npz
@@ -127,7 +127,7 @@ def _numbers(content: Any, names: tuple[str, ...], path: Path) -> NDArray[np.int
 
 
 def subset_genes(
-    subset: SubsetConfig, table: StrainTable, raw: str | None = None, cell: CellGraph | None = None
+    subset: SubsetConfig, table: Strains, raw: str | None = None, cell: CellGraph | None = None
 ) -> tuple[NDArray[np.bool_] | None, dict[str, Any]]:
     """[N] which genes are listed (None without a list), and the record of it.
 
@@ -178,7 +178,7 @@ def metabolic_genes(cell: CellGraph | None) -> frozenset[str]:
 
 def subset_parts(
     parts: Parts,
-    table: StrainTable,
+    table: Strains,
     size: int,
     seed: int,
     genes: NDArray[np.bool_] | None = None,
@@ -223,9 +223,9 @@ def subset_parts(
     return kept
 
 
-def _deletes_any(table: StrainTable, genes: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _deletes_any(table: Strains, genes: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """[S] whether a strain deletes one of ``genes``."""
-    hits = np.concatenate([[0], np.cumsum(genes[table.genes])])
+    hits = np.concatenate([[0], np.cumsum(genes[table.targets])])
     return hits[table.offsets[1:]] > hits[table.offsets[:-1]]
 
 
@@ -351,7 +351,7 @@ class Split:
 
 
 def make_split(
-    config: SplitConfig, table: StrainTable, store_sha256: str, raw: str | None = None, cell: CellGraph | None = None
+    config: SplitConfig, table: Strains, store_sha256: str, raw: str | None = None, cell: CellGraph | None = None
 ) -> Split:
     """Divide the strains of a store, or read the split that ``config.path`` names.
 
@@ -383,7 +383,7 @@ def make_split(
     return split
 
 
-def divide(config: SplitConfig, table: StrainTable) -> tuple[Parts, dict[str, Any]]:
+def divide(config: SplitConfig, table: Strains) -> tuple[Parts, dict[str, Any]]:
     """The parts, and what else than kind and seed shaped them."""
     if config.kind == NONE:
         return every_strain_trains(len(table)), {}

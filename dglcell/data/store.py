@@ -1,42 +1,56 @@
-"""The strain store: an LMDB directory of packed blocks of strains and one ``meta`` record."""
+"""The strain store: an LMDB directory with the columns of strains as they are, and one ``meta`` record."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+import struct
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
-from dglcell.data.blocks import (
-    DATA_FILE,
-    HASH_FILE,
-    P_VALUE,
+from dglcell.data.strains import (
+    COUNTS,
+    MEASURED,
     PHENOTYPE,
-    REPLICATES,
-    SD,
-    Block,
-    ContentHash,
-    Layout,
-    open_environment,
-    unpack,
+    TARGETS,
+    Column,
+    Provenance,
+    Strains,
+    content_hash,
+    target_dtype,
 )
-from dglcell.data.table import Provenance, StrainTable
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import canonical_hash, parse_json, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 
-# The ``meta`` record of a store: what is in it, where it came from and how it was built.
+# The columns of a store are values of LMDB, or each several large ones, so that a store is built in bounded memory:
+#
+# ======== ===========================================================================================
+# counts   uint8, number of targets of each strain; a single one where all strains of the value have as many
+# genes    uint16 (uint32 from 65,536 names on), targets strain after strain, in the order of the source
+# others   float32, little-endian
+# meta     JSON
+# ======== ===========================================================================================
+#
+# A key is the number of the value and that of the column, big-endian, so that a store is written in the order of keys.
+
+SCHEMA = 3
+META_KEY = b"meta"
 
 
-SCHEMA = 2
+def value_key(value: int, column: int) -> bytes:
+    """LMDB key of the ``value``-th value of a column."""
+    return struct.pack(">IH", value, column)
 
 
 @dataclass(frozen=True)
@@ -44,15 +58,12 @@ class StoreMeta:
     """Everything about a store but its columns.
 
     Attributes:
-        sha256: of the columns, vocabulary and units; independent of block size and date.
-        blocks: number of strains in each block.
-        deletions: deleted genes of all strains together.
+        columns: what each column is, and the sha256 of its bytes: numbers of targets, targets, phenotypes, and what
+            belongs to these.
+        values: number of strains in each value of a column.
+        deletions: targets of all strains together.
         names: the gene vocabulary, sorted.
         vocabulary_sha256: its hash.
-        phenotypes: names, in order.
-        p_values: phenotypes that have p-values.
-        sds: phenotypes that have standard deviations over replicates.
-        replicates: phenotypes that have numbers of measurements.
         units: phenotype → unit.
         provenance: where the strains came from.
         command: the command that built the store.
@@ -61,15 +72,11 @@ class StoreMeta:
         schema: version of the file format.
     """
 
-    sha256: str
-    blocks: tuple[int, ...]
+    columns: tuple[tuple[tuple[str, ...], str], ...]
+    values: tuple[int, ...]
     deletions: int
     names: tuple[str, ...]
     vocabulary_sha256: str
-    phenotypes: tuple[str, ...]
-    p_values: tuple[str, ...]
-    sds: tuple[str, ...]
-    replicates: tuple[str, ...]
     units: dict[str, str]
     provenance: Provenance
     command: str
@@ -80,12 +87,21 @@ class StoreMeta:
     @property
     def strains(self) -> int:
         """Number of strains."""
-        return sum(self.blocks)
+        return sum(self.values)
 
     @property
-    def layout(self) -> Layout:
-        """What the columns are."""
-        return Layout(len(self.names), self.phenotypes, self.p_values, self.sds, self.replicates)
+    def sha256(self) -> str:
+        """Hash of columns, vocabulary and units, whatever the size of values and the date."""
+        return content_hash(self.vocabulary_sha256, self.units, self.columns)
+
+    def of_kind(self, kind: str) -> tuple[str, ...]:
+        """Names of the columns of a kind."""
+        return tuple(label[1] for label, _ in self.columns if label[0] == kind and label not in (COUNTS, TARGETS))
+
+    @property
+    def phenotypes(self) -> tuple[str, ...]:
+        """Names of the phenotypes, in order."""
+        return self.of_kind(PHENOTYPE)
 
     def to_bytes(self) -> bytes:
         """The record: JSON that ends with a hash of itself."""
@@ -121,28 +137,10 @@ class StoreMeta:
             raise _damaged(where)
         if content.pop("meta_sha256") != canonical_hash(content):
             raise _damaged(where)
-        tuples = {key: tuple(content[key]) for key in _TUPLES}
-        return cls(**{**content, **tuples, "provenance": _provenance(content)})
-
-    def check_vocabulary(self, where: str) -> None:
-        """Compare the hash of the names with the recorded one.
-
-        Raises:
-            DataError: they differ.
-        """
-        found = Vocabulary(self.names).sha256
-        if found != self.vocabulary_sha256:
-            raise DataError(
-                f"{where}: its gene names do not fit their hash", got=found, expected=self.vocabulary_sha256
-            )
-
-
-_TUPLES = ("blocks", "names", "phenotypes", "p_values", "sds", "replicates")
-
-
-def _provenance(content: dict[str, Any]) -> Provenance:
-    provenance = content["provenance"]
-    return Provenance(**{**provenance, "urls": tuple(provenance["urls"])})
+        provenance = Provenance(**{**content["provenance"], "urls": tuple(content["provenance"]["urls"])})
+        columns = tuple((tuple(label), sha256) for label, sha256 in content["columns"])
+        sequences = {"columns": columns, "values": tuple(content["values"]), "names": tuple(content["names"])}
+        return cls(**{**content, **sequences, "provenance": provenance})
 
 
 def _damaged(where: str) -> DataError:
@@ -152,28 +150,78 @@ def _damaged(where: str) -> DataError:
     )
 
 
-META_KEY = b"meta"
-MOST_THREADS = 8
-# Blocks that one thread takes at a time.
-SPAN = 32
-
-_opening = threading.Lock()
-
-
-def reading_threads() -> int:
-    """How many threads read blocks: checksums and copies let go of Python's lock."""
-    return min(MOST_THREADS, os.cpu_count() or 1)
+# LMDB files: read-only environments, one for each file and process.
+#
+# LMDB forbids opening a file twice in one process and using an environment across a fork. py-lmdb keeps its
+# register of open files over the fork, so that a worker whose parent has the store open could not open it. Both
+# are settled here: stores of the same file share one environment, and a forked child closes what it inherited
+# before it opens anything.
 
 
-def block_key(block: int) -> bytes:
-    """LMDB key of a block: its number, 8 bytes, big-endian, so that the order of keys is that of blocks."""
-    return block.to_bytes(8, "big")
+DATA_FILE = "data.mdb"
+HASH_FILE = "data.mdb.sha256"
+"""Holds the hash of all bytes of the file, those that no record needs included."""
+
+_open: WeakValueDictionary[tuple[int, int], lmdb.Environment] = WeakValueDictionary()
+_owner = [os.getpid()]
+
+
+def open_environment(path: Path) -> lmdb.Environment:
+    """The environment of the store directory ``path``, shared with every other holder in this process.
+
+    It is closed when the last holder lets go of it.
+
+    Raises:
+        DataError: there is no store, or its file is cut short or not an LMDB file.
+    """
+    if _owner[0] != os.getpid():
+        for inherited in list(_open.values()):
+            inherited.close()
+        _open.clear()
+        _owner[0] = os.getpid()
+    size, key = _file_of(path)
+    environment = _open.get(key)
+    if environment is None:
+        try:
+            environment = lmdb.open(str(path), readonly=True, lock=False, readahead=False, meminit=False)
+        except lmdb.Error as error:
+            raise DataError(
+                f"'{path}' cannot be opened as a store",
+                got=error,
+                expected=f"an LMDB file named {DATA_FILE} that you may read",
+                do="copy the store again, or build it anew with `dglcell data build --overwrite`",
+            ) from None
+        _open[key] = environment
+    # Reading a page beyond the end of the file would end the process with SIGBUS.
+    needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
+    if size < needed:
+        raise DataError(
+            f"store '{path}' is cut short",
+            got=f"{size:,} bytes in {DATA_FILE}",
+            expected=f"{needed:,} bytes or more",
+            do="copy the store again, or build it anew with `dglcell data build --overwrite`",
+        )
+    return environment
+
+
+def _file_of(path: Path) -> tuple[int, tuple[int, int]]:
+    """Size and identity (device, inode) of the data file of a store directory."""
+    file = path / DATA_FILE
+    if not file.is_file():
+        missing = "does not exist" if not path.exists() else f"is not a store: it has no {DATA_FILE}"
+        raise DataError(
+            f"'{path}' {missing}",
+            expected="the directory of a store",
+            do="build one with `dglcell data build`, or list those there are with `dglcell data list`",
+        )
+    status = file.stat()
+    return status.st_size, (status.st_dev, status.st_ino)
 
 
 class Store:
     """A store opened for reading.
 
-    Cheap to make, to pickle and to carry over a fork: each process opens the file when it first needs it.
+    Cheap to make, to pickle and to carry over a fork: the file is open only while it is read.
 
     Args:
         path: the store's directory.
@@ -182,23 +230,19 @@ class Store:
         meta: what the store holds and where it came from.
 
     Raises:
-        DataError: no store is there, or its file is cut short, damaged or of a newer format.
+        DataError: no store is there, or its file is cut short, damaged or of another format.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._held: tuple[int, lmdb.Environment] | None = None
         self.meta = self._read_meta(open_environment(self.path))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": None}
 
     def __len__(self) -> int:
         return self.meta.strains
 
     @property
     def sha256(self) -> str:
-        """Hash of the content: equal for the same strains, whatever the size of blocks and the date."""
+        """Hash of the content, that of the strains."""
         return self.meta.sha256
 
     @property
@@ -206,108 +250,82 @@ class Store:
         """Bytes on disk."""
         return (self.path / DATA_FILE).stat().st_size
 
-    def read(self, phenotypes: Sequence[str] | None = None) -> StrainTable:
-        """All strains.
+    def read(self, phenotypes: Sequence[str] | None = None) -> Strains:
+        """All strains, each column of which is checked by its hash.
 
         Args:
             phenotypes: the phenotypes wanted, all where None. Strains that miss them all stay in, as NaN.
 
         Raises:
-            DataError: a phenotype is not in the store, or a block is damaged.
+            DataError: a phenotype is not in the store, a column is damaged, or the store was built anew.
         """
-        meta, rows = self.meta, self._label_rows(phenotypes)
-        counts = np.empty(meta.strains, np.uint8)
-        genes = np.empty(meta.deletions, np.int32)
-        labels = np.empty((len(rows), meta.strains), np.float32)
-        with self._environment().begin(buffers=True) as transaction, ThreadPoolExecutor(reading_threads()) as pool:
-
-            def check(span: range) -> list[Block]:
-                return [self._block(transaction, block) for block in span]
-
-            # Checked before anything is copied: where a block's strains go depends on the blocks before it.
-            spans = [range(i, min(i + SPAN, len(meta.blocks))) for i in range(0, len(meta.blocks), SPAN)]
-            blocks = [block for found in pool.map(check, spans) for block in found]
-            strains = np.cumsum([0, *map(len, blocks)])
-            deletions = np.cumsum([0, *(len(block.genes) for block in blocks)])
-
-            def copy(span: range) -> None:
-                for block in span:
-                    found, here = blocks[block], slice(strains[block], strains[block + 1])
-                    counts[here] = found.counts
-                    genes[deletions[block] : deletions[block + 1]] = found.genes
-                    for into, row in enumerate(rows):
-                        labels[into, here] = found.labels[row]
-
-            for _ in pool.map(copy, spans):
-                pass
-            # They are views of the file, which go before the transaction does.
-            blocks.clear()
-        return self._table(counts, genes, labels, rows)
-
-    def blocks(self, numbers: Iterable[int]) -> Iterator[Block]:
-        """Some blocks in turn, as columns in the store's own indices; usable in several threads at once.
-
-        Their arrays are views of the file, valid until the next is asked for.
-
-        Raises:
-            DataError: a block is damaged, or the store was built anew.
-        """
-        with self._opened().begin(buffers=True) as transaction:
-            for block in numbers:
-                yield self._block(transaction, block)
-
-    def read_block(self, block: int) -> StrainTable:
-        """The strains of one block (``meta.blocks`` has the number of strains in each).
-
-        Raises:
-            DataError: the block is damaged.
-            IndexError: there is no such block.
-        """
-        if not 0 <= block < len(self.meta.blocks):
-            raise IndexError(f"block {block} of {len(self.meta.blocks)}")
-        with self._opened().begin(buffers=True) as transaction:
-            found = self._block(transaction, block)
-            return self._table(
-                found.counts, found.genes.astype(np.int32), found.labels.copy(), range(len(found.labels))
-            )
+        meta = self.meta
+        labels = [label for label, _ in meta.columns]
+        wanted = [labels.index(label) for label in (COUNTS, TARGETS, *self._wanted(phenotypes))]
+        environment = open_environment(self.path)
+        if self._read_meta(environment).sha256 != self.sha256:
+            raise DataError(f"store '{self.path}' was built anew while it was in use", do="open it again")
+        threads = min(len(wanted), os.cpu_count() or 1)
+        with environment.begin(buffers=True) as transaction, ThreadPoolExecutor(threads) as pool:
+            counts, targets, *columns = pool.map(partial(self._column, transaction), wanted)
+        offsets = np.zeros(meta.strains + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        found = {Column(*labels[number]): values for number, values in zip(wanted[2:], columns, strict=True)}
+        units = {column.name: meta.units[column.name] for column in found if column.kind == PHENOTYPE}
+        return Strains(meta.names, targets, offsets, found, units, meta.provenance)
 
     def verify(self) -> None:
-        """Check each block's checksum, the counts, the vocabulary and the hash of the content.
+        """Check the vocabulary, and each column by its hash.
 
         Raises:
             DataError: something differs; the message names it.
         """
-        self.meta.check_vocabulary(f"store '{self.path}'")
-        digest = ContentHash(self.meta.layout, self.meta.vocabulary_sha256, self.meta.units)
-        for block in self.blocks(range(len(self.meta.blocks))):
-            digest.update(block)
-        if digest.hexdigest() != self.sha256:
+        found = Vocabulary(self.meta.names).sha256
+        if found != self.meta.vocabulary_sha256:
             raise DataError(
-                f"store '{self.path}': its columns do not fit their hash",
-                got=digest.hexdigest(),
-                expected=self.sha256,
-                do="build it anew with `dglcell data build --overwrite`",
+                f"store '{self.path}': its gene names do not fit their hash",
+                got=found,
+                expected=self.meta.vocabulary_sha256,
             )
+        self.read()
 
-    def _environment(self) -> lmdb.Environment:
-        environment = open_environment(self.path)
-        if self._read_meta(environment).sha256 != self.sha256:
-            raise DataError(f"store '{self.path}' was built anew while it was in use", do="open it again")
-        return environment
-
-    def _opened(self) -> lmdb.Environment:
-        """The environment, kept for this process."""
-        with _opening:
-            if self._held is None or self._held[0] != os.getpid():
-                self._held = os.getpid(), self._environment()
-            return self._held[1]
+    def _column(self, transaction: lmdb.Transaction, number: int) -> NDArray[Any]:
+        """One column, copied from its values."""
+        meta, digest, at = self.meta, hashlib.sha256(), 0
+        label, sha256 = meta.columns[number]
+        name = " of ".join(label)
+        stored = np.dtype(np.uint8 if label == COUNTS else "<f4")
+        if label == TARGETS:
+            stored = target_dtype(len(meta.names))
+        size = meta.deletions if label == TARGETS else meta.strains
+        column = np.empty(size, np.int32 if label == TARGETS else stored)
+        for value, strains in enumerate(meta.values):
+            try:
+                content = transaction.get(value_key(value, number))
+            except lmdb.Error as error:
+                raise self._broken("LMDB cannot read it", error) from None
+            if content is None:
+                raise self._broken(f"value {value + 1} of {len(meta.values)} of its column '{name}' is missing")
+            if len(content) % stored.itemsize:
+                break
+            found = np.frombuffer(content, stored)
+            if label == COUNTS and len(found) == 1:
+                found = np.broadcast_to(found, strains)
+            if at + len(found) > size or (label != TARGETS and len(found) != strains):
+                break
+            column[at : at + len(found)] = found
+            digest.update(column[at : at + strains].data if label == COUNTS else content)
+            at += len(found)
+        if at != size or digest.hexdigest() != sha256:
+            raise self._broken(f"its column '{name}' does not fit its hash")
+        return column
 
     def _read_meta(self, environment: lmdb.Environment) -> StoreMeta:
         try:
             with environment.begin() as transaction:
                 record = transaction.get(META_KEY)
         except lmdb.Error as error:
-            raise self._damaged(error) from None
+            raise self._broken("LMDB cannot read it", error) from None
         if record is None:
             raise DataError(
                 f"'{self.path}' is an LMDB directory but not a store of strains",
@@ -316,31 +334,15 @@ class Store:
             )
         return StoreMeta.from_bytes(record, f"store '{self.path}'")
 
-    def _block(self, transaction: lmdb.Transaction, block: int) -> Block:
-        """One block, as views of the file that die with ``transaction``."""
-        where = f"store '{self.path}': block {block} of {len(self.meta.blocks)}"
-        try:
-            value = transaction.get(block_key(block))
-        except lmdb.Error as error:
-            raise self._damaged(error) from None
-        if value is None:
-            raise DataError(f"{where} is missing", do="build it anew with `dglcell data build --overwrite`")
-        found = unpack(value, self.meta.layout, where)
-        if len(found) != self.meta.blocks[block]:
-            raise DataError(
-                f"{where} has the wrong number of strains", got=len(found), expected=self.meta.blocks[block]
-            )
-        return found
-
-    def _damaged(self, error: lmdb.Error) -> DataError:
+    def _broken(self, what: str, error: lmdb.Error | None = None) -> DataError:
         return DataError(
-            f"store '{self.path}' is damaged: LMDB cannot read it",
+            f"store '{self.path}' is damaged: {what}",
             got=error,
             do="copy the store again, or build it anew with `dglcell data build --overwrite`",
         )
 
-    def _label_rows(self, phenotypes: Sequence[str] | None) -> list[int]:
-        """Rows of the label matrix that belong to ``phenotypes``, in their order."""
+    def _wanted(self, phenotypes: Sequence[str] | None) -> list[tuple[str, ...]]:
+        """The columns of some phenotypes, in their order, by kind."""
         wanted = self.meta.phenotypes if phenotypes is None else phenotypes
         unknown = [name for name in wanted if name not in self.meta.phenotypes]
         if unknown or not wanted:
@@ -350,35 +352,8 @@ class Store:
                 expected=f"some of {', '.join(self.meta.phenotypes)}",
                 do="name phenotypes as `dglcell data stats` prints them",
             )
-        row = {label: i for i, label in enumerate(self.meta.layout.labels)}
-        kinds = (PHENOTYPE, P_VALUE, SD, REPLICATES)
-        return [row[kind, name] for kind in kinds for name in wanted if (kind, name) in row]
-
-    def _table(
-        self,
-        counts: NDArray[np.uint8],
-        genes: NDArray[np.int32],
-        labels: NDArray[np.float32],
-        rows: Sequence[int],
-    ) -> StrainTable:
-        columns: dict[str, dict[str, NDArray[np.float32]]] = {PHENOTYPE: {}, P_VALUE: {}, SD: {}, REPLICATES: {}}
-        for row, values in zip(rows, labels, strict=True):
-            kind, name = self.meta.layout.labels[row]
-            columns[kind][name] = values
-        offsets = np.zeros(len(counts) + 1, np.int64)
-        np.cumsum(counts, out=offsets[1:])
-        units = {name: self.meta.units.get(name, "") for name in columns[PHENOTYPE]}
-        return StrainTable(
-            self.meta.names,
-            genes,
-            offsets,
-            columns[PHENOTYPE],
-            self.meta.provenance,
-            units,
-            columns[P_VALUE],
-            columns[SD],
-            columns[REPLICATES],
-        )
+        there = {label for label, _ in self.meta.columns}
+        return [(kind, name) for kind in MEASURED for name in wanted if (kind, name) in there]
 
 
 def verify_store(path: Path) -> tuple[Store, bool]:

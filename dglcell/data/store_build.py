@@ -1,78 +1,49 @@
-"""Building a store: checks every strain once, and writes blocks as chunks of strains come in."""
+"""Building a store: every strain is checked once, and columns grow as strains come in."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, fields
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import NotRequired, TypedDict, Unpack
 
+import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
 import dglcell
-from dglcell.data.blocks import (
-    DATA_FILE,
-    HASH_FILE,
-    HEADER,
-    MAX_DELETIONS,
+from dglcell.data.store import DATA_FILE, HASH_FILE, META_KEY, Store, StoreMeta, value_key
+from dglcell.data.strains import (
+    MEASURED,
     P_VALUE,
     PHENOTYPE,
     REPLICATES,
     SD,
-    Block,
+    Column,
     ContentHash,
-    GrowingFile,
-    Layout,
+    Strains,
+    target_dtype,
+    translated,
 )
-from dglcell.data.store import META_KEY, Store, StoreMeta, block_key
-from dglcell.data.table import Provenance, StrainTable, TableHead
 from dglcell.errors import DataError, GenotypeError
 from dglcell.files.atomic import atomic_directory, sha256_file
 from dglcell.graph.vocabulary import Vocabulary
 
+VALUE_STRAINS = 2**18
+"""Strains of one value of a column; what is checked, and what is in memory, at a time."""
+
+MOST_TARGETS = 255
+"""Of a strain: their number is a byte."""
+
+TRANSACTION_BYTES = 2**25
+"""What one write transaction takes before it is committed, so that a build needs little memory."""
+
 # The checks of strains that enter a store, made once so that nothing downstream has to make them.
-
-
-def chunk_to_block(
-    chunk: StrainTable, vocabulary: Vocabulary, layout: Layout, rows_before: int, allow_empty: bool
-) -> Block:
-    """The strains of ``chunk`` as columns of a store, checked.
-
-    Args:
-        chunk: the strains.
-        vocabulary: of the store; the chunk's names are mapped onto it.
-        layout: of the store.
-        rows_before: strains that came before, so that messages count from the first of all.
-        allow_empty: accept strains without a deletion.
-
-    Raises:
-        DataError: columns differ from the layout, a label is infinite or out of range, or a strain has none.
-        GenotypeError: a strain has no deletion, too many, an unknown gene, or one gene twice.
-    """
-    counts = chunk.num_deletions
-    genes = _map_genes(chunk, vocabulary)
-    _check_genotypes(counts, genes, vocabulary, rows_before, allow_empty)
-    labels = _label_matrix(chunk, layout)
-    _check_labels(labels, layout, rows_before)
-    return Block(counts.astype(np.uint8), genes.astype(layout.gene_dtype), labels)
-
-
-def _map_genes(chunk: StrainTable, vocabulary: Vocabulary) -> NDArray[np.int64]:
-    mapping = vocabulary.indices(chunk.names)
-    genes = mapping[chunk.genes]
-    if (genes < 0).any():
-        missing = chunk.names[chunk.genes[int(np.argmax(genes < 0))]]
-        raise GenotypeError(
-            f"gene '{missing}' is not among the names of the store",
-            do="give the writer the names of all chunks",
-        )
-    return genes
 
 
 def _check_genotypes(
@@ -88,12 +59,12 @@ def _check_genotypes(
             expected="at least one gene in every strain",
             do="drop the row, or allow the wild type as a strain with `allow_empty`",
         )
-    if (counts > MAX_DELETIONS).any():
-        strain = int(np.argmax(counts > MAX_DELETIONS))
+    if (counts > MOST_TARGETS).any():
+        strain = int(np.argmax(counts > MOST_TARGETS))
         raise GenotypeError(
             f"strain {rows_before + strain + 1:,} deletes too many genes",
             got=int(counts[strain]),
-            expected=f"at most {MAX_DELETIONS}",
+            expected=f"at most {MOST_TARGETS}",
             do="drop the row",
         )
     strain_of = np.repeat(np.arange(len(counts)), counts)
@@ -108,31 +79,28 @@ def _check_genotypes(
         )
 
 
-def _label_matrix(chunk: StrainTable, layout: Layout) -> NDArray[np.float32]:
-    given: dict[str, Mapping[str, NDArray[np.float32]]] = {
-        PHENOTYPE: chunk.phenotypes,
-        P_VALUE: chunk.p_values,
-        SD: chunk.sds,
-        REPLICATES: chunk.replicates,
-    }
-    found = {(kind, name) for kind, columns in given.items() for name in columns}
-    if found != set(layout.labels):
+def _label_columns(strains: Strains, columns: Sequence[Column]) -> dict[Column, NDArray[np.float32]]:
+    """The columns as they are stored, in their order."""
+    if set(strains.columns) != set(columns):
         raise DataError(
             "the label columns differ from those of the store",
-            got=", ".join(f"{kind} of {name}" for kind, name in sorted(found)) or "none",
-            expected=", ".join(f"{kind} of {name}" for kind, name in layout.labels),
+            got=_named(sorted(strains.columns)) or "none",
+            expected=_named(columns),
         )
-    labels = np.empty((len(layout.labels), len(chunk)), np.float32)
     with np.errstate(over="ignore"):  # a value beyond float32 becomes infinite and is refused as such
-        for row, (kind, name) in enumerate(layout.labels):
-            labels[row] = given[kind][name]
-    # One bit pattern for missing values, so that equal content has an equal hash.
-    labels[np.isnan(labels)] = np.nan
-    return labels
+        found = {column: np.array(strains.columns[column], "<f4") for column in columns}
+    for values in found.values():
+        # One bit pattern for missing values, so that equal content has an equal hash.
+        values[np.isnan(values)] = np.nan
+    return found
 
 
-def _check_labels(labels: NDArray[np.float32], layout: Layout, rows_before: int) -> None:
-    for (kind, name), values in zip(layout.labels, labels, strict=True):
+def _named(columns: Iterable[Column]) -> str:
+    return ", ".join(f"{kind} of {name}" for kind, name in columns)
+
+
+def _check_labels(columns: Mapping[Column, NDArray[np.float32]], rows_before: int) -> None:
+    for (kind, name), values in columns.items():
         wrong, expected = np.isinf(values), "a finite number, or nothing where it was not measured"
         if kind == P_VALUE:
             wrong, expected = (values < 0) | (values > 1), "a number from 0 to 1, or nothing"
@@ -148,39 +116,27 @@ def _check_labels(labels: NDArray[np.float32], layout: Layout, rows_before: int)
                 expected=expected,
                 do="mend or drop the row",
             )
-    missing = np.isnan(labels[: len(layout.phenotypes)]).all(axis=0)
+    phenotypes = {column.name: values for column, values in columns.items() if column.kind == PHENOTYPE}
+    missing = np.logical_and.reduce([np.isnan(values) for values in phenotypes.values()])
     if missing.any():
         raise DataError(
             f"strain {rows_before + int(np.argmax(missing)) + 1:,} has no label at all",
             got=f"{int(missing.sum()):,} such strains so far",
-            expected=f"a value of at least one of {', '.join(layout.phenotypes)}",
+            expected=f"a value of at least one of {', '.join(phenotypes)}",
             do="drop the rows without a measurement",
         )
 
 
-# LMDB stores a value of n bytes in ceil((n + 16) / page) pages; this is just under 64 KiB.
-BLOCK_BYTES = 2**16 - 16
-CHUNK_STRAINS = 2**18
-
-
 class StoreWriter:
-    """Writes a store from chunks of strains, in bounded memory.
+    """Writes a store from strains that come in pieces, in bounded memory.
 
     Used as a context manager. The store appears at ``path`` when the ``with`` block ends without an
     exception; until then, and if the process is killed, what was there before stays.
 
     Args:
         path: directory of the store to be.
-        names: every gene name that a chunk may have.
-        phenotypes: phenotypes that every chunk has.
-        p_values: phenotypes with p-values.
-        sds: phenotypes with standard deviations over replicates.
-        replicates: phenotypes with numbers of measurements.
-        units: phenotype → unit.
-        provenance: where the strains come from; may be replaced (``writer.provenance = …``) until the end
-            of the ``with`` block.
+        head: names, columns, units and provenance of all pieces; its own strains are not written.
         command: the command that builds the store, for the record.
-        block_strains: most strains in one block; as many as fit 64 KiB where None.
         overwrite: replace the store at ``path``.
         allow_empty: accept strains without a deletion (the wild type).
 
@@ -189,36 +145,19 @@ class StoreWriter:
     """
 
     def __init__(
-        self,
-        path: str | Path,
-        *,
-        names: Sequence[str],
-        phenotypes: Sequence[str],
-        provenance: Provenance,
-        command: str,
-        p_values: Sequence[str] = (),
-        sds: Sequence[str] = (),
-        replicates: Sequence[str] = (),
-        units: Mapping[str, str] | None = None,
-        block_strains: int | None = None,
-        overwrite: bool = False,
-        allow_empty: bool = False,
+        self, path: str | Path, head: Strains, *, command: str, overwrite: bool = False, allow_empty: bool = False
     ) -> None:
         self.path = Path(path)
-        self.provenance = provenance
-        self._command = command
-        self._vocabulary = Vocabulary.of(names)
-        self._layout = _layout(len(self._vocabulary), phenotypes, p_values, sds, replicates)
-        self._units = {name: (units or {}).get(name, "") for name in phenotypes}
-        self._block_strains = block_strains
-        self._overwrite = overwrite
-        self._allow_empty = allow_empty
-        self._hash = ContentHash(self._layout, self._vocabulary.sha256, self._units)
-        self._pending: Block | None = None
-        self._blocks: list[int] = []
-        self._strains = 0
-        self._deletions = 0
-        json.dumps(asdict(provenance))
+        self._head, self._command = head, command
+        self._overwrite, self._allow_empty = overwrite, allow_empty
+        self._vocabulary = Vocabulary.of(head.names)
+        self._columns = _stored_columns(head)
+        self._units = {name: head.units.get(name, "") for name in head.phenotypes}
+        self._hash = ContentHash(self._vocabulary, self._columns, self._units)
+        self._pending: list[Strains] = []
+        self._values: list[int] = []
+        self._strains = self._deletions = 0
+        json.dumps(asdict(head.provenance))
 
     def __enter__(self) -> StoreWriter:
         if self._overwrite:
@@ -236,71 +175,66 @@ class StoreWriter:
     ) -> bool | None:
         return self._stack.__exit__(kind, error, trace)
 
-    def append(self, chunk: StrainTable) -> None:
-        """Check and write strains, which follow those of earlier chunks.
+    def append(self, strains: Strains) -> None:
+        """Check and write strains, which follow those of earlier pieces.
 
         Raises:
-            DataError: the chunk's columns differ from the writer's, or a strain is unusable; the message has
-                the number of the strain, from 1 over all chunks, and the gene.
+            DataError: columns differ from the head's, or a strain is unusable; the message has the number of the
+                strain, from 1 over all pieces, and the gene.
             GenotypeError: a strain deletes no gene, too many, an unknown gene, or one gene twice.
         """
-        block = chunk_to_block(chunk, self._vocabulary, self._layout, self._strains, self._allow_empty)
-        self._strains += len(block)
-        self._pending = block if self._pending is None else Block.concatenate([self._pending, block])
-        self._write_full_blocks(final=False)
+        for start in range(0, len(strains), VALUE_STRAINS):
+            piece = self._checked(strains.slice(start, min(start + VALUE_STRAINS, len(strains))))
+            self._hash.update(piece.num_deletions, piece.targets, piece.columns)
+            self._strains += len(piece)
+            self._pending.append(piece)
+            if sum(map(len, self._pending)) >= VALUE_STRAINS:
+                self._write()
 
-    def _write_full_blocks(self, final: bool) -> None:
-        pending = self._pending
-        if pending is None:
-            return
-        width = self._layout.gene_dtype.itemsize
-        ends = np.cumsum(4 * len(self._layout.labels) + width * pending.counts.astype(np.int64))
-        start = 0
-        while start < len(pending):
-            stop = self._block_end(pending.counts, ends, start)
-            if stop == len(pending) and not final:
-                break
-            self._write(pending.slice(start, stop))
-            start = stop
-        self._pending = pending.slice(start, len(pending))
+    def _checked(self, strains: Strains) -> Strains:
+        """The strains as they are stored."""
+        targets = translated(strains.targets, self._vocabulary.indices(strains.names))
+        if (targets < 0).any():
+            missing = strains.names[strains.targets[int(np.argmax(targets < 0))]]
+            raise GenotypeError(
+                f"gene '{missing}' is not among the names of the store", do="give the writer the names of all pieces"
+            )
+        counts = strains.num_deletions
+        _check_genotypes(counts, targets.astype(np.int64), self._vocabulary, self._strains, self._allow_empty)
+        columns = _label_columns(strains, self._columns)
+        _check_labels(columns, self._strains)
+        return strains.with_(
+            names=self._vocabulary.names, targets=targets.astype(target_dtype(len(self._vocabulary))), columns=columns
+        )
 
-    def _block_end(self, counts: NDArray[np.uint8], ends: NDArray[np.int64], start: int) -> int:
-        """Where a block that begins at strain ``start`` has to end; ``ends`` are bytes up to each strain."""
-        room = BLOCK_BYTES - HEADER.size + (ends[start - 1] if start else 0)
-        stop = int(np.searchsorted(ends, room, side="right"))
-        if (counts[start:stop] != counts[start]).any():
-            # One more byte for each strain, the number of its deletions.
-            each = ends[start:stop] + np.arange(1, stop - start + 1)
-            stop = start + int(np.searchsorted(each, room, side="right"))
-        if self._block_strains is not None:
-            stop = min(stop, start + self._block_strains)
-        return max(stop, start + 1)
-
-    def _write(self, block: Block) -> None:
-        self._file.append(block_key(len(self._blocks)), block.pack())
-        self._hash.update(block)
-        self._blocks.append(len(block))
-        self._deletions += len(block.genes)
+    def _write(self) -> None:
+        """Make one value of each column of what is pending."""
+        strains = Strains.concat(self._pending)
+        self._pending.clear()
+        counts = strains.num_deletions.astype(np.uint8)
+        if (counts == counts[0]).all():
+            counts = counts[:1]
+        for number, values in enumerate((counts, strains.targets, *strains.columns.values())):
+            self._file.append(value_key(len(self._values), number), values.tobytes())
+        self._values.append(len(strains))
+        self._deletions += len(strains.targets)
 
     def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
         """Write what is pending and the description, unless an exception ended the build."""
         if kind is not None:
             return
-        self._write_full_blocks(final=True)
-        if not self._blocks:
-            raise DataError("no strains: a store needs at least one", do="check the source and its filters")
+        if self._pending:
+            self._write()
+        if not self._values:
+            raise _no_strains()
         meta = StoreMeta(
-            sha256=self._hash.hexdigest(),
-            blocks=tuple(self._blocks),
+            columns=tuple(self._hash.columns()),
+            values=tuple(self._values),
             deletions=self._deletions,
             names=self._vocabulary.names,
             vocabulary_sha256=self._vocabulary.sha256,
-            phenotypes=self._layout.phenotypes,
-            p_values=self._layout.p_values,
-            sds=self._layout.sds,
-            replicates=self._layout.replicates,
             units=self._units,
-            provenance=self.provenance,
+            provenance=self._head.provenance,
             command=self._command,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             version=dglcell.__version__,
@@ -314,65 +248,59 @@ def _record_hash(directory: Path, kind: type[BaseException] | None, *_: object) 
         (directory / HASH_FILE).write_text(f"{sha256_file(directory / DATA_FILE)}\n", encoding="utf-8")
 
 
-class BuildOptions(TypedDict):
-    """How a store is built; see ``StoreWriter``."""
-
-    command: str
-    block_strains: NotRequired[int | None]
-    overwrite: NotRequired[bool]
-    allow_empty: NotRequired[bool]
-
-
-def build_store_from_blocks(
-    head: TableHead, blocks: Iterable[StrainTable], path: str | Path, **options: Unpack[BuildOptions]
+def build_store(
+    strains: Strains | Iterable[Strains],
+    path: str | Path,
+    *,
+    command: str,
+    overwrite: bool = False,
+    allow_empty: bool = False,
 ) -> Store:
-    """Write strains that come a block at a time as a store at ``path``, and open it.
-
-    Memory is bounded by the blocks that come; larger ones are checked and written in pieces.
+    """Write strains as a store at ``path``, and open it; the order of strains and of each one's genes is kept.
 
     Args:
-        head: what all blocks have in common.
-        blocks: the strains, in order; their names are among the head's, their columns are the head's.
-        path: directory of the store to be.
-        options: see ``StoreWriter``.
+        strains: all of them, or pieces with the same names and columns, of which there is one at a time in memory.
+        path, command, overwrite, allow_empty: see ``StoreWriter``.
 
     Raises:
         DataError: a strain or column is unusable, or ``path`` exists; nothing is left behind.
     """
-    columns = {field.name: getattr(head, field.name) for field in fields(head)}
-    with StoreWriter(path, **columns, **options) as writer:
-        for block in blocks:
-            for start in range(0, len(block), CHUNK_STRAINS):
-                writer.append(block.slice(start, min(start + CHUNK_STRAINS, len(block))))
+    pieces = iter([strains] if isinstance(strains, Strains) else strains)
+    first = next(pieces, None)
+    if first is None:
+        raise _no_strains()
+    with StoreWriter(path, first, command=command, overwrite=overwrite, allow_empty=allow_empty) as writer:
+        writer.append(first)
+        for piece in pieces:
+            writer.append(piece)
     return Store(path)
 
 
-def build_store(table: StrainTable, path: str | Path, **options: Unpack[BuildOptions]) -> Store:
-    """Write ``table`` as a store at ``path`` and open it; see `build_store_from_blocks`.
+def _no_strains() -> DataError:
+    return DataError("no strains: a store needs at least one", do="check the source and its filters")
 
-    The order of strains and of each one's genes is kept.
+
+def _stored_columns(head: Strains) -> list[Column]:
+    """The columns of a store, in order.
+
+    Raises:
+        DataError: there is no phenotype, or a column belongs to none.
     """
-    return build_store_from_blocks(table.head, [table], path, **options)
-
-
-def _layout(
-    names: int, phenotypes: Sequence[str], p_values: Sequence[str], sds: Sequence[str], replicates: Sequence[str]
-) -> Layout:
-    if not phenotypes:
+    if not head.phenotypes:
         raise DataError("no phenotype: a store needs at least one", do="name a phenotype column of the source")
-    for kind, wanted in (
-        ("p-values", p_values),
-        ("standard deviations", sds),
-        ("numbers of measurements", replicates),
-    ):
-        stray = [name for name in wanted if name not in phenotypes]
+    for kind, said in SAID.items():
+        stray = [name for name in head.of_kind(kind) if name not in head.phenotypes]
         if stray:
             raise DataError(
-                f"{kind} of a phenotype that is not there",
+                f"{said} of a phenotype that is not there",
                 got=", ".join(stray),
-                expected=f"some of {', '.join(phenotypes)}",
+                expected=f"some of {', '.join(head.phenotypes)}",
             )
-    return Layout(names, tuple(phenotypes), tuple(p_values), tuple(sds), tuple(replicates))
+    return [Column(kind, name) for kind in MEASURED for name in head.of_kind(kind)]
+
+
+SAID = {P_VALUE: "p-values", SD: "standard deviations", REPLICATES: "numbers of measurements"}
+"""Kind of a column that belongs to a phenotype → what messages call it."""
 
 
 def _refuse_to_replace(path: Path) -> None:
@@ -389,3 +317,67 @@ def _refuse_to_replace(path: Path) -> None:
             expected=f"a directory with nothing but {DATA_FILE}",
             do="choose another path",
         )
+
+
+class GrowingFile:
+    """An LMDB file written in the order of its keys, no longer than its content needs.
+
+    Args:
+        directory: where it is written.
+        target: what it will be called, for messages.
+
+    Raises:
+        DataError: on writing, where there is no room.
+    """
+
+    def __init__(self, directory: Path, target: Path) -> None:
+        self._target = target
+        with self._writing():
+            self._environment = lmdb.open(str(directory), mode=0o666, lock=False, sync=False, meminit=False)
+        self._transaction: lmdb.Transaction | None = None
+        self._room = 0
+
+    def __enter__(self) -> GrowingFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if self._transaction is not None and kind is None:
+                with self._writing():
+                    self._transaction.commit()
+                    self._environment.sync(True)
+            elif self._transaction is not None:
+                self._transaction.abort()
+        finally:
+            self._environment.close()
+
+    def append(self, key: bytes, value: bytes) -> None:
+        """Add a record whose key is greater than all before."""
+        with self._writing():
+            if self._transaction is None or len(value) > self._room:
+                self._begin(len(value))
+            assert self._transaction is not None
+            self._transaction.put(key, value, append=True)
+        self._room -= len(value)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except lmdb.Error as error:
+            raise DataError(
+                f"store '{self._target}' cannot be written; nothing of it is left behind",
+                # Where a write ends halfway LMDB speaks of an input/output error, and not of a full disk.
+                got=f"{error}; {shutil.disk_usage(self._target.parent).free:,} bytes are free there",
+                do="make room, or choose another path",
+            ) from None
+
+    def _begin(self, least: int) -> None:
+        if self._transaction is not None:
+            self._transaction.commit()
+        page = self._environment.stat()["psize"]
+        used = (self._environment.info()["last_pgno"] + 1) * page
+        self._room = max(TRANSACTION_BYTES, least)
+        # Twice the room: pages that are not full, and copies of those the tree rewrites.
+        self._environment.set_mapsize(used + 2 * self._room + 64 * page)
+        self._transaction = self._environment.begin(write=True)

@@ -3,61 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from dglcell.errors import DataError
-
-# Label statistics that are added up piece by piece.
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Of T phenotypes over some strains, missing labels left out; float64.
-
-    Attributes:
-        number: [T] labels.
-        mean: [T]; 0 without labels.
-        square: [T] sum of squared deviations from the mean.
-        low: [T] least label; infinite without labels.
-        high: [T] greatest label.
-    """
-
-    number: Tensor
-    mean: Tensor
-    square: Tensor
-    low: Tensor
-    high: Tensor
-
-    @classmethod
-    def of(cls, labels_ST: Tensor) -> Moments:
-        """Statistics of labels [S, T] with NaN where missing."""
-        labels = labels_ST.double()
-        missing = labels.isnan()
-        number = (~missing).sum(0).double()
-        mean = labels.nansum(0) / number.clamp(min=1)
-        square = (labels - mean).square().nansum(0)
-        infinite = torch.full((1, labels.shape[1]), torch.inf, dtype=torch.float64)
-        low = torch.cat([labels.masked_fill(missing, torch.inf), infinite]).amin(0)
-        high = torch.cat([labels.masked_fill(missing, -torch.inf), -infinite]).amax(0)
-        return cls(number, mean, square, low, high)
-
-    def __add__(self, other: Moments) -> Moments:
-        """Statistics of the strains of both (Chan, Golub & LeVeque 1983, *Algorithms for computing the sample
-        variance*, eq. 2.1).
-        """
-        number = self.number + other.number
-        share = other.number / number.clamp(min=1)
-        change = other.mean - self.mean
-        return Moments(
-            number,
-            self.mean + change * share,
-            self.square + other.square + change.square() * self.number * share,
-            torch.minimum(self.low, other.low),
-            torch.maximum(self.high, other.high),
-        )
 
 
 def _standard(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,15 +39,6 @@ STATISTICS: dict[str, Callable[[Tensor], tuple[Tensor, Tensor]]] = {
     "logistic": _identity,
 }
 """Kind → shift and scale of one phenotype's training labels, [n] float64 of at least two values."""
-
-
-OF_MOMENTS: dict[str, Callable[[Moments], tuple[Tensor, Tensor]]] = {
-    "standard": lambda found: (found.mean, (found.square / found.number).sqrt()),
-    "minmax": lambda found: (found.low, found.high - found.low),
-    "none": lambda found: (torch.zeros_like(found.mean), torch.ones_like(found.mean)),
-    "logistic": lambda found: (torch.zeros_like(found.mean), torch.ones_like(found.mean)),
-}
-"""The kinds that need no more than moments → shift and scale [T]."""
 
 
 class Normaliser(nn.Module):
@@ -144,22 +85,6 @@ class Normaliser(nn.Module):
             *(_statistics(name, column[~column.isnan()], kind) for name, column in columns), strict=True
         )
         return cls(kind, torch.stack(shifts), torch.stack(scales))
-
-    @classmethod
-    def of_moments(cls, moments: Moments, phenotypes: tuple[str, ...], kind: str = "standard") -> Normaliser:
-        """The same from statistics that were added up, for the kinds of ``OF_MOMENTS``.
-
-        Raises:
-            DataError: see ``fit``.
-        """
-        for name, number, low, high in zip(
-            phenotypes, moments.number.tolist(), moments.low.tolist(), moments.high.tolist(), strict=True
-        ):
-            _check_labels(name, number, low, high, kind)
-        shift, scale = OF_MOMENTS[kind](moments)
-        for name, one, low, high in zip(phenotypes, scale.tolist(), moments.low, moments.high, strict=True):
-            _check_spread(name, one, float(low), float(high))
-        return cls(kind, shift, scale)
 
     def normalise(self, labels: Tensor) -> Tensor:
         """Original → normalised units; [..., T]."""

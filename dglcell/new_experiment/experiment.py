@@ -12,7 +12,7 @@ import numpy as np
 from dglcell.config.experiment import Config
 from dglcell.config.read import BASES, load_config
 from dglcell.data.sources import load_source
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, count
 from dglcell.files.atomic import atomic_file
 from dglcell.graph.cell_graph import CellGraph
@@ -145,7 +145,7 @@ def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dic
     return {"extends": keys["extends"], **content}, notes, cell
 
 
-def _check(config: Config, table: StrainTable, cell: CellGraph) -> str:
+def _check(config: Config, table: Strains, cell: CellGraph) -> str:
     """Compare the genes of the strains with those of the cell graph."""
     unknown = [name for name in table.names if cell.genes.find(name) not in cell.genes]
     deletions, strains = np.unique(table.num_deletions, return_counts=True)
@@ -159,7 +159,7 @@ def _check(config: Config, table: StrainTable, cell: CellGraph) -> str:
     return "\n".join(lines)
 
 
-def _about_unknown(table: StrainTable, cell: CellGraph, unknown: Sequence[str], policy: str) -> list[str]:
+def _about_unknown(table: Strains, cell: CellGraph, unknown: Sequence[str], policy: str) -> list[str]:
     named = [f"  {name}{cell.genes.suggestion(name)}" for name in unknown[:SHOWN]]
     done = "Training leaves these strains out: `data.unknown_genes: drop`."
     todo = "Training refuses these strains. Set `data.unknown_genes: drop` to leave them out."

@@ -17,7 +17,7 @@ from dglcell.baselines.composition import not_fitness_like
 from dglcell.cluster.scripts import SHORTEST, SMALLEST, job_time
 from dglcell.config.read import BASES, as_plain_text
 from dglcell.data.config import NONE
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, count, listing
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.schema import CATALYSES
@@ -38,10 +38,10 @@ WIDTH = 80
 # What is known of the strains.
 
 
-def lacking_genes(table: StrainTable, cell: CellGraph) -> NDArray[np.bool_]:
+def lacking_genes(table: Strains, cell: CellGraph) -> NDArray[np.bool_]:
     """[S] whether a strain deletes a gene that the cell graph lacks, so that it cannot train."""
     unknown = np.array([cell.genes.find(name) not in cell.genes for name in table.names], dtype=bool)
-    found = np.concatenate([[0], np.cumsum(unknown[table.genes])])[table.offsets]
+    found = np.concatenate([[0], np.cumsum(unknown[table.targets])])[table.offsets]
     lacks: NDArray[np.bool_] = np.diff(found) > 0
     return lacks
 
@@ -68,7 +68,7 @@ class Facts:
     metabolic: bool = False
 
     @classmethod
-    def of(cls, table: StrainTable, cell: CellGraph) -> Facts:
+    def of(cls, table: Strains, cell: CellGraph) -> Facts:
         """Those of a table of strains on a cell graph.
 
         Raises:
@@ -87,7 +87,7 @@ class Facts:
         classes = all(set(np.unique(values)) <= {0.0, 1.0} for values in labels)
         fitness = not classes and all(len(values) and not_fitness_like(values) is None for values in labels)
         with_reactions = set(np.unique(cell.edges(CATALYSES).src).tolist() if CATALYSES in cell.relations else [])
-        deleted = np.unique(table.genes[np.repeat(kept, table.num_deletions)])
+        deleted = np.unique(table.targets[np.repeat(kept, table.num_deletions)])
         known = [cell.genes.index(cell.genes.find(table.names[gene])) for gene in deleted]
         metabolic = 2 * len(with_reactions.intersection(known)) > len(known)
         fewest, most = int(deletions.min()), int(deletions.max())

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError, listing
 from dglcell.files.atomic import CONTROL, canonical_hash
 from dglcell.files.parquet import named
@@ -109,10 +110,10 @@ class Design:
             left = found - 1
         return positions
 
-    def deletions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The deleted genes, strain by strain, and [S] how many each strain deletes."""
-        numbers = np.arange(self.start, self.stop)
-        return self.strains(numbers).reshape(-1), np.full(len(numbers), self.size)
+    def record(self, names: tuple[str, ...]) -> Strains:
+        """All strains, whose targets have these names."""
+        targets = self.strains(np.arange(self.start, self.stop)).reshape(-1)
+        return Strains(names, targets, np.arange(len(self) + 1) * self.size)
 
     def columns(self, names: Sequence[str]) -> dict[str, Any]:
         """The columns ``gene_1`` to ``gene_K``, dictionary-encoded.
@@ -120,7 +121,7 @@ class Design:
         Args:
             names: of the cell graph's genes.
         """
-        genes_SK = self.deletions()[0].reshape(-1, self.size)
+        genes_SK = self.strains(np.arange(self.start, self.stop))
         return {f"gene_{k + 1}": named(column, names) for k, column in enumerate(genes_SK.T)}
 
     def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dglcell.baselines.strains import Strains
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import sha256_file
 from dglcell.files.parquet import import_pyarrow, named
@@ -121,22 +120,16 @@ def predict_rows(
         The columns of `prediction_columns`, with NaN for rows of a table whose genes the cell graph lacks.
     """
     phenotypes = members[0].phenotypes
-    strains, known = _known_strains(members[0], rows)
+    every = rows.record(members[0].cell.genes.names)
+    known = every.num_deletions > 0
     predicted_RST = np.full((len(members), len(rows), len(phenotypes)), np.nan, np.float32)
     for member, predicted_ST in zip(members, predicted_RST, strict=True):
-        if len(member.null_models) < len(phenotypes) and len(strains):
+        if len(member.null_models) < len(phenotypes) and known.any():
             size = batch_size or fitting_batch_of([member], rows)
             predicted_ST[known] = _predict_by_model(member, rows, size, worth_sharing)
         for phenotype, null_model in member.null_models.items():
-            predicted_ST[known, phenotypes.index(phenotype)] = null_model.predict(strains)
+            predicted_ST[known, phenotypes.index(phenotype)] = null_model.predict(every.take(np.flatnonzero(known)))
     return prediction_columns(phenotypes, predicted_RST)
-
-
-def _known_strains(member: Trained, rows: Rows) -> tuple[Strains, NDArray[np.bool_]]:
-    """The strains whose genes the cell graph has, and [S] which rows they are."""
-    genes, counts = rows.deletions()
-    offsets = np.concatenate([[0], np.cumsum(counts[counts > 0])])
-    return Strains(genes, offsets, len(member.cell.genes)), counts > 0
 
 
 @torch.inference_mode()
@@ -254,7 +247,9 @@ def predict_design(
         texts = rows.columns(genes.names) | models
         if ranking is None:
             return pa.table(texts | predict(rows))
-        return ranking.first(pa.table(texts | predict(rows) | ranking.columns(_known_strains(members[0], rows)[0])))
+        return ranking.first(
+            pa.table(texts | predict(rows) | ranking.columns(rows.record(members[0].cell.genes.names)))
+        )
 
     def write(path: Path, tables: Iterator[Any]) -> None:
         write_tables(path, output.suffix, tables if ranking is None else ranking.merge(tables, genes), about)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dglcell.baselines.fit import NULL_MODELS, best_of
 from dglcell.baselines.simple import AdditiveRidge
-from dglcell.baselines.strains import Strains
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, did_you_mean
 from dglcell.files.parquet import import_pyarrow
 from dglcell.graph.vocabulary import Vocabulary
@@ -139,11 +139,8 @@ def _fit_additive(trained: Trained, run: Path, phenotype: str) -> AdditiveRidge:
 
     Raises:
         CheckpointError: the store of the run is gone, or another one has its place.
-        ConfigError: the training part is streamed.
     """
     prepared = prepare_run(replace(trained.config, plot=False), RunDirectory(run), "dglcell predict", continued=True)
-    if prepared.streamed is not None:
-        raise ConfigError("the additive null model needs all training strains in memory", got="`data.streaming`")
     problem = null_problems(prepared)[trained.phenotypes.index(phenotype)]
     model = best_of(NULL_MODELS["additive ridge"], problem)[1]
     assert isinstance(model, AdditiveRidge)

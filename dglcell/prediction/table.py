@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import heapq
-import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +11,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from dglcell.data.sources.spreadsheet import SUFFIXES, read_sheet
+from dglcell.data.strains import Strains
 from dglcell.data.table import GENES, NUMBERED, check_known, gene_columns
 from dglcell.errors import DataError, GenotypeError, GraphError, did_you_mean, listing
 from dglcell.files.atomic import (
@@ -48,12 +46,12 @@ class GenotypeTable:
     Attributes:
         header: column names.
         rows: cells as read, one list per strain.
-        strains: gene indices of each row; none where it has genes that the cell graph lacks.
+        strains: those of the rows, with genes of the cell graph; without a deletion where it lacks some.
     """
 
     header: list[str]
     rows: list[list[str]]
-    strains: list[list[int]]
+    strains: Strains
 
     def __len__(self) -> int:
         return len(self.strains)
@@ -61,33 +59,32 @@ class GenotypeTable:
     @property
     def known(self) -> int:
         """The number of strains whose genes the cell graph has."""
-        return sum(map(bool, self.strains))
+        return int((self.strains.num_deletions > 0).sum())
 
     def part(self, first: int, last: int) -> GenotypeTable:
         """The rows from ``first`` to before ``last``."""
-        return replace(self, rows=self.rows[first:last], strains=self.strains[first:last])
+        return replace(self, rows=self.rows[first:last], strains=self.strains.slice(first, last))
 
     def describe(self) -> dict[str, Any]:
         """Which rows these are, as plain containers."""
         return {"table_sha256": canonical_hash([self.header, self.rows])}
 
-    def deletions(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The deleted genes, strain by strain, and [S] how many each strain deletes."""
-        counts = np.array([len(strain) for strain in self.strains], np.int64)
-        return np.fromiter(itertools.chain.from_iterable(self.strains), np.int64, counts.sum()), counts
+    def record(self, names: tuple[str, ...]) -> Strains:
+        """All strains, whose targets have these names; those of rows whose genes the cell graph lacks have none."""
+        assert names == self.strains.names
+        return self.strains
 
     def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
         """The known strains in order, ``size`` at a time. What they share is not looked for."""
-        genes, counts = self.deletions()
-        offsets = np.concatenate([[0], np.cumsum(counts[counts > 0])])
-        for first in range(0, len(offsets) - 1, size):
-            of_batch = offsets[first : first + size + 1]
-            deleted = torch.from_numpy(genes[of_batch[0] : of_batch[-1]])
-            yield GenotypeBatch(deleted, torch.from_numpy(of_batch - of_batch[0]), int(counts.max()))
+        known = self.strains.take(np.flatnonzero(self.strains.num_deletions)).to("cpu")
+        for first in range(0, len(known), size):
+            batch = known.slice(first, min(first + size, len(known)))
+            yield replace(batch.perturbations, max_deletions=known.max_deletions)
 
     def heaviest(self, number: int) -> GenotypeBatch:
         """So many strains that take the most memory, which are those with the most deletions."""
-        return GenotypeBatch.from_lists(heapq.nlargest(number, self.strains, key=len))
+        rows = np.argsort(-self.strains.num_deletions, kind="stable")[:number]
+        return self.strains.take(rows).to("cpu").perturbations
 
 
 @dataclass(frozen=True)
@@ -208,16 +205,17 @@ def read_genotypes(
         except GenotypeError as error:
             problems.append(f"line {number}: {error}")
     refuse_rows(problems, len(rows), f"'{path}'")
-    return _with_systematic(GenotypeTable(header, [row for _, row in rows], strains), at, vocabulary)
+    found = Strains.from_indices(vocabulary.names, strains)
+    return _with_systematic(GenotypeTable(header, [row for _, row in rows], found), at)
 
 
 SYSTEMATIC = "systematic_names"
 """Column that is added where a table calls genes by other names."""
 
 
-def _with_systematic(table: GenotypeTable, columns: Sequence[int], vocabulary: Vocabulary) -> GenotypeTable:
+def _with_systematic(table: GenotypeTable, columns: Sequence[int]) -> GenotypeTable:
     """The table with the systematic names of deleted genes beside the user's own, where these are others."""
-    found = [";".join(vocabulary.names[gene] for gene in strain) for strain in table.strains]
+    found = [";".join(genes) for genes in table.strains.genotypes]
     written = [";".join(filter(None, (row[i].strip() for i in columns))) for row in table.rows]
     if SYSTEMATIC in table.header or all(a in ("", b.replace(" ", "")) for a, b in zip(found, written, strict=True)):
         return table

@@ -30,7 +30,8 @@ from torch.utils.data import DataLoader
 
 from dglcell.config.experiment import AUTO, Config
 from dglcell.data.datamodule import StrainDataModule, StrainNumbers
-from dglcell.data.dataset import EpochBatches, StrainBatch
+from dglcell.data.dataset import EpochBatches
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import atomic_file
 from dglcell.machine.devices import Peak, device_of, measured_memory, set_threads
@@ -45,7 +46,7 @@ from dglcell.runs.usage import environment
 from dglcell.training.autotune import lightning_precision
 from dglcell.training.batch_size import find_batch_size
 from dglcell.training.distributed import check_allocation, launched, leave_group, watch_parent
-from dglcell.training.fit import make_callbacks, make_task, make_trainer, quieten, resident_data
+from dglcell.training.fit import make_callbacks, make_data, make_task, make_trainer, quieten
 from dglcell.training.prepare import prepare
 from dglcell.training.run import set_up_process
 from dglcell.training.signals import StopSignals, is_rank_zero
@@ -79,7 +80,7 @@ def restrict(task: StrainTask, mode: str) -> None:
         return
     whole = task.training_step
 
-    def training_step(batch: StrainBatch, batch_idx: int) -> Tensor | None:
+    def training_step(batch: Strains, batch_idx: int) -> Tensor | None:
         if mode == "data":
             return None
         loss = whole(batch, batch_idx)
@@ -299,7 +300,7 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
         config = config.with_batch_size(find_batch_size(config, prepared, directory, trainer))
     task = make_task(config, prepared, directory)
     restrict(task, mode)
-    data = resident_data(RepeatedData, config, prepared)
+    data = make_data(config, prepared, RepeatedData)
     run_steps(trainer, task, data, profiler)
     if not is_rank_zero():
         return None
@@ -335,13 +336,7 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
 
 
 def _set_up(config: Config) -> None:
-    """Prepare the process for steps of an experiment, whose strains must all be in memory."""
-    if config.data.streaming is not None:
-        raise ConfigError(
-            "profiles are of runs whose strains are all in memory",
-            got="`data.streaming`",
-            do="set `data.streaming: null`; `python -m benchmarks.store_scale` measures reading alone",
-        )
+    """Prepare the process for steps of an experiment."""
     watch_parent()
     check_allocation(config.trainer)
     if not is_rank_zero():

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from scipy.stats import false_discovery_control, hypergeom
 
 from dglcell.baselines.simple import AdditiveRidge
-from dglcell.baselines.strains import Strains
 from dglcell.config.experiment import Config
 from dglcell.config.read import parse_config
 from dglcell.data.sources.csv_table import find_aliases
 from dglcell.data.sources.faults import Written
 from dglcell.data.sources.text_table import read_rows
+from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import DglcellError, count, listing
 from dglcell.files.atomic import find_raw
@@ -217,8 +217,7 @@ def gene_effects(
     chosen = [strains[i] for i in usable.tolist()]
     genes = Vocabulary.of(gene for strain in chosen for gene in strain if gene)
     indices = [[genes.index(gene) for gene in strain if gene] for strain in chosen]
-    offsets = np.concatenate([[0], np.cumsum([len(one) for one in indices])]).astype(np.int64)
-    listed = Strains(np.array([i for one in indices for i in one], np.int64), offsets, len(genes))
+    listed = Strains.from_indices(genes.names, indices)
     x, y = predicted[usable], measured[usable]
     if not len(genes):
         nothing = np.zeros(0)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dglcell.config.experiment import AUTO, Config
-from dglcell.data.dataset import StrainDataset
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError
 from dglcell.machine.devices import release
 from dglcell.runs.directory import RunDirectory
@@ -142,7 +142,7 @@ class _Steps:
 
     task: StrainTask
     trainer: pl.Trainer
-    dataset: StrainDataset
+    dataset: Strains
     strains: Tensor
 
     def __post_init__(self) -> None:
@@ -152,7 +152,7 @@ class _Steps:
     def step(self, size: int) -> None:
         """Forward, loss and backward of the first strains."""
         strains = self.strains[:size]
-        batch = self.resident.gather(strains.to(self.resident.device), int(self.counts[strains].sum()))
+        batch = self.resident.take(strains.to(self.resident.device), int(self.counts[strains].sum()))
         self.task.zero_grad()
         # Forgets the predictions of the step before.
         self.task.on_train_epoch_start()

@@ -37,14 +37,14 @@ def calibrate(model: StrainModel, prepared: Prepared, normaliser: Normaliser) ->
     if link is None:
         return
     dataset, rows = prepared.dataset, prepared.parts["train"]
-    batch = dataset.gather(rows, int(dataset.offsets.diff()[rows].sum()))
+    batch = dataset.take(rows)
     columns = zip(dataset.phenotypes, dataset.kinds, batch.labels.unbind(1), strict=True)
     links = [_link_of(link.name, name, kind, labels_S) for name, kind, labels_S in columns]
     link.choose(links, normaliser.shift, normaliser.scale)
     if link.name == AUTO_LINK:
         log.info("links: %s", ", ".join(f"{name} {one}" for name, one in zip(dataset.phenotypes, links, strict=True)))
     if link.measured is not None and not set(links).isdisjoint(COMPARING_LINKS):
-        link.measured.remember(model.cell, batch.genotypes, batch.labels)
+        link.measured.remember(model.cell, batch.perturbations, batch.labels)
 
 
 def _link_of(link: str, phenotype: str, kind: str, labels_S: Tensor) -> str:

@@ -20,7 +20,7 @@ from pytorch_lightning.callbacks import Callback, GradientAccumulationScheduler,
 from torch import Tensor
 
 from dglcell.data.datamodule import StrainDataModule
-from dglcell.data.dataset import StrainBatch
+from dglcell.data.strains import Strains
 from dglcell.errors import CheckpointError, DglcellError, StoppedError, listing
 from dglcell.files.atomic import atomic_file
 from dglcell.files.owner import refuse_if_taken_over
@@ -69,7 +69,7 @@ class EpochLines(Callback):
     ) -> None:
         """Say how far the epoch is, how fast, and how long the rest of it takes."""
         now, batches = self._clock(), int(trainer.num_training_batches)
-        self._strains += len(batch.strains) * trainer.world_size
+        self._strains += len(batch) * trainer.world_size
         self._batches += 1
         if now - self._said < SECONDS_BETWEEN_LINES or batch_idx + 1 == batches or not trainer.is_global_zero:
             return
@@ -305,12 +305,10 @@ class Preemption(Callback):
             StoppedError: after the checkpoint is on disk.
             DglcellError: a loss is not finite.
         """
-        assert isinstance(batch, StrainBatch)
+        assert isinstance(batch, Strains)
         stepped, self._stepped = self._stepped, False
         step = trainer.global_step + (not stepped)
-        self._losses.note(
-            outputs["loss"], batch.strains, step=step, epoch=trainer.current_epoch + 1, batch=batch_idx + 1
-        )
+        self._losses.note(outputs["loss"], batch.rows, step=step, epoch=trainer.current_epoch + 1, batch=batch_idx + 1)
         if not stepped:
             return
         # After the last batch the epoch is finished first; its checkpoint is whole.
@@ -333,7 +331,7 @@ class Preemption(Callback):
         found: list[BadBatch] = [bad for bad in self._hosts.collect(self._losses.found(wait=True)) if bad is not None]
         first = min(found, key=lambda bad: bad.batch)
         strains = [strain for bad in found if bad.batch == first.batch for strain in bad.strains]
-        return not_finite(first, _data(trainer).rows(strains))
+        return not_finite(first, strains)
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
         """Let the loader begin behind the batches that are done."""

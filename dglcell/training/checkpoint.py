@@ -91,18 +91,16 @@ class Trained:
         return {phenotype: model for phenotype, model in found.items() if model is not None}
 
 
-def describe_run(
-    config: Config, cell: CellGraph, split: Split, phenotypes: tuple[str, ...], units: tuple[str, ...]
-) -> dict[str, Any]:
-    """What a checkpoint says of itself."""
+def describe_run(config: Config, cell: CellGraph, split: Split, units: Mapping[str, str]) -> dict[str, Any]:
+    """What a checkpoint says of itself; ``units`` are those of the phenotypes, in order."""
     return {
         "schema": SCHEMA_VERSION,
         "config": to_yaml(config),
         "cell_sha256": cell.sha256,
         "split_sha256": split.sha256,
         "gene_vocabulary_sha256": cell.genes.sha256,
-        "phenotypes": list(phenotypes),
-        "units": list(units),
+        "phenotypes": list(units),
+        "units": list(units.values()),
     }
 
 
@@ -297,7 +295,6 @@ FREE_KEYS = (
     "trainer.timeout",
     "trainer.checkpoint",
     "data.eval_batch_size",
-    "data.streaming.readers",
     "data.store",  # its content is checked by hash
 )
 

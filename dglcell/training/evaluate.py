@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dglcell.baselines.fit import NULL_MODELS, Problem, fit_null_models, in_words, left_out_null_models
-from dglcell.baselines.strains import Strains
+from dglcell.baselines.fit import Problem, fit_null_models, in_words, left_out_null_models
 from dglcell.config.experiment import Config
-from dglcell.data.dataset import EpochBatches, StrainDataset
+from dglcell.data.dataset import EpochBatches
+from dglcell.data.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError, count
 from dglcell.files.atomic import atomic_file, no_formula, shortest, write_json
@@ -64,12 +64,10 @@ WITHOUT_MESSAGES = "without messages"
 CONTROL = "-without-messages"
 """What the name of its experiment ends in."""
 
-STREAMED = "needs all training strains in memory, and `data.streaming` keeps them out"
-
 
 @torch.inference_mode()
 def predict_strains(
-    model: StrainModel, normaliser: Normaliser, dataset: StrainDataset, strains: Tensor, *, batch_size: int
+    model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
 ) -> NDArray[np.float32]:
     """[n, T] predictions in original units, in the order of ``strains``.
 
@@ -89,7 +87,7 @@ def predict_strains(
 
 @torch.inference_mode()
 def predict_and_embed(
-    model: StrainModel, normaliser: Normaliser, dataset: StrainDataset, strains: Tensor, *, batch_size: int
+    model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
     """The same, and [n, D] embeddings; None for a model that has none."""
     outputs, embeddings = [], []
@@ -124,14 +122,14 @@ def predict_batches(model: StrainModel, batches: Iterable[GenotypeBatch]) -> Ite
         yield found
 
 
-def _predictions(model: StrainModel, dataset: StrainDataset, strains: Tensor, batch_size: int) -> Iterator[Prediction]:
+def _predictions(model: StrainModel, dataset: Strains, strains: Tensor, batch_size: int) -> Iterator[Prediction]:
     """Batch by batch, on the device of the model."""
     device = next(model.parameters()).device
     counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
     return predict_batches(
         model,
         (
-            resident.gather(batch.to(device), int(counts[batch].sum())).genotypes
+            resident.take(batch.to(device), int(counts[batch].sum())).perturbations
             for batch in EpochBatches(strains, batch_size, shuffle=False, seed=0)
         ),
     )
@@ -156,7 +154,7 @@ def batch_that_fits(model: StrainModel, first: Callable[[int], GenotypeBatch], s
     return fitting_batch(lambda number: model(first(number)), device, strains, most)
 
 
-def table_batch(model: StrainModel, dataset: StrainDataset, strains: Tensor, most: int = MOST) -> int:
+def table_batch(model: StrainModel, dataset: Strains, strains: Tensor, most: int = MOST) -> int:
     """The same for strains of a data set, of which those with the most deletions are tried.
 
     Args:
@@ -171,7 +169,7 @@ def table_batch(model: StrainModel, dataset: StrainDataset, strains: Tensor, mos
 
     def first(number: int) -> GenotypeBatch:
         batch = tried[:number]
-        return resident.gather(batch.to(device), int(counts[batch].sum())).genotypes
+        return resident.take(batch.to(device), int(counts[batch].sum())).perturbations
 
     return batch_that_fits(model, first, len(strains), most)
 
@@ -215,12 +213,10 @@ def null_results(prepared: Prepared) -> NullResults:
     dataset, found = prepared.dataset, NullResults()
     if not prepared.evaluated:
         return found
-    if prepared.streamed is not None:
-        return NullResults(left_out=dict.fromkeys(dataset.phenotypes, dict.fromkeys(NULL_MODELS, STREAMED)))
     strains = strains_by_part(prepared)
     of_phenotypes = zip(dataset.phenotypes, dataset.kinds, null_problems(prepared), strict=True)
-    for t, (phenotype, kind, problem) in enumerate(of_phenotypes):
-        labels = {name: dataset.labels[numbers, t].numpy() for name, numbers in prepared.parts.items()}
+    for phenotype, kind, problem in of_phenotypes:
+        labels = {part: found.phenotypes[phenotype] for part, found in strains.items()}
         found.left_out[phenotype] = left_out_null_models(problem)
         _say_fitted(phenotype, problem)
         for name, model in fit_null_models(problem).items():
@@ -262,7 +258,7 @@ def null_rows_on(
         measured: phenotype of the data set → [S] labels.
         part: name shown.
     """
-    if not prepared.evaluated or prepared.streamed is not None:
+    if not prepared.evaluated:
         return []
     rows = []
     for phenotype, problem in zip(prepared.dataset.phenotypes, null_problems(prepared, strains), strict=True):
@@ -304,9 +300,8 @@ def write_predictions(
         writer.writerow(header)
         parts = (strains.split(WRITTEN_STRAINS), torch.from_numpy(predicted_ST).split(WRITTEN_STRAINS))
         for block, predicted_BT in zip(*parts, strict=True):
-            counts = dataset.offsets[block + 1] - dataset.offsets[block]
-            batch = dataset.gather(block, int(counts.sum()))
-            deleted = [_joined(column[batch.genotypes.genes.numpy()], counts) for column in names]
+            batch = dataset.take(block)
+            deleted = [_joined(column[batch.targets.numpy()], batch.num_deletions) for column in names]
             pairs = zip(batch.labels.T, predicted_BT.T, strict=True)
             columns = [shortest(column.numpy()) for pair in pairs for column in pair]
             writer.writerows(zip(*deleted, *columns, strict=True))
@@ -347,8 +342,7 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
     trained = load_trained(directory, config.trainer.checkpoint, prepared.cell)
     found = evaluate_parts(config, prepared, trained)
     rows = found.rows + control_rows(directory.path, prepared.split.sha256)
-    # A table that is streamed may not fit into memory.
-    own = own_names(config, prepared.cell.genes) if config.data.streaming is None else {}
+    own = own_names(config, prepared.cell.genes)
     own = {gene: name for gene, name in own.items() if not SEPARATORS.intersection(name)}
     for part, predicted_ST in found.predictions.items():
         write_predictions(directory.predictions(part), prepared, prepared.parts[part], predicted_ST, own)
@@ -399,7 +393,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
     Raises:
         CheckpointError: the checkpoint is of other phenotypes than those of the configuration.
     """
-    if trained.phenotypes != prepared.dataset.phenotypes:
+    if trained.phenotypes != tuple(prepared.dataset.phenotypes):
         names = (", ".join(found) for found in (trained.phenotypes, prepared.dataset.phenotypes))
         raise refuse(trained.path, "is of other phenotypes", *names)
     trained.model.to(device_here(config.trainer.accelerator))
@@ -429,11 +423,9 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
         command: recorded in what is written.
 
     Raises:
-        ConfigError: the training part is streamed, or there is no other part.
+        ConfigError: there is no part but the training part.
         DglcellError: anything else the user can mend.
     """
-    if config.data.streaming is not None:
-        raise ConfigError(f"no null model can be fitted: each {STREAMED}", do="set `data.streaming: null`")
     if config.split.trains_on_all:
         raise ConfigError(
             "`split.kind: none` leaves no strain on which null models can be compared", do="choose another `split.kind`"

@@ -24,8 +24,8 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from dglcell.baselines.packed import PackedNulls
 from dglcell.config.experiment import Config, TrainerConfig
-from dglcell.data.datamodule import StrainDataModule, StreamedDataModule
-from dglcell.data.dataset import StrainBatch
+from dglcell.data.datamodule import StrainDataModule
+from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.errors import ConfigError, count
 from dglcell.graph.model_files import read_model
@@ -243,7 +243,7 @@ def make_task(
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
     parameter_groups(config.optimizer, model)  # refuses what the model does not have
-    config.loss.check_labels(prepared.labels(), dataset.phenotypes)
+    config.loss.check_labels(prepared.labels(), tuple(dataset.phenotypes))
     normaliser = prepared.normaliser(config.data.normalise)
     calibrate(model, prepared, normaliser)
     strains_per_step = config.data.training_batch * settings.devices * settings.num_nodes
@@ -251,7 +251,7 @@ def make_task(
     task = StrainTask(
         model,
         normaliser,
-        dataset.phenotypes,
+        tuple(dataset.phenotypes),
         kinds=dataset.kinds,
         loss=make_loss(config.loss, settings.epochs, config.data.training_batch),
         optimizer=config.optimizer,
@@ -263,11 +263,11 @@ def make_task(
             directory,
             f"{config.experiment.name}, seed {config.seed}",
             config.plot_every,
-            dict(zip(dataset.phenotypes, dataset.units, strict=True)),
+            dict(dataset.units),
             config.plot_points,
             config.seed,
         ),
-        about=describe_run(config, prepared.cell, prepared.split, dataset.phenotypes, dataset.units),
+        about=describe_run(config, prepared.cell, prepared.split, dict(dataset.units)),
     )
     if config.scheduler.name == "cosine_restarts" and config.scheduler.interval == "step":
         warn_of_warm_up(config.scheduler.warmup, task.steps)
@@ -277,10 +277,10 @@ def make_task(
         assert config.cell.model is not None
         reactions, metabolites = (prepared.cell.vocabularies[kind].names for kind in (REACTION, METABOLITE))
         rounds.take(wild_type_balance(read_model(config.cell.model, config.paths.raw), reactions, metabolites))
-    if rounds is not None and prepared.streamed is None and checkpoint is None:
+    if rounds is not None and checkpoint is None:
         log.info("the flux balance of each strain is solved in %s", count(rounds.rounds, "round"))
         for some in torch.arange(len(dataset)).split(SOLVED_TOGETHER):
-            rounds(model.cell, dataset.gather(some, int(dataset.offsets.diff()[some].sum())).genotypes)
+            rounds(model.cell, dataset.take(some).perturbations)
     if nulls is not None:
         nulls.read = partial(PackedNulls.unpack, cell=prepared.cell)
     if checkpoint is not None:
@@ -319,7 +319,7 @@ def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, 
             # Before kernels are timed: they are in the precision of the steps.
             planned = resolve_execution(Autotuned.default(device.type), *settings, device, rows)
             half = planned.differences is not None
-            batch = _batches(config, prepared, 1)[0].genotypes
+            batch = _batches(config, prepared, 1)[0].perturbations
             found = autotuned_for(model.to(device), batch.to(device), torch.bfloat16 if half else None)
             model.to("cpu")
             settled = found.autotuned.for_layers(compiled=planned.compile, half=half)
@@ -332,15 +332,15 @@ def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, 
 def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, model: PerturbedModel) -> Autotuning:
     """Strategy and kernels by their own measurement, then the form of layers by timed steps."""
     batches = _batches(config, prepared, TIMED_BATCHES)
-    found = autotuned_for(model, batches[0].genotypes)
+    found = autotuned_for(model, batches[0].perturbations)
     forms = forms_of(plain_precision(config.trainer.precision), model.config.compile)
 
-    def step(batch: StrainBatch) -> None:
+    def step(batch: Strains) -> None:
         task.on_train_epoch_start()  # forgets the step before
         task.training_step(batch, 0).backward()
         task.zero_grad(set_to_none=True)
 
-    about = {**describe(model, batches[0].genotypes), "loss": config.loss.name, "split": config.split.kind}
+    about = {**describe(model, batches[0].perturbations), "loss": config.loss.name, "split": config.split.kind}
     steps = Steps(model.choose, step, batches, task.steps, about)
     # Steps leave no trace: a loss may remember strains, and gets another one in its place.
     loss, task.loss = task.loss, copy.deepcopy(task.loss)
@@ -352,14 +352,13 @@ def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, mode
     return replace(found, autotuned=form.of(found.autotuned), reasons={**found.reasons, "step_seconds": seconds})
 
 
-def _batches(config: Config, prepared: Prepared, number: int) -> list[StrainBatch]:
+def _batches(config: Config, prepared: Prepared, number: int) -> list[Strains]:
     """Batches like those of the training; fewer where it has fewer."""
     size, train = config.data.training_batch, prepared.parts["train"]
     order = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(config.seed))]
-    counts = prepared.dataset.offsets.diff()
     parts = order[: number * size].split(size)
     whole = [part for part in parts if len(part) == size] or list(parts[:1])
-    return [prepared.dataset.gather(part, int(counts[part].sum())) for part in whole]
+    return [prepared.dataset.take(part) for part in whole]
 
 
 def fit(
@@ -381,7 +380,7 @@ def fit(
         StoppedError: a signal came.
         DglcellError: anything the user can mend; also, that another process has ended.
     """
-    data = make_data(config, prepared)
+    data: StrainDataModule = make_data(config, prepared)
     files = trainer.strategy.checkpoint_io
     assert isinstance(files, CheckpointFiles)
     files.read = checkpoint
@@ -405,23 +404,12 @@ def fit(
             )
 
 
-def make_data(config: Config, prepared: Prepared) -> StrainDataModule:
+def make_data(config: Config, prepared: Prepared, module: type[Data] = StrainDataModule) -> Data:  # type: ignore[assignment]
     """The parts as loaders."""
-    if prepared.streamed is None:
-        return resident_data(StrainDataModule, config, prepared)
-    stream = prepared.streamed.stream
-    return StreamedDataModule(stream, prepared.dataset, prepared.parts, **batches_of(config))
-
-
-def resident_data(module: type[Data], config: Config, prepared: Prepared) -> Data:
-    """Parts that are in memory as loaders."""
-    return module(prepared.dataset, prepared.parts, **batches_of(config))
-
-
-def batches_of(config: Config) -> dict[str, int]:
-    """How strains become batches, as data modules take it."""
-    return {
-        "batch_size": config.data.training_batch,
-        "eval_batch_size": config.data.evaluation_batch,
-        "seed": config.seed,
-    }
+    return module(
+        prepared.dataset,
+        prepared.parts,
+        batch_size=config.data.training_batch,
+        eval_batch_size=config.data.evaluation_batch,
+        seed=config.seed,
+    )

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from dglcell.data.dataset import StrainBatch
+from dglcell.data.strains import Strains
 from dglcell.errors import count
 from dglcell.files.atomic import canonical_hash, user_cache, write_json
 from dglcell.files.untrusted import UnreadableError, read_json
@@ -96,8 +96,8 @@ class Steps:
     """
 
     choose: Callable[[Autotuned], None]
-    step: Callable[[StrainBatch], None]
-    batches: Sequence[StrainBatch]
+    step: Callable[[Strains], None]
+    batches: Sequence[Strains]
     planned: int
     about: dict[str, Any]
 
@@ -152,7 +152,7 @@ def _time(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> dict[str
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
-def _seconds(steps: Steps, batch: StrainBatch) -> float:
+def _seconds(steps: Steps, batch: Strains) -> float:
     began = time.perf_counter()
     steps.step(batch)
     return time.perf_counter() - began

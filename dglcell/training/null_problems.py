@@ -15,7 +15,7 @@ from dglcell.baselines.low_rank import RidgeAndLowRank
 from dglcell.baselines.packed import PackedNulls
 from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.similarity import gene_similarity
-from dglcell.baselines.strains import Strains
+from dglcell.data.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.errors import ConfigError
 from dglcell.graph.schema import CATALYSES
@@ -30,8 +30,7 @@ KERNEL_RIDGE, RIDGE_AND_LOW_RANK = "kernel ridge", "kernel ridge and low rank"
 
 def strains_by_part(prepared: Prepared) -> dict[str, Strains]:
     """Part → its strains."""
-    dataset = prepared.dataset
-    everything = Strains(dataset.genes.numpy(), dataset.offsets.numpy(), len(prepared.cell.genes))
+    everything = prepared.dataset.numpy()
     return {name: everything.take(numbers.numpy()) for name, numbers in prepared.parts.items()}
 
 
@@ -43,23 +42,22 @@ def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Prob
         other: strains outside the data set that they are to predict.
     """
     dataset, strains = prepared.dataset, strains_by_part(prepared)
-    most = int(dataset.offsets.diff().max())
+    most = dataset.max_deletions
     if other is not None:
         most = max(most, int(other.num_deletions.max(initial=0)))
     reactions = Reactions(prepared.cell) if CATALYSES in prepared.cell.relations else None
-    similarity = functools.cache(lambda: gene_similarity(prepared.cell, strains["train"].genes))
+    similarity = functools.cache(lambda: gene_similarity(prepared.cell, strains["train"].targets))
     return [
         Problem(
             strains["train"],
             strains["validation"],
-            dataset.labels[prepared.parts["train"], t].numpy(),
-            dataset.labels[prepared.parts["validation"], t].numpy(),
-            num_genes=len(prepared.cell.genes),
+            strains["train"].phenotypes[name],
+            strains["validation"].phenotypes[name],
             similarity=similarity,
             most_deletions=most,
             reactions=reactions,
         )
-        for t in range(len(dataset.phenotypes))
+        for name in dataset.phenotypes
     ]
 
 
@@ -67,14 +65,9 @@ def fit_null_share(share: NullShare, prepared: Prepared, normaliser: Normaliser)
     """Fit the best null models of every phenotype to the training part; see ``fit_best_two``.
 
     Where the model predicts log-odds, a logistic regression on the validation part makes log-odds of their predictions.
-
-    Raises:
-        ConfigError: strains are read from disk as they are needed.
     """
-    if prepared.streamed is not None:
-        raise ConfigError("`model.null_share` needs all training strains in memory", do="set `data.streaming: null`")
     problems = null_problems(prepared)
-    nulls = PackedNulls.fit(problems, prepared.dataset.phenotypes)
+    nulls = PackedNulls.fit(problems, tuple(prepared.dataset.phenotypes))
     shift, scale = normaliser.shift.clone(), normaliser.scale.clone()
     if normaliser.kind == "logistic":
         for t, (problem, model) in enumerate(zip(problems, nulls.models, strict=True)):
@@ -123,11 +116,8 @@ def fit_pair_effects(effects: PairEffects, prepared: Prepared, normaliser: Norma
     Raises:
         ConfigError: one of them does not apply to these strains.
     """
-    if prepared.streamed is not None:
-        raise ConfigError("`model.kernel_ridge` needs all training strains in memory", do="set `data.streaming: null`")
     share = effects.low_rank
-    for t, problem in enumerate(null_problems(prepared)):
-        name = prepared.dataset.phenotypes[t]
+    for t, (name, problem) in enumerate(zip(prepared.dataset.phenotypes, null_problems(prepared), strict=True)):
         parts = [(1 - share, _fitted(KERNEL_RIDGE, "kernel_ridge", problem, name))]
         if share:
             parts.append((share, _fitted(RIDGE_AND_LOW_RANK, "kernel_ridge_low_rank", problem, name)))

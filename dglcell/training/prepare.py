@@ -12,13 +12,13 @@ from torch import Tensor
 
 from dglcell.config.experiment import Config
 from dglcell.data.config import EVALUATED, PARTS
-from dglcell.data.dataset import StrainDataset
+from dglcell.data.dataset import strains_of_cell
 from dglcell.data.report import describe_split
 from dglcell.data.sources import load_source, source_files
 from dglcell.data.split import Split, make_split
 from dglcell.data.store import Store
 from dglcell.data.store_build import build_store
-from dglcell.data.stream_split import Survey, make_streamed_split, survey
+from dglcell.data.strains import Strains
 from dglcell.data.transform import Normaliser
 from dglcell.errors import CheckpointError, ConfigError, DataError, count
 from dglcell.files.atomic import canonical_hash, clear_abandoned, find_raw, only_writer, sha256_file
@@ -42,20 +42,18 @@ class Prepared:
     Attributes:
         cell: the cell graph.
         store: the strains on disk.
-        dataset: the strains as tensors, on the host; without most of the training part where that is streamed.
+        dataset: the strains as tensors, on the host.
         split: over the strains of the store.
         parts: part name → [n] int64 strain numbers of ``dataset``.
         features: node type → [N, F] fixed input features.
-        streamed: the training part and its labels' statistics, where it is streamed.
     """
 
     cell: CellGraph
     store: Store
-    dataset: StrainDataset
+    dataset: Strains
     split: Split
     parts: dict[str, Tensor]
     features: dict[str, Tensor]
-    streamed: Survey | None = None
 
     @property
     def evaluated(self) -> tuple[str, ...]:
@@ -86,15 +84,11 @@ class Prepared:
     @property
     def training_strains(self) -> int:
         """How many there are in an epoch."""
-        return len(self.parts["train"]) if self.streamed is None else len(self.streamed.stream)
+        return len(self.parts["train"])
 
     def labels(self) -> Tensor:
-        """[n, T] labels of all parts; of a streamed training part the least and the greatest."""
-        found = self.dataset.labels[torch.cat(list(self.parts.values()))]
-        if self.streamed is None:
-            return found
-        extremes = torch.stack([self.streamed.moments.low, self.streamed.moments.high])
-        return torch.cat([found, extremes.to(found.dtype)])
+        """[n, T] labels of all parts."""
+        return self.dataset.labels[torch.cat(list(self.parts.values()))]
 
     def normaliser(self, kind: str) -> Normaliser:
         """Statistics of the training labels.
@@ -102,25 +96,23 @@ class Prepared:
         Raises:
             DataError: they cannot be normalised.
         """
-        if self.streamed is None:
-            return Normaliser.fit(self.dataset.labels[self.parts["train"]], self.dataset.phenotypes, kind)
-        return Normaliser.of_moments(self.streamed.moments, self.dataset.phenotypes, kind)
+        return Normaliser.fit(self.dataset.labels[self.parts["train"]], tuple(self.dataset.phenotypes), kind)
 
 
 FEWEST_STRAINS, FEWEST_GENES = 30, 30
 """Of a validation part by which an epoch is chosen: with 30, a correlation of 0.5 is known to about 0.14."""
 
 
-def _deleted(dataset: StrainDataset, strains: Tensor) -> Tensor:
+def _deleted(dataset: Strains, strains: Tensor) -> Tensor:
     """The genes that any of some strains deletes, each once."""
     rows = torch.repeat_interleave(torch.arange(len(dataset)), dataset.offsets.diff())
-    return torch.unique(dataset.genes[torch.isin(rows, strains)])
+    return torch.unique(dataset.targets[torch.isin(rows, strains)])
 
 
-def _deleting(dataset: StrainDataset, genes: Tensor) -> Tensor:
+def _deleting(dataset: Strains, genes: Tensor) -> Tensor:
     """The strains that delete any of some genes, each once."""
     rows = torch.repeat_interleave(torch.arange(len(dataset)), dataset.offsets.diff())
-    return torch.unique(rows[torch.isin(dataset.genes, genes)])
+    return torch.unique(rows[torch.isin(dataset.targets, genes)])
 
 
 def store_path(config: Config) -> Path:
@@ -232,49 +224,16 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
             if split is None:
                 raise
             log.warning("%s; this run keeps the strains that it began with", str(error).partition("\n")[0])
-    if config.data.streaming is not None:
-        return _prepare_streamed(config, store, cell, split)
     table, new = store.read(), False
     if split is None:
         split = make_split(config.split, table, store.sha256, config.paths.raw, cell)
         new = True
-    dataset = StrainDataset.from_table(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
-    _say_dropped(dataset)
+    dataset = strains_of_cell(table, cell.genes, config.data.phenotypes, config.data.unknown_genes)
     if new:
         used = np.zeros(len(table), dtype=bool)
         used[dataset.rows.numpy()] = True
         log.info("%s", describe_split(split, table, used))
     return Prepared(cell, store, dataset, split, split_parts(split, dataset), node_features(config, cell))
-
-
-def _prepare_streamed(config: Config, store: Store, cell: CellGraph, split: Split | None) -> Prepared:
-    """The same without the whole of the store in memory."""
-    streaming = config.data.streaming
-    assert streaming is not None
-    split = split or make_streamed_split(config.split, store, streaming.readers)
-    found = survey(
-        store,
-        cell.genes,
-        split.part,
-        streaming,
-        phenotypes=config.data.phenotypes,
-        unknown=config.data.unknown_genes,
-        seed=config.seed,
-    )
-    _say_dropped(found.resident)
-    counts = ", ".join(f"{count:,} {name}" for name, count in split.counts.items())
-    log.info("training strains are streamed from %s; %s split: %s", store.path, split.kind, counts)
-    parts = split_parts(split, found.resident)
-    return Prepared(cell, store, found.resident, split, parts, node_features(config, cell), found)
-
-
-def _say_dropped(dataset: StrainDataset) -> None:
-    if dataset.names.rows_dropped:
-        log.info(
-            "%s left out: the cell graph lacks %s",
-            count(dataset.names.rows_dropped, "strain"),
-            count(len(dataset.names.unknown), "gene"),
-        )
 
 
 def prepare_run(config: Config, directory: RunDirectory, command: str, *, continued: bool) -> Prepared:
@@ -343,7 +302,7 @@ def _features(config: Config, cell: CellGraph, node_type: str, path: str) -> Ten
     return wild_type_features(read_model(config.cell.model, raw), node_type, vocabulary.names)
 
 
-def split_parts(split: Split, dataset: StrainDataset) -> dict[str, Tensor]:
+def split_parts(split: Split, dataset: Strains) -> dict[str, Tensor]:
     """Strain numbers of the data set by part.
 
     Raises:

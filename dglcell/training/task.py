@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from dglcell.data.dataset import StrainBatch
+from dglcell.data.strains import Strains
 from dglcell.data.table import CLASSIFICATION
 from dglcell.data.transform import Normaliser
 from dglcell.errors import DglcellError
@@ -88,7 +88,7 @@ class StrainTask(pl.LightningModule):
         model: genotypes → predictions in normalised units.
         normaliser: label statistics of the training part.
         phenotypes: T names.
-        kinds: T kinds of labels; see ``StrainDataset.kinds``.
+        kinds: T kinds of labels; see ``Strains.kinds``.
         loss: of predictions in normalised units; its buffers travel with checkpoints.
         optimizer, scheduler: validated.
         epochs: of the whole training.
@@ -139,9 +139,9 @@ class StrainTask(pl.LightningModule):
             if autotuned is not None:
                 self.model.choose(autotuned)
 
-    def training_step(self, batch: StrainBatch, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Strains, batch_idx: int) -> Tensor:
         """Loss of one batch, in normalised units."""
-        prediction: Prediction = self.model(batch.genotypes)
+        prediction: Prediction = self.model(batch.perturbations)
         with Part("loss"):
             loss: LossTerms = self.loss(prediction, self.normaliser.normalise(batch.labels), self.current_epoch)
         present = (~batch.labels.isnan()).sum()
@@ -151,9 +151,9 @@ class StrainTask(pl.LightningModule):
         self._seen["train"].append((prediction.phenotypes.detach().float(), batch.labels, summed.double()[None]))
         return loss.total
 
-    def validation_step(self, batch: StrainBatch, batch_idx: int) -> None:
+    def validation_step(self, batch: Strains, batch_idx: int) -> None:
         """Remember predictions and labels of one batch; the loss is that of the whole part, not of batches."""
-        prediction: Prediction = self.model(batch.genotypes)
+        prediction: Prediction = self.model(batch.perturbations)
         self._validated.append(prediction.as_numbers())
         if prediction.embedding is not None:
             self._embedding_sums.append(embedding_sums(prediction.embedding))

@@ -151,7 +151,7 @@ def _fit(phenotypes: Sequence[str], names: dict[str, str], trained: Trained, run
     prepared = _prepare(trained, run, listing(sorted({f"'{names[phenotype]}'" for phenotype in phenotypes})))
     fitted = {}
     for phenotype in phenotypes:
-        problem = null_problems(prepared)[prepared.dataset.phenotypes.index(phenotype)].labelled()
+        problem = null_problems(prepared)[list(prepared.dataset.phenotypes).index(phenotype)].labelled()
         began = time.perf_counter()
         fitted[phenotype] = _fit_one(names[phenotype], problem, phenotype)
         seconds = time.perf_counter() - began
@@ -169,8 +169,6 @@ def _prepare(trained: Trained, run: Path, which: str) -> Prepared:
             f"{which} cannot be fitted again: the trained model '{run.name}' comes without its strains",
             do=f"{remedy}train `{trained.config.experiment.name}`, and predict with its run",
         )
-    if trained.config.data.streaming is not None:
-        raise ConfigError(f"{which} needs all training strains in memory", got="`data.streaming`", do="use the model")
     try:
         return prepare_run(replace(trained.config, plot=False), RunDirectory(run), "dglcell predict", continued=True)
     except CheckpointError as error:

@@ -7,17 +7,19 @@ from numpy.typing import NDArray
 
 from dglcell.baselines.fit import Problem
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.strains import Strains
+from dglcell.data.strains import Strains
+
+
+def names(num_genes: int) -> tuple[str, ...]:
+    return tuple(f"g{i}" for i in range(num_genes))
 
 
 def strains_of(genotypes: list[list[int]], num_genes: int) -> Strains:
-    offsets = np.concatenate([[0], np.cumsum([len(g) for g in genotypes])]).astype(np.int64)
-    genes = np.array([gene for genotype in genotypes for gene in genotype], dtype=np.int32)
-    return Strains(genes, offsets, num_genes)
+    return Strains.from_indices(names(num_genes), genotypes)
 
 
 def pairs_of(pairs: NDArray[np.int64], num_genes: int) -> Strains:
-    return Strains(pairs.ravel().astype(np.int32), np.arange(len(pairs) + 1, dtype=np.int64) * 2, num_genes)
+    return Strains(names(num_genes), pairs.ravel().astype(np.int32), np.arange(len(pairs) + 1, dtype=np.int64) * 2)
 
 
 def low_rank_pairs(seed: int, genes: int = 60, rank: int = 3) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -41,5 +43,4 @@ def problem_of(
     train: Strains, y_train: NDArray[np.float64], validation: Strains, y_validation: NDArray[np.float64]
 ) -> Problem:
     most = int(max(train.num_deletions.max(), validation.num_deletions.max()))
-    genes = train.num_genes
-    return Problem(train, validation, y_train, y_validation, genes, lambda: unlike(genes), most)
+    return Problem(train, validation, y_train, y_validation, lambda: unlike(len(train.names)), most)

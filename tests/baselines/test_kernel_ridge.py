@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dglcell.baselines import kernel_ridge
 from dglcell.baselines.kernel_ridge import ADDITIVE, KernelRidge, fit_kernel_ridge, why_not
 from dglcell.baselines.similarity import GeneSimilarity
-from dglcell.baselines.strains import Strains
+from dglcell.data.strains import Strains
 from dglcell.metrics import regression_metrics
 from dglcell.nn.pair_effects import PairEffects
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -25,7 +25,7 @@ def plain_covariance(model: KernelRidge, left: Strains, right: Strains) -> NDArr
     kernel[:, model.kernel.genes] = model.kernel.matrix
 
     def sets(strains: Strains) -> list[list[int]]:
-        genes = strains.genes.tolist()
+        genes = strains.targets.tolist()
         return [genes[strains.offsets[i] : strains.offsets[i + 1]] for i in range(len(strains))]
 
     found = np.zeros((len(left), len(right)))
@@ -140,13 +140,13 @@ def test_labels_without_spread_are_predicted_as_they_are() -> None:
 
 
 def test_it_says_where_it_does_not_apply(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert why_not(strains_of([[0], [1]], 3), 3, 2) == "needs strains with two or more deletions (found 1 at most)"
+    assert why_not(strains_of([[0], [1]], 3), 2) == "needs strains with two or more deletions (found 1 at most)"
     strains = strains_of([[0, 1], [1, 2]], 3)
-    assert why_not(strains, 3, 2) is None
+    assert why_not(strains, 2) is None
     many = strains_of([[gene, gene + 1] for gene in range(9_999)], 10_000)
-    assert why_not(many, 10_000, 2) == "would need 1.9 GiB of memory, and is limited to 1"
+    assert why_not(many, 2) == "would need 1.9 GiB of memory, and is limited to 1"
     monkeypatch.setattr(kernel_ridge, "MOST_OPERATIONS", 1e3)
-    assert why_not(strains, 3, 2) == "would need 4e+03 operations, and is limited to 1e+03"
+    assert why_not(strains, 2) == "would need 4e+03 operations, and is limited to 1e+03"
 
 
 def test_pairs_without_labels_leave_the_effects_of_genes() -> None:

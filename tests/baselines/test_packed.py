@@ -12,7 +12,7 @@ from dglcell.baselines.fit import MEAN_OF_TWO, NULL_MODELS, MeanOfTwo, Problem, 
 from dglcell.baselines.packed import LEFT_OUT, PackedNulls, fit_best_two
 from dglcell.baselines.reactions import Reactions
 from dglcell.baselines.simple import AdditiveRidge
-from dglcell.baselines.strains import Strains
+from dglcell.data.strains import Strains
 from tests.baselines.invented import low_rank_pairs, pairs_of, problem_of, strains_of, unlike
 
 CELL = load_cell("quickstart")
@@ -29,7 +29,7 @@ def growth(strains: int, seed: int = 0) -> Problem:
 
 
 def arrays(strains: Strains) -> tuple[np.ndarray, np.ndarray]:
-    return strains.genes.astype(np.int64), strains.offsets
+    return strains.targets.astype(np.int64), strains.offsets
 
 
 @pytest.mark.parametrize("name", [name for name in NULL_MODELS if name not in LEFT_OUT])
@@ -37,7 +37,7 @@ def test_what_is_unpacked_predicts_the_same(name: str) -> None:
     problem = growth(300)
     assert NULL_MODELS[name].why_not(problem) is None
     model = best_of(NULL_MODELS[name], problem)[1]
-    packed = PackedNulls([model, model], problem.num_genes)
+    packed = PackedNulls([model, model], problem.train.names)
     again = PackedNulls.unpack(packed.pack(), CELL)
     found = again(*arrays(problem.validation))
     np.testing.assert_array_equal(found, packed(*arrays(problem.validation)))
@@ -79,7 +79,7 @@ def test_without_a_validation_part_folds_alone_choose() -> None:
 def test_where_one_null_model_applies_it_stands_alone() -> None:
     singles = strains_of([[gene] for gene in range(12)], 12)
     y = np.linspace(-1, 1, 12)
-    problem = Problem(singles, singles, y, y, 12, lambda: unlike(12), 1)
+    problem = Problem(singles, singles, y, y, lambda: unlike(12), 1)
     assert isinstance(fit_best_two(problem), AdditiveRidge)
 
 

@@ -24,7 +24,7 @@ from dglcell.baselines.reactions import (
     why_no_bound,
     why_no_kernel,
 )
-from dglcell.baselines.strains import Strains
+from dglcell.data.strains import Strains
 from dglcell.graph.cell import build_cell
 from dglcell.graph.cell_graph import CellGraph
 from dglcell.graph.config import CellConfig
@@ -52,7 +52,7 @@ def invented(seed: int, number: int, most: int = 6) -> Strains:
 
 
 def names(cell: CellGraph, strains: Strains) -> list[list[str]]:
-    return [[cell.genes.names[gene] for gene in genes] for genes in np.split(strains.genes, strains.offsets[1:-1])]
+    return [[cell.genes.names[gene] for gene in genes] for genes in np.split(strains.targets, strains.offsets[1:-1])]
 
 
 def test_the_lost_reactions_are_those_whose_rule_is_false() -> None:
@@ -103,7 +103,7 @@ def test_blocked_reactions_bound_strains_as_the_link_has_it() -> None:
 
 def of(strains: Strains, number: int) -> list[int]:
     """The deleted genes of a strain."""
-    return strains.genes[strains.offsets[number] : strains.offsets[number + 1]].tolist()
+    return strains.targets[strains.offsets[number] : strains.offsets[number + 1]].tolist()
 
 
 def test_strains_that_lose_nothing_bound_no_other() -> None:
@@ -115,7 +115,7 @@ def test_strains_that_lose_nothing_bound_no_other() -> None:
 
 
 def batch_of(strains: Strains) -> GenotypeBatch:
-    return GenotypeBatch.from_lists([genes.tolist() for genes in np.split(strains.genes, strains.offsets[1:-1])])
+    return GenotypeBatch.from_lists([genes.tolist() for genes in np.split(strains.targets, strains.offsets[1:-1])])
 
 
 def test_strains_of_which_no_part_grows_less_than_the_wild_type_have_its_value() -> None:
@@ -196,7 +196,7 @@ def test_a_gene_that_was_never_deleted_counts_by_the_reactions_that_it_takes() -
 def problem(genotypes: Sequence[list[int]], y: NDArray[np.float64], reactions: Reactions | None) -> Problem:
     genes = len(core()[0].genes)
     strains = strains_of(list(genotypes), genes)
-    return Problem(strains, strains, y, y, genes, lambda: unlike(genes), 3, reactions)
+    return Problem(strains, strains, y, y, lambda: unlike(genes), 3, reactions)
 
 
 def test_where_they_apply(monkeypatch: pytest.MonkeyPatch) -> None:

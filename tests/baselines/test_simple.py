@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.baselines.simple import AdditiveRidge, QueryPairMean, TrainingMean
-from dglcell.baselines.strains import Strains
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from tests.baselines.invented import strains_of
 
@@ -18,13 +18,13 @@ genotypes_of_nine = st.lists(st.lists(st.integers(0, 8), max_size=4, unique=True
 
 
 def test_strains_refuse_genes_outside_the_vocabulary() -> None:
-    with pytest.raises(DataError, match=r"outside the vocabulary[\s\S]*1 … 7[\s\S]*0 … 4"):
+    with pytest.raises(DataError, match=r"outside their names[\s\S]*1 … 7[\s\S]*0 … 4"):
         strains_of([[1, 7]], 5)
 
 
 def test_strains_refuse_offsets_that_do_not_cover_the_genes() -> None:
     with pytest.raises(DataError, match="offsets do not cover"):
-        Strains(np.array([0, 1, 2]), np.array([0, 2]), 5)
+        Strains(tuple("abcde"), np.array([0, 1, 2]), np.array([0, 2]))
 
 
 @given(genotypes_of_nine, st.data())
@@ -32,7 +32,7 @@ def test_take_keeps_the_genes_of_each_strain(genotypes: list[list[int]], data: s
     rows = data.draw(st.lists(st.integers(0, len(genotypes) - 1), max_size=10))
     taken = strains_of(genotypes, 9).take(np.array(rows, dtype=np.int64))
     expected = strains_of([genotypes[row] for row in rows], 9)
-    assert taken.genes.tolist() == expected.genes.tolist()
+    assert taken.targets.tolist() == expected.targets.tolist()
     assert taken.offsets.tolist() == expected.offsets.tolist()
 
 

@@ -363,3 +363,9 @@ def test_a_table_in_place_of_an_experiment_is_told_what_to_do(tmp_path: Path) ->
     table.write_text("gene_1,growth\n")
     with pytest.raises(ConfigError, match=f"is a table(.|\n)*dglcell init NAME --table {table}"):
         experiment_file(table)
+
+
+def test_the_removed_key_of_runs_of_earlier_versions_is_passed_over_where_it_was_not_set(minimal: Path) -> None:
+    assert load_config(minimal, ["data.streaming=null"]) == load_config(minimal)
+    with pytest.raises(ConfigError, match=r"`data.streaming` is gone\n.*in memory.*\n.*remove the key"):
+        load_config(minimal, ["data.streaming={readers: 1}"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from dglcell.data.config import UNUSED
 from dglcell.data.partition import Parts
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.strains import MEASURED, Provenance, Strains, columns_of
 
 PROVENANCE = Provenance(
     source="made_up",
@@ -30,25 +31,25 @@ def names(count: int) -> tuple[str, ...]:
 
 def table_of(
     strains: list[list[str]], *, fitness: list[float] | None = None, provenance: Provenance = PROVENANCE
-) -> StrainTable:
+) -> Strains:
     """A table with these genes in each strain and one phenotype."""
     known = tuple(sorted({gene for strain in strains for gene in strain}))
     genes = [known.index(gene) for strain in strains for gene in strain]
     offsets = np.concatenate([[0], np.cumsum([len(strain) for strain in strains])])
     values = np.arange(len(strains)) if fitness is None else fitness
-    return StrainTable(
+    return Strains(
         known,
         np.array(genes, np.int32),
         offsets.astype(np.int64),
-        {"fitness": np.asarray(values, np.float32)},
-        provenance,
+        columns_of(phenotype={"fitness": np.asarray(values, np.float32)}),
         {"fitness": "1"},
+        provenance,
     )
 
 
 def random_table(
     strains: int, genes: int, deletions: tuple[int, int] = (1, 4), seed: int = 0, columns: bool = False
-) -> StrainTable:
+) -> Strains:
     """Random strains.
 
     Args:
@@ -72,31 +73,28 @@ def random_table(
         p_values["s_score"] = rng.random(strains).astype(np.float32)
         sds["fitness"] = rng.random(strains).astype(np.float32)
         replicates["fitness"] = rng.integers(1, 4, strains).astype(np.float32)
-    return StrainTable(
+    return Strains(
         names(genes),
         chosen.astype(np.int32),
         np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        phenotypes,
-        PROVENANCE,
+        columns_of(phenotype=phenotypes, p_value=p_values, sd=sds, replicates=replicates),
         {"fitness": "1/h"},
-        p_values,
-        sds,
-        replicates,
+        PROVENANCE,
     )
 
 
-def triples(strains: int, genes: int = 6607, seed: int = 0) -> StrainTable:
+def triples(strains: int, genes: int = 6607, seed: int = 0) -> Strains:
     """Random triple mutants with one phenotype; fast for many strains."""
     rng = np.random.default_rng(seed)
     first = rng.integers(0, genes, strains)
     step = rng.integers(1, genes // 3, (2, strains))
     chosen = np.stack([first, first + step[0], first + step[0] + step[1]], axis=1) % genes
-    return StrainTable(
+    return Strains(
         names(genes),
         chosen.ravel().astype(np.int32),
         np.arange(strains + 1, dtype=np.int64) * 3,
-        {"trigenic_interaction": rng.normal(0, 0.06, strains).astype(np.float32)},
-        PROVENANCE,
+        columns_of(phenotype={"trigenic_interaction": rng.normal(0, 0.06, strains).astype(np.float32)}),
+        provenance=PROVENANCE,
     )
 
 
@@ -119,31 +117,29 @@ def shares(parts: Parts) -> np.ndarray:
     return np.bincount(used, minlength=3) / len(used)
 
 
-def changed(table: StrainTable, **columns: np.ndarray) -> StrainTable:
-    """The table with other values of its phenotypes."""
-    return replace(table, phenotypes={name: values.astype(np.float32) for name, values in columns.items()})
+def with_columns(table: Strains, **kinds: Mapping[str, np.ndarray]) -> Strains:
+    """The strains with other columns of these kinds."""
+    kept = {column: values for column, values in table.columns.items() if column.kind not in kinds}
+    return replace(table, columns={**columns_of(**kinds), **kept})
 
 
-def gene_lists(table: StrainTable) -> list[list[str]]:
-    """The names of each strain's genes, in order."""
-    return [
-        [table.names[gene] for gene in table.genes[start:stop]]
-        for start, stop in zip(table.offsets[:-1], table.offsets[1:], strict=True)
-    ]
+def changed(table: Strains, **columns: np.ndarray) -> Strains:
+    """The strains with other values of their phenotypes."""
+    return with_columns(table, phenotype={name: values.astype(np.float32) for name, values in columns.items()})
 
 
-def shuffled_rows(table: StrainTable, seed: int = 0) -> tuple[StrainTable, np.ndarray]:
+def shuffled_rows(table: Strains, seed: int = 0) -> tuple[Strains, np.ndarray]:
     """The same strains in another order, with genes of a strain in another order beyond the query pair's two."""
     order = np.random.default_rng(seed).permutation(len(table))
-    strains = gene_lists(table)
+    strains = table.genotypes
     return table_of([[*strains[i][:2][::-1], *strains[i][2:][::-1]] for i in order]), order
 
 
-def assert_same_strains(found: StrainTable, expected: StrainTable) -> None:
+def assert_same_strains(found: Strains, expected: Strains) -> None:
     """The same strains, genes by name and in order, with bitwise equal columns."""
-    assert gene_lists(found) == gene_lists(expected)
-    for kind in ("phenotypes", "p_values", "sds", "replicates"):
-        got, want = getattr(found, kind), getattr(expected, kind)
+    assert found.genotypes == expected.genotypes
+    for kind in MEASURED:
+        got, want = found.of_kind(kind), expected.of_kind(kind)
         assert got.keys() == want.keys()
         for name in want:
             assert got[name].dtype == np.float32

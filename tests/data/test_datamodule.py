@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from dglcell.data.datamodule import StrainDataModule, genes_in_batch
-from dglcell.data.dataset import StrainDataset
+from dglcell.data.dataset import strains_of_cell
 from dglcell.graph.vocabulary import Vocabulary
 from tests.data.strain_tables import random_table
 
@@ -13,7 +13,7 @@ from tests.data.strain_tables import random_table
 def make_module() -> StrainDataModule:
     """Fifty strains in three parts."""
     table = random_table(50, 12, deletions=(0, 4))
-    dataset = StrainDataset.from_table(table, Vocabulary.of(table.names))
+    dataset = strains_of_cell(table, Vocabulary.of(table.names))
     parts = {"train": torch.arange(0, 30), "validation": torch.arange(30, 37), "test": torch.arange(37, 50)}
     return StrainDataModule(dataset, parts, batch_size=8, eval_batch_size=5, seed=1)
 
@@ -40,8 +40,8 @@ def test_fillers_are_strains_without_labels() -> None:
     assert numbers.strains.tolist() == [7, 3, 7]
     assert numbers.fillers == 2
     batch = module.transfer_batch_to_device(numbers, torch.device("cpu"), 0)
-    assert batch.genotypes.num_strains == 3
-    assert numbers.num_genes == len(batch.genotypes.genes)
+    assert batch.perturbations.num_strains == 3
+    assert numbers.num_genes == len(batch.perturbations.genes)
     torch.testing.assert_close(batch.labels[:1], module.dataset.labels[[7]])
     assert batch.labels[1:].isnan().all()
     assert not module.dataset.labels[[3, 7]].isnan().any()
@@ -59,6 +59,6 @@ def test_batches_are_gathered_with_the_right_number_of_genes() -> None:
     counts = module.dataset.offsets.diff()
     for numbers in module.train_dataloader():
         batch = module.transfer_batch_to_device(numbers, torch.device("cpu"), 0)
-        assert numbers.num_genes == len(batch.genotypes.genes) == int(counts[numbers.strains].sum())
-        assert batch.strains.tolist() == numbers.strains.tolist()
+        assert numbers.num_genes == len(batch.perturbations.genes) == int(counts[numbers.strains].sum())
+        assert batch.rows.tolist() == numbers.strains.tolist()
         torch.testing.assert_close(batch.labels, module.dataset.labels[numbers.strains])

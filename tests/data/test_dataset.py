@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +10,12 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dglcell.data import dataset as dataset_module
-from dglcell.data.dataset import EpochBatches, StrainDataset
+from dglcell.data import strains as strains_module
+from dglcell.data.dataset import EpochBatches, strains_of_cell
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GraphError
 from dglcell.graph.vocabulary import Vocabulary
-from tests.data.strain_tables import gene_lists, names, random_table, table_of
+from tests.data.strain_tables import changed, names, random_table, table_of
 
 # Batches of strain numbers: every strain once, the same for the same seed, fair between ranks.
 
@@ -80,104 +80,98 @@ def test_a_batch_of_two_ranks_together_is_a_batch_of_one() -> None:
 # The resident data set: strains of a table on the genes of a cell graph.
 
 
-def strains_of(dataset: StrainDataset, vocabulary: Vocabulary) -> list[list[str]]:
+def strains_of(dataset: Strains, vocabulary: Vocabulary) -> list[list[str]]:
     """Names of the deleted genes of every strain, in order."""
-    genes, offsets = dataset.genes.tolist(), dataset.offsets.tolist()
+    genes, offsets = dataset.targets.tolist(), dataset.offsets.tolist()
     return [[vocabulary.names[g] for g in genes[a:b]] for a, b in itertools.pairwise(offsets)]
 
 
 def test_genes_are_mapped_by_name_and_keep_their_order() -> None:
     table = random_table(50, 20, columns=True)
     vocabulary = Vocabulary.of([*table.names, "AAA", "ZZZ", "Y00000x"])
-    dataset = StrainDataset.from_table(table, vocabulary, ["fitness"])
-    assert strains_of(dataset, vocabulary) == gene_lists(table)
+    dataset = strains_of_cell(table, vocabulary, ["fitness"])
+    assert strains_of(dataset, vocabulary) == table.genotypes
     assert dataset.labels[:, 0].tolist() == table.phenotypes["fitness"].tolist()
-    assert dataset.units == ("1/h",)
+    assert dataset.units == {"fitness": "1/h"}
     assert dataset.max_deletions == 4
     assert dataset.rows.tolist() == list(range(50))
 
 
-def test_strains_with_unknown_genes_are_refused_or_dropped() -> None:
+def test_strains_with_unknown_genes_are_refused_or_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "dglcell")
     table = table_of([["A", "B"], ["B"], ["X", "A"], ["A"], ["Y"]])
     vocabulary = Vocabulary.of(["A", "B"])
     with pytest.raises(GraphError) as error:
-        StrainDataset.from_table(table, vocabulary)
+        strains_of_cell(table, vocabulary)
     assert "2 unknown (X, Y)" in str(error.value)
     assert "`data.unknown_genes: drop`" in str(error.value)
-    dataset = StrainDataset.from_table(table, vocabulary, unknown="drop")
+    dataset = strains_of_cell(table, vocabulary, unknown="drop")
     assert strains_of(dataset, vocabulary) == [["A", "B"], ["B"], ["A"]]
     assert dataset.labels[:, 0].tolist() == [0, 1, 3]
     assert dataset.rows.tolist() == [0, 1, 3]
-    assert dataset.names.unknown == ("X", "Y")
-    assert dataset.names.rows_dropped == 2
+    assert "2 strains left out: the cell graph lacks 2 genes" in caplog.text
     with pytest.raises(ConfigError, match=r"`data.unknown_genes` is unknown"):
-        StrainDataset.from_table(table, vocabulary, unknown="keep")
+        strains_of_cell(table, vocabulary, unknown="keep")
 
 
 def test_names_that_no_strain_deletes_do_not_matter() -> None:
     table = random_table(30, 10)
-    used = {table.names[gene] for gene in table.genes[: table.offsets[5]]}
-    part = type(table)(
-        table.names,
-        table.genes[: table.offsets[5]],
-        table.offsets[:6],
-        {"fitness": table.phenotypes["fitness"][:5]},
-        table.provenance,
-    )
+    used = {table.names[gene] for gene in table.targets[: table.offsets[5]]}
+    part = table.slice(0, 5)
     assert len(used) < 10
-    assert len(StrainDataset.from_table(part, Vocabulary.of(used))) == 5
+    assert len(strains_of_cell(part, Vocabulary.of(used))) == 5
 
 
 def test_strains_without_any_chosen_label_are_left_out() -> None:
     table = random_table(60, 20, columns=True)
     missing = np.isnan(table.phenotypes["s_score"])
     vocabulary = Vocabulary.of(table.names)
-    both = StrainDataset.from_table(table, vocabulary)
-    assert both.phenotypes == ("fitness", "s_score")
+    both = strains_of_cell(table, vocabulary)
+    assert list(both.phenotypes) == ["fitness", "s_score"]
     assert len(both) == 60
     assert both.labels[:, 1].isnan().tolist() == missing.tolist()
-    one = StrainDataset.from_table(table, vocabulary, ["s_score"])
+    one = strains_of_cell(table, vocabulary, ["s_score"])
     assert one.rows.tolist() == np.flatnonzero(~missing).tolist()
     assert not one.labels.isnan().any()
 
 
 def test_a_wild_type_strain_stays() -> None:
     table = table_of([[], ["A"], []])
-    dataset = StrainDataset.from_table(table, Vocabulary.of(["A"]))
+    dataset = strains_of_cell(table, Vocabulary.of(["A"]))
     assert dataset.offsets.tolist() == [0, 0, 1, 1]
-    batch = dataset.gather(torch.tensor([2, 0]), 0)
-    assert batch.genotypes.offsets.tolist() == [0, 0, 0]
+    batch = dataset.take(torch.tensor([2, 0]), 0)
+    assert batch.perturbations.offsets.tolist() == [0, 0, 0]
 
 
 def test_wrong_phenotypes_are_refused() -> None:
     table = random_table(10, 5, columns=True)
     vocabulary = Vocabulary.of(table.names)
     with pytest.raises(DataError, match=r"no phenotype 'size'\n.*\n  expected: among fitness, s_score"):
-        StrainDataset.from_table(table, vocabulary, ["fitness", "size"])
+        strains_of_cell(table, vocabulary, ["fitness", "size"])
     empty = table_of([["A"]], fitness=[float("nan")])
     with pytest.raises(DataError, match="phenotype 'fitness' has no label at all"):
-        StrainDataset.from_table(empty, Vocabulary.of(["A"]))
+        strains_of_cell(empty, Vocabulary.of(["A"]))
     with pytest.raises(DataError, match=r"no strain is left\n  got: +1 strains, 1 of them with genes"):
-        StrainDataset.from_table(table_of([["A"]]), Vocabulary.of(["B"]), unknown="drop")
+        strains_of_cell(table_of([["A"]]), Vocabulary.of(["B"]), unknown="drop")
 
 
 @given(st.data())
 def test_a_gathered_batch_holds_the_strains_asked_for(data: st.DataObject) -> None:
     table = random_table(40, 15, deletions=(0, 5), seed=data.draw(st.integers(0, 50)), columns=True)
     vocabulary = Vocabulary.of(names(15))
-    dataset = StrainDataset.from_table(table, vocabulary)
+    dataset = strains_of_cell(table, vocabulary)
     strains = data.draw(st.lists(st.integers(0, 39), min_size=1, max_size=20))
     number = int(dataset.offsets.diff()[strains].sum())
     fillers = data.draw(st.integers(0, 9))
-    batch = dataset.gather(torch.tensor(strains), number + fillers)
-    assert batch.genotypes.genes[number:].tolist() == [-1] * fillers
+    batch = dataset.take(torch.tensor(strains), number + fillers)
+    assert batch.perturbations.genes[number:].tolist() == [-1] * fillers
     everyone = strains_of(dataset, vocabulary)
-    genes, offsets = batch.genotypes.genes.tolist(), batch.genotypes.offsets.tolist()
+    genes, offsets = batch.perturbations.genes.tolist(), batch.perturbations.offsets.tolist()
     found = [[vocabulary.names[g] for g in genes[a:b]] for a, b in itertools.pairwise(offsets)]
     assert found == [everyone[s] for s in strains]
-    assert batch.genotypes.max_deletions == dataset.max_deletions
+    assert batch.perturbations.max_deletions == dataset.max_deletions
     torch.testing.assert_close(batch.labels, dataset.labels[strains], equal_nan=True)
-    assert batch.strains.tolist() == strains
+    assert batch.rows.tolist() == strains
 
 
 def test_labels_of_0_and_1_are_classes() -> None:
@@ -188,12 +182,9 @@ def test_labels_of_0_and_1_are_classes() -> None:
         "minus": [0, 1, -1, 1],
         "fitness": [0.2, 1.1, np.nan, 1],
     }
-    table = replace(
-        table_of([["A"], ["B"], ["A", "B"], ["C"]]),
-        phenotypes={name: np.array(labels, np.float32) for name, labels in values.items()},
-        units={},
-    )
-    dataset = StrainDataset.from_table(table, Vocabulary.of(["A", "B", "C"]))
+    columns = {name: np.array(labels) for name, labels in values.items()}
+    table = changed(table_of([["A"], ["B"], ["A", "B"], ["C"]]), **columns)
+    dataset = strains_of_cell(table, Vocabulary.of(["A", "B", "C"]))
     assert dataset.kinds == ("classification", "classification", "regression", "regression", "regression")
     assert dataset.to("cpu").kinds == dataset.kinds
 
@@ -204,15 +195,15 @@ def test_pieces_change_nothing(data: st.DataObject) -> None:
     known = Vocabulary.of([*data.draw(st.lists(st.sampled_from(names(9)), min_size=5)), "ZZZ"])
     expected = [
         (row, strain)
-        for row, strain in enumerate(gene_lists(table))
+        for row, strain in enumerate(table.genotypes)
         if all(gene in known for gene in strain) and not np.isnan(table.phenotypes["s_score"][row])
     ]
     assume(expected)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dataset_module, "PIECE", data.draw(st.integers(1, 12)))
-        dataset = StrainDataset.from_table(table, known, ["s_score"], unknown="drop")
+        patch.setattr(strains_module, "PIECE", data.draw(st.integers(1, 12)))
+        dataset = strains_of_cell(table, known, ["s_score"], unknown="drop")
     assert dataset.rows.tolist() == [row for row, _ in expected]
     assert strains_of(dataset, known) == [strain for _, strain in expected]
     assert dataset.labels[:, 0].tolist() == table.phenotypes["s_score"][dataset.rows.numpy()].tolist()
     assert dataset.max_deletions == max(len(strain) for _, strain in expected)
-    assert (dataset.genes.dtype, dataset.offsets.dtype) == (torch.int32, torch.int64)
+    assert (dataset.targets.dtype, dataset.offsets.dtype) == (torch.int32, torch.int64)

@@ -25,12 +25,12 @@ from dglcell.data.partition import (
     shuffled,
     stratified_parts,
 )
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains, columns_of
 from dglcell.errors import DataError
 from tests.data.strain_tables import (
     FRACTIONS,
+    changed,
     fractions,
-    gene_lists,
     random_table,
     seeds,
     shares,
@@ -48,9 +48,9 @@ def query_pair(strain: list[str]) -> frozenset[str]:
 
 
 @given(table=tables)
-def test_gene_sets_have_one_key_each(table: StrainTable) -> None:
+def test_gene_sets_have_one_key_each(table: Strains) -> None:
     keys = gene_set_keys(table).tolist()
-    sets = [frozenset(strain) for strain in gene_lists(table)]
+    sets = [frozenset(strain) for strain in table.genotypes]
     assert len(set(keys)) == len(set(sets)) == len(set(zip(keys, sets, strict=True)))
 
 
@@ -65,14 +65,14 @@ def test_shuffling_keeps_keys_apart_and_spreads_them() -> None:
 
 @given(table=tables, fractions=fractions, seed=seeds, by_deletions=st.booleans())
 def test_random_gives_each_strain_one_part_and_each_gene_set_too(
-    table: StrainTable, fractions: tuple[float, ...], seed: int, by_deletions: bool
+    table: Strains, fractions: tuple[float, ...], seed: int, by_deletions: bool
 ) -> None:
     parts = random_parts(table, Bins.of_fractions(fractions), seed, by_deletions)
     assert parts.shape == (len(table),)
     assert parts.dtype == np.uint8
     assert set(parts.tolist()) <= {TRAIN, VALIDATION, TEST}
     found = defaultdict(set)
-    for strain, part in zip(gene_lists(table), parts, strict=True):
+    for strain, part in zip(table.genotypes, parts, strict=True):
         found[frozenset(strain)].add(int(part))
     assert all(len(where) == 1 for where in found.values())
 
@@ -97,11 +97,11 @@ def test_random_meets_its_fractions_for_each_number_of_deletions() -> None:
 @settings(max_examples=200)
 @given(table=tables, fractions=fractions, seed=seeds, by_deletions=st.booleans())
 def test_no_query_pair_and_no_gene_set_is_in_two_parts(
-    table: StrainTable, fractions: tuple[float, ...], seed: int, by_deletions: bool
+    table: Strains, fractions: tuple[float, ...], seed: int, by_deletions: bool
 ) -> None:
     parts = pair_disjoint_parts(table, Bins.of_fractions(fractions), seed, by_deletions)
     pairs, sets = defaultdict(set), defaultdict(set)
-    for strain, part in zip(gene_lists(table), parts, strict=True):
+    for strain, part in zip(table.genotypes, parts, strict=True):
         sets[frozenset(strain)].add(int(part))
         if len(strain) >= 2:
             pairs[query_pair(strain)].add(int(part))
@@ -189,7 +189,7 @@ def test_other_pairs_of_a_trigenic_screen_recur() -> None:
     assert crossed[0] & crossed[1]
 
 
-def make(kind: str, table: StrainTable, seed: int) -> Parts:
+def make(kind: str, table: Strains, seed: int) -> Parts:
     bins = Bins.of_folds(5, 1) if kind.endswith("fold") else BINS
     return (random_parts if kind.startswith("random") else pair_disjoint_parts)(table, bins, seed, True)
 
@@ -217,14 +217,14 @@ STRATIFIED_FRACTIONS = (0.8, 0.1, 0.1)
 STRATIFIED_BINS = Bins.of_fractions(STRATIFIED_FRACTIONS)
 
 
-def with_phenotypes(table: StrainTable, seed: int, present: tuple[float, ...]) -> StrainTable:
+def with_phenotypes(table: Strains, seed: int, present: tuple[float, ...]) -> Strains:
     """The table with phenotypes of which these shares are measured."""
     rng = np.random.default_rng(seed)
     columns = {
         f"p{i}": np.where(rng.random(len(table)) < share, 1.0, np.nan).astype(np.float32)
         for i, share in enumerate(present)
     }
-    return replace(table, phenotypes=columns, units={}, p_values={}, sds={})
+    return replace(table, columns=columns_of(phenotype=columns), units={})
 
 
 stratified_tables = st.builds(
@@ -245,12 +245,12 @@ def shares_of_parts(bins: Bins) -> np.ndarray:
 
 @settings(max_examples=150)
 @given(table=stratified_tables, bins=bins, seed=st.integers(0, 100))
-def test_every_stratum_is_divided_as_its_shares_say(table: StrainTable, bins: Bins, seed: int) -> None:
+def test_every_stratum_is_divided_as_its_shares_say(table: Strains, bins: Bins, seed: int) -> None:
     parts = stratified_parts(table, bins, seed)
     groups: dict[frozenset[str], int] = {}
     measured: dict[frozenset[str], np.ndarray] = defaultdict(lambda: np.zeros(len(table.phenotypes), bool))
     present = ~np.isnan(np.stack(list(table.phenotypes.values()), axis=1))
-    for strain, part, row in zip(gene_lists(table), parts, present, strict=True):
+    for strain, part, row in zip(table.genotypes, parts, present, strict=True):
         assert groups.setdefault(frozenset(strain), int(part)) == part
         measured[frozenset(strain)] = measured[frozenset(strain)] | row
     strata: dict[tuple[int, bytes], Counter[int]] = defaultdict(Counter)
@@ -267,7 +267,7 @@ def test_rare_strata_together_have_the_shares_too() -> None:
     strains = [[f"G{j:02d}" for j in range(1 + i % 4)] + [f"X{i}"] for i in range(100)]
     table = table_of(strains)
     bits = {f"p{b}": np.where((np.arange(100) // 4 + 1) >> b & 1, 1.0, np.nan).astype(np.float32) for b in range(5)}
-    parts = stratified_parts(replace(table, phenotypes=bits, units={}), STRATIFIED_BINS, 0)
+    parts = stratified_parts(changed(table, **bits), STRATIFIED_BINS, 0)
     for key in [*(table.num_deletions == n for n in range(2, 6)), *(~np.isnan(b) for b in bits.values())]:
         found = np.bincount(parts[key], minlength=3)
         assert abs(found - np.array(STRATIFIED_FRACTIONS) * key.sum()).max() <= 3, found
@@ -277,7 +277,7 @@ def test_rare_strata_together_have_the_shares_too() -> None:
 def test_many_phenotypes_that_are_missing_at_random_keep_the_shares() -> None:
     rng, table = np.random.default_rng(0), random_table(3000, 300, (2, 2))
     missing = {f"p{k}": np.where(rng.random(3000) < 0.5, np.nan, 1.0).astype(np.float32) for k in range(11)}
-    parts = stratified_parts(replace(table, phenotypes=missing, units={}), STRATIFIED_BINS, 0)
+    parts = stratified_parts(changed(table, **missing), STRATIFIED_BINS, 0)
     np.testing.assert_allclose(np.bincount(parts) / 3000, STRATIFIED_FRACTIONS, atol=0.01)
     for values in missing.values():
         found = np.bincount(parts[~np.isnan(values)])
@@ -288,7 +288,7 @@ def test_a_phenotype_of_few_strains_reaches_every_part() -> None:
     table = random_table(3000, 300, (2, 4))
     rare = np.full(3000, np.nan, np.float32)
     rare[np.random.default_rng(0).choice(3000, 40, replace=False)] = 1.0
-    both = replace(table, phenotypes={**table.phenotypes, "rare": rare})
+    both = changed(table, **table.phenotypes, rare=rare)
     parts = stratified_parts(both, STRATIFIED_BINS, 1)
     found = np.bincount(parts[~np.isnan(rare)], minlength=3)
     np.testing.assert_allclose(found, (32, 4, 4), atol=1)
@@ -313,20 +313,20 @@ def test_a_stratified_part_depends_on_the_strain_and_the_seed_not_on_the_order_o
 REST = Bins.of_training((0.72, 0.18, 0.1))
 
 
-def genes_by_part(table: StrainTable, parts: Parts) -> dict[int, set[str]]:
+def genes_by_part(table: Strains, parts: Parts) -> dict[int, set[str]]:
     genes = defaultdict(set)
-    for strain, part in zip(gene_lists(table), parts, strict=True):
+    for strain, part in zip(table.genotypes, parts, strict=True):
         genes[int(part)].update(strain)
     return genes
 
 
 @settings(max_examples=200)
 @given(table=tables, fractions=fractions, seed=seeds)
-def test_no_test_gene_occurs_in_training_under_any(table: StrainTable, fractions: tuple[float, ...], seed: int) -> None:
+def test_no_test_gene_occurs_in_training_under_any(table: Strains, fractions: tuple[float, ...], seed: int) -> None:
     parts = gene_disjoint_parts(table, fractions, seed, "any")
     genes = genes_by_part(table, parts)
     seen, chosen = genes[TRAIN], genes[TRAIN] | genes[VALIDATION]
-    for strain, part in zip(gene_lists(table), parts, strict=True):
+    for strain, part in zip(table.genotypes, parts, strict=True):
         assert part in (TRAIN, VALIDATION, TEST)
         if part == VALIDATION:
             assert not seen.issuperset(strain)
@@ -336,14 +336,14 @@ def test_no_test_gene_occurs_in_training_under_any(table: StrainTable, fractions
 
 @settings(max_examples=200)
 @given(table=tables, fractions=fractions, seed=seeds)
-def test_no_gene_is_in_two_parts_under_all(table: StrainTable, fractions: tuple[float, ...], seed: int) -> None:
+def test_no_gene_is_in_two_parts_under_all(table: Strains, fractions: tuple[float, ...], seed: int) -> None:
     parts = gene_disjoint_parts(table, fractions, seed, "all")
     genes = genes_by_part(table, parts)
     assert not genes[TRAIN] & genes[VALIDATION]
     assert not genes[TRAIN] & genes[TEST]
     assert not genes[VALIDATION] & genes[TEST]
     homes = {gene: part for part in (TRAIN, VALIDATION, TEST) for gene in genes[part]}
-    for strain, part in zip(gene_lists(table), parts, strict=True):
+    for strain, part in zip(table.genotypes, parts, strict=True):
         if part == UNUSED and all(gene in homes for gene in strain):
             assert len({homes[gene] for gene in strain}) > 1
         if len(strain) == 1:
@@ -380,13 +380,13 @@ def test_genes_that_no_strain_deletes_do_not_matter() -> None:
 
 @settings(max_examples=200)
 @given(table=tables, folds=st.integers(3, 5), seed=seeds)
-def test_folds_under_any_hold_out_genes_and_test_each_strain_once(table: StrainTable, folds: int, seed: int) -> None:
+def test_folds_under_any_hold_out_genes_and_test_each_strain_once(table: Strains, folds: int, seed: int) -> None:
     tested = np.zeros(len(table), np.int64)
     for fold in range(folds):
         parts = gene_fold_parts(table, folds, fold, seed, "any")
         tested += parts == TEST
         genes = genes_by_part(table, parts)
-        for strain, part in zip(gene_lists(table), parts, strict=True):
+        for strain, part in zip(table.genotypes, parts, strict=True):
             if part == VALIDATION:
                 assert not genes[TRAIN].issuperset(strain)
             if part == TEST:
@@ -398,7 +398,7 @@ def test_folds_under_any_hold_out_genes_and_test_each_strain_once(table: StrainT
 
 @settings(max_examples=200)
 @given(table=tables, folds=st.integers(3, 5), seed=seeds)
-def test_folds_under_all_share_no_gene_and_test_no_strain_twice(table: StrainTable, folds: int, seed: int) -> None:
+def test_folds_under_all_share_no_gene_and_test_no_strain_twice(table: Strains, folds: int, seed: int) -> None:
     tested, test_genes = np.zeros(len(table), np.int64), []
     for fold in range(folds):
         parts = gene_fold_parts(table, folds, fold, seed, "all")
@@ -430,9 +430,9 @@ def test_folds_of_genes_are_equal_and_a_third_of_pairs_train() -> None:
     rule=st.sampled_from(["any", "all"]),
 )
 def test_gene_splits_are_those_of_dango(
-    table: StrainTable, seed: int, test_genes: int, by_deletions: bool, rule: str
+    table: Strains, seed: int, test_genes: int, by_deletions: bool, rule: str
 ) -> None:
-    occurring = set().union(*gene_lists(table))
+    occurring = set().union(*table.genotypes)
     if test_genes >= len(occurring):
         with pytest.raises(DataError, match=r"leaves no gene for training\n.*test genes of \d"):
             held_out_gene_parts(table, REST, seed, test_genes, rule, by_deletions)
@@ -443,7 +443,7 @@ def test_gene_splits_are_those_of_dango(
     drawn = occurring - genes_by_part(table, held_out_gene_parts(table, REST, seed, test_genes, "any", True))[TRAIN]
     rest = genes_by_part(table, parts)
     drawn -= rest[TRAIN] | rest[VALIDATION]
-    for strain, part in zip(gene_lists(table), parts, strict=True):
+    for strain, part in zip(table.genotypes, parts, strict=True):
         held = len(drawn & set(strain))
         if part == TEST:
             assert held >= 1 if rule == "any" else held == len(strain) > 0
@@ -469,7 +469,7 @@ def test_gene_splits_draw_as_many_genes_as_asked_and_divide_the_rest() -> None:
     assert len(genes_by_part(table, second)[TEST]) <= 40
 
 
-def make_gene_parts(kind: str, table: StrainTable, seed: int) -> Parts:
+def make_gene_parts(kind: str, table: Strains, seed: int) -> Parts:
     if kind.startswith("fold"):
         return gene_fold_parts(table, 5, 2, seed, kind.split()[1])
     if kind.startswith("split"):

@@ -38,11 +38,11 @@ def test_counts_of_a_small_table() -> None:
 
 def test_columns_of_p_values_and_sds_are_counted() -> None:
     table = random_table(100, 10, columns=True)
-    table.p_values["s_score"][:30] = np.nan
+    table.of_kind("p_value")["s_score"][:30] = np.nan
     fitness, score = table_stats(table).labels
     assert (fitness.p_values, fitness.sds) == (0, 100)
     assert (score.p_values, score.sds) == (70, 0)
-    assert (fitness.replicated, fitness.most_replicates) == (int((table.replicates["fitness"] > 1).sum()), 3)
+    assert (fitness.replicated, fitness.most_replicates) == (int((table.of_kind("replicates")["fitness"] > 1).sum()), 3)
     assert (score.replicated, score.most_replicates) == (0, 0)
 
 
@@ -106,7 +106,7 @@ def test_statistics_are_a_table(tmp_path: Path) -> None:
     assert "█" in text
     assert max(len(line) for line in text.splitlines() if str(tmp_path) not in line) <= 80
     assert "40 of 40 names" in text
-    replicated = int((table.replicates["fitness"] > 1).sum())
+    replicated = int((table.of_kind("replicates")["fitness"] > 1).sum())
     assert f"fitness: {replicated:,} strains with 2 to 3 measurements" in text
 
 

@@ -18,12 +18,12 @@ from omegaconf import OmegaConf
 from dglcell.data.config import FOLDED, TEST, TRAIN, UNUSED, VALIDATION, SplitConfig, SubsetConfig
 from dglcell.data.partition import Bins, Parts, random_parts
 from dglcell.data.split import Split, divide, make_split, read_index_file, subset_parts
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.schema import CATALYSES
 from dglcell.graph.vocabulary import Vocabulary
-from tests.data.strain_tables import gene_lists, random_table, table_of, triples
+from tests.data.strain_tables import random_table, table_of, triples
 
 # What the section `split` can say: every wrong value is named by its key.
 
@@ -235,7 +235,7 @@ def test_a_gene_list_restricts_the_strains() -> None:
     kept = subset_parts(PARTS, SUBSET_TABLE, 300, 0, genes)
     assert (kept != UNUSED).sum() == 300
     assert all(
-        listed & set(strain) for strain, part in zip(gene_lists(SUBSET_TABLE), kept, strict=True) if part != UNUSED
+        listed & set(strain) for strain, part in zip(SUBSET_TABLE.genotypes, kept, strict=True) if part != UNUSED
     )
 
 
@@ -265,14 +265,14 @@ tables = st.builds(
 )
 
 
-def folds_of(table: StrainTable, kind: str, folds: int, seed: int) -> list[Parts]:
+def folds_of(table: Strains, kind: str, folds: int, seed: int) -> list[Parts]:
     """The parts of each fold."""
     return [divide(SplitConfig(kind, seed=seed, folds=folds, fold=fold), table)[0] for fold in range(folds)]
 
 
 @settings(max_examples=60)
 @given(table=tables, kind=st.sampled_from(FOLDED), folds=st.integers(3, 7), seed=st.integers(0, 50))
-def test_every_strain_is_in_exactly_one_test_fold(table: StrainTable, kind: str, folds: int, seed: int) -> None:
+def test_every_strain_is_in_exactly_one_test_fold(table: Strains, kind: str, folds: int, seed: int) -> None:
     parts = folds_of(table, kind, folds, seed)
     tested = np.sum([fold == TEST for fold in parts], axis=0)
     # Without a query pair there is nothing to hold out.
@@ -404,7 +404,7 @@ def test_a_failed_save_leaves_the_old_file(split: Split, tmp_path: Path, monkeyp
 
 def test_the_split_of_seed_42_is_the_same_in_every_version() -> None:
     table = triples(5000, genes=200)
-    pinned = replace(table, genes=(np.arange(15_000) * 7 % 200).astype(np.int32))
+    pinned = replace(table, targets=(np.arange(15_000) * 7 % 200).astype(np.int32))
     assert make_split(SplitConfig(), pinned, STORE).sha256[:16] == "dbffe5c90c7e1469"
 
 
@@ -520,7 +520,7 @@ def test_a_gene_list_shapes_the_subset_and_its_record(tmp_path: Path) -> None:
     by_folder = replace(config, subset=SubsetConfig(200, genes="metabolism.txt"))
     assert make_split(by_folder, TABLE, STORE, raw=str(tmp_path)).sha256 == split.sha256
     strains = np.repeat(np.arange(len(TABLE)), TABLE.num_deletions)
-    hit = np.isin(np.arange(len(TABLE)), strains[TABLE.genes < 100])
+    hit = np.isin(np.arange(len(TABLE)), strains[TABLE.targets < 100])
     assert hit[split.part != 255].all()
 
 
@@ -546,7 +546,7 @@ def test_the_metabolic_genes_of_a_cell_graph_make_a_subset() -> None:
     config = SplitConfig(subset=SubsetConfig(24, genes="metabolic"))
     split = make_split(config, TABLE, STORE, cell=cell)
     listed = {cell.genes.names[gene] for gene in (3, 40, 200)}
-    kept = [genes for genes, part in zip(gene_lists(TABLE), split.part, strict=True) if part != 255]
+    kept = [genes for genes, part in zip(TABLE.genotypes, split.part, strict=True) if part != 255]
     assert len(kept) == 24
     assert all(listed & set(genes) for genes in kept)
     assert split.parameters["subset"]["genes"] == "metabolic"
@@ -579,8 +579,8 @@ def test_gene_splits_hold_out_40_and_400_genes_unless_told() -> None:
         table = random_table(6000, 450, (1, 2))
         found = make_split(SplitConfig(kind, [0.72, 0.18, 0.1]), table, STORE)
         assert found.parameters["test_genes"] == genes
-        seen = set(table.genes[np.repeat(found.part <= 1, table.num_deletions)].tolist())
-        assert len(set(table.genes.tolist()) - seen) == genes
+        seen = set(table.targets[np.repeat(found.part <= 1, table.num_deletions)].tolist())
+        assert len(set(table.targets.tolist()) - seen) == genes
 
 
 def test_strains_with_more_deletions_are_the_test_part() -> None:

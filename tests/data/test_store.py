@@ -20,24 +20,26 @@ import numpy as np
 import pytest
 
 from dglcell.cli import main
-from dglcell.data.blocks import open_environment
-from dglcell.data.store import Store, StoreMeta, list_stores
+from dglcell.data import store_build
+from dglcell.data.store import Store, StoreMeta, list_stores, open_environment, value_key
 from dglcell.data.store_build import build_store
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError
-from tests.data.strain_tables import PROVENANCE, assert_same_strains, gene_lists, random_table, table_of, triples
+from tests.data.strain_tables import PROVENANCE, assert_same_strains, random_table, table_of, triples
 from tests.small_disk import make_read_only, small_disk
 from tests.tiny import TINY, process_environment
 
 
 @pytest.fixture
-def table() -> StrainTable:
+def table() -> Strains:
     return random_table(500, 40, seed=1, columns=True)
 
 
 @pytest.fixture
-def store(table: StrainTable, tmp_path: Path) -> Store:
-    return build_store(table, tmp_path / "store", command="dglcell data build here.yaml", block_strains=60)
+def store(table: Strains, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store whose columns are of nine values."""
+    monkeypatch.setattr(store_build, "VALUE_STRAINS", 60)
+    return build_store(table, tmp_path / "store", command="dglcell data build here.yaml")
 
 
 def rewrite(store: Store, key: bytes, value: bytes | None) -> None:
@@ -49,53 +51,32 @@ def rewrite(store: Store, key: bytes, value: bytes | None) -> None:
             transaction.put(key, value)
 
 
-def test_what_is_read_is_what_was_written(store: Store, table: StrainTable) -> None:
+def test_what_is_read_is_what_was_written(store: Store, table: Strains) -> None:
     assert len(store) == 500
     found = store.read()
     assert_same_strains(found, table)
     assert found.names == tuple(sorted(table.names))
     assert found.provenance == PROVENANCE
     assert found.units == {"fitness": "1/h", "s_score": ""}
-    assert found.genes.dtype == np.int32
+    assert found.targets.dtype == np.int32
     store.verify()
 
 
-def test_blocks_follow_each_other(store: Store, table: StrainTable) -> None:
-    assert store.meta.blocks == (60,) * 8 + (20,)
-    blocks = [store.read_block(i) for i in range(9)]
-    assert_same_strains(blocks[8], store.read_block(8))
-    joined = StrainTable(
-        blocks[0].names,
-        np.concatenate([block.genes for block in blocks]),
-        np.concatenate([[0], np.cumsum(np.concatenate([block.num_deletions for block in blocks]))]),
-        {name: np.concatenate([block.phenotypes[name] for block in blocks]) for name in table.phenotypes},
-        PROVENANCE,
-        {},
-        {name: np.concatenate([block.p_values[name] for block in blocks]) for name in table.p_values},
-        {name: np.concatenate([block.sds[name] for block in blocks]) for name in table.sds},
-        {name: np.concatenate([block.replicates[name] for block in blocks]) for name in table.replicates},
-    )
-    assert_same_strains(joined, table)
-    with pytest.raises(IndexError, match="block 9 of 9"):
-        store.read_block(9)
-
-
-def test_a_block_outlives_its_store(table: StrainTable, tmp_path: Path) -> None:
-    store = build_store(table, tmp_path / "brief", command="test", block_strains=60)
-    block = store.read_block(0)
+def test_what_was_read_outlives_its_store(table: Strains, tmp_path: Path) -> None:
+    store = build_store(table, tmp_path / "brief", command="test")
+    found = store.read()
     del store
     gc.collect()
     # The file is no longer mapped: a view of it would end the process here.
-    np.testing.assert_array_equal(block.phenotypes["fitness"], table.phenotypes["fitness"][:60])
-    assert gene_lists(block) == gene_lists(table)[:60]
+    assert_same_strains(found, table)
 
 
-def test_chosen_phenotypes_bring_their_own_columns(store: Store, table: StrainTable) -> None:
+def test_chosen_phenotypes_bring_their_own_columns(store: Store, table: Strains) -> None:
     found = store.read(["s_score"])
     assert list(found.phenotypes) == ["s_score"]
     np.testing.assert_array_equal(found.phenotypes["s_score"], table.phenotypes["s_score"])
-    np.testing.assert_array_equal(found.p_values["s_score"], table.p_values["s_score"])
-    assert found.sds == found.replicates == {}
+    np.testing.assert_array_equal(found.of_kind("p_value")["s_score"], table.of_kind("p_value")["s_score"])
+    assert found.of_kind("sd") == found.of_kind("replicates") == {}
     assert list(store.read(["s_score", "fitness"]).phenotypes) == ["s_score", "fitness"]
 
 
@@ -114,7 +95,7 @@ def test_a_strain_of_three_deletions_takes_far_less_than_24_bytes(tmp_path: Path
     assert sorted(os.listdir(store.path)) == ["data.mdb", "data.mdb.sha256"]
 
 
-def test_blocks_leave_hardly_any_of_their_pages_empty(tmp_path: Path) -> None:
+def test_columns_leave_hardly_any_of_their_pages_empty(tmp_path: Path) -> None:
     store = build_store(triples(100_000), tmp_path / "store", command="test")
     content = 100_000 * (3 * 2 + 4)
     names = len(store.meta.to_bytes())
@@ -124,8 +105,7 @@ def test_blocks_leave_hardly_any_of_their_pages_empty(tmp_path: Path) -> None:
 def test_a_large_vocabulary_takes_four_bytes_an_index(tmp_path: Path) -> None:
     table = triples(200, genes=70_000)
     store = build_store(table, tmp_path / "store", command="test")
-    assert store.meta.layout.gene_dtype == np.uint32
-    assert store.read().genes.max() > 65_535
+    assert store.read().targets.max() > 65_535
     assert_same_strains(store.read(), table)
 
 
@@ -134,19 +114,18 @@ def test_the_description_records_the_build(store: Store) -> None:
     assert meta.command == "dglcell data build here.yaml"
     assert meta.created.endswith("+00:00")
     assert meta.provenance == PROVENANCE
-    assert meta.schema == 2
+    assert meta.schema == 3
     assert StoreMeta.from_bytes(meta.to_bytes(), "here") == meta
 
 
 def test_two_stores_of_one_directory_live_side_by_side(store: Store) -> None:
     other = Store(store.path)
-    first, second = store.read_block(0), other.read_block(0)
-    np.testing.assert_array_equal(first.genes, second.genes)
+    np.testing.assert_array_equal(store.read().targets, other.read().targets)
     other.verify()
 
 
-def test_a_store_survives_pickling_while_open(store: Store) -> None:
-    store.read_block(0)
+def test_a_store_survives_pickling(store: Store) -> None:
+    store.read()
     copy = pickle.loads(pickle.dumps(store))
     assert copy.sha256 == store.sha256
     assert_same_strains(copy.read(), store.read())
@@ -186,16 +165,16 @@ def test_an_lmdb_directory_of_something_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "age", "do"), [(3, "a newer", "update dglcell, or build"), (1, "an older", "build")]
+    ("schema", "age", "do"), [(4, "a newer", "update dglcell, or build"), (2, "an older", "build")]
 )
 def test_a_store_of_another_format(store: Store, schema: int, age: str, do: str) -> None:
     rewrite(store, b"meta", replace(store.meta, schema=schema, version="9.9").to_bytes())
-    message = rf"{age} format .*\n.*schema {schema}, written by dglcell 9.9\n.*schema 2\n.* {do}"
+    message = rf"{age} format .*\n.*schema {schema}, written by dglcell 9.9\n.*schema 3\n.* {do}"
     with pytest.raises(DataError, match=message):
         Store(store.path)
 
 
-@pytest.mark.parametrize("damage", [b"", b"not json", b"[1]", b'{"schema": 2}'])
+@pytest.mark.parametrize("damage", [b"", b"not json", b"[1]", b'{"schema": 3}'])
 def test_a_description_that_is_not_one(store: Store, damage: bytes) -> None:
     rewrite(store, b"meta", damage)
     with pytest.raises(DataError, match=r"its description \(record 'meta'\) is damaged\n.*build it anew"):
@@ -217,46 +196,41 @@ def test_names_that_do_not_fit_their_hash(store: Store) -> None:
         Store(store.path).verify()
 
 
-def test_columns_that_do_not_fit_the_content_hash(store: Store, tmp_path: Path) -> None:
-    other = build_store(random_table(500, 40, seed=2, columns=True), tmp_path / "o", command="t", block_strains=60)
-    meta = replace(other.meta, sha256=store.sha256)
+def test_columns_of_another_store(store: Store, tmp_path: Path) -> None:
+    other = build_store(random_table(500, 40, seed=2, columns=True), tmp_path / "o", command="t")
+    meta = replace(other.meta, columns=store.meta.columns)
     rewrite(other, b"meta", meta.to_bytes())
-    with pytest.raises(DataError, match="columns do not fit their hash"):
+    with pytest.raises(DataError, match=r"is damaged: its column 'counts' does not fit its hash\n.*build it anew"):
         Store(other.path).verify()
 
 
-def test_a_missing_block(store: Store) -> None:
-    rewrite(store, (3).to_bytes(8, "big"), None)
-    opened = Store(store.path)
-    with pytest.raises(DataError, match="block 3 of 9 is missing"):
-        opened.read()
-    with pytest.raises(DataError, match="block 3 of 9 is missing"):
-        opened.read_block(3)
+def test_a_missing_value(store: Store) -> None:
+    rewrite(store, value_key(3, 2), None)
+    with pytest.raises(DataError, match="value 4 of 9 of its column 'phenotype of fitness' is missing"):
+        Store(store.path).read()
+    assert list(Store(store.path).read(["s_score"]).phenotypes) == ["s_score"]
 
 
-def test_a_block_of_another_store(store: Store, tmp_path: Path) -> None:
-    other = build_store(random_table(9, 40, columns=True), tmp_path / "other", command="t")
-    with lmdb.open(str(other.path), lock=False) as environment, environment.begin() as transaction:
-        value = transaction.get((0).to_bytes(8, "big"))
-    rewrite(store, (3).to_bytes(8, "big"), value)
-    with pytest.raises(DataError, match=r"block 3 of 9 has the wrong number of strains\n.*9\n.*60"):
+@pytest.mark.parametrize("column", range(4))
+@pytest.mark.parametrize("value", [b"", b"1", bytes(7), bytes(60), bytes(240), bytes(100_000)])
+def test_a_value_of_another_length(store: Store, column: int, value: bytes) -> None:
+    rewrite(store, value_key(3, column), value)
+    with pytest.raises(DataError, match=r"is damaged: its column '.*' does not fit its hash"):
         Store(store.path).read()
 
 
-def test_a_changed_byte_names_its_block(tmp_path: Path) -> None:
+def test_a_changed_byte_names_its_column(tmp_path: Path) -> None:
     table = triples(30_000)
     store = build_store(table, tmp_path / "store", command="test")
     file = store.path / "data.mdb"
     content = bytearray(file.read_bytes())
-    wanted = table.phenotypes["trigenic_interaction"][store.meta.blocks[0] + 100].tobytes()
-    at = content.index(wanted)
+    at = content.index(table.phenotypes["trigenic_interaction"][100:200].tobytes())
     content[at] ^= 1
     file.write_bytes(content)
     damaged = Store(store.path)
     for check in (damaged.verify, damaged.read):
-        with pytest.raises(DataError, match=r"block 1 of 5 is damaged: its checksum"):
+        with pytest.raises(DataError, match=r"its column 'phenotype of trigenic_interaction' does not fit its hash"):
             check()
-    assert len(damaged.read_block(0)) == damaged.meta.blocks[0]
 
 
 @pytest.mark.parametrize("keep", [0, 100, 4095, 4096, 5000, 8192, 20_000, -4096, -1])
@@ -268,7 +242,7 @@ def test_a_file_cut_short(tmp_path: Path, keep: int) -> None:
         Store(store.path)
 
 
-def test_listing_a_folder_of_stores(tmp_path: Path, table: StrainTable) -> None:
+def test_listing_a_folder_of_stores(tmp_path: Path, table: Strains) -> None:
     build_store(table, tmp_path / "b" / "inner", command="test")
     build_store(table_of([["A"], ["B"]]), tmp_path / "a", command="test")
     (tmp_path / "torn").mkdir()
@@ -353,18 +327,17 @@ def test_a_read_only_folder_is_named(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def read_in_worker(store: Store, worker: int, answers: Queue) -> None:
-    """Read the store as a worker of a loader does, and answer with what was found."""
-    blocks = [float(store.read_block(i).phenotypes["fitness"].sum()) for i in range(len(store.meta.blocks))]
+    """Read the store as another process does, and answer with what was found."""
     store.verify()
-    answers.put((worker, blocks, float(store.read().phenotypes["fitness"].sum())))
+    answers.put((worker, float(store.read().phenotypes["fitness"].sum())))
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("open_in_parent", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_two_workers_read_the_store(tmp_path: Path, method: str, open_in_parent: bool) -> None:
-    store = build_store(random_table(300, 30), tmp_path / "store", command="test", block_strains=100)
-    if open_in_parent:
-        store.read_block(0)
+    store = build_store(random_table(300, 30), tmp_path / "store", command="test")
+    held = open_environment(store.path) if open_in_parent else None
+    if held:
         with pytest.raises(lmdb.Error, match="already open in this process"):
             lmdb.open(str(store.path), readonly=True, lock=False)
     context = multiprocessing.get_context(method)
@@ -376,9 +349,7 @@ def test_two_workers_read_the_store(tmp_path: Path, method: str, open_in_parent:
     for worker in workers:
         worker.join(timeout=60)
         assert worker.exitcode == 0
-    blocks = [float(store.read_block(i).phenotypes["fitness"].sum()) for i in range(3)]
-    assert [answer[1] for answer in found] == [blocks, blocks]
-    assert found[0][2] == found[1][2] == float(store.read().phenotypes["fitness"].sum())
+    assert found[0][1] == found[1][1] == float(store.read().phenotypes["fitness"].sum())
 
 
 def is_closed(environment: lmdb.Environment) -> bool:
@@ -392,14 +363,13 @@ def is_closed(environment: lmdb.Environment) -> bool:
 def read_and_look_at_parents(store: Store, inherited: lmdb.Environment, answers: Queue) -> None:
     """Answer whether the parent's environment was open before and is closed after the first read."""
     before = is_closed(inherited)
-    store.read_block(0)
+    store.read()
     answers.put((before, is_closed(inherited)))
 
 
 def test_a_forked_worker_does_not_read_through_its_parents_environment(tmp_path: Path) -> None:
     store = build_store(random_table(300, 30), tmp_path / "store", command="test")
     inherited = open_environment(store.path)
-    store.read_block(0)
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     worker = context.Process(target=read_and_look_at_parents, args=(store, inherited, answers))
@@ -410,13 +380,13 @@ def test_a_forked_worker_does_not_read_through_its_parents_environment(tmp_path:
 
 
 def test_the_parent_still_reads_after_its_children(tmp_path: Path) -> None:
-    store = build_store(random_table(300, 30), tmp_path / "store", command="test", block_strains=100)
-    before = store.read_block(1).genes
+    store = build_store(random_table(300, 30), tmp_path / "store", command="test")
+    before = store.read().targets
     context = multiprocessing.get_context("fork")
     answers = context.Queue()
     worker = context.Process(target=read_in_worker, args=(store, 0, answers))
     worker.start()
     answers.get(timeout=60)
     worker.join(timeout=60)
-    np.testing.assert_array_equal(store.read_block(1).genes, before)
+    np.testing.assert_array_equal(store.read().targets, before)
     Store(store.path).verify()

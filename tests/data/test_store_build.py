@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,21 +18,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dglcell.data import blocks
+from dglcell.data import store_build
 from dglcell.data.store import Store
-from dglcell.data.store_build import BLOCK_BYTES, StoreWriter, build_store, build_store_from_blocks
-from dglcell.data.table import StrainTable
+from dglcell.data.store_build import StoreWriter, build_store
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError, GenotypeError
 from dglcell.files.atomic import clear_abandoned
 from tests.data.strain_tables import (
     PROVENANCE,
     assert_same_strains,
     changed,
-    gene_lists,
-    names,
     random_table,
     table_of,
     triples,
+    with_columns,
 )
 
 # Strains that a store does not take: each is named by its number.
@@ -56,7 +55,7 @@ def test_a_strain_without_a_deletion(tmp_path: Path) -> None:
     with pytest.raises(GenotypeError, match=r"^strain 2 deletes no gene\n.*\n.*`allow_empty`"):
         build_store(table, tmp_path / "store", command="test")
     store = build_store(table, tmp_path / "store", command="test", allow_empty=True)
-    assert gene_lists(store.read()) == [["A"], [], ["B"]]
+    assert store.read().genotypes == [["A"], [], ["B"]]
 
 
 def test_more_deletions_than_a_byte_counts(tmp_path: Path) -> None:
@@ -68,7 +67,7 @@ def test_more_deletions_than_a_byte_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39])
 def test_an_infinite_label(tmp_path: Path, value: float) -> None:
     table = table_of([["A"], ["B"], ["C"]])
-    table = replace(table, phenotypes={"fitness": np.array([1, 2, value])})
+    table = with_columns(table, phenotype={"fitness": np.array([1, 2, value])})
     with pytest.raises(DataError, match=r"^strain 3 has an unusable phenotype of 'fitness'\n.*inf\n.*a finite number"):
         build_store(table, tmp_path / "store", command="test")
 
@@ -76,10 +75,10 @@ def test_an_infinite_label(tmp_path: Path, value: float) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("p_values", 1.5, r"strain 2 has an unusable p_value of 'fitness'\n.*1.5\n.*from 0 to 1"),
-        ("p_values", -0.1, r"unusable p_value"),
-        ("sds", -1.0, r"strain 2 has an unusable sd of 'fitness'\n.*-1.0\n.*0 or more"),
-        ("sds", np.inf, r"unusable sd"),
+        ("p_value", 1.5, r"strain 2 has an unusable p_value of 'fitness'\n.*1.5\n.*from 0 to 1"),
+        ("p_value", -0.1, r"unusable p_value"),
+        ("sd", -1.0, r"strain 2 has an unusable sd of 'fitness'\n.*-1.0\n.*0 or more"),
+        ("sd", np.inf, r"unusable sd"),
         ("replicates", 1.5, r"strain 1 has an unusable replicates of 'fitness'\n.*nan\n.*a whole number, 0 or more"),
     ],
 )
@@ -87,7 +86,7 @@ def test_a_p_value_or_sd_out_of_range(tmp_path: Path, column: str, value: float,
     table = table_of([["A"], ["B"], ["C"]])
     values = {"fitness": np.array([np.nan, value, 0.5], np.float32)}
     with pytest.raises(DataError, match=message):
-        build_store(replace(table, **{column: values}), tmp_path / "store", command="test")
+        build_store(with_columns(table, **{column: values}), tmp_path / "store", command="test")
 
 
 def test_a_strain_without_any_label(tmp_path: Path) -> None:
@@ -102,19 +101,22 @@ def test_a_strain_without_any_label(tmp_path: Path) -> None:
     strains=st.integers(1, 60),
     deletions=st.tuples(st.integers(0, 6), st.integers(0, 6)).map(lambda pair: (min(pair), max(pair))),
     seed=st.integers(0, 1000),
-    block_strains=st.none() | st.integers(1, 20),
+    value_strains=st.integers(1, 80),
 )
 def test_a_table_comes_back(
     tmp_path_factory: pytest.TempPathFactory,
     strains: int,
     deletions: tuple[int, int],
     seed: int,
-    block_strains: int | None,
+    value_strains: int,
 ) -> None:
     table = random_table(strains, 8, deletions, seed, columns=True)
     path = tmp_path_factory.mktemp("stores")
-    store = build_store(table, path / "a", command="test", block_strains=block_strains, allow_empty=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_build, "VALUE_STRAINS", value_strains)
+        store = build_store(table, path / "a", command="test", allow_empty=True)
     assert_same_strains(store.read(), table)
+    assert store.sha256 == table.sha256 == store.read().sha256
     store.verify()
 
 
@@ -125,13 +127,13 @@ def test_the_hash_depends_on_the_strains_only(tmp_path: Path) -> None:
     by_name = replace(
         table,
         names=tuple(sorted(table.names)),
-        genes=np.argsort(order)[table.genes].astype(np.int32),
+        targets=np.argsort(order)[table.targets].astype(np.int32),
         provenance=replace(PROVENANCE, source="elsewhere"),
     )
-    second = build_store(by_name, tmp_path / "b", command="two", block_strains=7)
+    second = build_store(by_name, tmp_path / "b", command="two")
     assert first.sha256 == second.sha256
     other = {name: values + np.float32(1e-6) for name, values in table.phenotypes.items()}
-    assert build_store(replace(table, phenotypes=other), tmp_path / "c", command="one").sha256 != first.sha256
+    assert build_store(changed(table, **other), tmp_path / "c", command="one").sha256 != first.sha256
 
 
 def test_missing_labels_hash_alike_whatever_their_bits(tmp_path: Path) -> None:
@@ -146,130 +148,80 @@ def test_missing_labels_hash_alike_whatever_their_bits(tmp_path: Path) -> None:
     assert stores[0].sha256 == stores[1].sha256
 
 
-def test_chunks_make_the_same_store_as_the_whole_table(tmp_path: Path) -> None:
-    table = random_table(20_000, 30, (1, 5), columns=True)
-    whole = build_store(table, tmp_path / "whole", command="test")
-    with StoreWriter(
-        tmp_path / "chunks",
-        names=table.names,
-        phenotypes=["fitness", "s_score"],
-        p_values=["s_score"],
-        sds=["fitness"],
-        replicates=["fitness"],
-        units=table.units,
-        provenance=PROVENANCE,
-        command="test",
-    ) as writer:
-        for start in range(0, len(table), 777):
-            writer.append(table.slice(start, min(start + 777, len(table))))
-        assert not (tmp_path / "chunks").exists()
-        writer.provenance = replace(PROVENANCE, counts={"rows_read": len(table)})
-    chunks = Store(tmp_path / "chunks")
-    assert chunks.sha256 == whole.sha256
-    assert chunks.meta.blocks == whole.meta.blocks
-    assert chunks.meta.provenance.counts == {"rows_read": 20_000}
-
-
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
-def test_a_stream_of_blocks_makes_the_same_store_as_the_whole_table(
+def test_pieces_make_the_same_store_as_the_whole_table(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     table = random_table(data.draw(st.integers(1, 80)), 8, (1, 4), seed=data.draw(st.integers(0, 99)), columns=True)
     cuts = sorted({0, len(table), *data.draw(st.lists(st.integers(0, len(table)), max_size=6))})
-    taken: list[int] = []
-
-    def stream() -> Iterator[StrainTable]:
-        for start, stop in itertools.pairwise(cuts):
-            taken.append(start)
-            yield table.slice(start, stop)
-
+    pieces = (table.slice(start, stop) for start, stop in itertools.pairwise(cuts))
     folder = tmp_path_factory.mktemp("stores")
-    streamed = build_store_from_blocks(table.head, stream(), folder / "a", command="test", block_strains=9)
-    assert taken == cuts[:-1]
-    assert_same_strains(streamed.read(), table)
-    whole = build_store(table, folder / "b", command="test", block_strains=9)
-    assert streamed.sha256 == whole.sha256
-    assert streamed.meta.blocks == whole.meta.blocks
-    assert streamed.meta.units == whole.meta.units == {"fitness": "1/h", "s_score": ""}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_build, "VALUE_STRAINS", 9)
+        built = build_store(pieces, folder / "a", command="test")
+    assert_same_strains(built.read(), table)
+    whole = build_store(table, folder / "b", command="test")
+    assert whole.meta.values == (len(table),)
+    assert sum(built.meta.values) == len(table)
+    assert built.sha256 == whole.sha256
+    assert built.meta.units == whole.meta.units == {"fitness": "1/h", "s_score": ""}
 
 
-def test_blocks_are_written_before_the_next_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "TRANSACTION_BYTES", 100_000)
+def test_values_are_written_before_the_next_piece_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_build, "TRANSACTION_BYTES", 100_000)
+    monkeypatch.setattr(store_build, "VALUE_STRAINS", 10_000)
     sizes: list[int] = []
 
-    def stream() -> Iterator[StrainTable]:
+    def pieces() -> Iterator[Strains]:
         for seed in range(4):
             yield triples(60_000, seed=seed)
             sizes.append(max((file.stat().st_size for file in tmp_path.glob(".store.*/data.mdb")), default=0))
 
-    build_store_from_blocks(triples(1).head, stream(), tmp_path / "store", command="test")
+    build_store(pieces(), tmp_path / "store", command="test")
     content = 60_000 * 10
     assert all(content * seed * 0.7 < size for seed, size in enumerate(sizes, start=1))
     assert len(Store(tmp_path / "store")) == 240_000
 
 
-def test_a_stream_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    def stream() -> Iterator[StrainTable]:
-        yield table_of([["A", "B"]] * 9)
-        yield table_of([["A", "B"], ["B", "B"]])
-
-    with pytest.raises(GenotypeError, match=r"^strain 11 deletes gene 'B' twice"):
-        build_store_from_blocks(table_of([["A", "B"]]).head, stream(), tmp_path / "store", command="test")
+def test_pieces_that_fail_leave_nothing(tmp_path: Path) -> None:
+    pieces = [table_of([["A", "B"]] * 1000), table_of([["A", "B"], ["A"], ["B", "B"]])]
+    with pytest.raises(GenotypeError, match=r"^strain 1,003 deletes gene 'B' twice"):
+        build_store(pieces, tmp_path / "store", command="test")
     assert os.listdir(tmp_path) == []
     with pytest.raises(DataError, match=r"^no strains: a store needs at least one"):
-        build_store_from_blocks(table_of([["A", "B"]]).head, [], tmp_path / "store", command="test")
+        build_store([], tmp_path / "store", command="test")
 
 
-def test_blocks_are_filled_to_just_under_their_pages(tmp_path: Path) -> None:
-    store = build_store(random_table(20_000, 30, (1, 5)), tmp_path / "s", command="test")
-    longest = 4 + 5 * 2 + 1
-    for block in range(len(store.meta.blocks) - 1):
-        table = store.read_block(block)
-        size = 16 + len(table) * 5 + 2 * len(table.genes)
-        assert BLOCK_BYTES - longest < size <= BLOCK_BYTES
+def test_numbers_of_deletions_are_stored_only_where_they_differ(tmp_path: Path) -> None:
+    sizes = []
+    for name, last in (("a", ["A", "B"]), ("b", ["A"])):
+        store = build_store(table_of([["A", "B"]] * 100_000 + [last]), tmp_path / name, command="test")
+        sizes.append(store.file_size)
+    assert sizes[0] < 8.5 * 100_000
+    assert 95_000 < sizes[1] - sizes[0] < 110_000
 
 
 def test_many_transactions_make_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = triples(50_000)
     once = build_store(table, tmp_path / "once", command="test")
-    monkeypatch.setattr(blocks, "TRANSACTION_BYTES", 100_000)
+    monkeypatch.setattr(store_build, "TRANSACTION_BYTES", 100_000)
+    monkeypatch.setattr(store_build, "VALUE_STRAINS", 5_000)
     often = build_store(table, tmp_path / "often", command="test")
     often.verify()
     assert often.sha256 == once.sha256
     assert often.file_size < 1.1 * once.file_size
 
 
-def write_chunks(path: Path, chunks: Iterable[StrainTable]) -> None:
-    known = sorted({name for chunk in chunks for name in chunk.names})
-    with StoreWriter(path, names=known, phenotypes=["fitness"], provenance=PROVENANCE, command="t") as writer:
-        for chunk in chunks:
-            writer.append(chunk)
+def test_a_gene_that_the_first_piece_does_not_name(tmp_path: Path) -> None:
+    with pytest.raises(GenotypeError, match=r"gene 'C' is not among the names of the store\n.*names of all pieces"):
+        build_store([table_of([["A", "B"]]), table_of([["A", "C"]])], tmp_path / "s", command="t")
 
 
-def test_row_numbers_run_over_all_chunks(tmp_path: Path) -> None:
-    chunks = [table_of([["A", "B"]] * 1000), table_of([["A", "B"], ["A"], ["B", "B"]])]
-    with pytest.raises(GenotypeError, match=r"^strain 1,003 deletes gene 'B' twice"):
-        write_chunks(tmp_path / "s", chunks)
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_gene_that_the_writer_was_not_told_of(tmp_path: Path) -> None:
-    with (
-        pytest.raises(GenotypeError, match=r"gene 'C' is not among the names of the store\n.*names of all chunks"),
-        StoreWriter(
-            tmp_path / "s", names=["A", "B"], phenotypes=["fitness"], provenance=PROVENANCE, command="t"
-        ) as writer,
-    ):
-        writer.append(table_of([["A", "C"]]))
-
-
-def test_a_chunk_with_other_columns(tmp_path: Path) -> None:
-    with (
-        pytest.raises(DataError, match=r"differ from those of the store\n.*phenotype of fitness\n.*phenotype of tau"),
-        StoreWriter(tmp_path / "s", names=["A"], phenotypes=["tau"], provenance=PROVENANCE, command="t") as writer,
-    ):
-        writer.append(table_of([["A"]]))
+def test_a_piece_with_other_columns(tmp_path: Path) -> None:
+    tau = changed(table_of([["A"]]), tau=np.ones(1))
+    with pytest.raises(DataError, match=r"differ from those of the store\n.*phenotype of fitness\n.*phenotype of tau"):
+        build_store([tau, table_of([["A"]])], tmp_path / "s", command="t")
 
 
 def test_no_phenotype(tmp_path: Path) -> None:
@@ -285,10 +237,10 @@ def test_no_strain(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("column", "text"),
-    [("p_values", "p-values"), ("sds", "standard deviations"), ("replicates", "numbers of measurements")],
+    [("p_value", "p-values"), ("sd", "standard deviations"), ("replicates", "numbers of measurements")],
 )
 def test_columns_of_an_absent_phenotype(tmp_path: Path, column: str, text: str) -> None:
-    table = replace(table_of([["A"]]), **{column: {"tau": np.ones(1, np.float32)}})
+    table = with_columns(table_of([["A"]]), **{column: {"tau": np.ones(1, np.float32)}})
     with pytest.raises(DataError, match=rf"^{text} of a phenotype that is not there\n.*tau\n.*some of fitness"):
         build_store(table, tmp_path / "store", command="test")
 
@@ -327,10 +279,9 @@ def test_a_store_follows_the_umask(tmp_path: Path) -> None:
 
 def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
     def interrupt() -> None:
-        with StoreWriter(
-            tmp_path / "s", names=names(50), phenotypes=["fitness"], provenance=PROVENANCE, command="t"
-        ) as writer:
-            writer.append(random_table(30_000, 50))
+        table = random_table(30_000, 50)
+        with StoreWriter(tmp_path / "s", table, command="t") as writer:
+            writer.append(table)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -340,8 +291,8 @@ def test_an_interrupted_writer_leaves_nothing(tmp_path: Path) -> None:
 
 def test_the_content_hash_is_the_same_in_every_version(tmp_path: Path) -> None:
     table = table_of([["YAL001C", "YBR020W"], ["YCL018W"], []], fitness=[0.5, np.nan, 1.0])
-    table = replace(table, sds={"fitness": np.array([0.1, np.nan, 0.2], np.float32)})
-    table = replace(table, phenotypes={**table.phenotypes, "s_score": np.array([1, 2, np.nan], np.float32)})
+    table = with_columns(table, sd={"fitness": np.array([0.1, np.nan, 0.2], np.float32)})
+    table = changed(table, **table.phenotypes, s_score=np.array([1, 2, np.nan]))
     store = build_store(table, tmp_path / "s", command="test", allow_empty=True)
     assert store.sha256[:16] == "5adff21bf1c93c16"
 
@@ -362,12 +313,12 @@ SCRIPT = """
 import os, signal, sys
 from pathlib import Path
 from dglcell.files import atomic as files
-from dglcell.data import blocks
+from dglcell.data import store_build
 from dglcell.data.store_build import StoreWriter
-from tests.data.strain_tables import PROVENANCE, names, random_table
+from tests.data.strain_tables import random_table
 
 path, moment, number, by = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-blocks.TRANSACTION_BYTES = 150_000
+store_build.TRANSACTION_BYTES, store_build.VALUE_STRAINS = 150_000, 5000
 renames = 0
 
 def die(now, count):
@@ -387,8 +338,7 @@ def counted(operation):
 os.rename = counted(os.rename)
 files.exchange = counted(files.exchange) if by == "exchange" else lambda old, new: False
 print("started", flush=True)
-with StoreWriter(path, names=names(50), phenotypes=["fitness"], provenance=PROVENANCE, command="child",
-                 overwrite=True) as writer:
+with StoreWriter(path, random_table(1, 50), command="child", overwrite=True) as writer:
     for chunk in range(30):
         die("chunk", chunk)
         writer.append(random_table(5000, 50, seed=chunk))

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dglcell.data.config import NORMALISATIONS, STREAMED_NORMALISATIONS
-from dglcell.data.transform import OF_MOMENTS, STATISTICS, Normaliser
+from dglcell.data.config import NORMALISATIONS
+from dglcell.data.transform import STATISTICS, Normaliser
 from dglcell.errors import DataError
 
 TINY, HUGE = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
@@ -88,7 +88,6 @@ def test_statistics_are_buffers() -> None:
 
 def test_configurations_know_the_kinds_there_are() -> None:
     assert tuple(STATISTICS) == NORMALISATIONS
-    assert tuple(OF_MOMENTS) == STREAMED_NORMALISATIONS
 
 
 @pytest.mark.parametrize("kind", STATISTICS)

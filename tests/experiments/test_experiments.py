@@ -14,7 +14,7 @@ import pytest
 from dglcell.config.experiment import Config
 from dglcell.config.read import load_config
 from dglcell.data.store_build import build_store
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.strains import Provenance, Strains, columns_of
 from dglcell.models.config import DangoConfig, EncoderConfig
 from dglcell.training.run import train
 from tests.raw_files import GENES, tiny_overrides, write_raw_folder
@@ -55,15 +55,12 @@ def invented_store(config: Config, folder: Path) -> Path:
     labels = np.random.default_rng(1).normal(0, 0.1, len(strains)).astype(np.float32)
     if config.data.normalise == "logistic":
         labels = (labels > 0).astype(np.float32)
-    table = StrainTable(
-        names=GENES,
-        genes=strains.ravel(),
-        offsets=np.arange(0, strains.size + 1, size, dtype=np.int64),
-        phenotypes={name: labels for name in config.data.phenotypes or ["fitness"]},
-        units={},
-        p_values={},
-        sds={},
-        provenance=Provenance(source="invented", description="", citation="", licence="", urls=(), files={}),
+    table = Strains(
+        GENES,
+        strains.ravel(),
+        np.arange(0, strains.size + 1, size, dtype=np.int64),
+        columns_of(phenotype={name: labels for name in config.data.phenotypes or ["fitness"]}),
+        provenance=Provenance(source="invented"),
     )
     build_store(table, folder / "store", command="test")
     return folder / "store"

@@ -99,12 +99,12 @@ class Training:
         self.task: StrainTask = make_task(copy.deepcopy(resident), **config).to(device)
         self.optimizer = make_optimizer(OptimizerConfig(), self.task.model.parameters())
         dataset = make_dataset(strains)
-        self.num_genes, self.dataset = len(dataset.genes), dataset.to(device)
+        self.num_genes, self.dataset = len(dataset.targets), dataset.to(device)
         self.numbers = torch.arange(strains, device=device)
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
-            step(self.task, self.optimizer, self.dataset.gather(self.numbers, self.num_genes))
+            step(self.task, self.optimizer, self.dataset.take(self.numbers, self.num_genes))
 
 
 @contextmanager

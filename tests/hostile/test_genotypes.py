@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.strains import Strains
 from dglcell.errors import DglcellError, GenotypeError
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import RunDirectory
@@ -114,5 +114,5 @@ def test_genotypes_from_python(strain: Any) -> None:
 
 @pytest.mark.parametrize("genes", [[1.5], ["a"], [True], [None]], ids=repr)
 def test_tables_of_strains_from_python(genes: list[Any]) -> None:
-    with pytest.raises(DglcellError, match=r"strain table: .*genes"):
-        StrainTable(("a", "b"), np.array(genes), np.array([0, 1]), {"f": np.zeros(1, np.float32)}, Provenance("test"))
+    with pytest.raises(DglcellError, match=r"strains: targets are no"):
+        Strains(("a", "b"), np.array(genes), np.array([0, 1]))

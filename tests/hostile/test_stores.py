@@ -12,6 +12,7 @@ import lmdb
 import pytest
 
 from dglcell.cli import main
+from dglcell.data.store import value_key
 from tests.hostile.inputs import EXPERIMENT, check_message, status_of, tree, write
 
 CONFIG = """\
@@ -25,7 +26,7 @@ SAMPLE = 150
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of several blocks."""
+    """A store of pairs."""
     folder = tmp_path_factory.mktemp("whole")
     rows = "".join(f"g{n % 700},h{n},0.{n}\n" for n in range(STRAINS))
     write(folder, {EXPERIMENT: CONFIG, "strains.csv": "a,b,score\n" + rows})
@@ -100,15 +101,15 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a schema from the future": (put(b"meta", b'{"schema": 99}'), "schema 99"),
     "a schema that is text": (put(b"meta", b'{"schema": "2"}'), "meta"),
     "a schema beyond 64 bits": (put(b"meta", b'{"schema": 99999999999999999999}'), "schema"),
-    "other strains": (change_meta(lambda meta: meta.update(blocks=[1, 2, 3])), "meta"),
-    "blocks that are negative": (change_meta(lambda meta: meta.update(blocks=[-1])), "meta"),
+    "other strains": (change_meta(lambda meta: meta.update(values=[1, 2, 3])), "meta"),
+    "values that are negative": (change_meta(lambda meta: meta.update(values=[-1])), "meta"),
     "other names": (change_meta(lambda meta: meta.update(names=["a"])), "meta"),
-    "another hash": (change_meta(lambda meta: meta.update(sha256="0" * 64)), "meta"),
+    "another hash": (change_meta(lambda meta: meta["columns"][0].__setitem__(1, "0" * 64)), "meta"),
     "a key less": (change_meta(lambda meta: meta.pop("units")), "meta"),
-    "a block less": (drop((1).to_bytes(8, "big")), "block 1"),
-    "an empty block": (put((1).to_bytes(8, "big"), b""), "block 1"),
-    "a block of zeros": (put((1).to_bytes(8, "big"), bytes(64)), "block 1"),
-    "a block of other bytes": (put((0).to_bytes(8, "big"), b"\xff" * 60_000), "block 0"),
+    "a value less": (drop(value_key(0, 1)), "column 'genes'"),
+    "an empty value": (put(value_key(0, 1), b""), "column 'genes'"),
+    "a value of zeros": (put(value_key(0, 2), bytes(4 * STRAINS)), "column 'phenotype of fitness'"),
+    "a value of other bytes": (put(value_key(0, 0), b"\xff" * 60_000), "column 'counts'"),
 }
 
 

@@ -28,7 +28,7 @@ import torch
 from dglcell.config.read import load_config
 from dglcell.profiling.measure import LoopProfiler, RepeatedData, Schedule, run_steps
 from dglcell.runs.directory import RunDirectory
-from dglcell.training.fit import fit, make_task, resident_data
+from dglcell.training.fit import fit, make_data, make_task
 from dglcell.training.prepare import prepare
 from dglcell.training.signals import StopSignals
 from dglcell.training.fit import make_callbacks, make_trainer
@@ -47,7 +47,7 @@ if what == "train":
     with signals:
         fit(config, trainer, prepared, task, directory, None, signals)
 else:
-    run_steps(trainer, task, resident_data(RepeatedData, config, prepared), profiler)
+    run_steps(trainer, task, make_data(config, prepared, RepeatedData), profiler)
 print(task.model.autotuned, [task.model.cell[relation].preferred for relation in task.model.cell.relations])
 """
 

@@ -9,8 +9,6 @@ import pytest
 
 import dglcell
 from dglcell.cli import main
-from dglcell.data.store import Store
-from dglcell.data.store_build import build_store
 from dglcell.errors import ConfigError
 from dglcell.metrics import NO_TEST_PART
 from dglcell.report.comparison import write_comparison
@@ -20,7 +18,7 @@ from dglcell.training.evaluate import evaluate_null_models
 from dglcell.training.run import train
 from tests.integration.test_resume import assert_same_end
 from tests.report.pages import Page
-from tests.tiny import BARE, Tiny, history
+from tests.tiny import Tiny, history
 
 ALL = ("split.kind=none", "trainer.checkpoint=last")
 
@@ -77,12 +75,3 @@ def test_a_continued_run_ends_like_one_that_never_stopped(tiny: Tiny, run: RunDi
     assert len(history(stopped)) == 1
     continued = tiny.train(tmp_path, *ALL).directory
     assert_same_end(continued, run)
-
-
-def test_streamed_strains_all_train(tiny: Tiny, tmp_path: Path) -> None:
-    build_store(Store(tiny.store).read().slice(0, 200), tmp_path / "store", command="test", block_strains=20)
-    small = Tiny(tiny.file, tmp_path / "store")
-    streaming = ("split.subset=null", "data.streaming={window: 100, readers: 1}", "trainer.epochs=1")
-    done = train(small.config(tmp_path / "runs", *BARE[:1], *ALL, *streaming))
-    assert done.rows == []
-    assert json.loads(done.directory.environment.read_text())["strains"]["train"] == 200

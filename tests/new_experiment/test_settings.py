@@ -10,7 +10,7 @@ import pytest
 
 from dglcell.api import load_cell
 from dglcell.config.read import BASES, load_config, parse_yaml
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.strains import Strains, columns_of
 from dglcell.errors import ConfigError, DataError
 from dglcell.graph.schema import CATALYSES
 from dglcell.new_experiment.settings import GROWTH, PAIRS, Facts, Schedule, choose_settings, lacking_genes, with_reasons
@@ -62,7 +62,7 @@ def test_labels_are_told_apart() -> None:
     def facts(**columns: list[float]) -> Facts:
         genes, offsets = np.array([0, 0, 1, 1]), np.array([0, 1, 3, 4])
         labels = {name: np.array(values) for name, values in columns.items()}
-        return Facts.of(StrainTable(names, genes, offsets, labels, Provenance("tests")), bare)
+        return Facts.of(Strains(names, genes, offsets, columns_of(phenotype=labels)), bare)
 
     nan = float("nan")
     assert facts(y=[0.9, 0.5, nan]) == Facts(3, 1, 2, False, True, 137, False)
@@ -78,13 +78,13 @@ def test_labels_are_told_apart() -> None:
 def test_strains_that_cannot_train_are_no_part_of_the_facts() -> None:
     cell = load_cell("quickstart")
     strains = [["b0008"], ["b0114"], ["b9999"], ["b0114", "b9998"]]
-    table = StrainTable.from_names(strains, phenotypes={"y": [0.0, 1.0, -3.0, 0.5]})
+    table = Strains.from_names(strains, phenotypes={"y": [0.0, 1.0, -3.0, 0.5]})
     assert lacking_genes(table, cell).tolist() == [False, False, True, True]
     assert Facts.of(table, cell) == Facts(2, 1, 1, True, False, 137, True)
     with pytest.raises(
         DataError, match=r"every strain deletes a gene that the cell graph lacks\n  got:      b9998, b9999"
     ):
-        Facts.of(StrainTable.from_names(strains[2:], phenotypes={"y": [0.0, 1.0]}), cell)
+        Facts.of(Strains.from_names(strains[2:], phenotypes={"y": [0.0, 1.0]}), cell)
 
 
 def test_few_strains_leave_more_to_test() -> None:

@@ -14,11 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dglcell.data.dataset import StrainBatch, StrainDataset
+from dglcell.data.strains import ROW, Column, Strains, columns_of
 from dglcell.data.transform import Normaliser
 from dglcell.graph.cell import CellConfig, build_cell
 from dglcell.graph.resident import ResidentCell
-from dglcell.graph.vocabulary import NameReport
 from dglcell.losses.config import (
     BceConfig,
     LossConfig,
@@ -58,22 +57,16 @@ def resident() -> ResidentCell:
     return ResidentCell.of(cell)
 
 
-def make_dataset(strains: int) -> StrainDataset:
+def make_dataset(strains: int) -> Strains:
     """Strains of one to three deletions, two phenotypes, some labels missing."""
     generator = torch.Generator().manual_seed(0)
     counts = torch.arange(strains) % 3 + 1
     labels = torch.randn(strains, 2, generator=generator)
     labels[1::4, 0] = torch.nan
-    return StrainDataset(
-        genes=torch.randint(0, 137, (int(counts.sum()),), generator=generator, dtype=torch.int32),
-        offsets=torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)]),
-        labels=labels,
-        phenotypes=("a", "b"),
-        units=("", ""),
-        max_deletions=3,
-        rows=torch.arange(strains),
-        names=NameReport(137),
-    )
+    genes = torch.randint(0, 137, (int(counts.sum()),), generator=generator, dtype=torch.int32)
+    columns = columns_of(phenotype={"a": labels[:, 0], "b": labels[:, 1]}) | {Column(ROW): torch.arange(strains)}
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    return Strains.from_indices((), []).with_(targets=genes, offsets=offsets, columns=columns)
 
 
 def make_task(resident: ResidentCell, loss: LossConfig | None = None, **config: Any) -> StrainTask:
@@ -100,7 +93,7 @@ def task_of(model: StrainModel, loss: LossConfig | None = None) -> StrainTask:
     )
 
 
-def step(task: StrainTask, optimizer: torch.optim.Optimizer, batch: StrainBatch) -> None:
+def step(task: StrainTask, optimizer: torch.optim.Optimizer, batch: Strains) -> None:
     """What an optimiser step consists of."""
     optimizer.zero_grad()
     loss = task.training_step(batch, 0)
@@ -116,12 +109,12 @@ def checked_step(task: StrainTask, strains: int) -> int:
         SyncError: it would wait for the device.
     """
     dataset, optimizer = make_dataset(strains), make_optimizer(OptimizerConfig(), task.model.parameters())
-    numbers, num_genes = torch.arange(strains), len(dataset.genes)
-    step(task, optimizer, dataset.gather(numbers, num_genes))
+    numbers, num_genes = torch.arange(strains), len(dataset.targets)
+    step(task, optimizer, dataset.take(numbers, num_genes))
     # Optimisers count their steps on the host.
     counters = {id(state["step"]) for state in optimizer.state.values()}
     with no_sync(counters) as operators:
-        step(task, optimizer, dataset.gather(numbers, num_genes))
+        step(task, optimizer, dataset.take(numbers, num_genes))
     return operators.count
 
 
@@ -178,7 +171,7 @@ def test_the_set_operator_waits_for_nothing(resident: ResidentCell, operator: st
 
 def test_a_validation_step_waits_for_nothing(resident: ResidentCell) -> None:
     task, dataset = make_task(resident, layers=1), make_dataset(7)
-    batch = dataset.gather(torch.arange(7), len(dataset.genes))
+    batch = dataset.take(torch.arange(7), len(dataset.targets))
     with torch.inference_mode():
         task.validation_step(batch, 0)
         with no_sync():

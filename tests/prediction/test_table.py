@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from dglcell.cli import main
+from dglcell.data.strains import Strains
 from dglcell.errors import GenotypeError
 from dglcell.files.parquet import import_pyarrow
 from dglcell.graph.vocabulary import AliasTable
@@ -103,7 +104,7 @@ def test_numbered_columns_are_read_by_number_and_may_be_empty(trained: Trained, 
     path = tmp_path / "x.csv"
     path.write_text("gene_10, gene_2,id,gene_1\nb0114,b0008,7,\n,,8,b0115\n")
     table = read_genotypes(path, trained.cell.genes)
-    names = [[trained.cell.genes.names[g] for g in strain] for strain in table.strains]
+    names = table.strains.genotypes
     assert names == [["b0008", "b0114"], ["b0115"]]
 
 
@@ -250,7 +251,7 @@ def written(path: Path, header: Sequence[str], separator: str = ",") -> Path:
 @pytest.mark.parametrize(("name", "separator"), [("t.csv", ","), ("t.tsv", "\t"), ("t.tsv.gz", "\t"), ("t.csv", ";")])
 def test_tables_of_several_forms(trained: Trained, tmp_path: Path, name: str, separator: str) -> None:
     path = written(tmp_path / name, ["id", "gene_1", "gene_2"], separator)
-    assert [len(strain) for strain in read_genotypes(path, trained.cell.genes).strains] == [2, 1]
+    assert read_genotypes(path, trained.cell.genes).strains.num_deletions.tolist() == [2, 1]
 
 
 def test_a_damaged_gzip_file_is_refused(trained: Trained, tmp_path: Path) -> None:
@@ -265,7 +266,7 @@ def test_parquet_is_read(trained: Trained, tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"gene_1": ["b0008", "b0115"], "gene_2": ["b0114", None], "n": [1, 2]}), path)
     table = read_genotypes(path, trained.cell.genes)
-    assert [len(strain) for strain in table.strains] == [2, 1]
+    assert table.strains.num_deletions.tolist() == [2, 1]
     assert table.rows[1] == ["b0115", "", "2"]
     path.write_bytes(b"PAR1")
     with pytest.raises(GenotypeError, match="is no whole Parquet file"):
@@ -275,7 +276,7 @@ def test_parquet_is_read(trained: Trained, tmp_path: Path) -> None:
 def test_columns_are_those_of_training_or_as_named(trained: Trained, tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", ["id", "query", "array"])
     for columns in (GenotypeColumns(["query", "array"]), GenotypeColumns(trained_on=["query", "array"])):
-        assert [len(s) for s in read_genotypes(path, trained.cell.genes, columns=columns).strains] == [2, 1]
+        assert read_genotypes(path, trained.cell.genes, columns=columns).strains.num_deletions.tolist() == [2, 1]
     with pytest.raises(GenotypeError, match=r"no column 'orf'\n  got:      id, query, array"):
         read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(["orf"]))
 
@@ -284,8 +285,8 @@ def test_other_names_of_genes(trained: Trained, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("genes\nadhE;b0008\n")
     aliases = AliasTable({"adhE": ("b1241",), "b0008": ("b0114",), "two": ("b0114", "b0115")})
-    (strain,) = read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(aliases=aliases)).strains
-    assert [trained.cell.genes.names[gene] for gene in strain] == ["b1241", "b0008"]
+    strains = read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(aliases=aliases)).strains
+    assert strains.genotypes == [["b1241", "b0008"]]
     path.write_text("genes\ntwo\n")
     with pytest.raises(GenotypeError, match="line 2: 'two' stands for several genes"):
         read_genotypes(path, trained.cell.genes, columns=GenotypeColumns(aliases=aliases))
@@ -352,7 +353,8 @@ def test_means_and_spreads_keep_the_range_of_the_predictions(scale: float) -> No
 
 def test_every_figure_of_a_prediction_is_written(tmp_path: Path) -> None:
     values = np.array([1e6 + 0.0625, 0.1, 1 / 3, -1e-7, np.nan], np.float32)
-    write_table(tmp_path / "out.csv", GenotypeTable(["genes"], [["A"]] * 5, [[0]] * 5), {"predicted_p": values})
+    table = GenotypeTable(["genes"], [["A"]] * 5, Strains.from_indices(("A",), [[0]] * 5))
+    write_table(tmp_path / "out.csv", table, {"predicted_p": values})
     rows = list(csv.DictReader((tmp_path / "out.csv").open(newline="")))
     assert [row["predicted_p"] for row in rows] == ["1.00000006e+06", "0.1", "0.33333334", "-1e-07", ""]
 

@@ -14,7 +14,6 @@ import torch
 
 from dglcell.baselines.fit import MEAN_OF_TWO, NULL_MODELS
 from dglcell.baselines.simple import AdditiveRidge
-from dglcell.baselines.strains import Strains
 from dglcell.metrics import regression_metrics
 from dglcell.report.run_files import read_run
 from dglcell.runs.directory import RunDirectory
@@ -79,7 +78,7 @@ def test_null_models_see_the_training_part_and_nothing_else(
     mean = float(dataset.labels[parts["train"]].double().mean())
     test = dataset.labels[parts["test"], 0].double()
     assert rows["training mean", "test"].metrics["mse"] == pytest.approx(float((test - mean).square().mean()))
-    everything = Strains(dataset.genes.numpy(), dataset.offsets.numpy(), len(prepared.cell.genes))
+    everything = dataset.numpy()
     strains = {name: everything.take(numbers.numpy()) for name, numbers in parts.items()}
     labels = {name: dataset.labels[numbers, 0].numpy() for name, numbers in parts.items()}
     candidates = []
@@ -149,7 +148,7 @@ def test_written_predictions_name_genes_and_leave_missing_labels_empty(prepared:
     assert rows[1]["measured_fitness"] == ""
     assert float(rows[0]["measured_fitness"]) == pytest.approx(float(labels[strains[0], 0]), rel=1e-5)
     offsets, names = prepared.dataset.offsets, prepared.cell.genes.names
-    genes = prepared.dataset.genes[offsets[strains[2]] : offsets[strains[2] + 1]]
+    genes = prepared.dataset.targets[offsets[strains[2]] : offsets[strains[2] + 1]]
     assert rows[2]["genes"] == ";".join(names[g] for g in genes.tolist())
 
 

@@ -8,11 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
-from dglcell.data.dataset import StrainBatch
+from dglcell.data.strains import Strains
 from dglcell.perturbation.choose.autotuned import Autotuned
-from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training import layer_forms
 from dglcell.training.layer_forms import PLAIN, Form, Steps, choose_form, forms_of
 
@@ -62,13 +60,12 @@ class Machine:
     def choose(self, autotuned: Autotuned) -> None:
         self.form = Form(autotuned.compile, autotuned.differences == "bfloat16")
 
-    def step(self, batch: StrainBatch) -> None:
+    def step(self, batch: Strains) -> None:
         self.now += self.seconds[self.form]
         self.done[self.form] += 1
 
     def steps(self, planned: int) -> Steps:
-        none = torch.zeros(0, dtype=torch.long)
-        batch = StrainBatch(GenotypeBatch.from_lists([[0]]), torch.zeros(1, 1), none)
+        batch = Strains.from_indices(("gene",), [[0]]).to("cpu")
         return Steps(self.choose, self.step, [batch, batch], planned, {"cell": "tiny"})
 
 

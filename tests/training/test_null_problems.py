@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from dglcell.baselines.fit import NULL_MODELS, best_of
-from dglcell.baselines.strains import Strains
 from dglcell.errors import ConfigError
 from dglcell.models.set_operator import SetOperator
 from dglcell.perturbation.genotype import GenotypeBatch
@@ -33,7 +32,7 @@ def test_it_predicts_what_the_null_model_predicts(tiny: Tiny, tmp_path: Path, no
     assert task.model.pair_effects is not None
     ridge = best_of(NULL_MODELS[KERNEL_RIDGE], null_problems(prepared)[0])[1]
     rows = prepared.parts["test"]
-    batch = prepared.dataset.gather(rows, int(prepared.dataset.offsets.diff()[rows].sum())).genotypes
+    batch = prepared.dataset.take(rows).perturbations
     found = task.normaliser.restore(task.model.pair_effects(*batch.padded()))
     expected = ridge.predict(strains_by_part(prepared)["test"])
     np.testing.assert_allclose(found[:, 0].numpy(), expected, atol=1e-4)
@@ -57,7 +56,7 @@ def test_a_share_of_it_may_have_low_rank(tiny: Tiny, tmp_path: Path) -> None:
     strains = strains_by_part(prepared)["test"]
     expected = 0.7 * models[0].predict(strains) + 0.3 * models[1].predict(strains)
     rows = prepared.parts["test"]
-    batch = prepared.dataset.gather(rows, 2 * len(rows)).genotypes
+    batch = prepared.dataset.take(rows).perturbations
     found = task.normaliser.restore(task.model.pair_effects(*batch.padded()))
     np.testing.assert_allclose(found[:, 0].numpy(), expected, atol=1e-4)
 
@@ -66,20 +65,16 @@ def test_new_genes_have_the_same_prediction_whether_or_not_the_data_set_has_them
     config = tiny.config(tmp_path, *WITH_RIDGE, "split.kind=gene_disjoint")
     prepared = prepare(config, command="tests")
     test = strains_by_part(prepared)["test"]
-    known = np.unique(strains_by_part(prepared)["train"].genes)
-    assert not np.isin(test.genes, known).all()
+    known = np.unique(strains_by_part(prepared)["train"].targets)
+    assert not np.isin(test.targets, known).all()
     # A stranger's strains: a data set that never had them.
     dataset = prepared.dataset
-    left = Strains(dataset.genes.numpy(), dataset.offsets.numpy(), len(prepared.cell.genes))
     rows = torch.cat([prepared.parts["train"], prepared.parts["validation"]])
-    kept, train = left.take(rows.numpy()), len(prepared.parts["train"])
-    smaller = replace(
-        dataset, genes=torch.as_tensor(kept.genes), offsets=torch.as_tensor(kept.offsets), labels=dataset.labels[rows]
-    )
+    smaller, train = dataset.take(rows), len(prepared.parts["train"])
     numbers = torch.arange(len(rows))
     parts = {"train": numbers[:train], "validation": numbers[train:], "test": numbers[:0]}
     genes_BK, present_BK = GenotypeBatch.from_lists(
-        [genes.tolist() for genes in np.split(test.genes, test.offsets[1:-1])]
+        [genes.tolist() for genes in np.split(test.targets, test.offsets[1:-1])]
     ).padded()
     found = []
     for one in (prepared, replace(prepared, dataset=smaller, parts=parts)):
@@ -101,15 +96,6 @@ def test_a_run_goes_on_and_predicts_with_the_numbers_of_its_checkpoint(tiny: Tin
     assert one["pair_effects.vectors"].abs().max() > 0
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert history(whole) == history(again)
-
-
-def test_strains_that_it_does_not_apply_to_are_refused(tiny: Tiny, tmp_path: Path) -> None:
-    split = tmp_path / "split.npz"
-    prepare(tiny.config(tmp_path), command="tests").split.save(split)
-    streamed = (f"split={{kind: file, path: {split}, subset: null}}", "data.streaming={}")
-    config = tiny.config(tmp_path, *WITH_RIDGE, *streamed)
-    with pytest.raises(ConfigError, match=r"`model.kernel_ridge` needs all training strains in memory"):
-        make_task(config, prepare(config, command="tests"), RunDirectory(tmp_path))
 
 
 def test_low_rank_needs_pairs_and_a_share(tiny: Tiny, tmp_path: Path) -> None:

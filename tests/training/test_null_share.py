@@ -29,7 +29,7 @@ def test_it_is_what_the_best_null_models_predict(tiny: Tiny, tmp_path: Path, nor
     share = task.model.find(NullShare)
     assert share is not None
     rows = prepared.parts["test"]
-    batch = prepared.dataset.gather(rows, int(prepared.dataset.offsets.diff()[rows].sum())).genotypes
+    batch = prepared.dataset.take(rows).perturbations
     found = task.normaliser.restore(share(batch))[:, 0]
     expected = fit_best_two(null_problems(prepared)[0]).predict(strains_by_part(prepared)["test"])
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
@@ -78,7 +78,7 @@ def test_classes_have_log_odds(tiny: Tiny, tmp_path: Path) -> None:
     rows = ["gene_1,gene_2,viable"]
     for i, label in enumerate(prepared.dataset.labels[:, 0].tolist()):
         start, end = prepared.dataset.offsets[i : i + 2].tolist()
-        genes = [names[gene] for gene in prepared.dataset.genes[start:end].tolist()]
+        genes = [names[gene] for gene in prepared.dataset.targets[start:end].tolist()]
         rows.append(",".join([*genes, *[""] * (2 - len(genes)), str(int(label > 0.1))]))
     table.write_text("\n".join(rows[:400]) + "\n")
     source = (
@@ -90,9 +90,9 @@ def test_classes_have_log_odds(tiny: Tiny, tmp_path: Path) -> None:
     task = make_task(config, prepared, RunDirectory(tmp_path))
     share = task.model.find(NullShare)
     assert share is not None
-    whole = prepared.dataset.gather(prepared.parts["train"], int(prepared.dataset.offsets[-1]))
+    whole = prepared.dataset.take(prepared.parts["train"])
     mean = float(prepared.dataset.labels[prepared.parts["train"]].mean())
-    assert float(share(whole.genotypes).sigmoid().mean()) == pytest.approx(mean, abs=0.1)
+    assert float(share(whole.perturbations).sigmoid().mean()) == pytest.approx(mean, abs=0.1)
 
 
 def test_log_odds_are_calibrated() -> None:
@@ -114,12 +114,6 @@ def test_without_known_classes_a_standard_deviation_counts_as_one() -> None:
 def test_what_it_cannot_share_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"`model.null_share` is no share\n  got:      1"):
         tiny.config(tmp_path, "model.null_share=1")
-    split = tmp_path / "split.npz"
-    prepare(tiny.config(tmp_path), command="tests").split.save(split)
-    streamed = (f"split={{kind: file, path: {split}, subset: null}}", "data.streaming={}")
-    config = tiny.config(tmp_path, SHARE, *streamed)
-    with pytest.raises(ConfigError, match=r"`model.null_share` needs all training strains in memory"):
-        make_task(config, prepare(config, command="tests"), RunDirectory(tmp_path))
 
 
 def test_a_checkpoint_with_other_bytes_is_refused(tiny: Tiny, tmp_path: Path) -> None:

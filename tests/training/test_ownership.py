@@ -16,7 +16,7 @@ from dglcell.runs.directory import EpochLog, RunDirectory
 from dglcell.training.distributed import PARENT
 from dglcell.training.ownership import follow_owner, owned
 from dglcell.training.run import train
-from tests.test_owner import run_out
+from tests.files.test_owner import run_out
 from tests.tiny import BARE, Tiny, history
 
 ELSEWHERE = replace(Process.this(), host="node1", boot="another", pid=7, job="12", launch="12 0")

@@ -32,6 +32,7 @@ from dglcell.training.fit import make_task
 from dglcell.training.prepare import node_features, prepare, prepare_run
 from dglcell.training.run import set_up_process
 from dglcell.training.task import embedding_metrics, embedding_sums
+from tests.data.strain_tables import changed
 from tests.tiny import Tiny, history
 
 # Size and spread of embeddings, from sums over batches, against all pairs of strains.
@@ -96,7 +97,7 @@ def with_labels(tiny: Tiny, folder: Path, **phenotypes: np.ndarray) -> Tiny:
     """The tiny experiment with other labels."""
     table = Store(tiny.store).read()
     columns = {name: values.astype(np.float32) for name, values in phenotypes.items()}
-    build_store(dataclasses.replace(table, phenotypes=columns, units={}), folder / "store", command="tests")
+    build_store(changed(table, **columns), folder / "store", command="tests")
     return Tiny(tiny.file, folder / "store")
 
 
@@ -406,7 +407,7 @@ def screen(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     sick = (fitness < 0.97).astype(np.float32)
     assert 0.1 < sick.mean() < 0.9
     sick[np.random.default_rng(0).random(len(sick)) < 0.1] = np.nan
-    both = dataclasses.replace(table, phenotypes={"sick": sick, "fitness": fitness}, units={})
+    both = changed(table, sick=sick, fitness=fitness)
     build_store(both, folder / "store", command="tests")
     return Tiny(tiny.file, folder / "store")
 

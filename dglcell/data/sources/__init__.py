@@ -12,7 +12,7 @@ from dglcell.data.sources.config import CsvConfig, InSilicoConfig, LaboratoryCon
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, load_laboratory
 from dglcell.data.sources.source import Source, SourceOptions
 from dglcell.data.sources.union import UnionConfig
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, did_you_mean
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.catalogue import MODELS
@@ -105,7 +105,7 @@ def _unknown(name: str, known: Sequence[str]) -> ConfigError:
     )
 
 
-def load_source(config: SourceConfig, raw: str | None = None) -> StrainTable:
+def load_source(config: SourceConfig, raw: str | None = None) -> Strains:
     """Read or compute the strains of a source.
 
     Args:
@@ -136,7 +136,7 @@ def load_source(config: SourceConfig, raw: str | None = None) -> StrainTable:
     return load_laboratory(config.name, config.laboratory, raw)
 
 
-def _load_own(source: Source, config: SourceConfig, raw: str | None) -> StrainTable:
+def _load_own(source: Source, config: SourceConfig, raw: str | None) -> Strains:
     """The strains of a class of one's own, with the name and options of the source and hashes of its files."""
     table = source.load(raw)
     files = {path.name: sha256_file(path) for path in _files_of(source, raw)}

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.sources.config import CsvConfig
-from dglcell.data.sources.replicates import REFUSE, Measurements, merge_replicates
+from dglcell.data.sources.replicates import REFUSE, merge_replicates, strain_numbers
 from dglcell.data.sources.text_table import Mistakes, Rows, read_genotypes, read_rows
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.strains import Provenance, Strains, columns_of
 from dglcell.errors import DataError, listing
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.names import named_aliases
@@ -28,7 +28,7 @@ MISSING = ("", "na", "n/a", "nan")
 """Cells that always mean "not measured", in small or capital letters."""
 
 
-def load_csv(config: CsvConfig, raw: str | None = None) -> StrainTable:
+def load_csv(config: CsvConfig, raw: str | None = None) -> Strains:
     """Read a table of strains.
 
     Args:
@@ -42,7 +42,7 @@ def load_csv(config: CsvConfig, raw: str | None = None) -> StrainTable:
     return merge_replicates(measure_csv(config, raw), config.conflicts)
 
 
-def measure_csv(config: CsvConfig, raw: str | None = None) -> Measurements:
+def measure_csv(config: CsvConfig, raw: str | None = None) -> Strains:
     """Read the rows of a table of strains; arguments and errors of ``load_csv``."""
     config.validate()
     path = find_raw(config.path, raw)
@@ -72,7 +72,7 @@ def measure_rows(
     config: CsvConfig,
     provenance: Provenance,
     aliases: tuple[AliasTable, Path | None] = (AliasTable.empty(), None),
-) -> Measurements:
+) -> Strains:
     """Turn rows of text into measurements: filter, resolve names, read numbers.
 
     Args:
@@ -95,9 +95,9 @@ def measure_rows(
     phenotypes = {name: values[measured] for name, values in phenotypes.items()}
     p_values, _ = _numbers(rows, config.p_values, "p_values", config, mistakes)
     sds, _ = _numbers(rows, config.sds, "sds", config, mistakes)
-    genotypes = read_genotypes(rows, config.genes, aliases[0], config.ignore_genes, mistakes)
+    strains = read_genotypes(rows, config.genes, aliases[0], config.ignore_genes, mistakes)
     if config.replicates == REFUSE:
-        first = np.unique(genotypes.keys, return_index=True)[1]
+        first = np.unique(strain_numbers(strains), return_index=True)[1]
         again = ~np.isin(np.arange(len(rows)), first)
         mistakes.add(rows, again, "these genes were listed before", config.genes, do="set `replicates: mean`")
     mistakes.refuse()
@@ -108,11 +108,8 @@ def measure_rows(
         "rows_with_the_same_cells": int(rows.frame.duplicated().sum()),
     }
     alias_file = {} if aliases[1] is None else {aliases[1].name: sha256_file(aliases[1])}
-    return Measurements(
-        genotypes=genotypes,
-        phenotypes=dict(phenotypes),
-        p_values=dict(p_values),
-        sds=dict(sds),
+    return strains.with_(
+        columns=columns_of(phenotype=phenotypes, p_value=p_values, sd=sds),
         units={name: config.units.get(name, "") for name in phenotypes},
         provenance=replace(
             provenance, files={**provenance.files, **alias_file}, counts={**provenance.counts, **counts}

@@ -34,7 +34,7 @@ from dglcell.data.sources.growth import (
     snap,
     trigenic,
 )
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.strains import Provenance, Strains, columns_of
 from dglcell.errors import ConfigError
 from dglcell.files.atomic import sha256_file
 from dglcell.graph.model_files import locate_model, read_model
@@ -177,7 +177,7 @@ def subsets(sets: NDArray[np.int32], genes: int) -> NDArray[np.int32]:
 DESCRIPTION = "in-silico deletion screen by flux balance analysis"
 
 
-def load_insilico(config: InSilicoConfig, raw: str | None = None) -> StrainTable:
+def load_insilico(config: InSilicoConfig, raw: str | None = None) -> Strains:
     """Compute the screen.
 
     Singles come first, then pairs, then triples; ``fitness`` is given for all, ``digenic_interaction`` for pairs and
@@ -217,11 +217,11 @@ def load_insilico(config: InSilicoConfig, raw: str | None = None) -> StrainTable
             growth.counts["time_outs"],
             growth.counts["failures"],
         )
-    return StrainTable(
-        names=rules.genes,
-        genes=np.concatenate([rows.ravel() for rows in lists]),
-        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        phenotypes=columns,
+    return Strains(
+        rules.genes,
+        np.concatenate([rows.ravel() for rows in lists]),
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        columns_of(phenotype=columns),
         units=dict.fromkeys(columns, ""),
         provenance=_provenance(config, locate_model(config.model, raw), model.id, growth.wild_type, counts),
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dglcell.checks import check_values
 from dglcell.data.sources.config import ANY, CsvConfig, LaboratoryConfig
-from dglcell.data.sources.replicates import Measurements, merge_replicates
+from dglcell.data.sources.replicates import keep, merge_replicates
 from dglcell.data.sources.screen_sga import SgaScreen
 from dglcell.data.sources.screen_tables import (
     PREPARATIONS,
@@ -21,7 +21,7 @@ from dglcell.data.sources.screen_tables import (
     RawTable,
     trust_in_words,
 )
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.strains import P_VALUE, Provenance, Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.files.atomic import find_raw, sha256_file
 from dglcell.graph.vocabulary import read_gene_list
@@ -38,7 +38,7 @@ class Reader(Protocol):
 
     def read(
         self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
-    ) -> Measurements:
+    ) -> Strains:
         """The rows that the configuration asks for; ``provenance`` completed with counts."""
 
 
@@ -129,7 +129,7 @@ LABORATORIES = {
 """Name → screen; they are declared in ``laboratories.yaml``."""
 
 
-def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> StrainTable:
+def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> Strains:
     """Read a published screen.
 
     Args:
@@ -145,7 +145,7 @@ def load_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None)
     return merge_replicates(measure_laboratory(name, config, raw), config.conflicts, config.replicates)
 
 
-def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> Measurements:
+def measure_laboratory(name: str, config: LaboratoryConfig, raw: str | None = None) -> Strains:
     """Read the rows of a published screen; arguments and errors of ``load_laboratory``."""
     check_choices(name, config)
     screen = LABORATORIES[name]
@@ -200,25 +200,25 @@ def chosen_tables(name: str, chosen: Sequence[str], key: str = "data.source.labo
     return [table for label, table in tables.items() if label in (chosen or tables)]
 
 
-def _below(rows: Measurements, p: float) -> Measurements:
+def _below(rows: Strains, p: float) -> Strains:
     """Rows with a p-value below ``p``."""
-    if not rows.p_values:
+    p_values = rows.of_kind(P_VALUE)
+    if not p_values:
         raise ConfigError(
             "`data.source.laboratory.p_below` does not apply",
             got=f"'{rows.provenance.source}', which has no p-values",
             do="remove the key",
         )
-    significant: NDArray[np.bool_] = np.any([values < p for values in rows.p_values.values()], axis=0)
-    return rows.keep(significant, rows_not_significant=int((~significant).sum()))
+    significant: NDArray[np.bool_] = np.any([values < p for values in p_values.values()], axis=0)
+    return keep(rows, significant, rows_not_significant=int((~significant).sum()))
 
 
-def _of_genes(rows: Measurements, genes: str, required: str, raw: str | None) -> Measurements:
+def _of_genes(rows: Strains, genes: str, required: str, raw: str | None) -> Strains:
     """Rows of which all or any genes are listed."""
     path = find_raw(genes, raw)
     listed = read_gene_list(path)
-    known = np.array([name in listed for name in rows.genotypes.names] + [required != ANY])
-    # The last entry answers for places that hold no gene.
-    inside = known[rows.genotypes.genes]
-    chosen: NDArray[np.bool_] = np.any(inside, axis=1) if required == ANY else np.all(inside, axis=1)
+    known = np.array([name in listed for name in rows.names], dtype=bool)
+    inside = np.diff(np.concatenate([[0], np.cumsum(known[rows.targets])])[rows.offsets])
+    chosen = inside > 0 if required == ANY else inside == rows.num_deletions
     provenance = replace(rows.provenance, files={**rows.provenance.files, path.name: sha256_file(path)})
-    return replace(rows, provenance=provenance).keep(chosen, rows_of_genes_not_listed=int((~chosen).sum()))
+    return keep(rows.with_(provenance=provenance), chosen, rows_of_genes_not_listed=int((~chosen).sum()))

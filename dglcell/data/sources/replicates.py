@@ -2,105 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dglcell.data.sources.config import ConflictConfig
-from dglcell.data.sources.text_table import Genotypes
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.strains import CROSS, P_VALUE, SD, Column, Provenance, Strains, columns_of
 from dglcell.errors import DataError, and_more
 
-# Measurements: what a reader of laboratory tables produces, row by row, before replicates are merged.
+# Measurements are strains, too, before replicates are merged: a row each, several of which may have the same genes.
 
 
-Column = NDArray[np.floating]
+Values = NDArray[np.floating]
 
 
-@dataclass(frozen=True)
-class Measurements:
-    """R rows: a genotype each, and what was measured of it.
-
-    Attributes:
-        genotypes: deleted genes of each row, query genes first, array gene last.
-        phenotypes: name → [R]; NaN where not measured.
-        provenance: where the rows came from.
-        p_values: phenotype → [R], where there are any.
-        sds: phenotype → [R] standard deviations, where there are any.
-        units: phenotype → unit.
-        crosses: [R] int64, equal where the same two strains were crossed, so that equal numbers are one measurement
-            listed twice; None where the source names genes only.
-    """
-
-    genotypes: Genotypes
-    phenotypes: dict[str, Column]
-    provenance: Provenance
-    p_values: dict[str, Column] = field(default_factory=dict)
-    sds: dict[str, Column] = field(default_factory=dict)
-    units: dict[str, str] = field(default_factory=dict)
-    crosses: NDArray[np.int64] | None = None
-
-    def __len__(self) -> int:
-        return len(self.genotypes.genes)
-
-    def keep(self, chosen: NDArray[np.bool_], **counts: int) -> Measurements:
-        """The chosen rows; ``counts`` go into the provenance."""
-        kept = self.count(**counts)
-        if chosen.all():
-            return kept
-        return replace(
-            kept,
-            genotypes=Genotypes(self.genotypes.names, self.genotypes.genes[chosen]),
-            phenotypes={name: values[chosen] for name, values in self.phenotypes.items()},
-            p_values={name: values[chosen] for name, values in self.p_values.items()},
-            sds={name: values[chosen] for name, values in self.sds.items()},
-            crosses=None if self.crosses is None else self.crosses[chosen],
-        )
-
-    def count(self, **counts: int) -> Measurements:
-        """The same with more counts in the provenance."""
-        provenance = replace(self.provenance, counts={**self.provenance.counts, **counts})
-        return replace(self, provenance=provenance)
+def counted(rows: Strains, **counts: int) -> Strains:
+    """The rows with more counts in their provenance."""
+    return rows.with_(provenance=replace(rows.provenance, counts={**rows.provenance.counts, **counts}))
 
 
-def concatenate(parts: Sequence[Measurements], provenance: Provenance) -> Measurements:
+def keep(rows: Strains, chosen: NDArray[np.bool_], **counts: int) -> Strains:
+    """The chosen rows; ``counts`` go into their provenance."""
+    return counted(rows if chosen.all() else rows.take(np.flatnonzero(chosen)), **counts)
+
+
+def strain_numbers(rows: Strains) -> NDArray[np.int64]:
+    """[R] equal for rows that delete the same genes in whatever order; numbered by first appearance."""
+    import pandas as pd
+
+    genes = np.full((len(rows), rows.max_deletions), -1, dtype=np.int32)
+    genes[np.arange(rows.max_deletions) < rows.num_deletions[:, None]] = rows.targets
+    numbers = np.zeros(len(rows), dtype=np.int64)
+    for column in np.sort(genes, axis=1).T:
+        numbers = pd.factorize(numbers * (len(rows.names) + 1) + column + 1)[0].astype(np.int64, copy=False)
+    return numbers
+
+
+def concatenate(parts: Sequence[Strains], provenance: Provenance) -> Strains:
     """The rows of ``parts``, one part after the other; a phenotype that a part lacks is not measured in its rows.
+
+    Crosses of different parts are different; a row whose strains are not named is a cross of its own.
 
     Args:
         parts: at least one.
         provenance: of them all.
     """
-
-    def together(column: Callable[[Measurements], dict[str, Column]]) -> dict[str, Column]:
-        names = dict.fromkeys(name for part in parts for name in column(part))
-        lacking = [np.full(len(part), np.nan, dtype=np.float32) for part in parts]
-        return {
-            name: np.concatenate([column(part).get(name, nan) for part, nan in zip(parts, lacking, strict=True)])
-            for name in names
-        }
-
-    units = {name: unit for part in reversed(parts) for name, unit in part.units.items()}
-    return Measurements(
-        genotypes=Genotypes.concatenate([part.genotypes for part in parts]),
-        phenotypes=together(lambda part: part.phenotypes),
-        provenance=provenance,
-        p_values=together(lambda part: part.p_values),
-        sds=together(lambda part: part.sds),
-        units=units,
-        crosses=_distinct_crosses(parts),
-    )
-
-
-def _distinct_crosses(parts: Sequence[Measurements]) -> NDArray[np.int64]:
-    """Crosses of different parts are different; a row whose strains are not named is a cross of its own."""
-    crosses, first = [], 0
+    apart, first = [], 0
     for part in parts:
-        own = np.arange(len(part), dtype=np.int64) if part.crosses is None else part.crosses
-        crosses.append(own + first)
-        first += int(own.max(initial=-1)) + 1
-    return np.concatenate(crosses)
+        crosses = part.columns.get(Column(CROSS), np.arange(len(part), dtype=np.int64))
+        apart.append(part.with_(columns={**part.columns, Column(CROSS): crosses + first}))
+        first += int(crosses.max(initial=-1)) + 1
+    return Strains.concat(apart).with_(provenance=provenance)
+
+
+def genes_of(rows: Strains, row: int) -> str:
+    """The genes of a row, for a message."""
+    return ", ".join(rows.slice(row, row + 1).genotypes[0])
 
 
 # Rows of one strain that contradict each other: by sign, by size, or by the direction of the cross.
@@ -120,7 +79,7 @@ class Conflicts:
 
 
 def find_conflicts(
-    rows: Measurements, keys: NDArray[np.int64], first: NDArray[np.int64], config: ConflictConfig
+    rows: Strains, keys: NDArray[np.int64], first: NDArray[np.int64], config: ConflictConfig
 ) -> Conflicts:
     """Compare the rows of each strain, in phenotypes that have p-values.
 
@@ -135,17 +94,18 @@ def find_conflicts(
     sizes = np.bincount(keys, minlength=len(first))
     repeated = np.flatnonzero(sizes[keys] > 1)
     conflicting = np.zeros(len(first), dtype=bool)
-    if not rows.p_values:
+    p_values = rows.of_kind(P_VALUE)
+    if not p_values:
         return Conflicts(conflicting, {})
     # Strains of several rows, numbered anew, their rows side by side.
     order = repeated[np.argsort(keys[repeated], kind="stable")]
     strains, starts, group = np.unique(keys[order], return_index=True, return_inverse=True)
     groups = len(strains)
-    last = rows.genotypes.last(order)
-    turned = last != rows.genotypes.last(first[keys[order]])
+    last = rows.targets[rows.offsets[1:] - 1]
+    turned = last[order] != last[first[keys[order]]]
     opposite, apart, directions_apart = (np.zeros(groups, dtype=bool) for _ in range(3))
-    for name, p_values in rows.p_values.items():
-        values, significant = rows.phenotypes[name][order].astype(np.float64), p_values[order] < config.p
+    for name, p_of_rows in p_values.items():
+        values, significant = rows.phenotypes[name][order].astype(np.float64), p_of_rows[order] < config.p
         opposite |= _any(significant & (values < 0), group, groups) & _any(significant & (values > 0), group, groups)
         if config.difference is not None and groups:
             spread = np.fmax.reduceat(values, starts) - np.fmin.reduceat(values, starts)
@@ -182,7 +142,7 @@ def _mean(
 MEAN, REFUSE = "mean", "refuse"
 
 
-def merge_replicates(rows: Measurements, conflicts: ConflictConfig, policy: str = MEAN) -> StrainTable:
+def merge_replicates(rows: Strains, conflicts: ConflictConfig, policy: str = MEAN) -> Strains:
     """Turn rows into strains: rows of the same genes, in whatever order, become one.
 
     A strain of several rows has their mean, the standard deviation over them (n − 1), their number, and no p-value,
@@ -197,83 +157,85 @@ def merge_replicates(rows: Measurements, conflicts: ConflictConfig, policy: str 
     Raises:
         DataError: several rows of one strain, or contradictions among them, are to be refused; or no strain is left.
     """
-    rows, keys = _drop_copies(rows, rows.genotypes.keys)
+    rows, keys = _drop_copies(rows, strain_numbers(rows))
     first, sizes = _first_rows(keys)
     if policy == REFUSE and len(first) < len(keys):
         again = int(np.flatnonzero(~np.isin(np.arange(len(keys)), first))[0])
         raise DataError(
             f"'{rows.provenance.source}': a strain has several rows",
-            got=rows.genotypes.describe(again) + and_more(len(keys) - len(first) - 1, "row"),
+            got=genes_of(rows, again) + and_more(len(keys) - len(first) - 1, "row"),
             do="set `replicates: mean`",
         )
     found = find_conflicts(rows, keys, first, conflicts)
-    rows = rows.count(**found.counts)
+    rows = counted(rows, **found.counts)
     if conflicts.policy == "refuse" and found.strains.any():
         strain = int(np.argmax(found.strains))
         raise DataError(
             f"'{rows.provenance.source}': rows of a strain contradict each other",
-            got=rows.genotypes.describe(int(first[strain])) + and_more(int(found.strains.sum()) - 1, "strain"),
+            got=genes_of(rows, int(first[strain])) + and_more(int(found.strains.sum()) - 1, "strain"),
             expected="no significant rows of opposite sign"
             + ("" if conflicts.difference is None else f", no differences above {conflicts.difference}"),
             do="set `conflicts.policy` to mean or drop",
         )
     if conflicts.policy == "drop":
         dropped = int(found.strains.sum())
-        rows = rows.keep(~found.strains[keys], strains_dropped_as_conflicting=dropped)
-        keys = rows.genotypes.keys
+        rows = keep(rows, ~found.strains[keys], strains_dropped_as_conflicting=dropped)
+        keys = strain_numbers(rows)
         first, sizes = _first_rows(keys)
     if not len(rows):
         raise DataError(f"'{rows.provenance.source}': no strain is left", do="loosen its filters")
     return _merge(rows, keys, first, sizes)
 
 
-def _merge(
-    rows: Measurements, keys: NDArray[np.int64], first: NDArray[np.int64], sizes: NDArray[np.int64]
-) -> StrainTable:
+def _merge(rows: Strains, keys: NDArray[np.int64], first: NDArray[np.int64], sizes: NDArray[np.int64]) -> Strains:
     single = sizes == 1
     repeated = not bool(single.all())
-    means, sds, replicates = {}, {}, {}
+    means, sds, replicates, given_sds = {}, {}, {}, rows.of_kind(SD)
     for name, values in rows.phenotypes.items():
         mean, sd = mean_and_sd(values, keys, len(first))
-        if rows.sds or repeated:
-            given = rows.sds.get(name)
+        if given_sds or repeated:
+            given = given_sds.get(name)
             sds[name] = (sd if given is None else np.where(single, given[first], sd)).astype(np.float32)
         if repeated:
             replicates[name] = np.bincount(keys[~np.isnan(values)], minlength=len(first)).astype(np.float32)
         means[name] = mean.astype(np.float32)
-    names, genes, offsets = rows.genotypes.pack(first)
-    rows = rows.count(
+    strains = rows.take(first)
+    used, targets = np.unique(strains.targets, return_inverse=True)
+    rows = counted(
+        rows,
         strains=len(first),
         strains_with_replicates=int((~single).sum()),
         replicate_rows_merged=len(keys) - len(first),
-        genes=len(names),
+        genes=len(used),
     )
-    return StrainTable(
-        names=names,
-        genes=genes,
-        offsets=offsets,
-        phenotypes=means,
-        p_values={name: select_single(values, first, single) for name, values in rows.p_values.items()},
-        sds=sds,
+    return Strains(
+        tuple(rows.names[gene] for gene in used),
+        targets.astype(np.int32),
+        strains.offsets,
+        columns_of(
+            phenotype=means,
+            p_value={name: select_single(values, first, single) for name, values in rows.of_kind(P_VALUE).items()},
+            sd=sds,
+            replicates=replicates,
+        ),
         units={name: rows.units.get(name, "") for name in means},
         provenance=rows.provenance,
-        replicates=replicates,
     )
 
 
-def _drop_copies(rows: Measurements, keys: NDArray[np.int64]) -> tuple[Measurements, NDArray[np.int64]]:
+def _drop_copies(rows: Strains, keys: NDArray[np.int64]) -> tuple[Strains, NDArray[np.int64]]:
     """Leave out rows that list a measurement again."""
-    if rows.crosses is None or not len(rows):
+    if Column(CROSS) not in rows.columns or not len(rows):
         return rows, keys
     import pandas as pd
 
     # Only strains of several rows can have copies.
     candidates = np.flatnonzero(np.bincount(keys)[keys] > 1)
-    columns = [rows.crosses, *rows.phenotypes.values(), *rows.p_values.values(), *rows.sds.values()]
-    copies = pd.DataFrame({i: column[candidates] for i, column in enumerate(columns)}).duplicated().to_numpy()
+    columns = rows.columns.values()
+    copies = pd.DataFrame({i: values[candidates] for i, values in enumerate(columns)}).duplicated().to_numpy()
     kept = np.ones(len(rows), dtype=bool)
     kept[candidates[copies]] = False
-    return rows.keep(kept, rows_identical=int(copies.sum())), keys[kept]
+    return keep(rows, kept, rows_identical=int(copies.sum())), keys[kept]
 
 
 def _first_rows(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -283,7 +245,7 @@ def _first_rows(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def mean_and_sd(
-    values: Column, keys: NDArray[np.int64], strains: int
+    values: Values, keys: NDArray[np.int64], strains: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean and standard deviation of each strain's measurements.
 
@@ -305,7 +267,7 @@ def mean_and_sd(
     return mean, np.where(counts > 1, sd, np.nan)
 
 
-def select_single(values: Column, first: NDArray[np.int64], single: NDArray[np.bool_]) -> NDArray[np.float32]:
+def select_single(values: Values, first: NDArray[np.int64], single: NDArray[np.bool_]) -> NDArray[np.float32]:
     """[S] the values of strains with one row; NaN for the others.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 from dglcell.data.sources import sga_file
 from dglcell.data.sources.config import DIGENIC, TRIGENIC, LaboratoryConfig
 from dglcell.data.sources.csv_table import find_aliases
-from dglcell.data.sources.replicates import Measurements
+from dglcell.data.sources.replicates import genes_of, keep
 from dglcell.data.sources.screen_tables import FoundTable
 from dglcell.data.sources.sga_file import ARRAY, ARRAY_TYPE, KIND, QUERY, SgaRows, read_sga
-from dglcell.data.sources.text_table import Genotypes, deletes_twice, present_first
-from dglcell.data.table import Provenance
+from dglcell.data.sources.text_table import deletes_twice
+from dglcell.data.strains import CROSS, Column, Provenance, Strains, columns_of
 from dglcell.errors import DataError, and_more, listing
 from dglcell.files.atomic import sha256_file
 from dglcell.graph.vocabulary import AliasTable
@@ -148,7 +149,7 @@ class SgaScreen:
 
     def read(
         self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
-    ) -> Measurements:
+    ) -> Strains:
         """The rows that the configuration asks for."""
         aliases, alias_file = find_aliases(config.aliases, raw)
         rows = read_sga(tables)
@@ -166,10 +167,11 @@ class SgaScreen:
         genes = np.hstack([query.genes[rows.codes[QUERY][kept]], array.genes[rows.codes[ARRAY][kept]]])
         twice = deletes_twice(genes)
         counts["rows_with_a_gene_twice"] = int(twice.sum())
-        kept, genes = kept[~twice], present_first(genes[~twice])
+        kept, genes = kept[~twice], genes[~twice]
         alias_hash = {} if alias_file is None else {alias_file.name: sha256_file(alias_file)}
         provenance = replace(provenance, counts=counts, files={**provenance.files, **alias_hash})
-        return _measured(_measurements(rows, kept, Genotypes(tuple(index), genes), provenance), config.missing)
+        strains = Strains.from_matrix(tuple(index), genes, columns=_columns(rows, kept), provenance=provenance)
+        return _measured(strains, config.missing)
 
     def _select(self, rows: SgaRows, config: LaboratoryConfig) -> tuple[NDArray[np.int64], dict[str, int]]:
         """Numbers of the rows of the wanted kind and array, and what was counted."""
@@ -197,7 +199,7 @@ class SgaScreen:
         return np.flatnonzero(keep), counts
 
 
-def _measurements(rows: SgaRows, kept: NDArray[np.int64], genotypes: Genotypes, provenance: Provenance) -> Measurements:
+def _columns(rows: SgaRows, kept: NDArray[np.int64]) -> dict[Column, NDArray[Any]]:
     score, p_value = rows.numbers[sga_file.SCORE][kept], rows.numbers[sga_file.P_VALUE][kept]
     if TRIGENIC in rows.labels[KIND]:
         trigenic = rows.codes[KIND][kept] == rows.labels[KIND].index(TRIGENIC)
@@ -213,17 +215,11 @@ def _measurements(rows: SgaRows, kept: NDArray[np.int64], genotypes: Genotypes, 
     crosses = np.zeros(len(kept), dtype=np.int64)
     for column in (QUERY, ARRAY, ARRAY_TYPE):
         crosses = crosses * len(rows.labels[column]) + rows.codes[column][kept]
-    return Measurements(
-        genotypes=genotypes,
-        phenotypes=phenotypes,
-        provenance=provenance,
-        p_values=p_values,
-        sds={"fitness": rows.numbers[sga_file.FITNESS_SD][kept]},
-        crosses=crosses,
-    )
+    sds = {"fitness": rows.numbers[sga_file.FITNESS_SD][kept]}
+    return {**columns_of(phenotype=phenotypes, p_value=p_values, sd=sds), Column(CROSS): crosses}
 
 
-def _measured(rows: Measurements, missing: str) -> Measurements:
+def _measured(rows: Strains, missing: str) -> Strains:
     """Rows with a phenotype.
 
     Raises:
@@ -234,10 +230,10 @@ def _measured(rows: Measurements, missing: str) -> Measurements:
     if missing == "refuse" and lacking:
         raise DataError(
             f"'{rows.provenance.source}': no phenotype is measured in a row",
-            got=rows.genotypes.describe(int(np.argmin(measured))) + and_more(int(lacking) - 1, "row"),
+            got=genes_of(rows, int(np.argmin(measured))) + and_more(int(lacking) - 1, "row"),
             do="set `missing: drop` to leave such rows out",
         )
-    return rows.keep(measured, rows_not_measured=lacking)
+    return keep(rows, measured, rows_not_measured=lacking)
 
 
 def _tally(rows: SgaRows, column: str) -> list[tuple[str, int]]:

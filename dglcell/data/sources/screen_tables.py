@@ -14,9 +14,8 @@ import numpy as np
 
 from dglcell.data.sources.config import CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_rows
-from dglcell.data.sources.replicates import Measurements
-from dglcell.data.sources.text_table import Genotypes, Rows, read_rows
-from dglcell.data.table import Provenance
+from dglcell.data.sources.text_table import Rows, read_rows
+from dglcell.data.strains import CROSS, PHENOTYPE, Column, Provenance, Strains
 from dglcell.errors import DataError
 from dglcell.files.atomic import DAMAGE
 from dglcell.published.file import DECLARED, Found, PublishedFile, open_member, read_record
@@ -120,7 +119,7 @@ class CsvScreen:
 
     def read(
         self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
-    ) -> Measurements:
+    ) -> Strains:
         """The rows of the only table."""
         rows = read_rows(tables[0].path)
         counts = {}
@@ -203,7 +202,7 @@ class MatrixScreen:
 
     def read(
         self, tables: Sequence[FoundTable], config: LaboratoryConfig, provenance: Provenance, raw: str | None
-    ) -> Measurements:
+    ) -> Strains:
         """The scored pairs."""
         found = tables[0]
         matrix = _read_r(found, self.variable) if found.path.suffix == ".rda" else _read_text(found)
@@ -219,12 +218,12 @@ class MatrixScreen:
         pairs = np.argwhere(~np.isnan(scores) & ~np.eye(len(names), dtype=bool))
         low, high = pairs.min(axis=1), pairs.max(axis=1)
         # Lower and upper triangle are one cross, so that equal numbers in both are one measurement.
-        return Measurements(
-            genotypes=Genotypes(tuple(names), pairs.astype(np.int32)),
-            phenotypes={self.phenotype: scores[pairs[:, 0], pairs[:, 1]]},
-            provenance=replace(provenance, counts={"rows": len(pairs)}),
-            crosses=low * len(names) + high,
-        )
+        columns = {
+            Column(PHENOTYPE, self.phenotype): scores[pairs[:, 0], pairs[:, 1]],
+            Column(CROSS): low * len(names) + high,
+        }
+        provenance = replace(provenance, counts={"rows": len(pairs)})
+        return Strains.from_matrix(tuple(names), pairs.astype(np.int32), columns=columns, provenance=provenance)
 
 
 def _read_r(found: FoundTable, variable: str) -> pd.DataFrame:

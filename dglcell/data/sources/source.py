@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from dglcell.checks import check_values
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Source(ABC):
         self.config = config
 
     @abstractmethod
-    def load(self, raw: str | None) -> StrainTable:
+    def load(self, raw: str | None) -> Strains:
         """Read or compute all strains.
 
         Args:

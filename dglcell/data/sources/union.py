@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +13,14 @@ from dglcell.checks import check_values, one_of
 from dglcell.data.sources.config import ConflictConfig, CsvConfig, LaboratoryConfig
 from dglcell.data.sources.csv_table import measure_csv
 from dglcell.data.sources.laboratory import LABORATORIES, check_choices, measure_laboratory
-from dglcell.data.sources.replicates import MEAN, REFUSE, Measurements, concatenate, merge_replicates
-from dglcell.data.table import Provenance, StrainTable
+from dglcell.data.sources.replicates import MEAN, REFUSE, concatenate, counted, keep, merge_replicates, strain_numbers
+from dglcell.data.strains import CROSS, P_VALUE, Provenance, Strains
 from dglcell.errors import ConfigError, DataError, listing
 
 # Configuration of unions of sources.
 
 
 CSV = "csv"
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -104,7 +102,7 @@ class UnionConfig:
             part.validate(f"{key}.parts[{number}]")
 
 
-def load_union(config: UnionConfig, raw: str | None = None) -> StrainTable:
+def load_union(config: UnionConfig, raw: str | None = None) -> Strains:
     """Read several sources as one.
 
     A row that another part lists with the same genes and the same numbers, p-value included, is one measurement and
@@ -122,26 +120,26 @@ def load_union(config: UnionConfig, raw: str | None = None) -> StrainTable:
     parts = [_renamed(_measure(part, raw), part.phenotypes) for part in config.parts]
     rows = concatenate(parts, _provenance(config, parts))
     part_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-    keys = rows.genotypes.keys
+    keys = strain_numbers(rows)
     first_part = _first_part(keys, part_of)
     shared = np.bincount(keys[part_of != first_part[keys]], minlength=len(first_part)) > 0
-    rows = rows.count(strains_in_several_parts=int(shared.sum()))
+    rows = counted(rows, strains_in_several_parts=int(shared.sum()))
     if config.replicates == "first":
         later = part_of != first_part[keys]
-        rows = rows.keep(~later, rows_of_later_parts=int(later.sum()))
+        rows = keep(rows, ~later, rows_of_later_parts=int(later.sum()))
     else:
         copies = _listed_before(rows, keys, part_of, shared)
-        rows = rows.keep(~copies, rows_identical_in_another_part=int(copies.sum()))
+        rows = keep(rows, ~copies, rows_identical_in_another_part=int(copies.sum()))
     return merge_replicates(rows, config.conflicts, REFUSE if config.replicates == REFUSE else MEAN)
 
 
-def _measure(part: PartConfig, raw: str | None) -> Measurements:
+def _measure(part: PartConfig, raw: str | None) -> Strains:
     if part.name == CSV:
         return measure_csv(part.csv, raw)
     return measure_laboratory(part.name, part.laboratory, raw)
 
 
-def _renamed(rows: Measurements, names: Mapping[str, str]) -> Measurements:
+def _renamed(rows: Strains, names: Mapping[str, str]) -> Strains:
     """The rows with the phenotypes' names in the union.
 
     Raises:
@@ -157,21 +155,17 @@ def _renamed(rows: Measurements, names: Mapping[str, str]) -> Measurements:
     if len(set(renamed)) < len(renamed):
         raise DataError(f"{where} would have two phenotypes of one name", got=listing(renamed))
 
-    def of_union(columns: Mapping[str, T]) -> dict[str, T]:
-        return {names.get(name, name): column for name, column in columns.items()}
-
     parameters = {**rows.provenance.parameters, "phenotypes": dict(names)}
-    return replace(
-        rows,
-        phenotypes=of_union(rows.phenotypes),
-        p_values=of_union(rows.p_values),
-        sds=of_union(rows.sds),
-        units=of_union(rows.units),
+    return rows.with_(
+        columns={
+            column._replace(name=names.get(column.name, column.name)): rows.columns[column] for column in rows.columns
+        },
+        units={names.get(name, name): unit for name, unit in rows.units.items()},
         provenance=replace(rows.provenance, parameters=parameters),
     )
 
 
-def _provenance(config: UnionConfig, parts: Sequence[Measurements]) -> Provenance:
+def _provenance(config: UnionConfig, parts: Sequence[Strains]) -> Provenance:
     """Where all parts come from; counts of a part bear its number, from 1, and name."""
     sources = [part.provenance for part in parts]
     labels = [f"part_{number}_{source.source}" for number, source in enumerate(sources, start=1)]
@@ -204,16 +198,16 @@ def _first_part(keys: NDArray[np.int64], part_of: NDArray[np.int64]) -> NDArray[
 
 
 def _listed_before(
-    rows: Measurements, keys: NDArray[np.int64], part_of: NDArray[np.int64], shared: NDArray[np.bool_]
+    rows: Strains, keys: NDArray[np.int64], part_of: NDArray[np.int64], shared: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """[R] rows that an earlier part lists too."""
     import pandas as pd
 
     copies = np.zeros(len(rows), dtype=bool)
-    if not rows.p_values:
+    if not rows.of_kind(P_VALUE):
         return copies
     candidates = np.flatnonzero(shared[keys])
-    columns = [keys, *rows.phenotypes.values(), *rows.p_values.values(), *rows.sds.values()]
+    columns = [keys, *(values for column, values in rows.columns.items() if column.kind != CROSS)]
     frame = pd.DataFrame({i: column[candidates] for i, column in enumerate(columns)})
     within = frame.assign(part=part_of[candidates]).duplicated()
     copies[candidates] = (frame.duplicated() & ~within).to_numpy()

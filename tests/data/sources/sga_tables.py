@@ -14,7 +14,7 @@ import pytest
 from dglcell.data.sources import laboratory
 from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import load_laboratory
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 
 Cell = str | float
 Row = Sequence[Cell]
@@ -108,7 +108,7 @@ def write_xlsx(path: Path, rows: Sequence[Row]) -> Path:
 
 def read(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, rows: Sequence[int] | None = None, **options: Any
-) -> StrainTable:
+) -> Strains:
     """Read a screen from small files in ``folder``, with these numbers of rows declared of its tables."""
     screen = laboratory.LABORATORIES[name]
     declared = rows or [None] * len(screen.tables)

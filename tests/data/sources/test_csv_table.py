@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dglcell.data.sources.config import CsvConfig
 from dglcell.data.sources.csv_table import load_csv
 from dglcell.data.sources.replicates import mean_and_sd
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 
 PAIRS = "gene_a,gene_b,score\nB,A,0.5\nA,C,-1\n"
@@ -31,9 +31,9 @@ def config(path: str, **options: Any) -> CsvConfig:
     return CsvConfig(path=path, **{**defaults, **options})
 
 
-def strains(table: StrainTable) -> list[tuple[str, ...]]:
+def strains(table: Strains) -> list[tuple[str, ...]]:
     bounds = zip(table.offsets[:-1], table.offsets[1:], strict=True)
-    return [tuple(table.names[g] for g in table.genes[i:j]) for i, j in bounds]
+    return [tuple(table.names[g] for g in table.targets[i:j]) for i, j in bounds]
 
 
 def test_strains_keep_the_order_of_rows_and_genes(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_strains_keep_the_order_of_rows_and_genes(tmp_path: Path) -> None:
     assert strains(table) == [("B", "A"), ("A", "C")]
     assert table.phenotypes["epsilon"].tolist() == [0.5, -1.0]
     assert table.units == {"epsilon": "1/h"}
-    assert table.sds == table.p_values == {}
+    assert table.of_kind("sd") == table.of_kind("p_value") == {}
     assert table.provenance.counts["rows"] == table.provenance.counts["strains"] == 2
     assert len(table.provenance.files["t.csv"]) == 64
 
@@ -86,8 +86,8 @@ def test_several_phenotypes_with_p_values_and_sds(tmp_path: Path) -> None:
     )
     np.testing.assert_allclose(table.phenotypes["fitness"], [0.9, np.nan], rtol=1e-6)
     np.testing.assert_allclose(table.phenotypes["epsilon"], [np.nan, 0.2], rtol=1e-6)
-    np.testing.assert_allclose(table.p_values["epsilon"], [np.nan, 0.01], rtol=1e-6)
-    np.testing.assert_allclose(table.sds["fitness"], [0.1, np.nan], rtol=1e-6)
+    np.testing.assert_allclose(table.of_kind("p_value")["epsilon"], [np.nan, 0.01], rtol=1e-6)
+    np.testing.assert_allclose(table.of_kind("sd")["fitness"], [0.1, np.nan], rtol=1e-6)
 
 
 def test_rows_are_filtered_before_they_are_checked(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_replicates_in_either_order_are_averaged(tmp_path: Path) -> None:
     table = load_csv(config(path, p_values={"epsilon": "p"}, sds={"epsilon": "sd"}))
     assert strains(table) == [("B", "A"), ("A", "C")]
     np.testing.assert_allclose(table.phenotypes["epsilon"], [3, 5])
-    np.testing.assert_allclose(table.sds["epsilon"], [np.std([1, 2, 6], ddof=1), 0.5], rtol=1e-6)
-    np.testing.assert_allclose(table.p_values["epsilon"], [np.nan, 0.2], rtol=1e-6)
+    np.testing.assert_allclose(table.of_kind("sd")["epsilon"], [np.std([1, 2, 6], ddof=1), 0.5], rtol=1e-6)
+    np.testing.assert_allclose(table.of_kind("p_value")["epsilon"], [np.nan, 0.2], rtol=1e-6)
     assert table.provenance.counts["strains_with_replicates"] == 1
     assert table.provenance.counts["replicate_rows_merged"] == 2
 

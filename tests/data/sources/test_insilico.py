@@ -17,7 +17,7 @@ from dglcell.data.sources import fba
 from dglcell.data.sources.config import InSilicoConfig
 from dglcell.data.sources.growth import lethal
 from dglcell.data.sources.insilico import cross, gene_sets, load_insilico, progress_bars, subsets
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError, GraphError
 
 # What the in-silico configuration refuses.
@@ -127,29 +127,29 @@ def test_a_failure_is_passed_on_and_not_called_done(caplog: pytest.LogCaptureFix
 
 
 @pytest.fixture(scope="module")
-def full() -> StrainTable:
+def full() -> Strains:
     return load_insilico(InSilicoConfig(processes=1))
 
 
-def strain(table: StrainTable, s: int) -> tuple[str, ...]:
-    return tuple(table.names[g] for g in table.genes[table.offsets[s] : table.offsets[s + 1]])
+def strain(table: Strains, s: int) -> tuple[str, ...]:
+    return tuple(table.names[g] for g in table.targets[table.offsets[s] : table.offsets[s + 1]])
 
 
-def assert_same(one: StrainTable, other: StrainTable) -> None:
+def assert_same(one: Strains, other: Strains) -> None:
     assert one.names == other.names
-    np.testing.assert_array_equal(one.genes, other.genes)
+    np.testing.assert_array_equal(one.targets, other.targets)
     np.testing.assert_array_equal(one.offsets, other.offsets)
     assert one.phenotypes.keys() == other.phenotypes.keys()
     for name, values in one.phenotypes.items():
         np.testing.assert_array_equal(values, other.phenotypes[name])
 
 
-def test_full_textbook_screen_has_every_strain_once(full: StrainTable) -> None:
+def test_full_textbook_screen_has_every_strain_once(full: Strains) -> None:
     assert np.bincount(full.num_deletions).tolist() == [0, 137, 9_316, 419_220]
     assert len({frozenset(strain(full, s)) for s in range(len(full))}) == len(full)
 
 
-def test_fitness_equals_plain_cobra(full: StrainTable) -> None:
+def test_fitness_equals_plain_cobra(full: Strains) -> None:
     model = load_model("textbook")
     model.tolerance = 1e-9
     wild = model.slim_optimize()
@@ -166,7 +166,7 @@ def test_fitness_equals_plain_cobra(full: StrainTable) -> None:
         assert fitness[s] == pytest.approx(expected, abs=1e-7), strain(full, s)
 
 
-def test_interactions_follow_from_the_listed_fitness(full: StrainTable) -> None:
+def test_interactions_follow_from_the_listed_fitness(full: Strains) -> None:
     f = {frozenset(strain(full, s)): float(v) for s, v in enumerate(full.phenotypes["fitness"])}
     epsilon, tau = full.phenotypes["digenic_interaction"], full.phenotypes["trigenic_interaction"]
     sizes = full.num_deletions
@@ -186,7 +186,7 @@ def test_interactions_follow_from_the_listed_fitness(full: StrainTable) -> None:
         assert epsilon[s] == pytest.approx(f[frozenset((i, j))] - f[frozenset([i])] * f[frozenset([j])], abs=2e-6)
 
 
-def test_few_linear_programs_are_solved(full: StrainTable) -> None:
+def test_few_linear_programs_are_solved(full: Strains) -> None:
     counts = full.provenance.counts
     ways = ("linear_programs", "same_blocked_reactions", "subset_optimum")
     assert sum(counts[way] for way in ways) == len(full) + 1  # and the wild type
@@ -194,7 +194,7 @@ def test_few_linear_programs_are_solved(full: StrainTable) -> None:
     assert counts["time_outs"] == counts["failures"] == 0
 
 
-def test_provenance_names_model_solver_and_tolerance(full: StrainTable) -> None:
+def test_provenance_names_model_solver_and_tolerance(full: Strains) -> None:
     provenance = full.provenance
     assert provenance.source == "insilico"
     assert len(provenance.files["textbook.xml.gz"]) == 64
@@ -203,7 +203,7 @@ def test_provenance_names_model_solver_and_tolerance(full: StrainTable) -> None:
     assert provenance.parameters["wild_type_growth"] == pytest.approx(0.8739215, abs=1e-6)
 
 
-def test_a_sampled_screen_agrees_with_the_full_one(full: StrainTable) -> None:
+def test_a_sampled_screen_agrees_with_the_full_one(full: Strains) -> None:
     known = {frozenset(strain(full, s)): s for s in range(len(full))}
     sample = load_insilico(InSilicoConfig(singles=False, pairs="300", triples="500", seed=3, processes=1))
     assert np.bincount(sample.num_deletions).tolist() == [0, 0, 300, 500]
@@ -216,7 +216,7 @@ def test_samples_depend_on_the_seed_only() -> None:
     config = InSilicoConfig(pairs="100", triples="100", processes=1)
     assert_same(load_insilico(config), load_insilico(config))
     other = load_insilico(InSilicoConfig(pairs="100", triples="100", seed=1, processes=1))
-    assert not np.array_equal(load_insilico(config).genes, other.genes)
+    assert not np.array_equal(load_insilico(config).targets, other.targets)
 
 
 def test_result_does_not_depend_on_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_result_does_not_depend_on_the_number_of_processes(monkeypatch: pytest.M
     assert_same(one, load_insilico(InSilicoConfig(triples="none", processes=2)))
 
 
-def test_query_design_crosses_viable_pairs_with_the_array(full: StrainTable) -> None:
+def test_query_design_crosses_viable_pairs_with_the_array(full: Strains) -> None:
     known = {frozenset(strain(full, s)): s for s in range(len(full))}
     table = load_insilico(InSilicoConfig(design="query", query_pairs=6, array_size=40, processes=1))
     triples = [strain(table, s) for s in np.flatnonzero(table.num_deletions == 3)]

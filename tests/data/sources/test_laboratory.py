@@ -15,17 +15,17 @@ from dglcell.data.sources import SourceConfig, laboratory, load_source
 from dglcell.data.sources.config import ConflictConfig, LaboratoryConfig
 from dglcell.data.sources.laboratory import LABORATORIES, load_laboratory
 from dglcell.data.sources.screen_tables import CsvScreen
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 from dglcell.errors import ConfigError, DataError
 from dglcell.files.atomic import sha256_file
 
 
-def strains(table: StrainTable) -> list[tuple[str, ...]]:
+def strains(table: Strains) -> list[tuple[str, ...]]:
     bounds = zip(table.offsets[:-1], table.offsets[1:], strict=True)
-    return [tuple(table.names[g] for g in table.genes[i:j]) for i, j in bounds]
+    return [tuple(table.names[g] for g in table.targets[i:j]) for i, j in bounds]
 
 
-def small(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> StrainTable:
+def small(name: str, text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **options: object) -> Strains:
     """Read ``text`` as the file of a screen."""
     table = LABORATORIES[name].tables["all"]
     path = folder / table.file.path
@@ -57,8 +57,8 @@ def test_kuzmin2020_scores_go_by_kind_and_controls_are_double_mutants(
     np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [0.0034, -0.0057, nan], atol=1e-7)
     np.testing.assert_allclose(table.phenotypes["digenic_interaction"], [nan, nan, 0.0448], atol=1e-7)
     np.testing.assert_allclose(table.phenotypes["fitness"], [1.037, 0.9255, 0.6058], atol=1e-6)
-    np.testing.assert_allclose(table.p_values["trigenic_interaction"], [0.4655, nan, nan], atol=1e-6)
-    np.testing.assert_allclose(table.sds["fitness"], [0.0284, 0.001 / np.sqrt(2), 0.0537], atol=1e-6)
+    np.testing.assert_allclose(table.of_kind("p_value")["trigenic_interaction"], [0.4655, nan, nan], atol=1e-6)
+    np.testing.assert_allclose(table.of_kind("sd")["fitness"], [0.0284, 0.001 / np.sqrt(2), 0.0537], atol=1e-6)
     assert table.provenance.counts["rows_kind_trigenic"] == 3
     assert table.provenance.parameters["replicates"] == "mean"
 
@@ -91,7 +91,7 @@ def test_tong2004_either_direction_counts_once(tmp_path: Path, monkeypatch: pyte
     table = small("tong2004_tested_pairs", text, tmp_path, monkeypatch)
     assert table.phenotypes["synthetic_lethality"].tolist() == [1.0, 1.0, 0.0]
     assert table.provenance.counts["rows_listed_before"] == 1
-    assert table.sds == {}
+    assert table.of_kind("sd") == {}
 
 
 def test_costanzo2016_pairs_of_both_terms_count_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,10 +219,10 @@ def test_collins2007_replicates_are_averaged(raw: Path) -> None:
     rows = pd.read_csv(raw / "interactions/collins2007_emap.csv.gz")
     scores = rows.groupby([rows[["gene_a", "gene_b"]].min(axis=1), rows[["gene_a", "gene_b"]].max(axis=1)]).s_score
     mean, sd = scores.mean(), scores.std()
-    sample = np.flatnonzero(np.isfinite(table.sds["s_score"]))
+    sample = np.flatnonzero(np.isfinite(table.of_kind("sd")["s_score"]))
     assert len(sample) == 1_779
     pairs = strains(table)
     for s in [*sample[:200], *range(0, len(table), 1_000)]:
         key = tuple(sorted(pairs[s]))
         assert table.phenotypes["s_score"][s] == pytest.approx(mean[key], abs=1e-5)
-        assert table.sds["s_score"][s] == pytest.approx(sd[key], abs=1e-5, nan_ok=True)
+        assert table.of_kind("sd")["s_score"][s] == pytest.approx(sd[key], abs=1e-5, nan_ok=True)

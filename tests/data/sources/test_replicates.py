@@ -13,11 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dglcell.data.sources.config import ConflictConfig
-from dglcell.data.sources.replicates import Measurements, concatenate, merge_replicates
-from dglcell.data.sources.text_table import Genotypes
-from dglcell.data.table import Provenance
+from dglcell.data.sources.replicates import concatenate, merge_replicates
+from dglcell.data.strains import CROSS, Column, Provenance, Strains, columns_of
 from dglcell.errors import DataError, and_more
-from tests.data.strain_tables import gene_lists
 
 NAMES = tuple("ABCDE")
 SCORES = (-0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, math.nan)
@@ -42,20 +40,19 @@ def row(draw: st.DrawFn) -> tuple[tuple[int, ...], float, float, float, int]:
 Rows = list[tuple[tuple[int, ...], float, float, float, int]]
 
 
-def measured(rows: Rows, names: tuple[str, ...] = NAMES, source: str = "made up") -> Measurements:
+def measured(rows: Rows, names: tuple[str, ...] = NAMES, source: str = "made up") -> Strains:
     genes = np.full((len(rows), 3), -1, dtype=np.int32)
     for i, (chosen, *_) in enumerate(rows):
         genes[i, : len(chosen)] = chosen
     columns = [np.array([r[i] for r in rows], dtype=np.float32) for i in (1, 2, 3)]
-    return Measurements(
-        Genotypes(names, genes),
-        {"score": columns[0], "fitness": columns[2]},
-        Provenance(source),
-        p_values={"score": columns[1]},
-        sds={"fitness": columns[2] / 10},
-        units={"fitness": "1/h"},
-        crosses=np.array([r[4] for r in rows], dtype=np.int64),
+    kinds = columns_of(
+        phenotype={"score": columns[0], "fitness": columns[2]},
+        p_value={"score": columns[1]},
+        sd={"fitness": columns[2] / 10},
     )
+    crosses = {Column(CROSS): np.array([r[4] for r in rows], dtype=np.int64)}
+    about = {"units": {"fitness": "1/h"}, "provenance": Provenance(source)}
+    return Strains.from_matrix(names, genes, columns={**kinds, **crosses}, **about)
 
 
 def same(a: float, b: float) -> bool:
@@ -88,9 +85,9 @@ def contradicts(group: Rows, p: float, difference: float) -> bool:
 def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
     table = merge_replicates(measured(rows), ConflictConfig())
     groups = expected_groups(rows)
-    assert gene_lists(table) == [[NAMES[g] for g in group[0][0]] for group in groups.values()]
+    assert table.genotypes == [[NAMES[g] for g in group[0][0]] for group in groups.values()]
     repeated = any(len(group) > 1 for group in groups.values())
-    assert set(table.replicates) == ({"score", "fitness"} if repeated else set())
+    assert set(table.of_kind("replicates")) == ({"score", "fitness"} if repeated else set())
     for s, group in enumerate(groups.values()):
         for name, column in (("score", 1), ("fitness", 3)):
             values = present([r[column] for r in group])
@@ -99,11 +96,11 @@ def test_means_spreads_and_numbers_are_those_of_each_strain(rows: Rows) -> None:
             sd = statistics.stdev(values) if len(values) > 1 else math.nan
             if len(group) == 1 and name == "fitness":
                 sd = group[0][3] / 10
-            np.testing.assert_allclose(table.sds[name][s], sd, rtol=1e-5, atol=1e-7)
+            np.testing.assert_allclose(table.of_kind("sd")[name][s], sd, rtol=1e-5, atol=1e-7)
             if repeated:
-                assert table.replicates[name][s] == len(values)
+                assert table.of_kind("replicates")[name][s] == len(values)
         p = group[0][2] if len(group) == 1 else math.nan
-        np.testing.assert_allclose(table.p_values["score"][s], p, rtol=1e-6)
+        np.testing.assert_allclose(table.of_kind("p_value")["score"][s], p, rtol=1e-6)
     counts = table.provenance.counts
     assert counts["rows_identical"] == len(rows) - sum(map(len, groups.values()))
     assert counts["strains"] == len(groups)
@@ -121,7 +118,7 @@ def test_contradictions_are_those_of_each_strain(rows: Rows, p: float, differenc
             merge_replicates(measured(rows), config)
         return
     table = merge_replicates(measured(rows), config)
-    assert gene_lists(table) == [[NAMES[g] for g in group[0][0]] for group in kept]
+    assert table.genotypes == [[NAMES[g] for g in group[0][0]] for group in kept]
     dropped = len(groups) - len(kept)
     assert table.provenance.counts["strains_dropped_as_conflicting"] == dropped
     if dropped:
@@ -155,7 +152,7 @@ def test_parts_are_matched_by_name(one: Rows, two: Rows) -> None:
     together = concatenate([measured(one), measured(turned, NAMES[::-1])], Provenance("both"))
     table = merge_replicates(together, ConflictConfig())
     apart = merge_replicates(measured(one + [(*r[:4], r[4] + 10_000) for r in two]), ConflictConfig())
-    assert gene_lists(table) == gene_lists(apart)
+    assert table.genotypes == apart.genotypes
     for name in ("score", "fitness"):
         np.testing.assert_array_equal(table.phenotypes[name], apart.phenotypes[name])
-        np.testing.assert_array_equal(table.sds[name], apart.sds[name])
+        np.testing.assert_array_equal(table.of_kind("sd")[name], apart.of_kind("sd")[name])

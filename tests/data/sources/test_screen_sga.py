@@ -14,6 +14,7 @@ from dglcell.data.sources import SourceConfig, load_source
 from dglcell.data.sources.config import ConflictConfig
 from dglcell.data.sources.screen_sga import parse_strain, strain_genes
 from dglcell.data.store_build import build_store
+from dglcell.data.strains import MEASURED
 from dglcell.errors import DataError
 from dglcell.graph.vocabulary import AliasTable, read_aliases
 from tests.data.sources.sga_tables import (
@@ -28,7 +29,6 @@ from tests.data.sources.sga_tables import (
     write_xlsx,
     write_zip,
 )
-from tests.data.strain_tables import gene_lists
 
 # Strain names as the screens write them.
 
@@ -130,14 +130,18 @@ def kuzmin2018(tmp_path: Path) -> Path:
 
 def test_kuzmin2018_by_kind_with_controls_as_double_mutants(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = read("kuzmin2018", kuzmin2018, monkeypatch, rows=[7])
-    assert gene_lists(table) == [[A, C], [A, D], [A, B, C], [E, C], [E, B, D], [A, HO]]
+    assert table.genotypes == [[A, C], [A, D], [A, B, C], [E, C], [E, B, D], [A, HO]]
     tau, epsilon = table.phenotypes["trigenic_interaction"], table.phenotypes["digenic_interaction"]
     np.testing.assert_allclose(tau, [NAN, NAN, -0.1, NAN, -0.2, NAN], rtol=1e-6)
     np.testing.assert_allclose(epsilon, [-0.05, -0.02, NAN, 0.04, NAN, 0.01], rtol=1e-6)
     np.testing.assert_allclose(table.phenotypes["fitness"], [0.81, 0.7, 0.4, 0.72, 0.3, 1.0], rtol=1e-6)
-    np.testing.assert_allclose(table.p_values["trigenic_interaction"], [NAN, NAN, 0.01, NAN, 0.001, NAN], rtol=1e-6)
-    np.testing.assert_allclose(table.p_values["digenic_interaction"], [0.2, 0.5, NAN, 0.4, NAN, 0.3], rtol=1e-6)
-    np.testing.assert_allclose(table.sds["fitness"], [0.05, 0.03, 0.02, 0.05, NAN, 0.01], rtol=1e-6)
+    np.testing.assert_allclose(
+        table.of_kind("p_value")["trigenic_interaction"], [NAN, NAN, 0.01, NAN, 0.001, NAN], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        table.of_kind("p_value")["digenic_interaction"], [0.2, 0.5, NAN, 0.4, NAN, 0.3], rtol=1e-6
+    )
+    np.testing.assert_allclose(table.of_kind("sd")["fitness"], [0.05, 0.03, 0.02, 0.05, NAN, 0.01], rtol=1e-6)
     counts = table.provenance.counts
     assert {key: counts[key] for key in ("rows", "rows_digenic", "rows_trigenic", "rows_with_a_gene_twice")} == {
         "rows": 7,
@@ -145,40 +149,40 @@ def test_kuzmin2018_by_kind_with_controls_as_double_mutants(kuzmin2018: Path, mo
         "rows_trigenic": 3,
         "rows_with_a_gene_twice": 1,
     }
-    assert table.replicates == {}
+    assert table.of_kind("replicates") == {}
     assert set(table.provenance.files) == {"aao1729_data_s1.zip"}
     assert any("10.1126/science.aao1729" in url for url in table.provenance.urls)
 
 
 def test_kuzmin2018_trigenic_rows_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = read("kuzmin2018", kuzmin2018, monkeypatch, kind="trigenic")
-    assert gene_lists(table) == [[A, B, C], [E, B, D]]
+    assert table.genotypes == [[A, B, C], [E, B, D]]
     assert list(table.phenotypes) == ["trigenic_interaction", "fitness"]
     assert table.provenance.counts["rows_of_another_kind"] == 4
 
 
 def test_kuzmin2018_deletions_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = read("kuzmin2018", kuzmin2018, monkeypatch, deletions_only=True)
-    assert gene_lists(table) == [[A, C], [A, B, C], [A, HO]]
+    assert table.genotypes == [[A, C], [A, B, C], [A, HO]]
     assert table.provenance.counts["rows_with_other_alleles"] == 3
 
 
 def test_kuzmin2018_significant_rows_only(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = read("kuzmin2018", kuzmin2018, monkeypatch, p_below=0.01)
-    assert gene_lists(table) == [[E, B, D]]
+    assert table.genotypes == [[E, B, D]]
     assert table.provenance.counts["rows_not_significant"] == 5
 
 
 def test_kuzmin2018_with_the_marker(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = read("kuzmin2018", kuzmin2018, monkeypatch, keep_marker_locus=True)
-    assert gene_lists(table) == [[A, HO, C], [A, HO, D], [A, B, C], [E, HO, C], [E, B, D]]
+    assert table.genotypes == [[A, HO, C], [A, HO, D], [A, B, C], [E, HO, C], [E, B, D]]
     assert table.provenance.counts["rows_with_a_gene_twice"] == 2
 
 
 def test_kuzmin2018_with_at_least_one_listed_gene(kuzmin2018: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (kuzmin2018 / "genes.txt").write_text(f"{B}\n{D}\n")
     table = read("kuzmin2018", kuzmin2018, monkeypatch, genes="genes.txt", genes_required="any")
-    assert gene_lists(table) == [[A, D], [A, B, C], [E, B, D]]
+    assert table.genotypes == [[A, D], [A, B, C], [E, B, D]]
     with pytest.raises(DataError, match=r"'kuzmin2018': no row is left\n.*rows of genes not listed 6"):
         read("kuzmin2018", kuzmin2018, monkeypatch, genes="genes.txt")
 
@@ -197,7 +201,7 @@ def test_rows_without_any_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(DataError, match=rf"no phenotype is measured in a row\n.*{A}, {B}\n.*drop"):
         read("kuzmin2018", tmp_path, monkeypatch)
     table = read("kuzmin2018", tmp_path, monkeypatch, missing="drop")
-    assert gene_lists(table) == [[A, C], [A, D]]
+    assert table.genotypes == [[A, C], [A, D]]
     assert table.provenance.counts["rows_not_measured"] == 1
 
 
@@ -219,15 +223,15 @@ def test_kuzmin2020_main_and_pilot_tables_from_the_archive(tmp_path: Path, monke
     }
     write_zip(tmp_path / "interactions" / "aaz5667-tables_s1_to_s13.zip", dict(sheets))
     table = read("kuzmin2020", tmp_path, monkeypatch, rows=[2, 2])
-    assert gene_lists(table) == [[A, B, C], [A, C], [A, B, D]]
+    assert table.genotypes == [[A, B, C], [A, C], [A, B, D]]
     np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [-0.2, NAN, 0.1], rtol=1e-6)
-    np.testing.assert_allclose(table.sds["trigenic_interaction"], [0.2 / np.sqrt(2), NAN, NAN], rtol=1e-6)
-    np.testing.assert_allclose(table.sds["fitness"], [0.2 / np.sqrt(2), 0.04, 0.01], rtol=1e-6)
-    assert table.replicates["trigenic_interaction"].tolist() == [2, 0, 1]
-    assert table.replicates["fitness"].tolist() == [2, 1, 1]
+    np.testing.assert_allclose(table.of_kind("sd")["trigenic_interaction"], [0.2 / np.sqrt(2), NAN, NAN], rtol=1e-6)
+    np.testing.assert_allclose(table.of_kind("sd")["fitness"], [0.2 / np.sqrt(2), 0.04, 0.01], rtol=1e-6)
+    assert table.of_kind("replicates")["trigenic_interaction"].tolist() == [2, 0, 1]
+    assert table.of_kind("replicates")["fitness"].tolist() == [2, 1, 1]
     assert table.provenance.counts["strains_whose_rows_differ"] == 1
     only = read("kuzmin2020", tmp_path, monkeypatch, tables=["S3"])
-    assert gene_lists(only) == [[A, B, C], [A, B, D]]
+    assert only.genotypes == [[A, B, C], [A, B, D]]
 
 
 COSTANZO = [
@@ -260,12 +264,12 @@ def costanzo2016(tmp_path: Path) -> Path:
 
 def test_costanzo2016_all_tables(costanzo2016: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = read("costanzo2016", costanzo2016, monkeypatch)
-    assert gene_lists(table) == ALL
+    assert table.genotypes == ALL
     np.testing.assert_allclose(
         table.phenotypes["digenic_interaction"], [-0.05, 0.05, 0.0, -0.2, 0.2, 0.2], rtol=1e-6, atol=1e-8
     )
     # One row of A with C is listed twice; that at 26 °C is another measurement.
-    assert table.replicates["digenic_interaction"].tolist() == [2, 2, 1, 2, 1, 1]
+    assert table.of_kind("replicates")["digenic_interaction"].tolist() == [2, 2, 1, 2, 1, 1]
     counts = table.provenance.counts
     expected = {
         "rows": 11,
@@ -326,9 +330,9 @@ def test_costanzo2016_filters(
     count: tuple[str, int],
 ) -> None:
     table = read("costanzo2016", costanzo2016, monkeypatch, **options)
-    assert gene_lists(table) == strains
+    assert table.genotypes == strains
     assert table.provenance.counts[count[0]] == count[1]
-    assert set(table.names) == {gene for strain in gene_lists(table) for gene in strain}
+    assert set(table.names) == {gene for strain in table.genotypes for gene in strain}
 
 
 @pytest.mark.parametrize(
@@ -351,7 +355,7 @@ def test_costanzo2016_refusals(
 def test_aliases_rename_strains(costanzo2016: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (costanzo2016 / "strains.tsv").write_text(f"Strain\tOrf\tCommon\tAllele\n{E}_damp1\tYAL001C\tX\tx_damp\n")
     table = read("costanzo2016", costanzo2016, monkeypatch, aliases="strains.tsv", tables=["ExE"])
-    assert gene_lists(table) == [["YAL001C", D]]
+    assert table.genotypes == [["YAL001C", D]]
     assert "strains.tsv" in table.provenance.files
 
 
@@ -368,9 +372,9 @@ def test_real_rows_written_as_published_give_the_same_strains(
     (tmp_path / "interactions" / "aaz5667-Table-S1.tsv").write_text(text(KUZMIN2020, rows))
     table = read("kuzmin2020", tmp_path, monkeypatch, tables=["S1"])
     expected = load_source(SourceConfig(name="kuzmin2020_pilot"), str(raw))
-    assert gene_lists(table) == gene_lists(expected)
-    for kind in ("phenotypes", "p_values", "sds", "replicates"):
-        got, want = getattr(table, kind), getattr(expected, kind)
+    assert table.genotypes == expected.genotypes
+    for kind in MEASURED:
+        got, want = table.of_kind(kind), expected.of_kind(kind)
         assert got.keys() == want.keys()
         for name in want:
             np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-7)

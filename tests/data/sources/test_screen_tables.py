@@ -16,11 +16,10 @@ from dglcell.cli import main
 from dglcell.data.sources import laboratory, list_sources
 from dglcell.data.sources.config import LaboratoryConfig
 from dglcell.data.sources.laboratory import load_laboratory
-from dglcell.data.table import StrainTable
+from dglcell.data.strains import Strains
 from dglcell.errors import DataError
 from dglcell.published.file import record_path
 from tests.data.sources.sga_tables import KUZMIN2018, kuzmin, read, text
-from tests.data.strain_tables import gene_lists
 from tests.http_server import Server, serve
 from tests.r_data import NamedMatrix, write_rda
 
@@ -117,12 +116,12 @@ GENES = ["YAL001C", "YBR002W", "YCL003C"]
 SCORES = np.array([[9.0, -1.5, NAN], [-1.5, NAN, 2.0], [0.5, 2.5, NAN]])
 
 
-def check(table: StrainTable) -> None:
+def check(table: Strains) -> None:
     a, b, c = GENES
-    assert gene_lists(table) == [[a, b], [b, c], [c, a]]
+    assert table.genotypes == [[a, b], [b, c], [c, a]]
     np.testing.assert_allclose(table.phenotypes["s_score"], [-1.5, 2.25, 0.5])
-    np.testing.assert_allclose(table.sds["s_score"], [NAN, 0.5 / np.sqrt(2), NAN], rtol=1e-6)
-    assert table.replicates["s_score"].tolist() == [1, 2, 1]
+    np.testing.assert_allclose(table.of_kind("sd")["s_score"], [NAN, 0.5 / np.sqrt(2), NAN], rtol=1e-6)
+    assert table.of_kind("replicates")["s_score"].tolist() == [1, 2, 1]
     assert table.provenance.counts["rows"] == 5
     assert table.provenance.counts["rows_identical"] == 1
 

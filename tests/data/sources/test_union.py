@@ -15,7 +15,6 @@ from dglcell.errors import ConfigError, DataError
 from dglcell.files.atomic import sha256_file
 from dglcell.training.prepare import store_path
 from tests.data.sources.sga_tables import KUZMIN2018, KUZMIN2020, kuzmin, read, text
-from tests.data.strain_tables import gene_lists
 
 TRI = "trigenic"
 A, B, C, D, X = "YAR002W", "YML107C", "YAL048C", "YBR001C", "YNL999W"
@@ -54,11 +53,11 @@ def union(**options: object) -> SourceConfig:
 
 def test_strains_of_both_parts_once_each(folder: Path) -> None:
     table = load_source(union(), str(folder))
-    assert gene_lists(table) == [[A, B, C], [A, B, D], [A, X, C], [C, D, A]]
+    assert table.genotypes == [[A, B, C], [A, B, D], [A, X, C], [C, D, A]]
     np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [0.1, 0.1, 0.2, 0.4], rtol=1e-6)
     np.testing.assert_allclose(table.phenotypes["fitness"], [0.5, 0.9, 1.1, 0.8], rtol=1e-6)
-    np.testing.assert_allclose(table.sds["fitness"], [0.2 / np.sqrt(2), 0.02, 0.03, 0.01], rtol=1e-6)
-    assert table.replicates["fitness"].tolist() == [2, 1, 1, 1]
+    np.testing.assert_allclose(table.of_kind("sd")["fitness"], [0.2 / np.sqrt(2), 0.02, 0.03, 0.01], rtol=1e-6)
+    assert table.of_kind("replicates")["fitness"].tolist() == [2, 1, 1, 1]
     provenance = table.provenance
     assert provenance.source == "union"
     assert provenance.description == "Union of kuzmin2018, kuzmin2020"
@@ -83,12 +82,12 @@ def test_the_first_part_comes_first(folder: Path) -> None:
     table = load_source(union(replicates="first"), str(folder))
     np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [-0.1, 0.1, 0.2, 0.4], rtol=1e-6)
     assert table.provenance.counts["rows_of_later_parts"] == 2
-    assert table.replicates == {}
+    assert table.of_kind("replicates") == {}
 
 
 def test_contradictions_between_parts(folder: Path) -> None:
     table = load_source(union(conflicts=ConflictConfig("drop")), str(folder))
-    assert gene_lists(table) == [[A, B, D], [A, X, C], [C, D, A]]
+    assert table.genotypes == [[A, B, D], [A, X, C], [C, D, A]]
     with pytest.raises(DataError, match=rf"'union': rows of a strain contradict each other\n.*{A}, {B}, {C}"):
         load_source(union(conflicts=ConflictConfig("refuse")), str(folder))
 
@@ -105,7 +104,7 @@ def test_the_parts_of_the_original_query_have_gene_lists_of_their_own(folder: Pa
     config.union.parts[0].laboratory.genes_required = "any"
     config.union.parts[1].laboratory.genes = "genes.txt"
     table = load_source(config, str(folder))
-    assert gene_lists(table) == [[A, B, C], [A, B, D], [A, X, C], [C, D, A]]
+    assert table.genotypes == [[A, B, C], [A, B, D], [A, X, C], [C, D, A]]
     assert table.provenance.counts["part_2_kuzmin2020_rows_of_genes_not_listed"] == 1
     assert table.provenance.counts["strains_in_several_parts"] == 1
     assert source_files(config, str(folder)) == [folder / "genes.txt"] * 2
@@ -118,7 +117,7 @@ def test_with_a_table_of_ones_own(folder: Path) -> None:
     config = union()
     config.union.parts = [own, config.union.parts[0]]
     table = load_source(config, str(folder))
-    assert gene_lists(table)[:3] == [[D, A], [A, X], [A, B, C]]
+    assert table.genotypes[:3] == [[D, A], [A, X], [A, B, C]]
     assert np.isnan(table.phenotypes["trigenic_interaction"][:2]).all()
     assert source_files(config, str(folder)) == [folder / "own.csv"]
     assert "csv: yours" in table.provenance.licence
@@ -194,11 +193,11 @@ def test_a_part_with_names_of_its_own_is_a_phenotype_of_its_own(folder: Path) ->
         PartConfig("kuzmin2020", laboratory=LaboratoryConfig(kind=TRI, tables=["S1"], deletions_only=True)),
     ]
     table = load_source(union(parts=parts), str(folder))
-    assert gene_lists(table) == [[A, B, C], [A, B, D], [A, X, C], [C, D, A]]
+    assert table.genotypes == [[A, B, C], [A, B, D], [A, X, C], [C, D, A]]
     nan = np.nan
     np.testing.assert_allclose(table.phenotypes["tau_2018"], [-0.1, 0.1, 0.2, nan], rtol=1e-6)
     np.testing.assert_allclose(table.phenotypes["trigenic_interaction"], [0.3, nan, 0.2, 0.4], rtol=1e-6)
-    assert table.p_values.keys() == {"tau_2018", "trigenic_interaction"}
+    assert table.of_kind("p_value").keys() == {"tau_2018", "trigenic_interaction"}
     assert table.provenance.parameters["parts"][0]["phenotypes"] == {"trigenic_interaction": "tau_2018"}
 
 

@@ -1,0 +1,543 @@
+"""The record of strains: targets, and columns, the same from a source to a model's batch."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dglcell.data.table import CLASSIFICATION, REGRESSION, check_columns, check_known, frame_genotypes, list_genotypes
+from dglcell.errors import DataError, import_optional
+from dglcell.files.atomic import canonical_hash
+from dglcell.graph.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import anndata
+    import pandas as pd
+    import torch
+    from scipy import sparse
+
+    from dglcell.graph.cell_graph import CellGraph
+    from dglcell.perturbation.genotype import GenotypeBatch
+
+Array = Any
+"""An array of numpy, or a tensor of torch."""
+
+PHENOTYPE, P_VALUE, SD, REPLICATES, ROW, CROSS = "phenotype", "p_value", "sd", "replicates", "row", "cross"
+MEASURED = (PHENOTYPE, P_VALUE, SD, REPLICATES)
+"""Kinds of columns that a store keeps, in its order; float32, and NaN where nothing was measured."""
+
+PREFIXES = {P_VALUE: "p"}
+"""Of names of columns in annotated data, where it is not the kind."""
+
+PIECE = 2**20
+"""Tens of millions of strains are worked on in pieces of so many entries, so that intermediates stay small."""
+
+COUNTS, TARGETS = ("counts",), ("genes",)
+"""How hashes and stores call what is no column: numbers of targets, and targets."""
+
+
+class Column(NamedTuple):
+    """What a column of strains is.
+
+    Attributes:
+        kind: one of ``MEASURED``; or ``ROW``, the number of the strain in its store; or ``CROSS``, int64, equal where
+            the same two strains were crossed, so that equal numbers are one measurement listed twice.
+        name: the phenotype that it is, or belongs to.
+    """
+
+    kind: str
+    name: str = ""
+
+
+def columns_of(**kinds: Mapping[str, Array]) -> dict[Column, Array]:
+    """Columns by kind and name, in the order of a store.
+
+    Args:
+        kinds: kind → name → [S] values.
+    """
+    return {Column(kind, name): values for kind in MEASURED for name, values in kinds.get(kind, {}).items()}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where data came from.
+
+    Attributes:
+        source: short name of the source, e.g. ``collins2007``.
+        description: one sentence.
+        citation: publication, where there is one.
+        licence: as stated by the source.
+        urls: where the raw files can be had.
+        files: raw file name → sha256.
+        counts: rows read, kept, dropped by reason.
+        parameters: the options that shaped the table.
+    """
+
+    source: str
+    description: str = ""
+    citation: str = ""
+    licence: str = ""
+    urls: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+LONGEST_NAME = 200
+"""Letters of a gene's or phenotype's name at most. Longer ones come from a file that is read wrongly."""
+
+
+@functools.lru_cache(maxsize=16)
+def check_names(what: str, names: tuple[str, ...]) -> None:
+    """Refuse names that a reader cannot see or tell apart.
+
+    Args:
+        what: they name.
+
+    Raises:
+        DataError: a name is empty or too long, begins or ends with a blank, or has an invisible character.
+    """
+    for name in names:
+        if not name.isprintable() or name != name.strip() or not 0 < len(name) <= LONGEST_NAME:
+            raise DataError(
+                f"the name of a {what} cannot be used",
+                got=ascii(name),
+                expected=f"1 to {LONGEST_NAME} visible letters, without blanks around them",
+                do="change the name in its source",
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Strains:
+    """S strains: what each one changes, and what is known of it.
+
+    Targets of a strain keep the order of the source: query genes first, array gene last. Arrays are numpy's; `to`
+    gives the same record in tensors.
+
+    >>> import dglcell
+    >>> len(dglcell.Strains.from_names([["b0008", "b2464"], ["b0727"]]))
+    2
+
+    Attributes:
+        names: distinct names of the nodes that targets are indices of, any order.
+        targets: [P] integers, indices into ``names``, concatenated strain by strain; in a batch there may be fillers
+            of −1 behind them.
+        offsets: [S + 1] int64; strain s deletes ``targets[offsets[s]:offsets[s + 1]]``.
+        columns: what a column is → [S] its values.
+        units: phenotype → unit (``""`` if dimensionless).
+        provenance: where the strains came from.
+
+    Raises:
+        DataError: the columns do not fit together, or a name cannot be used.
+    """
+
+    names: tuple[str, ...]
+    targets: Array
+    offsets: Array
+    columns: Mapping[Column, Array] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    provenance: Provenance = field(default_factory=lambda: Provenance("python"))
+
+    def __post_init__(self) -> None:
+        check_names("gene", tuple(self.names))
+        check_names("phenotype", tuple(column.name for column in self.columns if column.kind in MEASURED))
+        for name in ("targets", "offsets"):
+            kind = getattr(self, name).dtype
+            if not np.issubdtype(kind, np.integer):
+                raise DataError(f"strains: {name} are no whole numbers", got=kind, expected="indices into their names")
+        if len(self) < 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.targets):
+            raise DataError("strains: offsets do not cover the targets", got=f"{len(self.targets)} targets")
+        if (self.offsets[1:] < self.offsets[:-1]).any():
+            raise DataError("strains: offsets decrease")
+        if len(self.targets) and not 0 <= self.targets.min() <= self.targets.max() < len(self.names):
+            raise DataError(
+                "strains: targets outside their names",
+                got=f"{self.targets.min()} … {self.targets.max()}",
+                expected=f"0 … {len(self.names) - 1}",
+            )
+        for column, values in self.columns.items():
+            if len(values) != len(self):
+                raise DataError(
+                    f"strains: column '{column.name}' has the wrong length", got=len(values), expected=len(self)
+                )
+
+    @classmethod
+    def from_indices(cls, names: tuple[str, ...], strains: Sequence[Sequence[int]]) -> Self:
+        """Strains as lists of targets, without columns."""
+        targets = np.fromiter(chain.from_iterable(strains), np.int32)
+        return cls(names, targets, np.cumsum([0, *map(len, strains)], dtype=np.int64))
+
+    @classmethod
+    def from_matrix(cls, names: tuple[str, ...], genes_SK: NDArray[np.int32], **of: Any) -> Self:
+        """Strains as rows of targets, −1 where there is none; ``of`` are other fields."""
+        present = genes_SK >= 0
+        offsets = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
+        return cls(names, genes_SK[present], offsets, **of)
+
+    @classmethod
+    def from_names(
+        cls,
+        strains: Iterable[Sequence[str]],
+        cell: CellGraph | None = None,
+        *,
+        phenotypes: Mapping[str, ArrayLike] | None = None,
+        units: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Strains as lists of gene names.
+
+        >>> from dglcell import Strains
+        >>> strains = Strains.from_names([["b0008", "b2464"], ["b0727"]], phenotypes={"fitness": [0.1, 0.9]})
+        >>> strains.num_deletions.tolist()
+        [2, 1]
+
+        Args:
+            strains: the deleted genes of each.
+            cell: whose genes they have to be, under any name that it knows; not checked where None.
+            phenotypes: name → a number for each strain, NaN where not measured.
+            units: phenotype → unit.
+
+        Raises:
+            GenotypeError: the cell lacks a gene.
+            DataError: a phenotype has more or fewer numbers than there are strains, or an infinite one.
+        """
+        genotypes = list_genotypes(strains)
+        if cell is not None:
+            genotypes = [[cell.genes.find(gene) for gene in genes] for genes in genotypes]
+            for number, genes in enumerate(genotypes):
+                check_known(genes, cell.genes, f"strain {number}")
+        vocabulary = Vocabulary.of(chain.from_iterable(genotypes))
+        labels = {name: np.asarray(values, dtype=np.float32) for name, values in (phenotypes or {}).items()}
+        for name, values in labels.items():
+            if np.isinf(values).any():
+                number = int(np.flatnonzero(np.isinf(values))[0])
+                raise DataError(f"strain {number}: {name} is infinite", expected="a number, or NaN if not measured")
+        made = cls.from_indices(vocabulary.names, [[vocabulary.index(gene) for gene in genes] for genes in genotypes])
+        return replace(made, columns=columns_of(phenotype=labels), units=dict(units or {}))
+
+    @classmethod
+    def from_dataframe(
+        cls,
+        frame: pd.DataFrame,
+        cell: CellGraph | None = None,
+        *,
+        genes: Sequence[str] | None = None,
+        phenotypes: Sequence[str] = (),
+        units: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Strains as rows of a DataFrame.
+
+        >>> import pandas as pd
+        >>> from dglcell import Strains
+        >>> frame = pd.DataFrame({"query": ["b0008"], "array": ["b2464"], "fitness": [0.1]})
+        >>> Strains.from_dataframe(frame, genes=["query", "array"], phenotypes=["fitness"]).names
+        ('b0008', 'b2464')
+
+        Args:
+            frame: a row per strain.
+            cell: whose genes they have to be; not checked where None.
+            genes: its gene columns, as `frame_genotypes` has them.
+            phenotypes: its columns of numbers.
+            units: phenotype → unit.
+
+        Raises:
+            DataError: a column is not there, or holds no numbers.
+            GenotypeError: there is no gene column, or the cell lacks a gene.
+        """
+        check_columns([str(name) for name in frame.columns], phenotypes)
+        try:
+            columns = {name: frame[name].to_numpy(dtype=np.float32) for name in phenotypes}
+        except (TypeError, ValueError) as error:
+            raise DataError("a column of phenotypes holds no numbers", got=error, expected="numbers, or NaN") from error
+        return cls.from_names(frame_genotypes(frame, genes), cell, phenotypes=columns, units=units)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def with_(self, **changed: Any) -> Self:
+        """The record with other fields, which fit together and are not checked again."""
+        made = object.__new__(type(self))
+        made.__dict__.update({part.name: getattr(self, part.name) for part in fields(self)} | changed)
+        return made
+
+    # Columns.
+
+    def of_kind(self, kind: str) -> dict[str, Array]:
+        """Name → [S] values of the columns of a kind."""
+        return {column.name: values for column, values in self.columns.items() if column.kind == kind}
+
+    @property
+    def phenotypes(self) -> dict[str, Array]:
+        """Phenotype → [S] float32; NaN where it was not measured."""
+        return self.of_kind(PHENOTYPE)
+
+    @property
+    def rows(self) -> Array:
+        """[S] int64 numbers of the strains in their store."""
+        return self.columns[Column(ROW)]
+
+    @cached_property
+    def labels(self) -> Array:
+        """[S, T] the phenotypes side by side."""
+        columns = list(self.phenotypes.values())
+        if len(columns) == 1:  # is a matrix as it is
+            return columns[0][:, None]
+        if isinstance(columns[0], np.ndarray):
+            return np.stack(columns, axis=1)
+        import torch
+
+        return torch.stack(columns, dim=1)
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """What each phenotype asks for: classification if all its labels are 0 or 1, else regression."""
+        columns = self.phenotypes.values()
+        binary = [bool(((values == 0) | (values == 1) | (values != values)).all()) for values in columns]
+        return tuple(CLASSIFICATION if yes else REGRESSION for yes in binary)
+
+    # Targets.
+
+    @property
+    def genotypes(self) -> list[list[str]]:
+        """The names of the deleted genes of each strain."""
+        genes = np.array(self.names, dtype=object)[self.targets]
+        return [part.tolist() for part in np.split(genes, self.offsets[1:-1])] if len(self) else []
+
+    @property
+    def num_deletions(self) -> Array:
+        """[S] number of deleted genes of each strain."""
+        return self.offsets[1:] - self.offsets[:-1]
+
+    @cached_property
+    def max_deletions(self) -> int:
+        """Most deletions of any strain, 0 without strains; of a batch an upper bound, known without waiting."""
+        parts = [self.offsets[i : i + PIECE + 1] for i in range(0, len(self), PIECE)]
+        return max((int((ends[1:] - ends[:-1]).max()) for ends in parts), default=0)
+
+    @cached_property
+    def design(self) -> sparse.csr_matrix:
+        """[S, N] sparse matrix, 1 where the strain deletes the gene."""
+        from scipy import sparse
+
+        values, shape = np.ones(len(self.targets)), (len(self), len(self.names))
+        return sparse.csr_matrix((values, self.targets.astype(np.int64), self.offsets), shape=shape)
+
+    def first_two(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first two genes of the strains ``rows`` (each must delete two or more), smaller index first."""
+        start = self.offsets[rows]
+        a, b = self.targets[start].astype(np.int64), self.targets[start + 1].astype(np.int64)
+        return np.minimum(a, b), np.maximum(a, b)
+
+    def by_number(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """For each number of deletions k the strains with it, and their genes, [n, k]."""
+        for number in np.unique(self.num_deletions):
+            rows = np.flatnonzero(self.num_deletions == number)
+            yield rows, self.targets[self.offsets[rows][:, None] + np.arange(number)].astype(np.int64)
+
+    def pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Every pair of genes of every strain: the strains, and the two genes."""
+        found = [
+            (rows, genes[:, i], genes[:, j])
+            for rows, genes in self.by_number()
+            for i, j in itertools.combinations(range(genes.shape[1]), 2)
+        ]
+        empty = np.zeros(0, np.int64)
+        strains, first, second = zip(*found, strict=True) if found else ((empty,),) * 3
+        return np.concatenate(strains), np.concatenate(first), np.concatenate(second)
+
+    @cached_property
+    def perturbations(self) -> GenotypeBatch:
+        """What the strains do to a cell graph, as integers, of a record in tensors."""
+        from dglcell.perturbation.genotype import GenotypeBatch
+
+        return GenotypeBatch(self.targets.long(), self.offsets, self.max_deletions)
+
+    # Other strains of the same form.
+
+    def slice(self, start: int, stop: int) -> Self:
+        """Strains ``start`` to ``stop``, without copying."""
+        first, last = self.offsets[start], self.offsets[stop]
+        return self.with_(
+            targets=self.targets[first:last],
+            offsets=self.offsets[start : stop + 1] - first,
+            columns={column: values[start:stop] for column, values in self.columns.items()},
+        )
+
+    def take(self, rows: Array, size: int | None = None) -> Self:
+        """The strains at ``rows``, in that order; of tensors without synchronisation where ``size`` is given.
+
+        Args:
+            rows: [B] integers, on the same device.
+            size: P, their deletions in total, or more, which are filled up. The host knows it, so that the device need
+                not be asked.
+        """
+        counts = self.offsets[rows + 1] - self.offsets[rows]
+        targets: Array
+        if isinstance(self.targets, np.ndarray):
+            offsets: Array = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+            most = self.max_deletions
+            if len(self.targets) == most * len(self):  # all have as many: no place is computed for each target
+                targets = self.targets.reshape(len(self), most)[rows].reshape(-1)
+            else:
+                targets = self.targets[np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])]
+        else:
+            import torch
+
+            from dglcell.perturbation.genotype import strains_of
+
+            offsets = torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
+            size = int(offsets[-1]) if size is None else size
+            numbers = torch.arange(size, device=self.targets.device)
+            places = numbers + (self.offsets[rows] - offsets[:-1])[strains_of(offsets, size)]
+            targets = self.targets[places.clamp(max=len(self.targets) - 1)].long()
+            targets = torch.where(numbers < offsets[-1], targets, -1)
+        columns = {column: values[rows] for column, values in self.columns.items()}
+        made = self.with_(targets=targets, offsets=offsets, columns=columns)
+        if not isinstance(targets, np.ndarray):
+            made.__dict__["max_deletions"] = self.max_deletions
+        return made
+
+    @classmethod
+    def concat(cls, parts: Sequence[Self]) -> Self:
+        """The strains of ``parts``, one part after the other, genes matched by name; NaN where one lacks a column."""
+        names = tuple(dict.fromkeys(chain.from_iterable(part.names for part in parts)))
+        place = {name: number for number, name in enumerate(names)}
+        targets = [translated(part.targets, np.array([place[name] for name in part.names])) for part in parts]
+        ends = np.cumsum([0, *map(len, targets)])
+        offsets = [part.offsets[:-1] + end for part, end in zip(parts, ends[:-1], strict=True)]
+        lacking = [np.full(len(part), np.nan, np.float32) for part in parts]
+        columns = {
+            column: np.concatenate([part.columns.get(column, nan) for part, nan in zip(parts, lacking, strict=True)])
+            for column in dict.fromkeys(chain.from_iterable(part.columns for part in parts))
+        }
+        return parts[0].with_(
+            names=names,
+            targets=np.concatenate(targets),
+            offsets=np.concatenate([*offsets, ends[-1:]]),
+            columns=columns,
+            units={name: unit for part in reversed(parts) for name, unit in part.units.items()},
+        )
+
+    def map(self, function: Callable[[Array], Array]) -> Self:
+        """The record with ``function`` of each array, which keeps its length."""
+        columns = {column: function(values) for column, values in self.columns.items()}
+        made = self.with_(targets=function(self.targets), offsets=function(self.offsets), columns=columns)
+        made.__dict__["max_deletions"] = self.max_deletions
+        return made
+
+    def to(self, device: torch.device | str) -> Self:
+        """The record in tensors on ``device``."""
+        import torch
+
+        return self.map(lambda values: torch.as_tensor(values).to(device))
+
+    def numpy(self) -> Self:
+        """The record in arrays, of tensors on the host without copying."""
+        return self.map(np.asarray)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.targets.device
+
+    # Hashes and other forms.
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the content, which the store of these strains has, too: equal whatever the order of ``names``."""
+        vocabulary = Vocabulary.of(self.names)
+        content = ContentHash(vocabulary, self.columns, self.units)
+        content.update(self.num_deletions, translated(self.targets, vocabulary.indices(self.names)), self.columns)
+        return content.hexdigest()
+
+    def to_anndata(self) -> anndata.AnnData:
+        """The strains as annotated data, for Scanpy and other packages that read them.
+
+        Returns:
+            A row per strain and a column per gene of some strain, which is 1 where the strain lacks the gene. ``obs``
+            has the deleted genes, their number and the phenotypes; ``uns`` has units and where the strains come from.
+
+        Raises:
+            MissingDependencyError: anndata is not installed.
+        """
+        import pandas as pd
+
+        made = import_optional("anndata", "`to_anndata`", "pip install 'dglcell[anndata]'")
+        columns: dict[str, Any] = {"genes": [";".join(genes) for genes in self.genotypes]}
+        columns["deletions"] = self.num_deletions
+        for (kind, name), values in self.columns.items():
+            columns[name if kind == PHENOTYPE else f"{PREFIXES.get(kind, kind)}_{name}"] = values
+        about = {name: getattr(self.provenance, name) for name in ("source", "description", "citation", "licence")}
+        return made.AnnData(
+            self.design.astype(np.float32),
+            obs=pd.DataFrame(columns, index=[str(number) for number in range(len(self))]),
+            var=pd.DataFrame(index=list(self.names)),
+            uns={"units": dict(self.units), "provenance": about},
+        )
+
+
+def translated(targets: NDArray[np.integer], mapping: NDArray[np.int64]) -> NDArray[np.integer]:
+    """``mapping[targets]``, −1 where there is none; the same array where all keep their indices."""
+    if np.array_equal(mapping, np.arange(len(mapping))):
+        return targets
+    # numpy makes all indices int64 first, so a piece at a time.
+    found, mapping = np.empty(len(targets), np.int32), mapping.astype(np.int32)
+    for start in range(0, len(targets), PIECE):
+        found[start : start + PIECE] = mapping[targets[start : start + PIECE]]
+    return found
+
+
+def target_dtype(names: int) -> np.dtype:
+    """Smallest of uint16 and uint32 that holds an index of so many names."""
+    return np.dtype("<u2" if names < 2**16 else "<u4")
+
+
+class ContentHash:
+    """A sha256 over vocabulary, units and columns of strains, which come in pieces of any size.
+
+    Args:
+        vocabulary: that targets are indices of.
+        columns: of the strains, in any order.
+        units: phenotype → unit.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, columns: Iterable[Column], units: Mapping[str, str]) -> None:
+        chosen = sorted(
+            (column for column in columns if column.kind in MEASURED), key=lambda column: MEASURED.index(column.kind)
+        )
+        self._dtype = target_dtype(len(vocabulary))
+        self._vocabulary = vocabulary.sha256
+        self._units = {column.name: units.get(column.name, "") for column in chosen if column.kind == PHENOTYPE}
+        self._hashes: dict[tuple[str, ...], Any] = {
+            label: hashlib.sha256() for label in (COUNTS, TARGETS, *map(tuple, chosen))
+        }
+
+    def update(
+        self, counts: NDArray[np.integer], targets: NDArray[np.integer], columns: Mapping[Column, Array]
+    ) -> None:
+        """Take in the next strains: their numbers of targets, their targets, and their columns."""
+        stored = {COUNTS: counts.astype(np.uint8), TARGETS: targets.astype(self._dtype, copy=False)}
+        for label, digest in self._hashes.items():
+            values = stored[label] if label in stored else columns[Column(*label)].astype("<f4", copy=False)
+            digest.update(np.ascontiguousarray(values))
+
+    def columns(self) -> list[tuple[tuple[str, ...], str]]:
+        """The hash of each column so far."""
+        return [(label, digest.hexdigest()) for label, digest in self._hashes.items()]
+
+    def hexdigest(self) -> str:
+        """The hash of everything so far."""
+        return content_hash(self._vocabulary, self._units, self.columns())
+
+
+def content_hash(vocabulary: str, units: Mapping[str, str], columns: Iterable[tuple[tuple[str, ...], str]]) -> str:
+    """The hash of strains by those of their vocabulary and their columns."""
+    return canonical_hash({"vocabulary": vocabulary, "units": units, "columns": columns})
