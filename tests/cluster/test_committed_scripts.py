@@ -59,7 +59,7 @@ def test_they_run_from_the_root_of_a_clone() -> None:
 
 
 def test_times_and_memory_are_those_of_the_committed_runs() -> None:
-    known = files("dglcell").joinpath("usage.yaml").read_text()
+    known = files("dglcell").joinpath("cluster/usage.yaml").read_text()
     assert known == committed_usage(), "renew it with: python -m benchmarks.committed_usage"
 
 
@@ -73,7 +73,7 @@ def test_a_script_asks_for_what_the_committed_run_took(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    record = yaml.safe_load(files("dglcell").joinpath("usage.yaml").read_text())["quickstart"]
+    record = yaml.safe_load(files("dglcell").joinpath("cluster/usage.yaml").read_text())["quickstart"]
     memory, time = asked_for(capsys, "quickstart")
     hours, minutes, _ = map(int, time.split(":"))
     assert 0 <= 3600 * hours + 60 * minutes - max(1800, 4 * record["wall_seconds"] + 120) < 600
