@@ -25,7 +25,7 @@ def test_trees_learn_what_lost_reactions_say() -> None:
     ]
     labels = [1 - 0.2 * reactions.lost(strains).sum(axis=1) for strains in parts]
     labels[0][:5] = np.nan
-    problem = Problem(*parts[:2], *labels[:2], genes, lambda: unlike(genes), 3, reactions)
+    problem = Problem(*parts[:2], *labels[:2], lambda: unlike(genes), 3, reactions)
     trees = BoostedTrees(problem, flux)
     table = trees.table(parts[2])
     assert table[:, -2].tolist() == reactions.lost(parts[2]).sum(axis=1).tolist()
