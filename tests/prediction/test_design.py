@@ -42,9 +42,9 @@ def test_order_and_count_are_those_of_itertools(data: st.DataObject) -> None:
     part = design.part(first, data.draw(st.integers(first, len(wanted))))
     wanted = wanted[first : first + len(part)]
     assert strains_of(part.batches(data.draw(st.integers(1, 60))), size) == wanted
-    deleted, counts = part.deletions()
-    assert [tuple(strain) for strain in deleted.reshape(-1, size).tolist()] == wanted
-    assert counts.tolist() == [size] * len(wanted)
+    record = part.record(tuple(f"g{i}" for i in range(41)))
+    assert [tuple(strain) for strain in record.targets.reshape(-1, size).tolist()] == wanted
+    assert record.num_deletions.tolist() == [size] * len(wanted)
 
 
 @settings(max_examples=150)
