@@ -266,7 +266,7 @@ def prediction(cell: CellGraph, config: HeteroCellConfig, batch: int, device: De
     genotypes = random_genotypes(len(cell.genes), batch, 3, 0)
     task, strains = task_on_meta(cell, config, True), batch_on_meta(genotypes)
     with counting(task.model.cell) as counter, torch.no_grad():
-        task.model(strains.genotypes)
+        task.model(strains.perturbations)
     launches, gathered, other = _sizes(counter.counts)
     saved = compiled_saving(cell, config, batch, training=False)
     sizes = launches - saved.launches, gathered, round(other - saved.bytes)

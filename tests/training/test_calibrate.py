@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dglcell.data.strains import MEASURED, Column
 from dglcell.errors import CheckpointError, ConfigError
 from dglcell.nn.config import LINKS
 from dglcell.nn.links import Link
@@ -61,9 +62,17 @@ def test_a_checkpoint_predicts_with_the_training_strains(run: RunDirectory, prep
 
 
 def test_no_label_of_another_part_is_read(tiny: Tiny, prepared: Prepared, tmp_path: Path) -> None:
-    labels = torch.full_like(prepared.dataset.labels, 0.123)
-    labels[prepared.parts["train"]] = prepared.dataset.labels[prepared.parts["train"]]
-    others = replace(prepared, dataset=replace(prepared.dataset, labels=labels))
+    dataset, train = prepared.dataset, prepared.parts["train"]
+
+    def only_of_training(column: Column, values: torch.Tensor) -> torch.Tensor:
+        if column.kind not in MEASURED:
+            return values
+        hidden = torch.full_like(values, 0.123)
+        hidden[train] = values[train]
+        return hidden
+
+    columns = {column: only_of_training(column, values) for column, values in dataset.columns.items()}
+    others = replace(prepared, dataset=dataset.with_(columns=columns))
     config = tiny.config(tmp_path, MINIMUM)
     one, other = (make_task(config, p, RunDirectory(tmp_path)).state_dict() for p in (prepared, others))
     assert list(one) == list(other)
