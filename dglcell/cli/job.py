@@ -291,7 +291,7 @@ def run(options: argparse.Namespace) -> None:
         file.flush()
         os.set_inheritable(file.fileno(), True)
         if shutil.which("dglcell") is None:
-            # The script calls dglcell by name, which also has to work where its environment is not active.
+            # The script calls dglcell by name; the environment of a dglcell that was called by path may be inactive.
             os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         os.execvp("bash", ["bash", f"/dev/fd/{file.fileno()}"])
 

@@ -102,8 +102,8 @@ class DataConfig:
 
 
 PRECISIONS = ("auto", "32-true", "bf16", "64-true")
-"""These are the values of ``trainer.precision``. With ``bf16`` differences are stored and multiplied in bfloat16; the base, sums,
-losses and weights stay in float32."""
+"""These are the values of ``trainer.precision``. With ``bf16`` differences are stored and multiplied in bfloat16; the
+base, sums, losses and weights stay in float32."""
 
 
 OLD_PRECISIONS = {"bf16-mixed": "bf16", "32": "32-true", "64": "64-true"}

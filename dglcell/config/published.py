@@ -22,8 +22,7 @@ from dglcell.published.registry import FILES
 
 
 def cell_files(config: CellConfig) -> list[PublishedFile]:
-    """Return the files of the catalogue that a cell graph needs, each once; files that the experiment gives by path are no
-    part of these.
+    """Return the files of the catalogue that a cell graph needs, each once, without files that are given by path.
 
     Raises:
         ConfigError: the catalogue lacks a network.

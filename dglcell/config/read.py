@@ -52,8 +52,7 @@ EXPECTED = {
 
 DEEPEST = 50
 MOST_NODES = 1_000_000
-"""One text may have so many nodes, which are lists, mappings and values. No experiment has so many, and they are read in
-seconds."""
+"""One text may have so many lists, mappings and values. No experiment has so many, and they are read in seconds."""
 
 
 BASES = {name: kind.base for name, kind in MODELS.items() if kind.base}
@@ -212,8 +211,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
 
 @functools.lru_cache(maxsize=32)
 def _schema(**kinds: type) -> DictConfig:
-    """Make all keys with their defaults and types, over which files are merged. The result is cached, because making it
-    takes longer than a merge."""
+    """Make all keys with their defaults and types, to merge over; cached, because this takes longer than a merge."""
     schema: DictConfig = OmegaConf.structured(Config(**{section: kind() for section, kind in kinds.items()}))
     return schema
 
@@ -227,8 +225,7 @@ def _leave_out_networks(plain: dict[Any, Any]) -> None:
 
 
 def _leave_out_removed(plain: dict[Any, Any], where: str) -> None:
-    """Remove the key `data.streaming` of earlier versions, which is null in configurations of their runs; refuse it where
-    it is set."""
+    """Remove the key `data.streaming` of earlier versions, whose runs recorded null; refuse it where it is set."""
     data = plain.get("data")
     if isinstance(data, dict) and data.pop("streaming", None) is not None:
         raise ConfigError(
@@ -290,7 +287,7 @@ def as_plain_text(value: Any) -> Any:
 
 
 def without_secrets(config: Config) -> DictConfig:
-    """Return the whole configuration with ``HIDDEN`` for values of `slurm.environment`, so that it may be written down."""
+    """Return the whole configuration to be written down, with ``HIDDEN`` for values of `slurm.environment`."""
     content: DictConfig = OmegaConf.create(as_plain_text(dataclasses.asdict(config)))
     content.slurm.environment = dict.fromkeys(config.slurm.environment, HIDDEN)
     return content
@@ -410,8 +407,7 @@ def _extended(path: Path, name: str) -> Path:
 
 
 def _merge(where: str, *layers: DictConfig) -> DictConfig:
-    """Merge later layers over earlier ones; where a layer names another kind of a section, keys that this kind lacks are
-    left out."""
+    """Merge later layers over earlier ones, without the keys that a section's new kind lacks."""
     merged = OmegaConf.create({})
     for layer in layers:
         for section in KINDS:
@@ -438,7 +434,7 @@ def _change_kind(merged: DictConfig, layer: DictConfig, section: str, where: str
     dropped = [f"`{section}.{key}`" for key in map(str, before) if key not in known and key != "name"]
     if dropped:
         are, name = "is" if len(dropped) == 1 else "are", layer[section].name
-        # The user cannot change a file of the package, so nothing is reported.
+        # The user cannot change a file of the package, so this is logged for debugging only.
         level = logging.DEBUG if Path(where).resolve().is_relative_to(PACKAGED.resolve()) else logging.INFO
         log.log(level, "%s: %s %s left out, which `%s` does not have", where, listing(dropped, len(dropped)), are, name)
 
