@@ -70,7 +70,7 @@ class GenotypeTable:
         return {"table_sha256": canonical_hash([self.header, self.rows])}
 
     def record(self, names: tuple[str, ...]) -> Strains:
-        """Return all strains, whose targets have these names; rows with unknown genes give strains without a deletion."""
+        """Return all strains, whose targets have these names; those with genes that the cell lacks delete nothing."""
         assert names == self.strains.names
         return self.strains
 
