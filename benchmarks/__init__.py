@@ -1,1 +1,1 @@
-"""Everything that times: run from a clone, not part of the wheel."""
+"""Time the package. Benchmarks run from a clone and are no part of the wheel."""

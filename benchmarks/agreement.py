@@ -1,4 +1,4 @@
-"""Whether all methods compute the same, before any is timed."""
+"""Check that all methods compute the same, before any is timed."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ log = logging.getLogger("dglcell")
 
 @dataclass(frozen=True)
 class Agreement:
-    """That methods agree.
+    """This records that methods agree.
 
     Attributes:
-        largest_difference: relative, of all predictions and gradients.
+        largest_difference: largest relative difference of all predictions and gradients.
         faults: compiled methods that fail or differ, and how: their compiler is to blame, not this package.
     """
 
@@ -40,15 +40,15 @@ class Agreement:
 
 
 def check_methods(workloads: Sequence[Workload], specs: Sequence[MethodSpec], device: str) -> Agreement:
-    """Predictions and all gradients of all methods in float64, on a small generated cell and on other cells.
+    """Compare predictions and all gradients of all methods in float64, on a small generated cell and on other cells.
 
     Args:
         workloads: little work on the cell graph that will be timed, one for each convolution.
-        specs: what is compared.
-        device: on which.
+        specs: methods that are compared.
+        device: device on which they run.
 
     Raises:
-        RuntimeError: two methods differ, naming both and the parameter.
+        RuntimeError: two methods differ; the message names both and the parameter.
     """
     plain = [spec for spec in specs if spec.same_predictions and not spec.compiled]
     small = generated_cell(scale=SMALL_SCALE)
@@ -71,10 +71,10 @@ def check_agreement(workload: Workload, specs: Sequence[MethodSpec], device: str
     """Compare every method with the first one that runs here.
 
     Returns:
-        the largest relative difference.
+        The largest relative difference.
 
     Raises:
-        RuntimeError: it is above ``TOLERANCE``.
+        RuntimeError: this difference is above ``TOLERANCE``.
     """
     workload = workload.double().to(device)
     reference: tuple[str, dict[str, Tensor]] | None = None
@@ -94,7 +94,7 @@ def check_agreement(workload: Workload, specs: Sequence[MethodSpec], device: str
 
 
 def _results(method: Method, workload: Workload) -> dict[str, Tensor]:
-    """Predictions and gradients by parameter name."""
+    """Return predictions, and gradients by parameter name."""
     weights = method.weights
     assert weights is not None
     generator = torch.Generator().manual_seed(1)

@@ -1,4 +1,4 @@
-"""Training steps of every method, timed: ``python -m benchmarks.bench --help``."""
+"""Time training steps of every method: ``python -m benchmarks.bench --help``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from dglcell.graph.schema import GENE
 from dglcell.machine.devices import check_device, measured_memory, release
 from dglcell.machine.memory import is_out_of_memory, return_freed_memory
 
-# Run methods under settings, one after the other, and keep what comes out.
+# The runner runs methods under settings, one after the other, and keeps the results.
 
 
 log = logging.getLogger("dglcell")
@@ -50,11 +50,11 @@ log = logging.getLogger("dglcell")
 
 @dataclass(frozen=True)
 class Runner:
-    """Times methods and adds rows to the results.
+    """A runner times methods and adds rows to the results.
 
     Attributes:
-        results: where rows go.
-        workload: setting → what is computed.
+        results: results to which rows are added.
+        workload: function from a setting to the workload of its methods.
         given: device, budget, limits, and where methods run.
         faults: methods that are not timed, and why.
     """
@@ -65,7 +65,7 @@ class Runner:
     faults: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, plan: Sequence[tuple[Setting, Sequence[MethodSpec]]]) -> None:
-        """Every method of every setting that has no row yet."""
+        """Run every method of every setting that has no row yet."""
         for setting, specs in plan:
             missing = [spec for spec in specs if not self.results.has(spec, setting)]
             if not missing:
@@ -91,7 +91,7 @@ class Runner:
         log.info("  %s", format_row(found))
 
     def _measure(self, row: BenchRow, spec: MethodSpec, setting: Setting, workload: Workload) -> BenchRow:
-        """The row filled in; whatever keeps a method from running is its result."""
+        """Return the row filled in; whatever keeps a method from running is its result."""
         if spec.name in self.faults:
             return dataclasses.replace(row, status=f"error: {self.faults[spec.name]}")
         status = ""
@@ -147,7 +147,7 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
-# From options to a table and a file.
+# These functions lead from options to a table and a file.
 
 
 HEADLINE_LARGE = (
@@ -160,7 +160,8 @@ HEADLINE_LARGE = (
     "auto",
     "dango",
 )
-"""From ``LARGE_BATCH`` on: without what takes minutes per step there, but with what all ratios are to."""
+"""From ``LARGE_BATCH`` on, these methods run: those that take minutes per step are left out, except the method to which
+all ratios are."""
 HEADLINE = (*HEADLINE_LARGE, "pyg_node_dim", "edge_mask")
 LARGE_BATCH = 16
 
@@ -173,7 +174,7 @@ def bench(options: BenchOptions, config: Config | None = None) -> str:
         config: an experiment, whose cell graph, model and strains take the place of generated or real ones.
 
     Returns:
-        the table.
+        The table.
 
     Raises:
         ConfigError: options contradict each other, or name unknown methods.
@@ -201,7 +202,7 @@ def bench(options: BenchOptions, config: Config | None = None) -> str:
 
 
 def _plan(options: BenchOptions, config: Config | None) -> list[tuple[Setting, Sequence[MethodSpec]]]:
-    """Settings, the largest first, and the methods of each."""
+    """Return settings, the largest first, and the methods of each."""
     model = hetero_model(config) if config else None
     every = settings(
         convs=options.conv or (CONVS if options.grid else (model.conv if model else "gin",)),
@@ -236,7 +237,7 @@ def _products(
     return format_products(rows)
 
 
-# The command line.
+# These functions are the command line.
 
 
 EPILOG = """\
@@ -256,10 +257,10 @@ A method that runs out of memory is a row that says so.
 
 
 def positive_float(text: str) -> float:
-    """A number above 0.
+    """Parse a number above 0.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: the text is no such number.
     """
     try:
         number = float(text)
@@ -271,7 +272,7 @@ def positive_float(text: str) -> float:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    """What to measure on, what to vary, and how."""
+    """Add the options for what to measure on, what to vary, and how."""
     parser.add_argument("experiment", nargs="?", type=Path, metavar="FILE", help="an experiment to measure on")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="of the experiment")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the same as FILE")
@@ -305,7 +306,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _bench_options(options: argparse.Namespace) -> BenchOptions:
-    """As the benchmark wants them."""
+    """Turn the options of the command line into those of the benchmark."""
     given: dict[str, Any] = {}
     for key in dataclasses.fields(BenchOptions):
         value = getattr(options, key.name)
@@ -316,7 +317,7 @@ def _bench_options(options: argparse.Namespace) -> BenchOptions:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """What the benchmark understands."""
+    """Make the parser of the benchmark's options."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.bench",
         description="Time a training step of this package and of what came before, after checking that they agree.",
@@ -329,7 +330,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``python -m benchmarks.bench``."""
+    """Run ``python -m benchmarks.bench``."""
     return run(make_parser(), arguments)
 
 

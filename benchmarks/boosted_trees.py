@@ -1,4 +1,4 @@
-"""Gradient-boosted trees on tables of lost reactions: what a user of tables would try first."""
+"""Fit gradient-boosted trees to tables of lost reactions, as a user of tables would try first."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MOST_TREES, PATIENCE = 1000, 30
 
 
 class BoostedTrees:
-    """scikit-learn's histogram gradient boosting; settings and number of trees are chosen on the validation part.
+    """This is scikit-learn's histogram gradient boosting; the validation part chooses settings and number of trees.
 
     The table has a column for every reaction that a training strain loses, the number of deleted genes, the number of
     lost reactions, and the sum of the wild type's fluxes through lost nodes of reactions.
 
     Args:
         problem: strains of the training and validation part with their labels.
-        flux: [N] of each reaction node in the wild type.
+        flux: [N] flux through each reaction node in the wild type.
     """
 
     def __init__(self, problem: Problem, flux: NDArray[np.float32]) -> None:
@@ -50,12 +50,12 @@ class BoostedTrees:
         self.trees = min(tried)[2]
 
     def table(self, strains: Strains) -> NDArray[np.float32]:
-        """[S, columns + 3] float32."""
+        """Return the table of strains, [S, columns + 3] float32."""
         lost = self.reactions.lost(strains)
         sums = strains.num_deletions, lost.sum(axis=1), self.reactions.lost_nodes(strains) @ self.flux
         return np.column_stack([lost[:, self.columns].toarray(), *sums]).astype(np.float32)
 
     def predict(self, strains: Strains) -> NDArray[np.float64]:
-        """[S] predictions in the units of the labels."""
+        """Return predictions [S] in the units of the labels."""
         predicted: NDArray[np.float64] = self.trees.predict(self.table(strains))
         return predicted

@@ -1,4 +1,4 @@
-"""Cell graphs to measure on: generated ones of yeast size, and those of experiments."""
+"""Make cell graphs to measure on: generated ones of yeast size, and those of experiments."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from dglcell.graph.cell_graph import CellGraph, Edges
 from dglcell.graph.schema import GENE, gene_relation
 from dglcell.graph.vocabulary import Vocabulary
 
-# A cell graph of yeast size from a seed: nine gene–gene networks with published sizes and skewed degrees.
+# This makes a cell graph of yeast size from a seed: nine gene–gene networks with published sizes and skewed degrees.
 
 
 GENES = 6_607
 
 LARGEST = 9
-"""Times as many genes as yeast has, at most: nodes are numbered in 16 bits."""
+"""A graph has at most so many times as many genes as yeast, because nodes are numbered in 16 bits."""
 
 
 @dataclass(frozen=True)
 class NetworkSize:
-    """Published figures of one network of the torchcell project, and how degrees fall off.
+    """These are the published figures of one network of the torchcell project, and how its degrees fall off.
 
     Attributes:
-        name: of the relation.
+        name: name of the relation.
         pairs: distinct pairs of different genes, each stored once; every network has a self-loop per gene besides.
-        genes: genes that are in any pair.
-        largest_degree: published; pairs that a gene is in, in either direction.
+        genes: number of genes that are in any pair.
+        largest_degree: published largest number of pairs that a gene is in, in either direction.
         exponent: the chance of being drawn falls with the power ``-exponent`` of a gene's rank. Chosen so that the
             largest degree comes out as published.
         shared: share of its pairs that are in an earlier network too.
@@ -62,14 +62,14 @@ PUBLISHED = (
 about as many different pairs as published: 1.56 million, where 1.51 are."""
 
 TARGET_EXPONENT = 0.3
-"""The same for the genes that regulatory edges enter."""
+"""This is the exponent for the genes that regulatory edges enter."""
 
 
 def generated_cell(*, seed: int = 0, scale: float = 1.0, symmetrise: bool = False) -> CellGraph:
-    """Nine networks over 6,607 genes: 2,495,908 stored edges, of which 59,463 are self-loops.
+    """Generate nine networks over 6,607 genes: 2,495,908 stored edges, of which 59,463 are self-loops.
 
     Args:
-        seed: of genes' ranks and of all pairs.
+        seed: seed of genes' ranks and of all pairs.
         scale: factor on the number of genes. Of a smaller graph the share of pairs that are edges stays the same, and
             of a larger one the number of edges of a gene.
         symmetrise: store undirected pairs in both directions; else once, in one arbitrary direction.
@@ -97,13 +97,13 @@ def generated_cell(*, seed: int = 0, scale: float = 1.0, symmetrise: bool = Fals
 def _draw(
     rng: np.random.Generator, size: NetworkSize, number: int, scale: float, known: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Distinct pairs of different genes, drawn with chances that fall with the genes' ranks.
+    """Draw distinct pairs of different genes, with chances that fall with the genes' ranks.
 
     Args:
-        rng: of ranks and pairs.
-        size: of the network at full scale.
+        rng: generator for ranks and pairs.
+        size: figures of the network at full scale.
         number: N genes.
-        scale: of the network.
+        scale: scale of the network.
         known: pairs of earlier networks.
 
     Returns:
@@ -134,7 +134,7 @@ def _draw(
 def _choose(
     rng: np.random.Generator, keys: NDArray[np.int64], chances: NDArray[np.float64], most: int
 ) -> NDArray[np.int64]:
-    """Up to ``most`` of the keys without replacement, by the chances (Efraimidis and Spirakis 2006)."""
+    """Draw up to ``most`` of the keys without replacement, by the chances (Efraimidis and Spirakis 2006)."""
     possible = np.flatnonzero(chances)
     most = min(most, len(possible))
     if most == 0:
@@ -149,11 +149,11 @@ def _chances(number: int, exponent: float) -> NDArray[np.float64]:
 
 
 def _sample(rng: np.random.Generator, chances: NDArray[np.float64], number: int) -> NDArray[np.int64]:
-    """Positions drawn with replacement."""
+    """Draw positions with replacement."""
     return np.searchsorted(np.cumsum(chances), rng.random(number)).clip(max=len(chances) - 1).astype(np.int64)
 
 
-# A cell graph of yeast from public files: nine gene–gene networks, and the metabolic model where asked for.
+# This makes a cell graph of yeast from public files: nine gene–gene networks, and the metabolic model if asked for.
 
 
 MODEL = "yeast-GEM_9.0.2"
@@ -172,19 +172,19 @@ LEFT_OUT = ("action_activation", "action_expression", "action_inhibition", "acti
 
 
 def real_cell(raw: str | None, *, symmetrise: bool = False, metabolism: bool = False) -> CellGraph:
-    """The nine networks over the union of their genes, each with a self-loop per gene.
+    """Build the nine networks over the union of their genes, each with a self-loop per gene.
 
     STRING v11.5 (coexpression, experimental, database), STRING v12.0 physical, STRING v11.0 actions (binding,
     catalysis, reaction), BioGRID physical and YEASTRACT regulation: about 0.65 million stored edges, a quarter of the
     published cell graph, whose files are not all to be had.
 
     Args:
-        raw: the raw folder; see `find_raw`.
+        raw: the raw folder, as for `find_raw`.
         symmetrise: store undirected pairs in both directions; else once.
         metabolism: add yeast-GEM's reactions and metabolites.
 
     Raises:
-        DataError: a file is not there.
+        DataError: a file does not exist.
     """
     config = CellConfig(
         model=MODEL if metabolism else None,

@@ -23,7 +23,7 @@ Scores = dict[str, dict[str, float]]
 
 
 def summary(run: Path) -> dict[str, Any]:
-    """Configuration, cost and scores of a run and of the null models on its split."""
+    """Return configuration, cost and scores of a run and of the null models on its split."""
     config = yaml.safe_load((run / "config.yaml").read_text())
     about = json.loads((run / "environment.json").read_text())
     history = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -49,7 +49,7 @@ def summary(run: Path) -> dict[str, Any]:
 
 
 def spread(runs: list[dict[str, Any]], wholes: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Test scores of every experiment over its seeds: mean and sample standard deviation, null for a single seed.
+    """Sum up test scores of every experiment over its seeds: mean and sample standard deviation, null for one seed.
 
     Args:
         runs: as ``summary`` gives them.
@@ -76,7 +76,7 @@ def _test(run: dict[str, Any]) -> Scores:
 
 
 def _minus(run: Scores, whole: Scores | None) -> Scores:
-    """What the run's own model has more than that of the whole; a part may be another model."""
+    """Return by how much the run's own model scores above the model of the whole; a part may be another model."""
     (model, mine), (_, theirs) = next(iter(run.items())), next(iter((whole or {}).items()))
     return {model: {metric: mine[metric] - theirs[metric] for metric in mine if metric in theirs}}
 
@@ -92,7 +92,7 @@ def _mean_and_sd(runs: list[Scores]) -> dict[str, dict[str, dict[str, float | No
 
 
 def main() -> None:
-    """Collect."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--what", help="a sentence on the experiments")
     help_ = "the experiment that all others with the same split are compared with"

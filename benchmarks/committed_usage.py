@@ -1,8 +1,8 @@
-"""Writes `dglcell/cluster/usage.yaml`: what the runs of `docs/results` took.
+"""Write `dglcell/cluster/usage.yaml`: the time and memory that the runs of `docs/results` took.
 
-Jobs of SLURM ask for time and memory by it.
+Jobs of SLURM ask for time and memory according to it.
 
-Run it after results were committed: ``python -m benchmarks.committed_usage``.
+Run it after results have been committed: ``python -m benchmarks.committed_usage``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KEYS = ("device", "processes", "epochs", "seconds", "wall_seconds", "peak_reside
 
 
 def committed_usage() -> str:
-    """The content of the file: an experiment per line, its longest run, with the largest peak of all."""
+    """Return the content of the file: an experiment per line, its longest run, with the largest peak of all."""
     lines = []
     folders = {path.parents[1] for path in (ROOT / "docs/results").rglob("usage.json")}
     for folder in sorted(folders):

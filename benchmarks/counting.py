@@ -1,4 +1,4 @@
-"""Operators of a training step along a GPU's route, counted where nothing is computed: launches, bytes and products.
+"""Count the operators of a training step on a GPU without computing anything: launches, bytes and products.
 
 The model lies on torch's ``meta`` device, whose tensors have shapes and no values. Whatever asks for the device's type
 takes the branch of a GPU there, and whatever would read a value fails. So a step of any size is counted in seconds, and
@@ -37,29 +37,29 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.runs.directory import EpochLog
 from dglcell.training.task import StrainTask
 
-# What one operator costs a GPU.
+# These functions say what one operator costs a GPU.
 
 
 ALLOCATE = frozenset(
     ["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "promote_types", "_unsafe_view"]
 )
-"""Operators that launch nothing."""
+"""These operators launch nothing."""
 FILL = frozenset(["zeros", "ones", "full", "zero_", "fill_", "arange", "scalar_tensor", "eye", "bernoulli_"])
-"""Operators that write and do not read; so do those that end in ``_like`` or begin with ``new_``."""
+"""These operators write and do not read; so do those that end in ``_like`` or begin with ``new_``."""
 GATHER = frozenset(["index_select", "embedding", "index", "gather"])
-"""Operators that read of their first argument only the rows that they write."""
+"""These operators read only those rows of their first argument that they write."""
 
 TENSORS_AT_ONCE = 36
-"""Tensors that a launch of an operator on lists takes, with as many lists as Adam's has (``MultiTensorApply.cuh``)."""
+"""One launch of an operator on lists takes so many tensors, with as many lists as Adam's (``MultiTensorApply.cuh``)."""
 
 
 def tensor_bytes(x: Tensor) -> int:
-    """Bytes of the different elements of a tensor: those that it was expanded to are the same."""
+    """Return the bytes of the different elements of a tensor; elements that expansion repeats count once."""
     return x.element_size() * math.prod(n for n, step in zip(x.shape, x.stride(), strict=True) if step)
 
 
 def launches_of(func: Any, args: Any) -> int:
-    """Kernels that an operator launches: none for views, one for what works on tensors, a few for lists."""
+    """Return the number of kernels that an operator launches: none for views, one for tensors, a few for lists."""
     returns, name = func._schema.returns, func.overloadpacket.__name__
     is_view = returns and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
     if is_view or name in ALLOCATE:
@@ -70,7 +70,7 @@ def launches_of(func: Any, args: Any) -> int:
 
 
 def bytes_of(func: Any, args: Any, kwargs: Any, out: Any) -> int:
-    """Bytes that an operator reads and writes if every one of its tensors is touched once."""
+    """Return the bytes that an operator reads and writes if every one of its tensors is touched once."""
     name = func.overloadpacket.__name__
     read = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
     written = sum(tensor_bytes(x) for x in tree_leaves(out) if isinstance(x, Tensor))
@@ -85,12 +85,12 @@ def bytes_of(func: Any, args: Any, kwargs: Any, out: Any) -> int:
 
 @dataclass
 class Counts:
-    """What operators cost.
+    """These counts say what operators cost.
 
     Attributes:
-        launches: by name of the operator.
-        bytes: that they read and write, by name.
-        flops: of dense matrix products.
+        launches: name of the operator → number of launches.
+        bytes: name of the operator → bytes that it reads and writes.
+        flops: operations of dense matrix products.
         products: (relation, columns, bytes of an element, transposed) of every sparse product, which are launched once
             each and whose bytes are not among ``bytes``.
     """
@@ -102,27 +102,27 @@ class Counts:
 
     @property
     def all_launches(self) -> int:
-        """Of all operators."""
+        """Return the launches of all operators."""
         return self.launches.total()
 
     @property
     def all_bytes(self) -> int:
-        """Of all operators but sparse products."""
+        """Return the bytes of all operators but sparse products."""
         return self.bytes.total()
 
     @property
     def gathered_bytes(self) -> int:
-        """That sparse products read if nothing of a row stays in registers from one edge to the next."""
+        """Return the bytes that sparse products read if no part of a row stays in registers between edges."""
         return sum(product.gathered_bytes for product in self.products)
 
 
 @dataclass(frozen=True)
 class Product:
-    """A sparse product.
+    """This describes a sparse product.
 
     Attributes:
-        relation: whose edges.
-        edges, rows: how many, rows of sources and destinations together.
+        relation: relation whose edges are multiplied along.
+        edges, rows: number of edges, and of rows of sources and destinations together.
         columns: C.
         itemsize: bytes of an element.
         transposed: along the edges backwards.
@@ -137,12 +137,12 @@ class Product:
 
     @property
     def gathered_bytes(self) -> int:
-        """One row of ``columns`` for each edge."""
+        """Return the bytes of one row of ``columns`` for each edge."""
         return self.edges * self.columns * self.itemsize
 
 
 class OperatorCounter(TorchDispatchMode):
-    """Counts whatever is computed within it, forward and backward."""
+    """This mode counts whatever is computed within it, forward and backward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class OperatorCounter(TorchDispatchMode):
         return out
 
     def product(self, relation: ResidentRelation, x: Tensor, *, weighted: bool, transposed: bool) -> Tensor:
-        """Note a sparse product instead of computing it; a kernel as ``dglcell.kernels.spmm.Product`` has it."""
+        """Note a sparse product instead of computing it; the signature is that of ``dglcell.kernels.spmm.Product``."""
         rows = relation.num_src if transposed else relation.num_dst
         noted = "/".join(relation.relation), relation.num_edges, relation.num_src + relation.num_dst
         self.counts.products.append(Product(*noted, x.shape[1], x.element_size(), transposed))
@@ -168,11 +168,11 @@ class OperatorCounter(TorchDispatchMode):
         return x.new_empty(rows, x.shape[1])
 
     def kernel(self, relation: ResidentRelation, x_NC: Tensor, weighted: bool) -> Tensor:
-        """``product`` with its gradient."""
+        """Compute ``product`` with its gradient."""
         return spmm.constant_product(relation, x_NC, weighted, self.product)
 
 
-# A whole training step.
+# These functions count a whole training step.
 
 
 COUNTED = "counted"
@@ -180,7 +180,7 @@ COUNTED = "counted"
 
 @contextmanager
 def counting(cell: ResidentCell) -> Iterator[OperatorCounter]:
-    """Count what is computed within; products over the cell's edges are noted only."""
+    """Count what is computed within; products over the cell's edges are only noted."""
     counter = OperatorCounter()
     spmm.KERNELS[COUNTED] = counter.kernel
     for relation in cell.relations:
@@ -193,7 +193,7 @@ def counting(cell: ResidentCell) -> Iterator[OperatorCounter]:
 
 
 def task_on_meta(cell: CellGraph, config: HeteroCellConfig, half: bool) -> StrainTask:
-    """A task whose model predicts one phenotype and has no values."""
+    """Make a task whose model predicts one phenotype and has no values."""
     model = HeteroCell(ResidentCell.of(cell), config)
     model.choose(Autotuned("node_mask").for_layers(compiled=False, half=half))
     task = StrainTask(
@@ -213,20 +213,20 @@ def task_on_meta(cell: CellGraph, config: HeteroCellConfig, half: bool) -> Strai
 
 
 def batch_on_meta(genotypes: GenotypeBatch) -> Strains:
-    """The strains with labels, without values."""
+    """Make the strains with labels, without values."""
     labels = {Column(PHENOTYPE, "y"): torch.empty(genotypes.num_strains)}
     batch = Strains.from_indices((), []).with_(targets=genotypes.genes, offsets=genotypes.offsets, columns=labels)
     return batch.to("meta")
 
 
 def count_step(cell: CellGraph, config: HeteroCellConfig, genotypes: GenotypeBatch, *, half: bool) -> Counts:
-    """Forward, loss, backward, clipping and one AdamW step, in plain torch, of the second step of a training.
+    """Count forward, loss, backward, clipping and AdamW of the second step of a training, in plain torch.
 
     Args:
         cell: the cell graph.
-        config: of the model; ``strategy`` and ``kernel`` are ``auto``.
+        config: configuration of the model; ``strategy`` and ``kernel`` are ``auto``.
         genotypes: B strains.
-        half: differences in bfloat16.
+        half: whether differences are in bfloat16.
     """
     task, batch = task_on_meta(cell, config, half), batch_on_meta(genotypes)
     with counting(task.model.cell) as counter:
@@ -237,14 +237,14 @@ def count_step(cell: CellGraph, config: HeteroCellConfig, genotypes: GenotypeBat
 
 
 def step(task: StrainTask, batch: Strains) -> None:
-    """A training step, without Lightning."""
+    """Compute a training step without Lightning."""
     task.model.zero_grad()
     task.training_step(batch, 0).backward()
     _optimise(task.model)
 
 
 def _optimise(model: nn.Module) -> None:
-    """What ``clip_grad_norm_`` and a fused AdamW launch on a GPU; torch refuses to choose these forms on ``meta``."""
+    """Launch what ``clip_grad_norm_`` and a fused AdamW do on a GPU; torch does not choose these forms on ``meta``."""
     weights: list[Tensor] = [weight for weight in model.parameters() if weight.grad is not None]
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     with torch.no_grad():

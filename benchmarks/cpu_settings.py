@@ -32,10 +32,10 @@ from dglcell.runs.usage import environment
 
 EPOCHS = 3
 PLANNED = 200
-"""Epochs that each training plans: enough that ``auto`` thinks timing other forms of layers worth its while."""
+"""Each training plans so many epochs, enough that ``auto`` times other forms of layers."""
 
 PATIENCE = 600.0
-"""Seconds after which a training is ended, wherever it is."""
+"""A training is ended after so many seconds, wherever it is."""
 
 BUSY = "import torch; torch.set_num_threads(1); a = torch.ones(400, 400)\nwhile True: a @ a"
 FORMS = {
@@ -47,13 +47,13 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Choice:
-    """One setting.
+    """A choice is one setting.
 
     Attributes:
-        threads: a number, or auto.
+        threads: number of threads, or auto.
         waiting: active or passive; auto for what the command chooses.
-        form: of layers, a key of ``FORMS``; auto for what the command chooses.
-        processes: that each take a part of every batch.
+        form: form of layers, a key of ``FORMS``; auto for what the command chooses.
+        processes: number of processes, which each take a part of every batch.
     """
 
     threads: str
@@ -62,14 +62,14 @@ class Choice:
     processes: int = 1
 
     def keys(self, batch: int) -> list[str]:
-        """Overrides on the command line, for batches of so many strains."""
+        """Return the overrides for the command line, for batches of so many strains."""
         precision, compiled = FORMS.get(self.form, ("auto", "auto"))
         parts = [f"trainer.devices={self.processes}", f"data.batch_size={batch // self.processes}"]
         layers = [f"trainer.precision={precision}", f"model.compile={compiled}"]
         return [f"trainer.threads={self.threads}", *layers, *(parts if self.processes > 1 else [])]
 
     def environment(self) -> dict[str, str]:
-        """Variables of the process."""
+        """Return the environment variables of the process."""
         plain = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
         return plain if self.waiting == "auto" else {**plain, "OMP_WAIT_POLICY": self.waiting.upper()}
 
@@ -78,7 +78,7 @@ AUTO = Choice("auto", "auto", "auto")
 
 
 def choices() -> list[Choice]:
-    """All settings; one thread waits for nobody."""
+    """Return all settings; the way of waiting is not varied for one thread, which never waits."""
     found = [Choice("1", "passive", form) for form in FORMS]
     if cores() > 1:
         found.append(Choice("1", "passive", "float32", processes=cores()))
@@ -88,7 +88,7 @@ def choices() -> list[Choice]:
 
 @contextmanager
 def busy(number: int) -> Iterator[None]:
-    """So many processes that compute beside what is measured."""
+    """Run so many processes that compute beside what is measured."""
     processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(number)]
     try:
         time.sleep(3.0 if number else 0.0)
@@ -100,7 +100,7 @@ def busy(number: int) -> Iterator[None]:
 
 
 def measure(choice: Choice, experiment: str, overrides: list[str], folder: Path) -> dict[str, Any]:
-    """Seconds of an epoch, and what the training said about its choices."""
+    """Measure the seconds of an epoch, and return them with what the training reported about its choices."""
     runs = Path(tempfile.mkdtemp(dir=folder))
     fixed = [
         f"trainer.epochs={PLANNED}",
@@ -121,7 +121,7 @@ def measure(choice: Choice, experiment: str, overrides: list[str], folder: Path)
             time.sleep(0.2)
             epochs = _epochs(runs)
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
+            os.killpg(process.pid, signal.SIGKILL)  # ends the processes that it started, too
         process.wait()
     said = re.findall(r"^(?:layers in .*|\d+ threads? \(measured.*)$", (runs / "log").read_text(), re.MULTILINE)
     if len(epochs) < 2:
@@ -135,7 +135,7 @@ def _epochs(runs: Path) -> list[float]:
 
 
 def main() -> None:
-    """Measure all settings beside each number of busy processes; write a row at a time."""
+    """Measure all settings beside each number of busy processes, and write a row at a time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--experiment", default="quickstart")

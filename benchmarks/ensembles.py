@@ -22,7 +22,7 @@ from dglcell.report.run_files import RunFiles, read_run
 
 
 def together(runs: Sequence[RunFiles]) -> dict[str, Any]:
-    """Scores of runs that share a split, and of their mean prediction, for the first phenotype."""
+    """Return scores of runs that share a split, and of their mean prediction, for the first phenotype."""
     [ensemble] = find_ensembles(runs)
     row = next(row for row in ensemble.rows if row.part == "test")
     metric = HEADLINE[row.kind]
@@ -44,7 +44,7 @@ def _spread(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def summed_up(splits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and standard deviation over the splits of each experiment."""
+    """Return mean and standard deviation over the splits of each experiment."""
     found = []
     for name in dict.fromkeys(split["experiment"].rpartition("/")[0] for split in splits):
         mine = [split for split in splits if split["experiment"].rpartition("/")[0] == name]
@@ -57,7 +57,7 @@ def summed_up(splits: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Collect."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("runs", type=Path, metavar="RUN", nargs="+")

@@ -1,4 +1,4 @@
-"""What torch's compiler launches on a GPU and what that moves, found on a machine without a GPU.
+"""Find what torch's compiler launches on a GPU, and which bytes that moves, on a machine without a GPU.
 
 What ``torch.compile`` traces is lowered and fused as for an H200. It is neither translated nor run there: it runs in
 plain torch on the CPU. This reads the compiler's own data and may have to follow it from version to version.
@@ -42,11 +42,11 @@ CPU = DeviceProperties(type="cpu", index=0, multi_processor_count=1, cc=0)
 
 @dataclass(frozen=True)
 class Fused:
-    """Of one graph, forward or backward.
+    """These are the costs of one graph, forward or backward.
 
     Attributes:
-        launches: kernels, matrix products of a library among them.
-        bytes: that they read and write.
+        launches: number of kernels, matrix products of a library among them.
+        bytes: bytes that they read and write.
     """
 
     launches: int
@@ -54,7 +54,7 @@ class Fused:
 
 
 def compiled(function: Callable[..., Any], seen: list[Fused]) -> Callable[..., Any]:
-    """The function under ``torch.compile``; every graph, forward and backward, is noted in ``seen``."""
+    """Compile the function with ``torch.compile``; every graph, forward and backward, is noted in ``seen``."""
 
     def noted(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         seen.append(fused(copy.deepcopy(graph), inputs))
@@ -68,11 +68,11 @@ def compiled(function: Callable[..., Any], seen: list[Fused]) -> Callable[..., A
 
 
 def fused(graph: fx.GraphModule, inputs: Sequence[Any]) -> Fused:
-    """What a graph of torch's operators on a CPU becomes on a GPU.
+    """Return what a graph of torch's operators on a CPU becomes on a GPU.
 
     Args:
-        graph: is changed.
-        inputs: tensors, of which shapes and types are read, and numbers.
+        graph: the graph, which is changed.
+        inputs: numbers, and tensors of which shapes and types are read.
     """
     mode = FakeTensorMode()
     with _as_if_there_was_a_gpu(), mode:

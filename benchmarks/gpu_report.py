@@ -53,16 +53,16 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Scope:
-    """How much is measured.
+    """A scope says how much is measured.
 
     Attributes:
         device: ``cuda``, or ``cpu``.
-        tests: what pytest runs.
-        scale: of the number of genes.
+        tests: paths that pytest runs.
+        scale: factor on the number of genes.
         batches: B.
         hidden: H.
         layers: L.
-        seconds: budget of a figure.
+        seconds: time budget for each figure.
     """
 
     device: str
@@ -75,11 +75,11 @@ class Scope:
 
     @classmethod
     def small(cls, device: str) -> Scope:
-        """Of a minute, to see that every part works."""
+        """Return a scope that takes about a minute, to see that every part works."""
         return cls(device, "tests/gpu/test_devices.py", 0.01, (2,), 8, 1, 0.01)
 
     def options(self, command: str, **more: Any) -> BenchOptions:
-        """The same for ``benchmarks.bench``."""
+        """Return the options of ``benchmarks.bench`` for this scope."""
         return BenchOptions(
             command,
             scale=self.scale,
@@ -93,11 +93,11 @@ class Scope:
         )
 
 
-# The parts of the report.
+# These functions measure the parts of the report.
 
 
 def run_tests(paths: str) -> dict[str, Any]:
-    """What pytest says of the tests for a GPU."""
+    """Run the tests for a GPU and return what pytest reports."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", paths]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -112,7 +112,7 @@ def run_tests(paths: str) -> dict[str, Any]:
 
 
 def gather_rate(device: str, budget: float) -> float:
-    """Bytes a second that are read row by row out of the second cache: 4,096 rows of 8 KB, in no order."""
+    """Measure the bytes per second read row by row out of the second cache: 4,096 rows of 8 KB, in random order."""
     table = torch.ones(4096, 2048, dtype=torch.float32, device=device)
     index = torch.randint(0, len(table), (len(table),), device=device)
     target = torch.empty_like(table)
@@ -123,7 +123,7 @@ def gather_rate(device: str, budget: float) -> float:
 def product_rows(
     cell: ResidentCell, columns: int, dtype: str, scope: Scope, ceilings: Ceilings
 ) -> Iterator[dict[str, Any]]:
-    """Every kernel that runs here on every relation: error, time, and share of the ceiling that binds it."""
+    """Measure every kernel that runs here on every relation: error, time, and share of the ceiling that binds it."""
     for relation in cell.relations:
         for kernel in (name for name in KERNELS if runs_on(name, torch.device(scope.device).type)):
             row = {"relation": relation[1], "edges": cell[relation].num_edges, "kernel": kernel, "dtype": dtype}
@@ -170,7 +170,7 @@ def _measure_product(
 
 
 def padded_products(size: int, columns: int, scope: Scope) -> dict[str, float]:
-    """Seconds of a dense bfloat16 product with an odd leading dimension, and with one that is padded to 64."""
+    """Time a dense bfloat16 product with an odd leading dimension, and with one that is padded to 64, in seconds."""
     found = {}
     for n in (size, -(-size // 64) * 64):
         matrix = torch.ones(n, n, dtype=torch.bfloat16, device=scope.device)
@@ -180,7 +180,7 @@ def padded_products(size: int, columns: int, scope: Scope) -> dict[str, float]:
 
 
 def step_rows(scope: Scope, command: str, folder: Path) -> list[dict[str, Any]]:
-    """Training steps of all methods and batches, in both precisions."""
+    """Time training steps of all methods and batches, in both precisions."""
     rows: list[dict[str, Any]] = []
     for dtype in DTYPES:
         path = folder / f"steps-{dtype}.json"
@@ -189,14 +189,14 @@ def step_rows(scope: Scope, command: str, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-# All of them, as JSON and as tables.
+# These functions write all parts as JSON and as tables.
 
 
 def report(scope: Scope, folder: Path, command: str) -> dict[str, Any]:
-    """Measure; ``report.json`` is written after every part, so that what is known is kept.
+    """Measure all parts; ``report.json`` is written after every part, so that nothing measured is lost.
 
     Raises:
-        MissingDependencyError: there is no such device.
+        MissingDependencyError: this machine has no such device.
     """
     check_device(scope.device)
     folder.mkdir(parents=True, exist_ok=True)
@@ -232,7 +232,7 @@ def _products(cell: CellGraph, columns: int, scope: Scope, ceilings: Mapping[str
 
 
 def as_markdown(content: Mapping[str, Any]) -> str:
-    """The tables."""
+    """Format the tables in Markdown."""
     about, tests, ceilings = content["environment"], content["tests"], content["ceilings"]
     lines = [
         f"# {about['device']}",
@@ -296,7 +296,7 @@ def _step_cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """What the report understands."""
+    """Make the parser of the report's options."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.gpu_report",
         description=__doc__,
@@ -316,7 +316,7 @@ def _command(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``python -m benchmarks.gpu_report``."""
+    """Run ``python -m benchmarks.gpu_report``."""
     return run(make_parser(), arguments)
 
 

@@ -34,7 +34,7 @@ DERIVED = ["shares_complex", "isoenzyme", "metabolic_neighbour"]
 
 
 def metabolic(model: str) -> CellGraph:
-    """The cell graph of a metabolic model, with the relations between genes that follow from it."""
+    """Build the cell graph of a metabolic model, with the relations between genes that follow from it."""
     return build_cell(CellConfig(model=model, derived=DERIVED))
 
 
@@ -47,7 +47,7 @@ CELLS: dict[str, Callable[[], CellGraph]] = {
 
 
 def measure(name: str, raw_model: str | None = None) -> dict[str, Any]:
-    """Seconds, memory and strains per second of one cell."""
+    """Measure seconds, memory and strains per second of one cell."""
     cell = metabolic(raw_model) if raw_model else CELLS[name]()
     generated = name.startswith("generated")
     setting = Setting("gin", batch=BATCH, hidden=64, layers=3, deletions=3)
@@ -89,7 +89,7 @@ def measure(name: str, raw_model: str | None = None) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure all cells, write a row at a time."""
+    """Measure all cells, and write a row at a time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--cells", nargs="+", choices=list(CELLS), default=list(CELLS))

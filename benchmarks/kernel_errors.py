@@ -1,7 +1,7 @@
-"""How far Triton's kernels are from float64, run by Triton's interpreter on a CPU; prints JSON.
+"""Measure how far Triton's kernels are from float64, run by Triton's interpreter on a CPU, and print JSON.
 
-A process of its own, because the interpreter is chosen before Triton is imported. bfloat16, which the interpreter adds
-wrongly, is left out.
+This is a process of its own, because the interpreter is chosen before Triton is imported. bfloat16, which the
+interpreter adds wrongly, is left out.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ GENES, EDGES, PIECE = 7, 36, 8
 DTYPES = (torch.float32, torch.float16)
 SHAPES = ((1, 19), (2, 6))
 STRAINS = ([1], list(range(GENES)))
-"""The last one has lost everything."""
+"""The last strain has lost everything."""
 
 
 @dataclass(frozen=True)
 class Error:
-    """One case.
+    """This is the error of one case.
 
     Attributes:
-        kernel: which loops.
-        dtype: of the rows, by torch's name.
-        case: what else there is to it.
-        error: the largest, as a share of the largest number of the result.
+        kernel: name of the kernel.
+        dtype: type of the rows, by torch's name.
+        case: other properties of the case.
+        error: largest error, as a share of the largest number of the result.
     """
 
     kernel: str
@@ -52,7 +52,7 @@ class Error:
 
 
 def cell(weighted: bool) -> ResidentCell:
-    """Genes with a hub whose edges are cut, and with some that have no edges."""
+    """Make a cell of genes with a hub whose edges are cut, and with some genes that have no edges."""
     generator = torch.Generator().manual_seed(0)
     u, v = torch.randint(0, GENES - 2, (2, EDGES), generator=generator)
     u[:12], v[12:25] = 2, 3
@@ -61,12 +61,12 @@ def cell(weighted: bool) -> ResidentCell:
 
 
 def share(found: Tensor, right: Tensor) -> float:
-    """The largest error."""
+    """Return the largest error as a share of the largest number of the right result."""
     return float((found.double() - right).abs().max() / right.abs().max().clamp(min=1e-30))
 
 
 def product_errors() -> Iterator[Error]:
-    """Of columns, along edges and against them, with a tile narrower than the columns."""
+    """Yield errors of products of columns, along edges and against them, with a tile narrower than the columns."""
     for dtype, weighted, transposed, (B, H) in itertools.product(DTYPES, (False, True), (False, True), SHAPES):
         edges = cell(weighted)[RELATION]
         x = torch.randn(GENES, B, H, generator=torch.Generator().manual_seed(1)).to(dtype)
@@ -79,7 +79,7 @@ def product_errors() -> Iterator[Error]:
 
 
 def masked_errors() -> Iterator[Error]:
-    """Of what strains send, with gradients, through a whole strategy; whether states differ before or not."""
+    """Yield errors of masked products through a whole strategy, with gradients, whether states differ before or not."""
     for dtype, weighted, differ in itertools.product(DTYPES, (False, True), (True, False)):
         results = []
         for kernel, of in (("triton", dtype), ("reference", torch.float64)):
@@ -99,7 +99,7 @@ def masked_errors() -> Iterator[Error]:
 
 
 def attention_errors() -> Iterator[Error]:
-    """Of GATv2, of the base and of strains, with all gradients, through a whole strategy."""
+    """Yield errors of GATv2 through a whole strategy, of the base and of strains, with all gradients."""
     for dtype, weighted in itertools.product(DTYPES, (False, True)):
         results = []
         for kernel, of in (("triton", dtype), ("reference", torch.float64)):
@@ -120,7 +120,7 @@ def attention_errors() -> Iterator[Error]:
 
 
 def tile_errors() -> Iterator[Error]:
-    """By how much results of other tiles differ: by not one bit."""
+    """Yield by how much results of other tiles differ; not one bit should differ."""
     edges = cell(True)[RELATION]
     x = torch.randn(GENES, 2, 6, generator=torch.Generator().manual_seed(5))
     sides = Sides(x[:, :, 0] > -1, x[:, 0])
@@ -136,7 +136,7 @@ def tile_errors() -> Iterator[Error]:
 
 
 def proof_errors() -> Iterator[Error]:
-    """What kernels see of themselves on a user's machine."""
+    """Yield the errors that kernels measure of themselves on a user's machine."""
     edges: ResidentRelation = cell(True)[RELATION]
     cpu = torch.device("cpu")
     yield Error("triton", "float32", "proof", largest_error("triton", edges, (2, 6), torch.float32, cpu))

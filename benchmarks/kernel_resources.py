@@ -1,4 +1,4 @@
-"""What Triton's kernels take of a GPU, read from their machine code: compiled here, on no GPU, and never timed."""
+"""Read what Triton's kernels take of a GPU from their machine code. They are compiled without a GPU and never timed."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from dglcell.kernels.edge_attention import Edges
 from dglcell.kernels.triton_products import TILES, Tile
 
 TARGETS = (80, 90)
-"""Compute capabilities: A100, and H100 or H200."""
+"""These are the compute capabilities of A100, and of H100 or H200."""
 
 NEIGHBOUR = ("LDG.E.U16", "LDG.E.U16.CONSTANT")
-"""What reads the node at the other end of an edge, and nothing else in these kernels."""
+"""These instructions read the node at the other end of an edge, and nothing else in these kernels."""
 
 B, H, HEADS = 28, 64, 4
-"""Strains, columns and heads of a training step at yeast size, by which tiles are chosen."""
+"""Tiles are chosen for so many strains, columns and heads, as in a training step at yeast size."""
 
 TYPES = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32"}
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One kernel for one kind of arguments.
+    """A variant is one kernel for one kind of arguments.
 
     Attributes:
         kernel: its name.
@@ -45,9 +45,9 @@ class Variant:
         function: Triton's.
         types: argument → type, for those that are no constants.
         constants: argument → value.
-        warps: of a program.
-        edges: whose neighbours one instruction reads; None where no loop is over edges.
-        registers: that a thread may take.
+        warps: number of warps of a program.
+        edges: number of edges whose neighbours one instruction reads; None where no loop is over edges.
+        registers: most registers that a thread may take.
     """
 
     kernel: str
@@ -62,13 +62,13 @@ class Variant:
 
 @dataclass(frozen=True)
 class Resources:
-    """What a variant takes.
+    """These are the resources that a variant takes.
 
     Attributes:
-        registers: of a thread.
-        spilled_bytes: of local memory of a thread.
-        shared_bytes: of a program.
-        widest_load_bits, widest_store_bits: of one instruction to or from the GPU's memory.
+        registers: registers of a thread.
+        spilled_bytes: bytes of local memory of a thread.
+        shared_bytes: bytes of shared memory of a program.
+        widest_load_bits, widest_store_bits: most bits that one instruction moves from or to the GPU's memory.
         per_64_edges: instructions that a warp issues for 64 edges; None where the loop is not over edges.
     """
 
@@ -85,7 +85,7 @@ class Resources:
 
 
 def compile_variant(variant: Variant, capability: int) -> Any:
-    """Triton's compiled kernel; needs no GPU."""
+    """Compile a kernel of Triton, without needing a GPU."""
     names = variant.function.arg_names
     signature = {name: variant.types.get(name, "constexpr") for name in names}
     # What Triton finds out of arguments by itself: memory begins, and rows are, at multiples of 16.
@@ -116,7 +116,7 @@ def resources(variant: Variant, capability: int) -> Resources:
 
 
 def _dump(cubin: bytes, option: str) -> str:
-    """What cuobjdump, which comes with Triton, says of machine code."""
+    """Return the output of cuobjdump, which comes with Triton, for machine code."""
     tools = Path(triton.__file__).parent / "backends/nvidia/bin"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
@@ -130,7 +130,7 @@ INSTRUCTION = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)
 
 
 def _loops(code: str) -> list[list[str]]:
-    """Names of the instructions of every piece of code that jumps back to its start and has no such piece within."""
+    """Return instructions' names in every piece of code that jumps back to its start and has no such piece within."""
     lines = [(int(at, 16), name, rest) for at, name, rest in INSTRUCTION.findall(code)]
     jumps = [(at, re.findall(r"0x([0-9a-f]+)", rest)) for at, name, rest in lines if name.startswith("BRA")]
     spans = {(int(to[-1], 16), at) for at, to in jumps if to and int(to[-1], 16) < at}
@@ -139,7 +139,7 @@ def _loops(code: str) -> list[list[str]]:
 
 
 def _per_64_edges(code: str, edges: int | None) -> float | None:
-    """Of all loops over edges, those that the compiler unrolled most; their edges are known by what is read of each."""
+    """Count instructions per 64 edges in the loops unrolled most; reads of neighbours tell a loop's edges."""
     if edges is None:
         return None
     loops = [loop for loop in _loops(code) if any(name in NEIGHBOUR for name in loop)]
@@ -153,15 +153,15 @@ def _widest(name: str, code: str) -> int:
     return max(widths) if re.search(rf"\b{name}\b", code) else 0
 
 
-# Every kernel, in every form in which it is started.
+# These functions list every kernel in every form in which it is started.
 
 
 def variants(tiles: tuple[Tile, ...] = TILES) -> Iterator[Variant]:
-    """All that a training step may start."""
+    """Yield all variants that a training step may start."""
     for dtype, pointer in TYPES.items():
         for masked in (False, True):
             for weighted in (False, True):
-                # float16 is no precision of a run: only how it is compiled is of interest.
+                # No run uses float16; it is here only to see how it is compiled.
                 for tile in tiles[: 1 if dtype == "float16" else None]:
                     yield sum_pieces(dtype, pointer, tile, masked=masked, weighted=weighted)
             yield add_pieces(dtype, pointer, masked=masked)
@@ -173,7 +173,7 @@ def variants(tiles: tuple[Tile, ...] = TILES) -> Iterator[Variant]:
 
 
 def sum_pieces(dtype: str, pointer: str, tile: Tile, *, masked: bool, weighted: bool) -> Variant:
-    """The product itself: of whole columns, or of what strains send."""
+    """Return the variant of the product itself: of whole columns, or of what strains send."""
     BB, BH = tile.shape(B, H) if masked else tile.shape(1, B * H)
     flags = {"HAS_X": True, "WEIGHTED": weighted, "MASKED_IN": masked, "BASED": masked, "MASKED_OUT": masked}
     constants = {**flags, "ONLY_LOST": False, "SUM": tl.float32, "BB": BB, "BH": BH, "UNROLL": tile.unroll}
@@ -187,7 +187,7 @@ def sum_pieces(dtype: str, pointer: str, tile: Tile, *, masked: bool, weighted: 
 
 
 def add_pieces(dtype: str, pointer: str, *, masked: bool) -> Variant:
-    """The sum of a long row's pieces."""
+    """Return the variant that sums a long row's pieces."""
     BB, BH = TILES[0].shape(B, H)
     types = {
         "rows": "*i32", "partial": "*fp32", "received": "*fp32", "keep_out": "*u8", "out": pointer,
@@ -199,7 +199,7 @@ def add_pieces(dtype: str, pointer: str, *, masked: bool) -> Variant:
 
 
 def sum_lost(dtype: str, pointer: str) -> Variant:
-    """The gradient of lost nodes' rows."""
+    """Return the variant for the gradient of lost nodes' rows."""
     types = {"x": pointer, "keep": "*u8", "out": "*fp32", "B": "i32", "H": "i32"}
     constants = {"CLEAR": True, "SUM": tl.float32, "BB": 8, "BH": 64}
     return Variant("sum_lost", dtype, spmm_triton.sum_lost, types, constants, 2, None, 64)
@@ -211,7 +211,7 @@ MASKS = ("keep_from", "keep_to", "base_from", "base_to")
 
 
 def attention(name: str, dtype: str, pointer: str, flags: dict[str, bool]) -> Variant:
-    """Of the base, which is in float32, or of strains, whose differences are in ``dtype``."""
+    """Return the variant of attention for the base, in float32, or for strains, whose differences are in ``dtype``."""
     function = getattr(edge_attention_triton, name)
     edges = Edges(None, True, 0.2, H, H // HEADS, torch.float32)  # type: ignore[arg-type] # no edges: only tiles
     constants = {**flags, **edges.constants(B if flags else None, getattr(torch, dtype) if flags else torch.float32)}

@@ -31,11 +31,11 @@ EXPERIMENTS = [
     ("101-collins2007/set_operator_random", KUZMIN, {"s_score": "digenic_interaction"}),
     ("102-costanzo2016/set_operator_random", KUZMIN, {"digenic_interaction": "digenic_interaction"}),
 ]
-"""A trained experiment, the experiment whose strains it predicts, and the phenotype that is compared with another."""
+"""An entry is a trained experiment, the experiment whose strains it predicts, and the phenotypes that are compared."""
 
 
 def evaluated(runs: Path, name: str, on: str, phenotypes: dict[str, str], keys: list[str]) -> dict[str, Any]:
-    """Scores of a model and its null models on another screen, over the seeds that were run."""
+    """Return scores of a model and its null models on another screen, over the seeds that were run."""
     found: dict[str, dict[int, float]] = {}
     strains = []
     for run in sorted((runs / name).glob("seed-*")):
@@ -62,7 +62,7 @@ def evaluated(runs: Path, name: str, on: str, phenotypes: dict[str, str], keys: 
 
 
 def main() -> None:
-    """See the first lines."""
+    """Run the command."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path)

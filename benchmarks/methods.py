@@ -1,4 +1,4 @@
-"""The methods that are compared, by name: this package's strategies and kernels, PyTorch Geometric, DANGO."""
+"""List the methods that are compared, by name: this package's strategies and kernels, PyTorch Geometric, DANGO."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dglcell.perturbation.choose.autotuned import Autotuned
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.autotune import autotuned_for
 
-# What a method is: a module that predicts, and a training step of it.
+# A method is a module that predicts and has a training step.
 
 
 class UnsupportedError(DglcellError):
@@ -37,36 +37,36 @@ class UnsupportedError(DglcellError):
 
 
 class Method(nn.Module):
-    """One way to compute a step.
+    """A method is one way to compute a step.
 
     Attributes:
-        weights: the model whose parameters it trains; None for another model.
+        weights: ``HeteroCell`` whose parameters it trains; None where it is another model.
     """
 
     weights: HeteroCell | None
 
     @abstractmethod
     def forward(self, genotypes: GenotypeBatch) -> Tensor:
-        """[B, T] predictions."""
+        """Return predictions [B, T]."""
 
     def loss(self, genotypes: GenotypeBatch, targets: Tensor) -> Tensor:
-        """What is minimised."""
+        """Return the loss, which is minimised."""
         return F.mse_loss(self(genotypes).to(targets.dtype), targets)
 
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A method by name.
+    """This describes a method by name.
 
     Attributes:
         name: as given to ``--methods``.
-        build: makes it from a workload on a device, with all that it keeps between steps.
-        strategy: of this package's methods.
-        kernel: of this package's methods.
-        same_predictions: it computes what the others compute; DANGO is another model, and half precision rounds.
-        compiled: its first step compiles.
-        stock_memory: run with the C library's own ways of giving memory back, as a user would who does not know
-            ``dglcell.machine.memory``; only in a fork.
+        build: makes the method from a workload on a device, with all that it keeps between steps.
+        strategy: strategy, for this package's methods.
+        kernel: kernel, for this package's methods.
+        same_predictions: whether it computes what the others do; DANGO is another model, and half precision rounds.
+        compiled: whether its first step compiles.
+        stock_memory: whether it runs with the C library's own ways of giving memory back, as for a user who does not
+            know ``dglcell.machine.memory``; only in a fork.
     """
 
     name: str
@@ -79,12 +79,12 @@ class MethodSpec:
 
 
 def training_step(method: Method, workload: Workload, dtype: str) -> Callable[[], None]:
-    """A full step: gradients to none, forward, loss, backward, AdamW.
+    """Make a full training step: set gradients to none, forward, loss, backward, AdamW.
 
     Args:
-        method: on the device of ``workload``.
-        workload: whose strains are the batch.
-        dtype: ``bfloat16`` runs forward under autocast.
+        method: method on the device of ``workload``.
+        workload: workload whose strains are the batch.
+        dtype: precision; ``bfloat16`` runs forward under autocast.
     """
     optimizer = torch.optim.AdamW(method.parameters(), lr=1e-4)
     device = workload.targets.device.type
@@ -99,11 +99,11 @@ def training_step(method: Method, workload: Workload, dtype: str) -> Callable[[]
     return step
 
 
-# This package's model under each of its strategies and kernels.
+# This class is this package's model under each of its strategies and kernels.
 
 
 class Ours(Method):
-    """``HeteroCell`` as it is trained."""
+    """This method is ``HeteroCell`` as it is trained."""
 
     weights: HeteroCell
 
@@ -112,7 +112,7 @@ class Ours(Method):
         self.weights = weights
 
     def forward(self, genotypes: GenotypeBatch) -> Tensor:
-        """[B, T] predictions."""
+        """Return predictions [B, T]."""
         out: Tensor = self.weights(genotypes).phenotypes
         return out
 
@@ -127,15 +127,15 @@ def build_ours(
     half: bool = False,
     recompute: bool = False,
 ) -> Ours:
-    """The model on ``device``; for ``auto`` after the calibration that a run makes before its first step.
+    """Build the model on ``device``; for ``auto``, after the calibration that a run makes before its first step.
 
     Args:
         workload: what is computed.
-        device: where.
-        strategy, kernel: of the model.
-        compiled: let ``torch.compile`` join the operations of layers.
-        half: differences in bfloat16.
-        recompute: layers are computed once more in the backward pass, however much memory there is.
+        device: device of the model.
+        strategy, kernel: strategy and kernel of the model.
+        compiled: whether ``torch.compile`` joins the operations of layers.
+        half: whether differences are in bfloat16.
+        recompute: whether layers are computed once more in the backward pass, however much memory there is.
 
     Raises:
         MissingDependencyError: DGL does not run on this device.
@@ -154,11 +154,11 @@ def build_ours(
     return Ours(model)
 
 
-# The training step of DANGO, which never looks at a strain's graph: a yardstick, not a competitor in accuracy.
+# DANGO's training step never looks at a strain's graph. It is a yardstick, not a competitor in accuracy.
 
 
 class DangoMethod(Method):
-    """``Dango`` as it is trained, both parts of its loss weighted by one half."""
+    """This method is ``Dango`` as it is trained, with both parts of its loss weighted by one half."""
 
     def __init__(self, model: Dango) -> None:
         super().__init__()
@@ -166,25 +166,25 @@ class DangoMethod(Method):
         self.criterion = DangoLoss(DangoLossConfig(transition_epoch=0), epochs=1)
 
     def forward(self, genotypes: GenotypeBatch) -> Tensor:
-        """[B, T] predictions."""
+        """Return predictions [B, T]."""
         out: Tensor = self.model(genotypes).phenotypes
         return out
 
     def loss(self, genotypes: GenotypeBatch, targets: Tensor) -> Tensor:
-        """Half log cosh of the error, half the mean reconstruction loss of the networks."""
+        """Return half log cosh of the error plus half the mean reconstruction loss of the networks."""
         total: Tensor = self.criterion(self.model(genotypes), targets, epoch=0).total
         return total
 
 
 class DenseDango(DangoMethod):
-    """The same numbers as the torchcell project computes them.
+    """This method computes the numbers of ``DangoMethod`` as the torchcell project computes them.
 
     In every step all adjacencies are made dense, reconstructions are matrices of all pairs, and the whole model runs
     twice: once for the predictions, once for the reconstructions.
     """
 
     def loss(self, genotypes: GenotypeBatch, targets: Tensor) -> Tensor:
-        """Half log cosh of the error, half the mean reconstruction loss of the networks."""
+        """Return half log cosh of the error plus half the mean reconstruction loss of the networks."""
         predicted, _ = self.run(genotypes)
         _, guesses = self.run(genotypes)
         errors = [self.error(r, guess) for r, guess in zip(self.model.networks, guesses, strict=True)]
@@ -192,7 +192,7 @@ class DenseDango(DangoMethod):
         return 0.5 * interaction + 0.5 * torch.stack(errors).mean()
 
     def run(self, genotypes: GenotypeBatch) -> tuple[Tensor, list[Tensor]]:
-        """[B, T] predictions, and [N, N] reconstructions of every network."""
+        """Return predictions [B, T], and reconstructions [N, N] of every network."""
         states = self.model.encode()
         guesses = []
         for head, x_NH in zip(self.model.heads, states, strict=True):
@@ -202,8 +202,8 @@ class DenseDango(DangoMethod):
         return self.model.score(self.model.meta(torch.stack(states, dim=1))[genes_BK], present_BK), guesses
 
     def error(self, relation: Relation, guess_NN: Tensor) -> Tensor:
-        """Weighted squared error of one network over all pairs."""
-        # Sums over all pairs are beyond half precisions.
+        """Return the weighted squared error of one network over all pairs."""
+        # Half precisions cannot hold sums over all pairs.
         guess_NN = guess_NN.to(torch.promote_types(guess_NN.dtype, torch.float32))
         edges, weight = self.model.cell[relation], zero_weight(relation[1], self.model.config.zero_weights)
         ends, ones = torch.stack([edges.src, edges.dst]), torch.ones_like(edges.src, dtype=guess_NN.dtype)
@@ -215,7 +215,7 @@ class DenseDango(DangoMethod):
 
 
 def build_dango(workload: Workload, device: str, *, dense: bool = False) -> DangoMethod:
-    """DANGO on six of the cell's networks, on ``device``.
+    """Build DANGO on six of the cell's networks, on ``device``.
 
     Raises:
         UnsupportedError: there is no gene–gene relation.
@@ -232,7 +232,7 @@ def build_dango(workload: Workload, device: str, *, dense: bool = False) -> Dang
 
 
 def six_networks(cell: CellGraph) -> list[Relation]:
-    """STRING's six channels where the cell has them, else its six largest gene–gene relations."""
+    """Return STRING's six channels where the cell has them, else its six largest gene–gene relations."""
     channels = [gene_relation(name) for name in CHANNEL_ZERO_WEIGHTS]
     if set(channels) <= set(cell.relations):
         return channels
@@ -242,17 +242,17 @@ def six_networks(cell: CellGraph) -> list[Relation]:
     return sorted(between_genes, key=lambda r: -len(cell.edges(r)))[:6]
 
 
-# The methods that are compared, by name.
+# These functions list the methods that are compared, by name.
 
 
 BASE = "pyg_replicated"
-"""What came before; all ratios are to it."""
+"""This is the method that came before; all ratios are to it."""
 
 WITHOUT_KERNEL = {"edge_subgraph": "dgl_edge_subgraph", "edge_mask": "edge_mask"}
 
 
 def methods() -> dict[str, MethodSpec]:
-    """All of them, the ones that came before first.
+    """Return all methods, those that came before first.
 
     - ``pyg_replicated``: B copies of the graph, a Boolean mask per copied edge, PyG's ``MessagePassing``, as its
       users ran it; with ``_kept_memory`` under the memory advice that all other methods get too
@@ -292,7 +292,7 @@ def methods() -> dict[str, MethodSpec]:
 
 
 def choose_methods(names: Sequence[str]) -> list[MethodSpec]:
-    """Methods by name, each once; ``all``, and a bare strategy for its kernel ``auto``.
+    """Return methods by name, each once; ``all`` stands for all, and a bare strategy for its kernel ``auto``.
 
     Raises:
         ConfigError: there is no such method.

@@ -1,4 +1,4 @@
-"""What predicts new genes: ``python -m benchmarks.new_genes OUT EXPERIMENT RUNS``.
+"""Compare what predicts new genes: ``python -m benchmarks.new_genes OUT EXPERIMENT RUNS``.
 
 RUNS is the folder of finished runs of the experiment, of which several may share a draw (``split.seed``), and of its
 controls without messages. Beside them stand, on the same test strains, the growth that the rounds of messages give
@@ -43,7 +43,7 @@ from dglcell.training.null_problems import null_problems, strains_by_part
 from dglcell.training.prepare import Prepared, prepare
 
 BOUND = "untrained bound, by gene rules"
-"""Where it is 1, no training strain loses a part of what the strain loses."""
+"""Where this bound is 1, no training strain loses a part of what the strain loses."""
 
 METRICS = ("pearson", "r2", "spearman", "mae")
 RESAMPLES = 1000
@@ -53,13 +53,13 @@ Vector = NDArray[np.float64]
 
 
 def predicted(run: Path) -> Vector:
-    """What a run predicts of its test part, in the order of its split."""
+    """Return a run's predictions of its test part, in the order of its split."""
     with RunDirectory(run).predictions("test").open(newline="", encoding="utf-8") as file:
         return np.array([float(row["predicted_fitness"]) for row in csv.DictReader(file)])
 
 
 def untrained(prepared: Prepared, rounds: FluxRounds, cell: ResidentCell) -> Vector:
-    """[n] growth after all rounds, held between the bounds of measured strains."""
+    """Return the growth [n] after all rounds, held between the bounds of measured strains."""
     dataset = prepared.dataset
 
     def genotypes(rows: torch.Tensor) -> tuple[GenotypeBatch, torch.Tensor]:
@@ -77,7 +77,7 @@ def untrained(prepared: Prepared, rounds: FluxRounds, cell: ResidentCell) -> Vec
 
 
 def nulls(config: Config, label: str, flux: NDArray[np.float32]) -> dict[str, Vector]:
-    """Predictions of every null model and of boosted trees for the test part; flux is the wild type's, by node."""
+    """Return all null models' and boosted trees' predictions for the test part; flux is the wild type's, by node."""
     prepared = prepare(config, command="benchmark")
     test, problem = strains_by_part(prepared)["test"], null_problems(prepared)[0]
     models = {**fit_null_models(problem), "boosted trees": BoostedTrees(problem, flux)}
@@ -85,7 +85,7 @@ def nulls(config: Config, label: str, flux: NDArray[np.float32]) -> dict[str, Ve
 
 
 def draw(experiment: str, seed: int, runs: dict[str, list[Path]], rounds: list[FluxRounds]) -> dict[str, Any]:
-    """The test part of a draw: new genes of each strain, labels, and what everything predicts."""
+    """Return the test part of a draw: new genes of each strain, labels, and all predictions."""
     config = load_config(Path(experiment), [f"split.seed={seed}"])
     assert isinstance(config.model, HeteroCellConfig)
     prepared = prepare(config, command="benchmark")
@@ -114,7 +114,7 @@ def draw(experiment: str, seed: int, runs: dict[str, list[Path]], rounds: list[F
 
 
 def _places(prepared: Prepared, part: str) -> torch.Tensor:
-    """Where the genes of a part's strains stand in the data set."""
+    """Return the positions of the genes of a part's strains in the data set."""
     rows, offsets = prepared.parts[part], prepared.dataset.offsets
     inside = torch.zeros(len(offsets) - 1, dtype=torch.bool)
     inside[rows] = True
@@ -122,7 +122,7 @@ def _places(prepared: Prepared, part: str) -> torch.Tensor:
 
 
 def scores(labels: Vector, predictions: dict[str, Vector]) -> dict[str, dict[str, float | None]]:
-    """The metrics of each predictor; those of several seeds are averaged, and None is what is undefined."""
+    """Return the metrics of each predictor, averaged over several seeds; metrics that are undefined are None."""
     found: dict[str, list[dict[str, float]]] = defaultdict(list)
     for name, values in predictions.items():
         found[name.partition(", seed")[0]].append(regression_metrics(values, labels))
@@ -134,13 +134,13 @@ def scores(labels: Vector, predictions: dict[str, Vector]) -> dict[str, dict[str
 
 
 def of_part(one: dict[str, Any], rows: NDArray[np.bool_]) -> dict[str, Any]:
-    """Number and scores of some test strains of a draw."""
+    """Return the number and the scores of some test strains of a draw."""
     predictions = {name: values[rows] for name, values in one["predictions"].items()}
     return {"strains": int(rows.sum()), "scores": scores(one["labels"][rows], predictions)}
 
 
 def over_draws(found: list[dict[str, dict[str, float | None]]], name: str, metric: str) -> list[float]:
-    """Mean difference of the model from a predictor, with Student's interval at 95 %."""
+    """Return the mean difference of the model from a predictor, with Student's interval at 95 %."""
     pairs = [(one["model"][metric], one[name][metric]) for one in found]
     values = [own - other for own, other in pairs if own is not None and other is not None]
     mean = statistics.fmean(values)
@@ -149,7 +149,7 @@ def over_draws(found: list[dict[str, dict[str, float | None]]], name: str, metri
 
 
 def over_genes(draws: list[dict[str, Any]], name: str) -> list[float]:
-    """The 95 % interval of the mean difference in Pearson's r when the new genes of each draw are drawn again."""
+    """Return the 95 % interval of the mean difference in Pearson's r when new genes of each draw are drawn again."""
     rng, means = np.random.default_rng(0), []
     for _ in range(RESAMPLES):
         differences = []

@@ -33,7 +33,7 @@ SEEDS = (0, 1, 2)
 
 
 def test_figures(content: dict[str, Any]) -> dict[str, float | None]:
-    """Null model → its Pearson correlation on the test part, or its average precision where labels are classes."""
+    """Return each null model's Pearson correlation on the test part, or average precision where labels are classes."""
     rows = [row for row in content["rows"] if row["part"] == "test"]
     return {row["model"]: row["metrics"].get("average_precision", row["metrics"]["pearson"]) for row in rows}
 

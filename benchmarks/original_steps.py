@@ -1,4 +1,6 @@
-"""Training steps of the original experiments' models at their batch sizes: ``python -m benchmarks.original_steps OUT``.
+"""Time training steps of the original experiments' models at their batch sizes.
+
+Call ``python -m benchmarks.original_steps OUT``.
 
 Full steps (forward, backward, optimiser) on the generated cell graph of yeast size, three deletions per strain, in one
 process, one model after the other. The original's own figures stand beside them: they are of other machines (four RTX
@@ -40,12 +42,13 @@ ORIGINAL = {
     "hetero_082": "40 strains/s on 4 devices",
     "set_operator_093": None,
 }
-"""Experiment → strains per second that the original reports, where it has one."""
+"""This maps experiments to the strains per second that the original reports, where it reports them."""
 
 
 def measure(name: str) -> dict[str, Any]:
-    """One experiment's step: its model, batch size and optimiser; squared error in place of its loss for hetero models,
-    whose terms cost nothing beside the graph.
+    """Time one experiment's step with its model, batch size and optimiser.
+
+    Hetero models use squared error in place of their loss, whose terms cost nothing beside the graph.
     """
     config = load_config(CONF / f"{name}.yaml")
     dango = isinstance(config.model, DangoConfig)
@@ -86,7 +89,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure all, write a row at a time."""
+    """Measure all experiments, and write a row at a time."""
     keep_freed_memory()
     out, rows = Path(sys.argv[1]), []
     for name in sys.argv[2:] or ORIGINAL:

@@ -36,24 +36,24 @@ from dglcell.new_experiment.experiment import Wanted, write_experiment
 from dglcell.training.run import train
 
 SPLITS, SMALL = 5, 400
-"""A table of at most so many rows is split so often."""
+"""A table of at most ``SMALL`` rows is split ``SPLITS`` times."""
 
 TOLERANCE = 0.02
-"""By how much a model may be behind the best null model."""
+"""A model may be behind the best null model by so much."""
 
 Rows = list[tuple[tuple[str, ...], float]]
-"""Deleted genes of each strain, and its label."""
+"""Each row has the deleted genes of a strain, and its label."""
 
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A table of the benchmark.
+    """This is a table of the benchmark.
 
     Attributes:
-        name: of its experiment.
-        cell: as `--cell` has it.
+        name: name of its experiment.
+        cell: name of its cell, as `--cell` takes it.
         about: what its numbers are.
-        make: its rows, the same at every call.
+        make: function that returns its rows, the same at every call.
     """
 
     name: str
@@ -62,7 +62,7 @@ class OwnTable:
     make: Callable[[], Rows]
 
     def write(self, path: Path) -> int:
-        """Write it as CSV; returns the number of rows."""
+        """Write the table as CSV, and return the number of rows."""
         rows = self.make()
         most = max(len(genes) for genes, _ in rows)
         lines = [",".join([*(f"gene_{i + 1}" for i in range(most)), "label"])]
@@ -71,12 +71,12 @@ class OwnTable:
         return len(rows)
 
 
-# Growth by flux balance analysis.
+# These functions compute growth by flux balance analysis.
 
 
 @cache
 def screen(model: str, pairs: str, triples: str) -> list[tuple[tuple[str, ...], dict[str, float]]]:
-    """Strains of an in-silico screen with all that is known of them."""
+    """Return strains of an in-silico screen with all that is known of them."""
     table = load_source(SourceConfig(name="insilico", insilico=InSilicoConfig(model, pairs=pairs, triples=triples)))
     columns = {name: values.tolist() for name, values in table.phenotypes.items()}
     return [
@@ -92,14 +92,14 @@ def growth(
     phenotype: str = "fitness",
     yeast: bool = False,
 ) -> Rows:
-    """Strains of one, two and three deletions, drawn at random.
+    """Draw strains of one, two and three deletions at random.
 
     Args:
         counts: most strains with one, two and three deletions.
-        noise: standard deviation.
-        genes: so many, of which some matter, are deleted; all where None.
-        phenotype: of the in-silico screen.
-        yeast: yeast-GEM in place of the core model of *E. coli*.
+        noise: standard deviation of the noise.
+        genes: so many genes, of which some matter, are deleted; all where None.
+        phenotype: phenotype of the in-silico screen.
+        yeast: whether to use yeast-GEM in place of the core model of *E. coli*.
     """
     rng = np.random.default_rng(0)
     strains = screen("yeast-GEM_9.0.2", "6000", "none") if yeast else screen("textbook", "all", "20000")
@@ -121,20 +121,20 @@ def growth(
 
 
 def viable(rows: Rows, least: float = 0.05) -> Rows:
-    """1 where a strain grows, else 0."""
+    """Return rows labelled 1 where a strain grows, else 0."""
     return [(strain, float(value > least)) for strain, value in rows]
 
 
-# Scores of genes' invented vectors.
+# These functions compute scores from invented vectors of genes.
 
 
 DIMENSIONS, STEPS = 6, 2
-"""Of the vectors; and how often they are mixed with those of the genes that networks link."""
+"""These are the dimensions of the vectors, and how often these are mixed with those of genes that networks link."""
 
 
 @cache
 def vectors(cell: str) -> tuple[list[str], NDArray[np.float64]]:
-    """Genes of a cell graph with networks, and a vector of each, which is half its own and half its neighbours'."""
+    """Return genes of a cell graph with networks, and a vector of each: half its own and half its neighbours'."""
     graph = find_cell(cell, None, Downloads())
     size, rng = len(graph.genes), np.random.default_rng(1)
     links = np.zeros((size, size), np.float32)
@@ -155,15 +155,15 @@ def vectors(cell: str) -> tuple[list[str], NDArray[np.float64]]:
 
 
 def scores(cell: str, rows: int, genes: int, *, deletions: int = 2, noise: float = 1.0, singles: bool = False) -> Rows:
-    """Scores of sets of genes: sums over pairs of products of vectors, beside effects of genes, with noise.
+    """Return scores of sets of genes: sums over pairs of products of vectors, beside effects of genes, with noise.
 
     Args:
-        cell: whose networks make genes alike.
-        rows: sets of genes.
-        genes: of which they consist.
-        deletions: genes in a set.
-        noise: standard deviation, relative to that of the scores.
-        singles: list each gene alone as well.
+        cell: cell whose networks make genes alike.
+        rows: number of sets of genes.
+        genes: number of genes of which they consist.
+        deletions: number of genes in a set.
+        noise: standard deviation of the noise, relative to that of the scores.
+        singles: whether each gene is also listed alone.
     """
     names, vector = vectors(cell)
     rng = np.random.default_rng(2)
@@ -184,7 +184,7 @@ def scores(cell: str, rows: int, genes: int, *, deletions: int = 2, noise: float
 
 
 def interacting(rows: Rows, share: float = 0.1) -> Rows:
-    """1 for the lowest scores, else 0."""
+    """Return rows labelled 1 for the lowest scores, else 0."""
     least = np.quantile([value for _, value in rows], share)
     return [(strain, float(value < least)) for strain, value in rows]
 
@@ -247,19 +247,19 @@ TABLES = [
 ]
 
 
-# What `init` makes of them.
+# These functions run `init` on the tables.
 
 
 def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
     """Call `init`, and train what it wrote; once for each split.
 
     Args:
-        table: of the benchmark.
+        table: table of the benchmark.
         seeds: number of splits; by the size of the table where None.
     """
     here = Path.cwd()
     with TemporaryDirectory() as folder:
-        os.chdir(folder)  # paths of an experiment are relative to where it is trained
+        os.chdir(folder)  # an experiment's paths are relative to the folder where it is trained
         try:
             rows = table.write(Path("table.csv"))
             clocks = Clocks.start()
@@ -272,7 +272,7 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
             os.chdir(here)
     scores_of = {name: [found[name] for found, _ in runs if name in found] for name in runs[0][0]}
     model = chosen.model.name
-    # What predicts a constant has no correlation.
+    # Constant predictions have no correlation.
     whole = {name: values for name, values in scores_of.items() if len(values) == splits and not np.isnan(values).any()}
     means = {name: round(float(np.mean(values)), 4) for name, values in whole.items()}
     nulls = {name: value for name, value in means.items() if name != model}
@@ -305,7 +305,7 @@ def measure(table: OwnTable, seeds: int | None = None) -> dict[str, Any]:
 
 
 def _train(seed: int) -> tuple[dict[str, float], tuple[float, float]]:
-    """Test scores of the model and of the null models, and minutes of the whole run."""
+    """Train, and return test scores of the model and of the null models, and minutes of the whole run."""
     config = load_config(Path("own.yaml"), [f"seed={seed}", f"split.seed={seed}", "trainer.threads=1"])
     clocks = Clocks.start()
     rows = train(config).rows
@@ -314,18 +314,18 @@ def _train(seed: int) -> tuple[dict[str, float], tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Clocks:
-    """When something started, by the clock on the wall and by what this process has computed."""
+    """Clocks hold when something started, by wall time and by processor time."""
 
     wall: float
     computed: float
 
     @classmethod
     def start(cls) -> Clocks:
-        """Now."""
+        """Start the clocks now."""
         return cls(time.monotonic(), time.process_time())
 
     def minutes(self) -> tuple[float, float]:
-        """Minutes since, by both; on a machine that others use the second says more."""
+        """Return the minutes since the start by both clocks; on a machine that others use, the second says more."""
         return round((time.monotonic() - self.wall) / 60, 2), round((time.process_time() - self.computed) / 60, 2)
 
 
@@ -338,7 +338,7 @@ CLASSES = ("viable-1000", "yeast-classes-10000")
 
 
 def main() -> None:
-    """Measure tables, and write the file after each."""
+    """Measure tables, and write the file after each of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help="tables (default: all); others in the file are kept")

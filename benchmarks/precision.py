@@ -54,17 +54,17 @@ PAIRS_OF_GRADIENT = 2
 Outcome = dict[str, Tensor]
 
 
-# Matrix products in fewer digits.
+# These functions compute matrix products with fewer digits.
 
 
 def tf32(x: Tensor) -> Tensor:
-    """Rounded to 10 bits behind the leading one; ties go away from zero."""
+    """Round to 10 bits behind the leading one; ties go away from zero."""
     bits = x.contiguous().view(torch.int32)
     return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
 class _RoundedProduct(torch.autograd.Function):
-    """``x Wᵀ`` with rounded factors, and the same in both gradients."""
+    """This function computes ``x Wᵀ`` with rounded factors, and both gradients likewise."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
@@ -80,14 +80,14 @@ class _RoundedProduct(torch.autograd.Function):
 
 
 def tf32_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A Linear layer in TF32."""
+    """Compute a Linear layer in TF32."""
     out: Tensor = _RoundedProduct.apply(x, weight)
     return out if bias is None else out + bias
 
 
 @contextmanager
 def differences_in_tf32() -> Iterator[None]:
-    """Linear layers of differences take their products in TF32; those of the base stay as they are."""
+    """Compute products of differences' Linear layers in TF32; those of the base stay as they are."""
     from dglcell.perturbation.rules import RULES, PerturbedTensor
 
     plain = RULES["linear"]
@@ -103,23 +103,25 @@ def differences_in_tf32() -> Iterator[None]:
         RULES["linear"] = plain
 
 
-# The model.
+# These functions make and train the model.
 
 
 def public_cell(raw: Path) -> CellGraph:
-    """The networks of conf/101-collins2007."""
+    """Build the networks of conf/101-collins2007."""
     return build_cell(load_config(CONF / "101-collins2007" / "random.yaml").cell, str(raw))
 
 
 def make_model(cell: CellGraph, layers: int) -> HeteroCell:
-    """Fresh weights, GIN with H = 64, genes alone, without the head on deleted genes, which reads no difference."""
+    """Make GIN with fresh weights, H = 64, genes alone; the head on deleted genes, which reads no difference, is left
+    out.
+    """
     torch.manual_seed(0)
     config = HeteroCellConfig(hidden=64, layers=layers, metabolism=False, local_head=False, combination="none")
     return HeteroCell(ResidentCell.of(cell), config)
 
 
 def train(model: HeteroCell) -> None:
-    """A short training on random pairs of genes with random targets."""
+    """Train briefly on random pairs of genes with random targets."""
     generator = torch.Generator().manual_seed(1)
     number, size = model.cell.num_nodes[GENE], TRAINING["batch_size"]
     optimiser = torch.optim.AdamW(model.parameters(), lr=TRAINING["lr"])
@@ -134,8 +136,8 @@ def train(model: HeteroCell) -> None:
 
 
 def outcome(model: HeteroCell, pairs: list[list[int]]) -> Outcome:
-    """What a model makes of all strains, and a loss's gradient for those of the first pairs."""
-    model.train()  # so that nothing is kept from call to call; there is no dropout
+    """Return what a model computes for all strains, and a loss's gradient for those of the first pairs."""
+    model.train()  # in training mode nothing is kept from call to call; there is no dropout
     model.zero_grad(set_to_none=True)
     with torch.no_grad():
         out = model(strains_of(pairs))
@@ -153,20 +155,20 @@ def outcome(model: HeteroCell, pairs: list[list[int]]) -> Outcome:
 
 
 def strains_of(pairs: list[list[int]]) -> GenotypeBatch:
-    """Of every pair the strains without i, without j and without both."""
+    """Return the strains of every pair: without i, without j and without both."""
     return GenotypeBatch.from_lists([strain for i, j in pairs for strain in ([i], [j], [i, j])])
 
 
 def errors_of(found: Outcome, exact: Outcome) -> dict[str, list[float]]:
-    """Relative errors in the Euclidean norm, one for each pair of genes, and one of the gradient."""
+    """Return relative errors in the Euclidean norm, one for each pair of genes, and one of the gradient."""
     return {key: ((found[key] - known).norm(dim=1) / known.norm(dim=1)).tolist() for key, known in exact.items()}
 
 
-# What is measured.
+# These functions measure errors.
 
 
 def measure(model: HeteroCell, about: dict[str, Any], pairs: list[list[int]], ways: list[Way]) -> list[dict[str, Any]]:
-    """Errors of every way to compute one model, against float64."""
+    """Return errors of every way to compute one model, against float64."""
     model.choose(Autotuned("node_mask", DENSE_SHARE))
     exact = outcome(model.double(), pairs)
     model.float()
@@ -189,17 +191,17 @@ def measure(model: HeteroCell, about: dict[str, Any], pairs: list[list[int]], wa
 
 
 Way = tuple[dict[str, Any], tuple[dict[str, Any], Callable[[], Any]]]
-"""How it is called, and the choices and the context in which it is computed."""
+"""A way has a description, and the choices and the context in which a model is computed."""
 
 
 @contextmanager
 def unchanged() -> Iterator[None]:
-    """Nothing is patched."""
+    """Patch nothing."""
     yield
 
 
 def ways_to_compute(*, compiled: bool) -> list[Way]:
-    """Strategies and precisions."""
+    """Return the strategies and precisions to compare."""
     found: list[Way] = []
     for strategy in STRATEGIES:
         arguments: dict[str, Any] = {"strategy": strategy, "dense_share": DENSE_SHARE}

@@ -49,7 +49,7 @@ BATCHES = {"set_operator": 4096, "hetero_cell": 128}
 
 
 def trained(config: Config, cell: CellGraph, folder: Path) -> Trained:
-    """A model with fresh weights, as if it had been trained."""
+    """Return a model with fresh weights, as if it had been trained."""
     torch.manual_seed(0)
     model = make_model(config.model, ResidentCell.of(cell), 1).eval()
     path = folder / "weights"
@@ -59,7 +59,7 @@ def trained(config: Config, cell: CellGraph, folder: Path) -> Trained:
 
 
 def predict(model: Trained, strains: int, batch: int, folder: Path, *, shared: bool) -> float:
-    """Seconds for the first triples of shuffled genes; the file is checked for its number of rows."""
+    """Return the seconds for the first triples of shuffled genes; the file is checked for its number of rows."""
     import pyarrow.parquet as pq
 
     output, count = folder / "triples.parquet", len(model.cell.genes)
@@ -74,7 +74,7 @@ def predict(model: Trained, strains: int, batch: int, folder: Path, *, shared: b
 
 
 def measure(name: str, config: Config, cell: CellGraph) -> Iterator[dict[str, Any]]:
-    """Strains per second of one model over one cell, for all triples or as many as the budget allows."""
+    """Yield strains per second of one model over one cell, for all triples or as many as the budget allows."""
     with tempfile.TemporaryDirectory() as made:
         model = trained(config, cell, Path(made))
         for shared in (False, True) if model.model.shares_deletions else (False,):
@@ -82,7 +82,7 @@ def measure(name: str, config: Config, cell: CellGraph) -> Iterator[dict[str, An
 
 
 def measure_one(name: str, config: Config, model: Trained, folder: Path, *, shared: bool) -> dict[str, Any]:
-    """The same, with or without computing once what triples share."""
+    """Measure one model as `measure` does, with or without computing once what triples share."""
     cell, kind, total = model.cell, config.model.name, math.comb(len(model.cell.genes), 3)
     batch = BATCHES[kind]
     tried = min(TRIED, total)

@@ -1,4 +1,4 @@
-"""One sparse product over every network, B strains side by side, by every kernel."""
+"""Time one sparse product over every network, with B strains side by side, by every kernel."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ log = logging.getLogger("dglcell")
 
 @dataclass
 class ProductRow:
-    """One kernel on all relations, one after the other.
+    """A row is one kernel on all relations, one after the other.
 
     Attributes:
         columns: C = B · H.
-        edges: of all relations.
+        edges: number of edges of all relations.
         gathered_bytes: what the product reads from ``x`` if nothing stays in cache: E · C elements.
-        gathered_bytes_per_second: of the forward pass.
-        share_of_copy_bandwidth: the same relative to `Ceilings`; above 1 where rows stay in cache.
+        gathered_bytes_per_second: gathered bytes per second of the forward pass.
+        share_of_copy_bandwidth: this rate relative to the copy rate of `Ceilings`; above 1 where rows stay in cache.
     """
 
     kernel: str
@@ -59,8 +59,8 @@ def product_rows(cell: CellGraph, shapes: Sequence[tuple[int, int]], given: Cond
     """Check that kernels agree, then time each; the largest shapes first, as for steps.
 
     Args:
-        cell: all of whose relations are multiplied with.
-        shapes: (B, H).
+        cell: cell graph, with all of whose relations is multiplied.
+        shapes: pairs (B, H).
         given: device, precision, budget (half of it for each direction) and limits.
 
     Raises:
@@ -84,7 +84,7 @@ def product_rows(cell: CellGraph, shapes: Sequence[tuple[int, int]], given: Cond
 
 
 def _resident(cell: CellGraph, weighted: bool) -> ResidentCell:
-    """Relations with random weights, or without any."""
+    """Return a cell whose relations have random weights, or none."""
     generator, edges = torch.Generator().manual_seed(0), {}
     for relation in cell.relations:
         ends = cell.edges(relation)
@@ -97,7 +97,7 @@ def check_products(cells: Mapping[bool, ResidentCell]) -> None:
     """Compare all kernels with the reference, with and without weights.
 
     Raises:
-        RuntimeError: one differs.
+        RuntimeError: a kernel differs.
     """
     for weighted, cell in cells.items():
         for kernel in kernels_on(next(cell.buffers()).device.type):
@@ -108,7 +108,7 @@ def check_product(cell: ResidentCell, kernel: str, weighted: bool) -> None:
     """Compare a kernel with the reference in float64, forward and backward; one that does not run here passes.
 
     Raises:
-        RuntimeError: they differ, naming the relation.
+        RuntimeError: they differ; the message names the relation.
     """
     device = next(cell.buffers()).device.type
     try:
@@ -135,7 +135,7 @@ def check_product(cell: ResidentCell, kernel: str, weighted: bool) -> None:
 
 
 def _measure(row: ProductRow, cell: ResidentCell, given: Conditions) -> ProductRow:
-    """The row filled in."""
+    """Return the row filled in."""
     budget = given.seconds_per_row / 2
     try:
         check_kernel(row.kernel, row.device)
@@ -159,7 +159,7 @@ def _measure(row: ProductRow, cell: ResidentCell, given: Conditions) -> ProductR
 
 
 def _passes(row: ProductRow, cell: ResidentCell) -> tuple[Callable[[], None], Callable[[], None]]:
-    """Forward, and forward with backward, over all relations; nothing is kept from one relation to the next."""
+    """Return forward, and forward with backward, over all relations; nothing is kept between relations."""
     dtype = getattr(torch, row.dtype)
     states = {t: torch.randn(n, row.columns, device=row.device).to(dtype) for t, n in cell.num_nodes.items()}
     grads = {t: torch.ones_like(x) for t, x in states.items()}
@@ -180,7 +180,7 @@ def _passes(row: ProductRow, cell: ResidentCell) -> tuple[Callable[[], None], Ca
 
 
 def format_products(rows: Sequence[ProductRow]) -> str:
-    """A table in the order in which rows came, with a line per shape."""
+    """Format a table in the order in which rows came, with a line per shape."""
     lines: list[str] = []
     title = ""
     for row in rows:
@@ -199,7 +199,7 @@ _PRODUCT_HEADER = f"{'kernel':<12} {'forward ms':>11} {'and back ms':>12} {'GB/s
 
 
 def format_product(row: ProductRow) -> str:
-    """One line."""
+    """Format a row as one line."""
     if row.status != OK or row.forward_seconds is None or row.forward_backward_seconds is None:
         return f"{row.kernel:<12} {row.status}"
     memory = "-" if row.peak_memory_bytes is None else f"{row.peak_memory_bytes / 1e6:,.0f}"

@@ -1,4 +1,4 @@
-"""The heterograph model in PyTorch Geometric, in the three ways that library offers, with this package's weights."""
+"""Compute the heterograph model in PyTorch Geometric, in the three ways it offers, with this package's weights."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from dglcell.nn.hetero_layer import HeteroLayer, RelationConv
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import keep_masks
 
-# Aggregation over the strains' graphs with PyTorch Geometric, in the three ways that library offers.
+# These classes aggregate over the strains' graphs with PyTorch Geometric, in the three ways that library offers.
 #
-# This module imports ``torch_geometric``; whoever imports it must be ready for that to be missing.
+# This module imports ``torch_geometric``, so importing it fails where that is missing.
 
 
 class Update(nn.Module):
-    """What a convolution does after aggregation, with the parameters of one of this package's convolutions."""
+    """Compute what a convolution does after aggregation, with the parameters of one of this package's convolutions."""
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
@@ -38,11 +38,11 @@ class Update(nn.Module):
 
     @property
     def mean(self) -> bool:
-        """Whether messages are averaged; summed otherwise."""
+        """Return whether messages are averaged; they are summed otherwise."""
         return isinstance(self.conv, SAGEConv)
 
     def forward(self, x: Tensor, received: Tensor) -> Tensor:
-        """[..., H] new states."""
+        """Return new states [..., H]."""
         if isinstance(self.conv, SAGEConv):
             out: Tensor = self.conv.itself(x) + self.conv.neighbours(received)
             return out
@@ -52,7 +52,7 @@ class Update(nn.Module):
 
 
 class MaskedConv(MessagePassing):
-    """B copies of the graph side by side; messages are multiplied by a Boolean mask per edge and copy.
+    """Convolve B copies of the graph side by side; messages are multiplied by a Boolean mask per edge and copy.
 
     Shapes:
         x [B · N, H], edges [2, B · E], mask [B · E], degree [B · N, 1] → [B · N, H].
@@ -63,7 +63,7 @@ class MaskedConv(MessagePassing):
         self.update_states = Update(conv)
 
     def forward(self, x: Tensor, edges: Tensor, mask: Tensor, degree: Tensor) -> Tensor:
-        """New states."""
+        """Return new states."""
         received = self.propagate(edges, x=x, mask=mask)
         if self.update_states.mean:
             received = received / degree.to(received.dtype)
@@ -71,12 +71,12 @@ class MaskedConv(MessagePassing):
         return out
 
     def message(self, x_j: Tensor, mask: Tensor) -> Tensor:
-        """[B · E, H] masked messages."""
+        """Return masked messages [B · E, H]."""
         return x_j * mask.unsqueeze(-1).to(x_j.dtype)
 
 
 class SharedConv(MessagePassing):
-    """One edge list for all strains; lost nodes' rows are zeroed before and after.
+    """Convolve all strains with one edge list; lost nodes' rows are zeroed before and after.
 
     Shapes:
         x [N, B, H], edges [2, E], keep [N, B, 1], degree [N, B, 1] → [N, B, H].
@@ -87,7 +87,7 @@ class SharedConv(MessagePassing):
         self.update_states = Update(conv)
 
     def forward(self, x: Tensor, edges: Tensor, keep: Tensor, degree: Tensor) -> Tensor:
-        """New states."""
+        """Return new states."""
         keep = keep.to(x.dtype)
         received = self.aggregated(edges, x * keep) * keep
         if self.update_states.mean:
@@ -96,19 +96,19 @@ class SharedConv(MessagePassing):
         return out
 
     def aggregated(self, edges: Tensor, x: Tensor) -> Tensor:
-        """[N, B, H] sums over in-edges; takes E · B · H memory."""
+        """Return sums over in-edges, [N, B, H]; this takes E · B · H memory."""
         out: Tensor = self.propagate(edges, x=x)
         return out
 
 
 class SpmmConv(SharedConv):
-    """The same with ``EdgeIndex``, whose cached CSR forms make aggregation a sparse product on [N, B · H]."""
+    """Convolve with ``EdgeIndex``, whose cached CSR forms make aggregation a sparse product on [N, B · H]."""
 
     def aggregated(self, edges: Tensor, x: Tensor) -> Tensor:
-        """[N, B, H] sums over in-edges, of half precisions in float32, which sparse products on a CPU need."""
+        """Return sums over in-edges, [N, B, H]; half precisions use float32, which sparse products on a CPU need."""
         assert isinstance(edges, EdgeIndex)
         dtype = torch.promote_types(x.dtype, torch.float32)
-        # `EdgeIndex` keeps ones in float32 by itself.
+        # `EdgeIndex` itself keeps ones in float32.
         ones_E = None if dtype == torch.float32 else torch.ones(edges.shape[1], dtype=dtype, device=x.device)
         with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse .* (beta|disabled)")
@@ -118,7 +118,7 @@ class SpmmConv(SharedConv):
 
 
 class Replicated:
-    """Edge lists and masks of a disjoint union of strains, made once and kept on the device.
+    """This layout has edge lists and masks of a disjoint union of strains, made once and kept on the device.
 
     Args:
         cell: the wild type.
@@ -141,22 +141,22 @@ class Replicated:
         self.strain_of_kept = self.kept.div(N, rounding_mode="floor")
 
     def spread(self, x_NH: Tensor) -> Tensor:
-        """[B · N, H] the same states for every strain."""
+        """Return the same states for every strain, [B · N, H]."""
         return x_NH.repeat(self.num_strains, 1)
 
     def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of kept genes and the strain of each, in order of strains."""
+        """Return the rows of kept genes and the strain of each, in order of strains."""
         return x.index_select(0, self.kept), self.strain_of_kept
 
 
 class Shared:
-    """One edge list per relation, and which genes strains keep.
+    """This layout has one edge list per relation, and which genes strains keep.
 
     Args:
         cell: the wild type.
         relations: of genes, those in use.
         keep_NB: [N, B] which genes every strain keeps.
-        csr: as ``EdgeIndex`` with both CSR forms cached.
+        csr: whether edge lists are ``EdgeIndex`` with both CSR forms cached.
     """
 
     def __init__(
@@ -173,19 +173,19 @@ class Shared:
                 N = cell.num_nodes[GENE]
                 edges = EdgeIndex(edges, sparse_size=(N, N), sort_order="col").fill_cache_()
             self.inputs[relation] = edges, keep_NB1, degree.clamp(min=1).unsqueeze(-1)
-        # In order of strains, as pooling wants them.
+        # Pooling needs rows in order of strains.
         self.strain_of_kept, self.gene_of_kept = keep_NB.T.nonzero().unbind(1)
 
     def spread(self, x_NH: Tensor) -> Tensor:
-        """[N, B, H] the same states for every strain."""
+        """Return the same states for every strain, [N, B, H]."""
         return x_NH.unsqueeze(1).repeat(1, self.num_strains, 1)
 
     def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of kept genes and the strain of each, in order of strains."""
+        """Return the rows of kept genes and the strain of each, in order of strains."""
         return x[self.gene_of_kept, self.strain_of_kept], self.strain_of_kept
 
 
-# The heterograph model in PyTorch Geometric, with the weights of this package's model.
+# These classes compute the heterograph model in PyTorch Geometric, with the weights of this package's model.
 
 
 FORMS: dict[str, Callable[[nn.Module], nn.Module]] = {
@@ -196,24 +196,24 @@ FORMS: dict[str, Callable[[nn.Module], nn.Module]] = {
 
 
 class Layout(Protocol):
-    """Graphs of several strains as PyG gets them."""
+    """A layout gives graphs of several strains to PyG."""
 
     inputs: dict[Relation, tuple[Tensor, Tensor, Tensor]]
     num_strains: int
 
     def spread(self, x_NH: Tensor) -> Tensor:
-        """The same states for every strain."""
+        """Return the same states for every strain."""
 
     def kept_rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of kept genes and the strain of each."""
+        """Return the rows of kept genes and the strain of each."""
 
 
 class PygLayer(nn.Module):
-    """One round of message passing over all relations.
+    """This layer is one round of message passing over all relations.
 
     Args:
-        layer: whose convolutions are used.
-        form: of aggregation, a key of ``FORMS``.
+        layer: layer whose convolutions are used.
+        form: form of aggregation, a key of ``FORMS``.
         config: how relations are combined.
     """
 
@@ -227,7 +227,7 @@ class PygLayer(nn.Module):
         self.mixer = layer.mixer(GENE)
 
     def forward(self, x: Tensor, inputs: dict[Relation, tuple[Tensor, Tensor, Tensor]]) -> Tensor:
-        """New states, in the layout of ``x``."""
+        """Return new states, in the layout of ``x``."""
         members = zip(self.relations, self.convs, self.after, strict=True)
         outputs: list[Tensor] = [after(conv(x, *inputs[relation])) for relation, conv, after in members]
         if self.mixer is not None:
@@ -238,12 +238,12 @@ class PygLayer(nn.Module):
 
 
 class PygCell(Method):
-    """As the method that came before: encode the wild type once per step and all strains, pool, take the difference.
+    """Compute as the method that came before: in a step, encode wild type and strains, pool, take the difference.
 
     Edge lists, masks and degrees of the batch are made here, once, so that steps do not pay for them.
 
     Args:
-        weights: whose submodules are used.
+        weights: model whose submodules are used.
         genotypes: the batch, on the device of ``weights``.
         form: ``replicated``, ``node_dim`` or ``spmm``.
 
@@ -268,7 +268,7 @@ class PygCell(Method):
         self.strains = _layout(weights, keep_NB, form)
 
     def forward(self, genotypes: GenotypeBatch) -> Tensor:
-        """[B, T] predictions of the strains that the method was built for."""
+        """Return predictions [B, T] of the strains that the method was built for."""
         weights = self.weights
         wild_type = self._encode(self.wild_type)
         difference = self._pool(self.wild_type, wild_type) - self._pool(self.strains, self._encode(self.strains))
@@ -288,14 +288,14 @@ class PygCell(Method):
         return x
 
     def _pool(self, layout: Layout, x: Tensor) -> Tensor:
-        """[B, H]."""
+        """Pool states to [B, H]."""
         rows, strains = layout.kept_rows(x)
         out: Tensor = self.pool(rows, strains, dim_size=layout.num_strains)
         return out
 
 
 def _used(weights: HeteroCell) -> list[Relation]:
-    """The relations of any layer."""
+    """Return the relations that any layer uses."""
     layers = [layer for layer in weights.encoder.layers if isinstance(layer, HeteroLayer)]
     return list(dict.fromkeys(relation for layer in layers for relation in layer.relations))
 
@@ -319,7 +319,7 @@ def _layout(weights: HeteroCell, keep_NB: Tensor, form: str) -> Layout:
 
 
 def build_pyg(workload: Workload, device: str, *, form: str, compiled: bool = False) -> PygCell:
-    """The method on ``device``.
+    """Build the method on ``device``.
 
     With ``compiled``, torch.compile takes every convolution, forward and backward, for any number of edges: all of them
     share one compilation. Compiled as a whole, the model would get wrong gradients on a CPU (torch 2.13).

@@ -1,4 +1,4 @@
-"""Rows of results, their file and their table."""
+"""Keep rows of results, their file and their table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.workload import Setting
 from dglcell.errors import ConfigError, DataError
 from dglcell.files.atomic import write_json
 
-# Results: one row per method and setting, kept in a file from the first row on.
+# Results have one row per method and setting, and are kept in a file from the first row on.
 
 
 OK, OUT_OF_MEMORY, RUNNING = "ok", "out_of_memory", "running"
@@ -23,16 +23,16 @@ CRASHED = "crashed: the process ended while this ran"
 
 @dataclass
 class BenchRow:
-    """One method's full training step under one setting.
+    """A row is one method's full training step under one setting.
 
     Attributes:
         seconds_per_step: median over ``steps`` timed ones; None where ``status`` is not ``ok``.
-        seconds_best: of the fastest.
-        seconds_first: of the very first step, with all that is built or compiled in it.
+        seconds_best: seconds of the fastest step.
+        seconds_first: seconds of the very first step, with all that is built or compiled in it.
         peak_memory_bytes: largest rise of the process's resident set, or of the GPU's allocations, from before the
             method was built to after its last step.
         ratio_to_pyg_replicated: how many times as fast as ``pyg_replicated`` under the same setting.
-        share_of_ideal: see `ideal_seconds`; None for another model.
+        share_of_ideal: `ideal_seconds` divided by ``seconds_per_step``; None for another model.
         status: ``ok``, ``out_of_memory``, ``missing: …``, ``unsupported: …``, ``error: …``, ``crashed: …``.
     """
 
@@ -60,23 +60,23 @@ class BenchRow:
 
     @classmethod
     def start(cls, spec: MethodSpec, setting: Setting, edges: int) -> BenchRow:
-        """A row that has no results yet."""
+        """Make a row that has no results yet."""
         return cls(spec.name, spec.strategy, spec.kernel, **dataclasses.asdict(setting), edges=edges)
 
     @property
     def setting(self) -> Setting:
-        """What it was measured under."""
+        """Return the setting under which the row was measured."""
         return Setting(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Setting)})
 
 
 @dataclass
 class Results:
-    """All rows so far, written to ``path`` whenever one is added.
+    """These are all rows so far, written to ``path`` whenever one is added.
 
     Attributes:
         environment: versions, machine, cell graph, ceilings.
-        path: of a JSON file, or None.
-        rows: in the order in which they ran.
+        path: path of a JSON file, or None.
+        rows: rows in the order in which they ran.
     """
 
     environment: dict[str, Any]
@@ -86,7 +86,7 @@ class Results:
     def resume(self) -> None:
         """Take over the rows of an earlier, interrupted run; a row it was killed in is not tried again.
 
-        How far methods differed at most is over all runs.
+        The largest difference between methods is that of all runs.
 
         Raises:
             DataError: the file holds something else.
@@ -116,16 +116,16 @@ class Results:
         self.environment["largest_difference"] = max(self.environment.get("largest_difference", 0.0), difference)
 
     def has(self, spec: MethodSpec, setting: Setting) -> bool:
-        """Whether there is a row for this already."""
+        """Return whether there is a row for this already."""
         return any(row.method == spec.name and row.setting == setting for row in self.rows)
 
     def begin(self, row: BenchRow) -> None:
-        """Say in the file what is running, so that a run that is killed by it can be resumed after it."""
+        """Write to the file what is running, so that a run that this kills can be resumed after it."""
         self.rows.append(row)
         self.write()
 
     def end(self, row: BenchRow, found: BenchRow | None) -> None:
-        """Put ``found`` in the place of a row that has begun, or forget that it did."""
+        """Put ``found`` in the place of a row that has begun, or remove that row."""
         place = self.rows.index(row)
         self.rows[place : place + 1] = [] if found is None else [found]
         self.write()
@@ -141,7 +141,7 @@ class Results:
             write_json(self.path, {"environment": self.environment, "rows": rows})
 
 
-# Rows as a table that people read.
+# These functions format rows as a table for people.
 
 
 HEADER = (
@@ -151,7 +151,7 @@ HEADER = (
 
 
 def format_table(rows: Sequence[BenchRow]) -> str:
-    """A block per setting, small settings first; in it the fastest method first, then those without a time."""
+    """Format a block per setting, small settings first; in it the fastest method first, then those without a time."""
     settings = sorted(
         {row.setting for row in rows}, key=lambda s: (s.conv, s.layers, s.hidden, s.batch, s.deletions or 0)
     )
@@ -165,7 +165,7 @@ def format_table(rows: Sequence[BenchRow]) -> str:
 
 
 def format_row(row: BenchRow) -> str:
-    """One line."""
+    """Format a row as one line."""
     if row.status != OK or row.seconds_per_step is None or row.samples_per_second is None:
         return f"{row.method:<24} {row.status}"
     ratio = "-" if row.ratio_to_pyg_replicated is None else f"{row.ratio_to_pyg_replicated:,.1f}"

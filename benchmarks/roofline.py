@@ -32,17 +32,17 @@ from dglcell.perturbation import execution
 from dglcell.perturbation.strategies import node_mask
 from dglcell.runs.usage import environment
 
-# What the device can do, and how much of it a good kernel reaches.
+# This says what the device can do, and how much of it a good kernel reaches.
 
 
 @dataclass(frozen=True)
 class Device:
-    """Ceilings, in bytes, operations and seconds.
+    """A device has these ceilings, in bytes, operations and seconds.
 
     Attributes:
         copy: bytes a second from and to memory.
         cache: bytes a second out of the second cache.
-        flops: of a dense product in bfloat16, a second.
+        flops: operations a second of a dense product in bfloat16.
         launch: seconds to launch a kernel.
         of_copy, of_cache, of_flops: shares that kernels are taken to reach.
     """
@@ -57,12 +57,12 @@ class Device:
     of_flops: float = 0.8
 
 
-# What torch's compiler makes of the update of all relations' rows.
+# These functions cost what torch's compiler makes of the update of all relations' rows.
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Launches, and bytes for each number of a strain's row."""
+    """A cost has launches, and bytes for each number of a strain's row."""
 
     launches: int
     bytes: float
@@ -72,12 +72,12 @@ NODES = 512
 
 
 def compiled_update(convs: StackedConvs, strains: int, dtype: torch.dtype, *, both: bool, training: bool) -> Cost:
-    """The update of a layer's relations together, compiled for a GPU.
+    """Cost the update of a layer's relations together, compiled for a GPU.
 
     Args:
-        convs: of the layer.
+        convs: convolutions of the layer.
         strains: B.
-        dtype: of differences.
+        dtype: type of differences.
         both: whether the nodes' own states differ; not in the first layer.
         training: forward and backward; otherwise forward alone.
     """
@@ -89,7 +89,7 @@ def compiled_update(convs: StackedConvs, strains: int, dtype: torch.dtype, *, bo
 
 
 def plain_update(convs: StackedConvs, strains: int, dtype: torch.dtype, *, both: bool, training: bool) -> Cost:
-    """The same in plain torch."""
+    """Cost the same update in plain torch."""
     arguments = _arguments(convs, strains, dtype, "meta", both=both)
     with OperatorCounter() as counter:
         _update(execution._run, convs, strains, arguments, training)
@@ -114,7 +114,7 @@ Rows = list[Tensor | None]
 def _arguments(
     convs: StackedConvs, strains: int, dtype: torch.dtype, device: str, *, both: bool
 ) -> tuple[Rows, Rows, Rows]:
-    """Bases, differences, and gradients of the result."""
+    """Make bases, differences, and gradients of the result."""
 
     def rows(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
         return torch.ones(*shape, _width(convs), dtype=kind, device=device, requires_grad=True)
@@ -132,19 +132,19 @@ def _update(run: Any, convs: StackedConvs, strains: int, arguments: tuple[Rows, 
         torch.autograd.backward(rows, gradients)
 
 
-# Designs: what a step launches and moves, and how long that takes at the ceilings.
+# Designs say what a step launches and moves, and how long that takes at the ceilings.
 
 
 @dataclass(frozen=True)
 class Design:
-    """One way to compute a step.
+    """A design is one way to compute a step.
 
     Attributes:
-        name: for the table.
-        launches: of all kernels; 1 where a CUDA graph holds them.
-        gathered_bytes: that sparse products read.
-        other_bytes: that everything else reads and writes.
-        dense_flops: of relations that are multiplied as dense matrices.
+        name: name for the table.
+        launches: launches of all kernels; 1 where a CUDA graph holds them.
+        gathered_bytes: bytes that sparse products read.
+        other_bytes: bytes that everything else reads and writes.
+        dense_flops: operations of relations that are multiplied as dense matrices.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Design:
     dense_flops: float = 0.0
 
     def seconds(self, device: Device) -> dict[str, float]:
-        """Of products, of everything else, of launches, and of the step, in which the host launches ahead."""
+        """Return seconds of products, of everything else, of launches, and of a step whose host launches ahead."""
         products = self.gathered_bytes / (device.cache * device.of_cache)
         products += self.dense_flops / (device.flops * device.of_flops)
         others = self.other_bytes / (device.copy * device.of_copy)
@@ -168,7 +168,7 @@ class Design:
 
 
 def designs(cell: CellGraph, config: HeteroCellConfig, strains: int) -> list[Design]:
-    """From what was before to what a GPU is to do."""
+    """Return designs, from what was before to what a GPU is to do."""
     genotypes = random_genotypes(len(cell.genes), strains, 3, 0)
 
     def counted(*, half: bool) -> Counts:
@@ -207,13 +207,13 @@ def _unshared() -> Iterator[None]:
 
 
 def as_dense(products: Sequence[Product], edges: Sequence[int], genes: int, *, most: int) -> tuple[int, float]:
-    """Bytes that are not gathered where the relations with most edges are dense, and operations in their place.
+    """Return bytes that are not gathered where the relations with most edges are dense, and operations in their place.
 
     Args:
-        products: each along all relations.
-        edges: of every relation.
+        products: sparse products, each along all relations.
+        edges: number of edges of every relation.
         genes: N.
-        most: how many relations are dense.
+        most: number of relations that are dense.
     """
     share, padded = sum(sorted(edges)[-most:]) / sum(edges), -(-genes // 64) * 64
     gathered, columns = sum(p.gathered_bytes for p in products), sum(p.columns for p in products)
@@ -221,7 +221,7 @@ def as_dense(products: Sequence[Product], edges: Sequence[int], genes: int, *, m
 
 
 def compiled_saving(cell: CellGraph, config: HeteroCellConfig, strains: int, *, training: bool) -> Cost:
-    """Launches and bytes that compiled layers do without, in a step or forward, with differences in bfloat16."""
+    """Return launches and bytes that compiled layers save, in a step or forward, with differences in bfloat16."""
     model = task_on_meta(cell, config, True).model
     launches, size = 0, 0.0
     numbers = len(cell.genes) * strains * config.hidden
@@ -237,17 +237,17 @@ def compiled_saving(cell: CellGraph, config: HeteroCellConfig, strains: int, *, 
     return Cost(launches, size)
 
 
-# Predictions of all triples.
+# These functions estimate predictions of all triples.
 
 TRIPLES = 465_000_000
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Forward passes over all triples.
+    """This is an estimate of forward passes over all triples.
 
     Attributes:
-        strains_per_second: of one GPU.
+        strains_per_second: rate of one GPU.
     """
 
     batch: int
@@ -257,12 +257,12 @@ class Prediction:
     strains_per_second: float
 
     def hours(self, gpus: int) -> float:
-        """Of all triples by so many GPUs, which share nothing."""
+        """Return the hours for all triples on so many GPUs, which share nothing."""
         return TRIPLES / (gpus * self.strains_per_second) / 3600
 
 
 def prediction(cell: CellGraph, config: HeteroCellConfig, batch: int, device: Device) -> Prediction:
-    """Of strains of three deletions, with differences in bfloat16, by compiled layers."""
+    """Estimate predictions of strains of three deletions, with differences in bfloat16, by compiled layers."""
     genotypes = random_genotypes(len(cell.genes), batch, 3, 0)
     task, strains = task_on_meta(cell, config, True), batch_on_meta(genotypes)
     with counting(task.model.cell) as counter, torch.no_grad():
@@ -273,11 +273,11 @@ def prediction(cell: CellGraph, config: HeteroCellConfig, batch: int, device: De
     return Prediction(batch, *sizes, batch / Design("", *sizes).seconds(device)["step"])
 
 
-# The file.
+# These functions write the file.
 
 
 def rows(cell: CellGraph, setting: Setting, device: Device) -> list[dict[str, Any]]:
-    """The table of designs."""
+    """Return the table of designs."""
     config = dataclasses.replace(setting.model(metabolism=False), recompute="false")
     found = []
     for design in designs(cell, config, setting.batch):
@@ -293,7 +293,7 @@ def rows(cell: CellGraph, setting: Setting, device: Device) -> list[dict[str, An
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``python -m benchmarks.roofline``."""
+    """Run ``python -m benchmarks.roofline``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, metavar="OUT", help="JSON")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of genes (default: 1, yeast)")

@@ -30,7 +30,7 @@ from dglcell.runs.usage import environment
 
 
 def measure(cell: CellGraph, text: str, rounds: int) -> dict[str, Any]:
-    """One setting's methods in turn."""
+    """Measure one setting's methods in turn."""
     conv, *numbers, methods = text.split(":")
     value = {key: int(number) for key, number in (part.split("=") for part in numbers)}
     setting = Setting(conv, batch=value["B"], hidden=value["H"], layers=value["L"], deletions=value["D"])
@@ -61,7 +61,7 @@ def measure(cell: CellGraph, text: str, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure all settings, write a row at a time."""
+    """Measure all settings, and write a row at a time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("settings", nargs="+")

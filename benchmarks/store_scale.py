@@ -38,7 +38,7 @@ NAMES = tuple(f"Y{i:05d}" for i in range(GENES))
 
 
 def triples(strains: int, seed: int = 0) -> Iterator[Strains]:
-    """Random trigenic strains, a block at a time."""
+    """Yield random trigenic strains, a block at a time."""
     rng = np.random.default_rng(seed)
     for start in range(0, strains, BLOCK_STRAINS):
         count = min(BLOCK_STRAINS, strains - start)
@@ -51,7 +51,7 @@ def triples(strains: int, seed: int = 0) -> Iterator[Strains]:
 
 
 def build(path: Path, strains: int) -> dict[str, float]:
-    """Build a store: time, bytes on disk, peak memory of the process and how much of it came after its imports."""
+    """Build a store, and return time, bytes on disk, and peak memory of the process, in all and after its imports."""
     before, began, cpu = peak_bytes(), time.perf_counter(), time.process_time()
     store = build_store(triples(strains), path, command="store_scale")
     seconds = time.perf_counter() - began
@@ -89,8 +89,8 @@ def load(path: Path) -> dict[str, float]:
 
 
 def resident(path: Path) -> dict[str, Any]:
-    """All batches of an epoch from memory, in random order; nine tenths of the strains are training."""
-    # Lightning, and only here: it takes more memory than building and loading.
+    """Make all batches of an epoch from memory, in random order; nine tenths of the strains are training."""
+    # Lightning is imported only here, because it takes more memory than building and loading.
     from dglcell.data.datamodule import StrainDataModule
 
     dataset = strains_of_cell(Store(path).read(), Vocabulary.of(NAMES))
@@ -108,12 +108,12 @@ PHASES: dict[str, Callable[[Path, int], dict[str, Any]]] = {
 
 
 def _parts(strains: int) -> np.ndarray:
-    """Nine tenths training, a twentieth validation and test each."""
+    """Return the parts: nine tenths training, a twentieth validation and test each."""
     return np.random.default_rng(1).choice(3, strains, p=[0.9, 0.05, 0.05]).astype(np.uint8)
 
 
 def _epoch(module: StrainDataModule) -> dict[str, Any]:
-    """All training batches, made but not used."""
+    """Make all training batches without using them."""
     device, strains, checksum = torch.device("cpu"), 0, 0
     with peak_of_program() as peak:
         began, cpu = time.perf_counter(), time.process_time()
@@ -136,7 +136,7 @@ def _epoch(module: StrainDataModule) -> dict[str, Any]:
 
 @contextmanager
 def peak_of_program() -> Iterator[dict[str, int]]:
-    """Most memory that the program itself held meanwhile, pages of mapped files left out; Linux only, else 0."""
+    """Record the most memory that the program held meanwhile, without pages of mapped files; 0 except on Linux."""
     done, peak = threading.Event(), {"bytes": 0, "above": 0}
     before = _anonymous_bytes()
 
@@ -161,19 +161,19 @@ def _anonymous_bytes() -> int:
 
 
 def _status(key: str) -> int:
-    """A line of the process's status in bytes; 0 where the system has none."""
+    """Return a line of the process's status in bytes; 0 where the system has none."""
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.exists() else []
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
 def peak_bytes() -> int:
-    """Most memory that this process has held; of its program alone where the system tells (Linux)."""
+    """Return the most memory that this process has held; of its program alone where the system tells (Linux)."""
     return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def measure(phase: str, path: Path, strains: int) -> dict[str, Any]:
-    """One phase in a process of its own."""
+    """Measure one phase in a process of its own."""
     command = [sys.executable, "-m", __spec__.name, str(path), "--strains", str(strains), "--phase", phase]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout)

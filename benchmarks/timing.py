@@ -1,4 +1,4 @@
-"""How steps are timed: clocks, ceilings, processes and memory of their own, and what is known of the machine."""
+"""Time steps, with clocks, ceilings, processes and memory of their own, and describe the machine."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from dglcell.machine.processor import processor_name
 from dglcell.models.config import HeteroCellConfig
 from dglcell.runs.usage import environment, version_of
 
-# How long a step takes: as many repetitions as fit into a budget of time.
+# These functions time a step, with as many repetitions as fit into a budget of time.
 
 
 MOST_STEPS = 200
 LEAST_STEPS = 3
 LONG_STEP = 6
-"""Budgets that a first step may take for a second one to follow it."""
+"""A first step may take so many budgets for a second one to follow it."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Wall time of repeated steps, with the device's work done.
+    """This is the wall time of repeated steps, until the device's work is done.
 
     Attributes:
         first: seconds of the first step, which also builds, compiles and touches memory anew.
-        seconds: of each timed step.
-        warm_up: steps that were not counted.
+        seconds: seconds of each timed step.
+        warm_up: number of steps that were not counted.
     """
 
     first: float
@@ -55,7 +55,7 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """Seconds per step."""
+        """Return the median of seconds per step."""
         return statistics.median(self.seconds)
 
 
@@ -68,7 +68,7 @@ def clock(step: Callable[[], object], budget: float, device: str, *, first_count
     Args:
         step: what is timed.
         budget: seconds.
-        device: whose queue is waited for.
+        device: device whose queue is waited for.
         first_counts: whether the first step can be that measurement; not where it compiles.
     """
     first = _seconds(step, device)
@@ -92,12 +92,12 @@ def _seconds(step: Callable[[], object], device: str) -> float:
 
 
 def synchronise(device: str) -> None:
-    """Wait for a GPU; a CPU is never behind."""
+    """Wait for a GPU; a CPU has no queue."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize()
 
 
-# Run something in a fork of this process, so that it leaves nothing behind and takes nothing with it.
+# These classes run a function in a fork of this process, so that neither leaves anything to the other.
 
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class DiedError(RuntimeError):
     """A fork ended without a result.
 
     Attributes:
-        killed: by the signal that the kernel's out-of-memory killer sends.
+        killed: whether it was killed by the signal that the kernel's out-of-memory killer sends.
     """
 
     def __init__(self, status: int) -> None:
@@ -119,25 +119,25 @@ class DiedError(RuntimeError):
 
 
 class Isolation(Protocol):
-    """How methods are run."""
+    """An isolation says how methods are run."""
 
     def __call__(self, function: Callable[[], T]) -> T:
-        """The result of ``function``."""
+        """Return the result of ``function``."""
 
 
 def in_this_process(function: Callable[[], T]) -> T:
-    """Just call it: what a GPU needs, whose driver does not survive a fork."""
+    """Call the function here, as a GPU needs, whose driver does not survive a fork."""
     return function()
 
 
 class Forked:
-    """In a fork, which has the same cell graph, strains and settings, but a heap that no other method has cut up.
+    """Run methods in a fork with the same cell graph, strains and settings, but a heap that no other method cut up.
 
     Before the first fork this process must compute with one thread and without gradients: neither OpenMP's threads nor
     autograd's survive.
 
     Args:
-        threads: that forks compute with.
+        threads: number of threads that forks compute with.
     """
 
     def __init__(self, threads: int) -> None:
@@ -145,7 +145,7 @@ class Forked:
         torch.set_num_threads(1)
 
     def __call__(self, function: Callable[[], T]) -> T:
-        """The result of ``function``, or its exception.
+        """Return the result of ``function``, or raise its exception.
 
         Raises:
             DiedError: the fork was killed or crashed.
@@ -181,7 +181,7 @@ class Forked:
                 pipe.write(content)
             status = 0
         finally:
-            # Without the clean-up of the parent's files, threads and buffers.
+            # Exit without cleaning up the parent's files, threads and buffers.
             os._exit(status)
 
 
@@ -206,7 +206,7 @@ def _outcome(function: Callable[[], object]) -> tuple[BaseException | None, obje
 
 
 RESERVE = 0.03
-"""Share of the available memory that is left to others."""
+"""This share of the available memory is left to others."""
 
 
 class MemoryLimit:
@@ -224,7 +224,7 @@ class MemoryLimit:
 
     @contextmanager
     def on(self, device: str) -> Iterator[None]:
-        """Limit what happens inside. A GPU's driver reserves address space as it likes: nothing is limited there."""
+        """Limit memory inside the context, but not on a GPU, whose driver reserves address space as it likes."""
         room, resident = available_memory(), status("RssAnon")
         if torch.device(device).type == "cuda" or room is None or resident is None:
             yield
@@ -239,7 +239,7 @@ class MemoryLimit:
             resource.setrlimit(resource.RLIMIT_DATA, old)
 
 
-# What the machine can do at most, and what a step would cost if nothing else limited it.
+# These functions measure what the machine can do at most, and what a step would cost if nothing else limited it.
 
 
 COPY_BYTES = 256 * 2**20
@@ -248,11 +248,11 @@ GEMM_SIZE = {"cpu": 2048, "cuda": 8192}
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Measured here, on the same device, in the same precision, with the same threads.
+    """Ceilings are measured here, on the same device, in the same precision, with the same threads.
 
     Attributes:
         copy_bytes_per_second: bytes read plus bytes written when copying 256 MiB.
-        gemm_flops_per_second: of a square matrix product.
+        gemm_flops_per_second: operations per second of a square matrix product.
     """
 
     copy_bytes_per_second: float
@@ -273,7 +273,7 @@ def measure_ceilings(device: str, dtype: str, *, budget: float = 1.0) -> Ceiling
 def ideal_seconds(
     config: HeteroCellConfig, edges: dict[Relation, int], nodes: dict[str, int], batch: int, dtype: str, rates: Ceilings
 ) -> float:
-    """A step of plain node masks at the machine's ceilings: a yardstick that is the same for all methods.
+    """Return the seconds of a step of plain node masks at the machine's ceilings, a yardstick that all methods share.
 
     Bytes: every aggregation reads one state of C = (B + 1) · H columns per edge, forward and backward, and those
     reads run at the copy rate. Flops: the Linear layers of all convolutions and of the pooling on all rows of all
@@ -294,20 +294,20 @@ def ideal_seconds(
     return gathered / rates.copy_bytes_per_second + flops / rates.gemm_flops_per_second
 
 
-# How things are measured: on what, for how long, within which limits.
+# Conditions say on what, for how long and within which limits methods are measured.
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The same for all methods.
+    """These conditions are the same for all methods.
 
     Attributes:
         device: ``cpu`` or ``cuda``.
         dtype: ``float32`` or ``bfloat16``.
-        threads: that torch computes with.
+        threads: number of threads that torch computes with.
         seconds_per_row: budget of timed repetitions.
-        ceilings: of this machine.
-        limit: of memory.
+        ceilings: ceilings of this machine.
+        limit: limit of memory.
         isolation: where methods run.
     """
 
@@ -321,7 +321,7 @@ class Conditions:
 
 
 def conditions(options: BenchOptions) -> Conditions:
-    """As asked for; on a CPU methods run in forks, unless that is not wanted or not possible.
+    """Make the conditions asked for; on a CPU methods run in forks, unless that is not wanted or not possible.
 
     Must be made before this process has computed with several threads.
     """
@@ -337,11 +337,11 @@ def conditions(options: BenchOptions) -> Conditions:
     return Conditions(options.device, options.dtype, threads, options.seconds_per_row, ceilings, limit, isolation)
 
 
-# What was measured on: machine, versions and cell graph, as written beside the rows.
+# These functions describe the machine, versions and cell graph, as written beside the rows.
 
 
 def describe_machine(command: str, cell: CellGraph, title: str, given: Conditions) -> dict[str, Any]:
-    """Versions, device, memory, cell graph and ceilings, as plain containers.
+    """Describe versions, device, memory, cell graph and ceilings as plain containers.
 
     Args:
         command: as typed.
@@ -368,6 +368,6 @@ def describe_machine(command: str, cell: CellGraph, title: str, given: Condition
 
 
 def _largest_degree(cell: CellGraph, relation: tuple[str, str, str]) -> int:
-    """Edges of one node in both directions; its self-loop counts twice."""
+    """Return the most edges of one node in both directions; its self-loop counts twice."""
     out, into = cell.degrees(relation)
     return int((out + into).max())

@@ -1,4 +1,6 @@
-"""One epoch of a numbered experiment by ``dglcell train``: ``python -m benchmarks.whole_epoch OUT EXPERIMENT [SIZE]``.
+"""Train a numbered experiment for an epoch with ``dglcell train``, and time it.
+
+Call ``python -m benchmarks.whole_epoch OUT EXPERIMENT [SIZE]``.
 
 The published number of trigenic strains (332,313) with random labels, on the networks of the generated cell graph of
 yeast size, all written to text files and read as any user's files are. SIZE takes a subset of so many strains, for a
@@ -34,7 +36,7 @@ QUERY_PAIRS = 200
 
 
 def write_networks(cell: CellGraph, folder: Path, names: list[str]) -> dict[str, Any]:
-    """Edge tables of the relations, and what an experiment says of them."""
+    """Write edge tables of the relations, and return what an experiment says of them."""
     genes = np.array(cell.genes.names)
     (folder / "genes.txt").write_text("\n".join(genes) + "\n")
     networks: dict[str, Any] = {}
@@ -55,7 +57,7 @@ def write_networks(cell: CellGraph, folder: Path, names: list[str]) -> dict[str,
 
 
 def write_strains(cell: CellGraph, path: Path) -> None:
-    """Triples of query pairs with array genes, each once, and normal labels."""
+    """Write triples of query pairs with array genes, each once, and normal labels."""
     rng = np.random.default_rng(0)
     genes = np.array(cell.genes.names)
     queries = rng.choice(len(genes), (QUERY_PAIRS, 2), replace=False)
@@ -69,7 +71,7 @@ def write_strains(cell: CellGraph, path: Path) -> None:
 
 
 def write_experiment(name: str, folder: Path, size: int | None) -> Path:
-    """The experiment over these files, one epoch long."""
+    """Write the experiment over these files, one epoch long."""
     config = load_config(CONF / f"{name}.yaml")
     cell = generated_cell()
     dango = isinstance(config.model, DangoConfig)

@@ -1,4 +1,4 @@
-"""What is measured: options, settings, strains and models."""
+"""Define what is measured: options, settings, strains and models."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dglcell.models.hetero_cell import HeteroCell
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.training.prepare import Prepared, prepare
 
-# What can be asked of the benchmark.
+# These are the options of the benchmark.
 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What was asked for; empty tuples stand for the headline's, or with ``grid`` the grid's values.
+    """These options were asked for; empty tuples stand for the headline's, or with ``grid`` the grid's values.
 
     Attributes:
         command: as typed.
@@ -35,8 +35,8 @@ class BenchOptions:
         raw: folder of raw files.
         metabolism: add the metabolic model to a real cell graph.
         symmetrise: store undirected pairs in both directions.
-        scale: of a generated cell graph.
-        seed: of graph, strains and weights.
+        scale: scale of a generated cell graph.
+        seed: seed of graph, strains and weights.
         memory_limit: bytes; None for what is available.
         resume: keep the rows that ``output`` has.
         in_process: run everything in this process instead of in forks of it.
@@ -70,7 +70,7 @@ class BenchOptions:
         """Refuse options that contradict each other.
 
         Raises:
-            ConfigError: naming them.
+            ConfigError: options contradict each other; the message names them.
         """
         if self.resume and self.output is None:
             raise ConfigError("`--resume` needs a file to go on with", do="pass `--output FILE`")
@@ -80,7 +80,7 @@ class BenchOptions:
             raise ConfigError("`--metabolism` needs real genes", got=f"--graph {self.graph}", do="pass `--graph real`")
 
 
-# What is varied: one setting is one block of the results' table.
+# Settings are varied; one setting is one block of the results' table.
 
 
 CONVS = ("gin", "sage")
@@ -90,7 +90,7 @@ GRID_BATCHES, GRID_HIDDEN, GRID_LAYERS = (8, 16, 28, 64, 256), (64, 128), (2, 3)
 
 @dataclass(frozen=True)
 class Setting:
-    """One configuration, under which all methods are compared.
+    """A setting is one configuration, under which all methods are compared.
 
     Attributes:
         conv: ``gin`` or ``sage``.
@@ -111,13 +111,13 @@ class Setting:
     dtype: str = "float32"
 
     def model(self, metabolism: bool) -> HeteroCellConfig:
-        """The model's configuration: defaults, without dropout."""
+        """Return the model's configuration: defaults, without dropout."""
         return HeteroCellConfig(
             hidden=self.hidden, layers=self.layers, conv=self.conv, metabolism=metabolism, dropout=0.0
         )
 
     def title(self) -> str:
-        """One line for the table."""
+        """Return one line for the table."""
         deletions = "the experiment's" if self.deletions is None else str(self.deletions)
         return (
             f"{self.conv}  B = {self.batch}  H = {self.hidden}  L = {self.layers}  "
@@ -135,7 +135,7 @@ def settings(
     device: str,
     dtype: str,
 ) -> list[Setting]:
-    """All combinations, the largest first.
+    """Return all combinations, the largest first.
 
     Memory that a method has freed is used again by the next one, but only in pieces that are no larger: from large
     to small nothing runs out of memory because of what ran before it.
@@ -145,20 +145,20 @@ def settings(
     return sorted(every, key=lambda s: (s.batch * s.hidden, s.layers), reverse=True)
 
 
-# What all methods of one setting compute: a cell graph, weights, strains and targets.
+# A workload is what all methods of one setting compute: a cell graph, weights, strains and targets.
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One training step's work.
+    """A workload is one training step's work.
 
     Attributes:
         cell: the wild type.
-        config: of the model, without dropout; strategy and kernel are every method's own.
+        config: configuration of the model, without dropout; strategy and kernel are every method's own.
         genotypes: B strains.
         targets: [B, T].
         features: node type → [N, F] fixed input features, of an experiment.
-        seed: of the weights.
+        seed: seed of the weights.
     """
 
     cell: CellGraph
@@ -169,46 +169,47 @@ class Workload:
     seed: int = 0
 
     def weights(self, strategy: str = "node_mask", kernel: str = "auto") -> HeteroCell:
-        """The model, with the same weights whatever the strategy; it has a resident cell of its own."""
+        """Make the model, with the same weights whatever the strategy; it has a resident cell of its own."""
         torch.manual_seed(self.seed)
         config = dataclasses.replace(self.config, strategy=strategy, kernel=kernel)
         config.validate()
         return HeteroCell(ResidentCell.of(self.cell), config, self.targets.shape[1], self.features)
 
     def to(self, device: str) -> Workload:
-        """Strains and targets on ``device``."""
+        """Return the workload with strains and targets on ``device``."""
         return dataclasses.replace(self, genotypes=self.genotypes.to(device), targets=self.targets.to(device))
 
     def double(self) -> Workload:
-        """The same in double precision."""
+        """Return the workload in double precision."""
         features = {node_type: x.double() for node_type, x in self.features.items()}
         return dataclasses.replace(self, targets=self.targets.double(), features=features)
 
 
 def random_genotypes(num_genes: int, batch: int, deletions: int, seed: int) -> GenotypeBatch:
-    """Strains of different deleted genes each; a smaller batch is the beginning of a larger one."""
+    """Draw strains of different deleted genes each; a smaller batch is the beginning of a larger one."""
     generator = torch.Generator().manual_seed(seed)
     strains = [torch.randperm(num_genes, generator=generator)[:deletions].tolist() for _ in range(batch)]
     return GenotypeBatch.from_lists(strains, num_genes)
 
 
 def random_workload(cell: CellGraph, config: HeteroCellConfig, batch: int, deletions: int, seed: int) -> Workload:
-    """Random strains with targets of mean 0 and variance 1."""
+    """Make random strains with targets of mean 0 and variance 1."""
     genotypes = random_genotypes(len(cell.genes), batch, deletions, seed)
     targets = torch.randn(batch, 1, generator=torch.Generator().manual_seed(seed))
     return Workload(cell, config, genotypes, targets, seed=seed)
 
 
-# The same benchmark on an experiment's own cell graph, model and strains.
+# These functions run the benchmark on an experiment's own cell graph, model and strains.
 
 
 def experiment_workload(config: Config, prepared: Prepared, setting: Setting) -> Workload:
-    """B strains of the training part with standardised labels; unmeasured ones count as the mean.
+    """Take B strains of the training part with standardised labels; unmeasured labels count as the mean.
 
     Args:
-        config: whose model is used; ``setting`` replaces its convolution, width and layers, and takes dropout away.
-        prepared: from ``config``.
-        setting: with B.
+        config: experiment whose model is used; ``setting`` replaces its convolution, width and layers, and takes
+            dropout away.
+        prepared: data prepared from ``config``.
+        setting: setting with B.
 
     Raises:
         ConfigError: the training part has fewer strains than the batch.
@@ -227,10 +228,10 @@ def experiment_workload(config: Config, prepared: Prepared, setting: Setting) ->
 
 
 def hetero_model(config: Config) -> HeteroCellConfig:
-    """The model of an experiment, for methods that all compute the heterograph model.
+    """Return the model of an experiment, for methods that all compute the heterograph model.
 
     Raises:
-        ConfigError: it is another one.
+        ConfigError: the experiment has another model.
     """
     if not isinstance(config.model, HeteroCellConfig):
         raise ConfigError(
@@ -241,18 +242,18 @@ def hetero_model(config: Config) -> HeteroCellConfig:
     return config.model
 
 
-# What is measured on: a generated cell graph, a real one, or an experiment's.
+# Subjects are measured on: a generated cell graph, a real one, or an experiment's.
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A cell graph and how strains and models come about.
+    """A subject is a cell graph, and how strains and models are made for it.
 
     Attributes:
         cell: the cell graph.
         title: where it came from.
-        workload: setting → what is computed.
-        small: convolution → little work on the same cell graph, for comparing methods in float64.
+        workload: function from a setting to its workload.
+        small: function from a convolution to little work on the same cell graph, for comparing methods in float64.
     """
 
     cell: CellGraph
@@ -262,7 +263,7 @@ class Subject:
 
 
 def random_subject(options: BenchOptions) -> Subject:
-    """Random strains of the generated or of the real cell graph.
+    """Make random strains of the generated or of the real cell graph.
 
     Raises:
         ConfigError: strains would lose more genes than there are.
@@ -287,7 +288,7 @@ def random_subject(options: BenchOptions) -> Subject:
 
 
 def hub_workload(cell: CellGraph, conv: str) -> Workload:
-    """Three strains that lose three, one and two genes, among them the gene with most edges; H = 8, L = 2."""
+    """Make three strains that lose three, one and two genes, among them the gene with most edges; H = 8, L = 2."""
     model = Setting(conv, batch=3, hidden=8, layers=2, deletions=None).model(metabolism=True)
     hub = int(np.sum([cell.degrees(r)[0] for r in cell.relations if r[0] == r[2]], axis=0).argmax())
     others = [gene for gene in range(5) if gene != hub]
@@ -296,7 +297,7 @@ def hub_workload(cell: CellGraph, conv: str) -> Workload:
 
 
 def experiment_subject(config: Config, command: str) -> Subject:
-    """An experiment's own cell graph, model and strains."""
+    """Return an experiment's own cell graph, model and strains."""
     model = hetero_model(config)
     prepared = prepare(config, command=command)
 

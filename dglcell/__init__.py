@@ -1,4 +1,4 @@
-"""dglcell: graph neural networks over one cell and its many deletion strains."""
+"""Train graph neural networks over one cell and its many deletion strains."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __version__ = "0.2.0"
 
 __all__ = ["CellGraph", "Predictor", "Strains", "evaluate", "evaluate_on", "load", "load_cell", "train"]
 
-# Else DGL's first import on a machine writes a file into the user's home and says so.
+# Otherwise DGL's first import on a machine writes a file into the user's home and prints a message.
 os.environ["DGLBACKEND"] = "pytorch"
 
 _ELSEWHERE = {
     "CellGraph": ("dglcell.graph.cell_graph", "CellGraph"),
     "Strains": ("dglcell.data.strains", "Strains"),
 }
-"""Public names that are not in ``dglcell.api``: module and name there."""
+"""This maps public names that are not in ``dglcell.api`` to their module and their name there."""
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, imported when it is first used: torch takes seconds."""
+    """Import a public name when it is first used, because torch takes seconds to import."""
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     module, there = _ELSEWHERE.get(name, ("dglcell.api", name))

@@ -1,4 +1,4 @@
-"""What ``import dglcell`` offers: train, load, predict and evaluate in a few lines of Python."""
+"""Train, load, predict and evaluate in a few lines of Python: the functions that ``import dglcell`` offers."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ log = logging.getLogger("dglcell")
 Genotypes = Iterable[Sequence[str]]
 
 _PREDICTING = threading.Lock()
-"""One thread predicts at a time: models keep what they have computed of the wild type."""
+"""One thread predicts at a time, because models keep what they have computed of the wild type."""
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """A trained model, or the models of several seeds, which predict together.
+    """A predictor is a trained model, or the models of several seeds, which predict together.
 
     >>> import dglcell
     >>> predictor = dglcell.load("runs/quickstart/seed-0")
@@ -75,17 +75,17 @@ class Predictor:
 
     @property
     def directory(self) -> Path:
-        """The run directory; of several runs, the folder that they are in."""
+        """Return the run directory; of several runs, the folder that they are in."""
         return Path(os.path.commonpath(self.directories))
 
     @property
     def cell(self) -> CellGraph:
-        """The cell graph."""
+        """Return the cell graph."""
         return self.members[0].cell
 
     @property
     def model(self) -> StrainModel:
-        """The trained model as a module of torch, in evaluation mode.
+        """Return the trained model as a module of torch, in evaluation mode.
 
         >>> import dglcell
         >>> type(dglcell.load("ecoli-core").model).__name__
@@ -105,23 +105,23 @@ class Predictor:
 
     @property
     def phenotypes(self) -> tuple[str, ...]:
-        """What is predicted."""
+        """Return the names of the predicted phenotypes."""
         return self.members[0].phenotypes
 
     @property
     def units(self) -> dict[str, str]:
-        """Phenotype → unit."""
+        """Return the unit of each phenotype."""
         return dict(zip(self.phenotypes, self.members[0].units, strict=True))
 
     @property
     def gene_columns(self) -> tuple[str, ...]:
-        """Columns of genes in the table that the model was trained on; empty if it was no such table."""
+        """Return the gene columns of the table that the model was trained on; empty if it was no such table."""
         source = self.members[0].config.data.source
         return tuple(source.csv.genes) if source.name == "csv" else ()
 
     @property
     def results(self) -> pd.DataFrame:
-        """The tables of results that the runs wrote: a row for each seed, model, part and phenotype.
+        """Return the tables of results that the runs wrote: a row for each seed, model, part and phenotype.
 
         There is no row where every strain trained (`split.kind: none`).
 
@@ -183,7 +183,7 @@ class Predictor:
         return aliases_of(self.members[0])
 
     def _indices(self, genotypes: list[list[str]], unknown: str) -> tuple[list[list[int]], list[list[str]]]:
-        """Of each strain the numbers of the deleted genes, and the names that the cell graph lacks."""
+        """Return the numbers of each strain's deleted genes, and its names that the cell graph lacks."""
         how, found, problems = GenotypeColumns(aliases=self._aliases, unknown=unknown), [], []
         for row, genes in enumerate(genotypes):
             try:
@@ -202,7 +202,7 @@ def _gene_columns(frame: pd.DataFrame, trained_on: Sequence[str]) -> list[str]:
 def _read_strains(
     strains: Genotypes | pd.DataFrame | Strains, trained_on: Sequence[str]
 ) -> tuple[pd.DataFrame, list[list[str]]]:
-    """Strains as a DataFrame with gene columns, and their deleted genes."""
+    """Return strains as a DataFrame with gene columns, and their deleted genes."""
     import pandas as pd
 
     given: Any = strains
@@ -215,7 +215,7 @@ def _read_strains(
 
 
 def _results(rows: Sequence[tuple[int, ResultRow]]) -> pd.DataFrame:
-    """Rows of results, each with the seed of its run, as a DataFrame."""
+    """Return rows of results, each with the seed of its run, as a DataFrame."""
     import pandas as pd
 
     about = ("model", "part", "phenotype", "is_null")
@@ -256,7 +256,7 @@ def load(
         CheckpointError: a run or checkpoint is missing or damaged, the runs predict different things, or the strains
             that a null model is fitted to are gone.
         ConfigError: no null model has this name, or it does not apply to these strains.
-        MissingDependencyError: the device is not there.
+        MissingDependencyError: this machine does not have the device.
     """
     check_device(device)
     given = [runs] if isinstance(runs, str | Path) else list(runs)
@@ -280,7 +280,7 @@ def load(
 
 
 def runs_in(path: Path) -> list[Path]:
-    """The run directory itself, or those of its seeds where it is an experiment's folder; or that of a trained model.
+    """Return the run directories at a path: a run, all seeds in an experiment's folder, or a trained model.
 
     Raises:
         CheckpointError: it is neither a path nor the name of a trained model, or the model is damaged.
@@ -312,10 +312,11 @@ def train(
 
     Args:
         experiment: a YAML file, or its name in the folder ``conf``.
-        overrides: ``dotted.key=value``, as on the command line.
-        callbacks: of Lightning, which are called beside those of the package. What they keep in checkpoints must be
-            numbers, texts and containers of these.
-        logger: of Lightning, or several. They get the figures of each epoch, as W&B does with `tracking.wandb`.
+        overrides: texts ``dotted.key=value``, as on the command line.
+        callbacks: callbacks of Lightning, which are called beside those of the package. What they keep in checkpoints
+            must be numbers, texts and containers of these.
+        logger: one or several loggers of Lightning. They get the figures of each epoch, as W&B does with
+            `tracking.wandb`.
         keys: key → value. A key needs no section if only one section has it: ``epochs=3`` is
             `trainer.epochs`, ``lr=0.01`` is `optimizer.lr`. ``**{"split.seed": 1}`` always works.
 
@@ -382,7 +383,7 @@ def evaluate(run: str | Path | Predictor, strains: Strains | pd.DataFrame | None
 
 
 def _frame(rows: Sequence[ResultRow]) -> pd.DataFrame:
-    """Rows of measured strains, as a DataFrame."""
+    """Return rows of results on measured strains as a DataFrame."""
     import pandas as pd
 
     return pd.DataFrame([{"model": row.model, "phenotype": row.phenotype, **row.metrics} for row in rows])
@@ -391,7 +392,7 @@ def _frame(rows: Sequence[ResultRow]) -> pd.DataFrame:
 def _measured_rows(
     predictor: Predictor, strains: Strains, measured: Mapping[str, str], part: str = ""
 ) -> list[ResultRow]:
-    """Metrics of the mean prediction; a row for each phenotype of the model that ``measured`` gives a column for."""
+    """Return metrics of the mean prediction, a row for each phenotype of the model with a column in ``measured``."""
     predicted, name = predictor.predict(strains), predictor.members[0].config.model.name
     chosen = chosen_columns(predictor.members)
     return [
@@ -446,7 +447,7 @@ def rows_on(
     overrides: Sequence[str] = (),
     phenotypes: Mapping[str, str] | None = None,
 ) -> list[ResultRow]:
-    """The same as rows of a table, whose part is the name of the experiment."""
+    """Evaluate as `evaluate_on` does, and return rows of a table whose part is the name of the experiment."""
     config = load_config(experiment_file(experiment), overrides)
     table = open_store(config, "dglcell evaluate").read()
     measured = dict(phenotypes or {name: name for name in predictor.phenotypes if name in table.phenotypes})
@@ -483,7 +484,7 @@ def rows_on(
 
 
 def _null_rows(predictor: Predictor, strains: Strains, measured: Mapping[str, str], part: str) -> list[ResultRow]:
-    """Metrics of null models that are fitted on the training part of the first member; none if its run had none."""
+    """Return metrics of null models fitted on the training part of the first member; none if its run had none."""
     from dglcell.training.evaluate import null_rows_on
 
     config = replace(predictor.members[0].config, plot=False)
@@ -497,12 +498,12 @@ def _null_rows(predictor: Predictor, strains: Strains, measured: Mapping[str, st
 
 
 def _trained_strains(predictor: Predictor) -> set[frozenset[str]]:
-    """The strains that a member was trained on, or chosen by, as sets of genes.
+    """Return the strains that a member was trained on, or chosen by, as sets of genes.
 
     Raises:
         CheckpointError: the store of a run is gone, or another one has its place.
     """
-    genotypes: dict[str, list[list[str]]] = {}  # store → its strains, which seeds have in common
+    genotypes: dict[str, list[list[str]]] = {}  # store → its strains; several seeds may share a store
     found: set[frozenset[str]] = set()
     for member, path in zip(predictor.members, predictor.directories, strict=True):
         split = Split.load(RunDirectory(path).split)
@@ -515,12 +516,12 @@ def _trained_strains(predictor: Predictor) -> set[frozenset[str]]:
 
 
 def _named(table: Strains, genes: Vocabulary) -> Strains:
-    """Strains whose genes have their names in a cell graph, as far as it knows them."""
+    """Rename the genes of strains as a cell graph does, as far as it knows them."""
     return replace(table, names=tuple(map(genes.find, table.names)))
 
 
 def load_cell(source: str | Path) -> CellGraph:
-    """The cell graph of a run, a trained model or an experiment.
+    """Return the cell graph of a run, a trained model or an experiment.
 
     >>> import dglcell
     >>> cell = dglcell.load_cell("quickstart")

@@ -1,7 +1,7 @@
-"""The checks of single values in a configuration: of all values, and what the type of a key says of its own.
+"""Check single values in a configuration: by rules for all values, and by rules that the type of a key has.
 
-A type says it by functions behind it: ``layers: Annotated[int, at_least(1)] = 3``. What holds *between* keys is in the
-methods ``validate`` of their dataclasses.
+A type has its rules as functions behind it: ``layers: Annotated[int, at_least(1)] = 3``. Rules *between* keys are in
+the methods ``validate`` of their dataclasses.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from dglcell.errors import ConfigError, did_you_mean
 LARGEST_INTEGER = 2**31 - 1
 LARGEST_SEED = 2**32 - 1
 MOST_WORKERS = 4_096
-"""Threads or processes."""
+"""There may be at most so many threads or processes."""
 
 LONGEST_NAME = 255
-"""Bytes of a file's name, as file systems have it."""
+"""File systems allow at most so many bytes in a file's name."""
 
 AUTO = "auto"
-"""In place of a number that is found by measuring."""
+"""This stands in place of a number that is found by measuring."""
 
 MANY_LINES = "experiment.description"
-"""The one text that may have several lines: it goes to comments, as one line."""
+"""This is the only text that may have several lines; comments have it as one line."""
 
 REPEATABLE = re.compile(r"slurm\..*|.*\.na_values")
-"""Lists of shell lines and of cells: an item may be empty, and may come again."""
+"""In these lists of shell lines and of cells, an item may be empty and may come again."""
 
 LINE_ENDS = {"Cc", "Cs", "Zl", "Zp"}
-"""Unicode categories: control characters, halves of characters, separators of lines and of paragraphs."""
+"""These Unicode categories are control characters, halves of characters, and separators of lines and of paragraphs."""
 
 HIDDEN = "***"
-"""Stands for every value of ``slurm.environment``, which may be a token, wherever a configuration is written."""
+"""This stands for every value of ``slurm.environment``, which may be a token, wherever a configuration is written."""
 
 
 def shown(key: str, value: object) -> object:
-    """The value of a key as messages may show it."""
+    """Return the value of a key as messages may show it."""
     return HIDDEN if key.startswith("slurm.environment") else value
 
 
@@ -90,14 +90,14 @@ def check_choice(
     """Refuse a value that is none of a closed list.
 
     Args:
-        key: dotted.
-        value: of the key.
-        known: what it may be; None for null.
+        key: dotted key.
+        value: value of the key.
+        known: allowed values; None for null.
         otherwise: what to do where no known value is close.
-        show: value → how the message shows it.
+        show: function that returns how the message shows a value.
 
     Raises:
-        ConfigError: naming the key, and close values.
+        ConfigError: the value is none of these; the message names the key and close values.
     """
     if value not in (known := list(known)):
         names = ["null" if one is None else show(one) for one in known if one != ""]
@@ -119,14 +119,14 @@ def check_one_line(text: str, key: str) -> None:
         raise ConfigError(f"`{key}` has a control character", got=shown(key, ascii(text)), expected="one line of text")
 
 
-# What stands behind types: functions of a key and its value, which raise a ``ConfigError`` that names the key.
+# Types have these functions of a key and its value, which raise a ``ConfigError`` that names the key.
 
 
 Check = Callable[[str, Any], None]
 
 
 def must(fits: Callable[[Any], bool], fault: str, expected: object = None, do: str | None = None) -> Check:
-    """Values must fit; the error says that the key has a fault otherwise."""
+    """Make a check that values fit; its error says which fault the key has."""
 
     def check(key: str, value: Any) -> None:
         if not fits(value):
@@ -136,17 +136,17 @@ def must(fits: Callable[[Any], bool], fault: str, expected: object = None, do: s
 
 
 def at_least(least: float, fault: str = "is too small", also: str = "") -> Check:
-    """Numbers must not be smaller; ``also`` says more about what is expected."""
+    """Make a check that numbers are not smaller; ``also`` says more about what is expected."""
     return must(lambda number: number >= least, fault, f"{least} or more{also}")
 
 
 def positive(expected: str | None = None, do: str | None = None) -> Check:
-    """Numbers must be above zero."""
+    """Make a check that numbers are above zero."""
     return must(lambda number: number > 0, "must be positive", expected, do)
 
 
 def below_one(what: str = "share") -> Check:
-    """Numbers must be 0 or more, and less than 1."""
+    """Make a check that numbers are 0 or more, and less than 1."""
 
     def check(key: str, value: float) -> None:
         if not 0 <= value < 1:
@@ -157,7 +157,7 @@ def below_one(what: str = "share") -> Check:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Values must be among those known; see ``check_choice``."""
+    """This check requires values to be among those known, as ``check_choice`` does."""
 
     known: tuple[object, ...]
     show: Callable[[Any], str] = str
@@ -167,7 +167,7 @@ class OneOf:
 
 
 def one_of(*known: object) -> OneOf:
-    """Values must be among these."""
+    """Make a check that values are among these."""
     return OneOf(known)
 
 
@@ -184,7 +184,7 @@ def check_workers(key: str, number: int | str) -> None:
 
 
 def check_count_or_auto(key: str, number: int | str) -> None:
-    """Refuse what is neither 1 or more nor ``AUTO``."""
+    """Refuse values that are neither 1 or more nor ``AUTO``."""
     if isinstance(number, str) and number != AUTO:
         raise ConfigError(f"`{key}` is no number", got=number, expected=f"1 or more, or {AUTO}")
     if isinstance(number, int) and number < 1:
@@ -203,7 +203,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _checks(hint: Any, value: Any) -> list[Check]:
-    """The functions behind a type, or behind the part of ``… | None`` that is not None."""
+    """Return the functions behind a type, or behind the part of ``… | None`` that is not None."""
     if get_origin(hint) is Annotated:
         return [check for check in get_args(hint)[1:] if callable(check)]
     if value is None or type(None) not in get_args(hint):

@@ -1,4 +1,4 @@
-"""The exceptions a user can cause.
+"""Define the exceptions that a user can cause.
 
 Every message answers four questions: what was wrong, what was got, what was expected, what to do. The command
 line prints these without a traceback and exits with their status; any other exception is a bug and keeps its traceback.
@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import Any
 
 LONGEST_PART = 1_500
-"""Characters of each of the four."""
+"""Each of the four answers has at most so many characters."""
 
 
 class DglcellError(Exception):
-    """Base of all errors that the user can mend.
+    """This is the base of all errors that the user can mend.
 
     Args:
         what: what is wrong, naming the file, key, line or gene.
@@ -25,7 +25,7 @@ class DglcellError(Exception):
         do: the command, key or edit that fixes it.
 
     Attributes:
-        status: of the command line.
+        status: exit status of the command line.
     """
 
     status = 2
@@ -77,12 +77,12 @@ class SyncError(DglcellError):
 
 
 class StoppedError(BaseException):
-    """Training stopped because the process was told to; everything needed to continue is on disk. Not a failure.
+    """Training stopped because the process was told to; everything needed to continue is on disk. This is no failure.
 
     Like ``KeyboardInterrupt`` it may come from a signal handler, anywhere; ``except Exception`` must not swallow it.
 
     Attributes:
-        signal: that was received, by this process or another one of the run.
+        signal: signal that this process or another one of the run received.
         requeued: whether SLURM will start the job again; None as long as it has not been asked to.
     """
 
@@ -92,12 +92,12 @@ class StoppedError(BaseException):
 
 
 def shorten(text: str, limit: int = LONGEST_PART) -> str:
-    """The beginning of a text, and how long it is, where it is longer than anyone reads."""
+    """Return a text; where it is longer than ``limit``, only its beginning and its length."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 
 
 def printable(text: str) -> str:
-    """A message as a terminal may show it: characters that would steer it are written out, but for line ends."""
+    """Return a message that a terminal may show: control characters other than line ends are written out."""
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
@@ -109,32 +109,32 @@ def listing(items: Iterable[object], limit: int = 10) -> str:
 
 
 def did_you_mean(name: object, known: Iterable[str], otherwise: str | None = None) -> str | None:
-    """What to do about a name that is not among those known: the closest of them, or else ``otherwise``."""
+    """Return what to do about an unknown name: take the closest known names, or else ``otherwise``."""
     spelled = {one.lower(): one for one in known}
     close = difflib.get_close_matches(str(name).lower(), spelled, n=3)
     return f"did you mean {' or '.join(spelled[one] for one in close)}?" if close else otherwise
 
 
 def count(number: int, thing: str) -> str:
-    """E.g. ``1 job``, ``2,000 jobs``."""
+    """Return a number with its noun, e.g. ``1 job``, ``2,000 jobs``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def and_more(number: int, thing: str) -> str:
-    """E.g. `` (and 2 more rows)``, behind the first of them; nothing where it is the only one."""
+    """Return e.g. `` (and 2 more rows)``, to stand behind the first of them; nothing where it is the only one."""
     return f" (and {count(number, f'more {thing}')})" if number else ""
 
 
 def import_optional(name: str, purpose: str, do: str) -> Any:
-    """A module of a package that not every installation has.
+    """Import a module of a package that not every installation has.
 
     Args:
-        name: of the module.
-        purpose: what needs it, as the subject of a sentence.
-        do: how it is installed.
+        name: name of the module.
+        purpose: what needs the module, as the subject of a sentence.
+        do: how the package is installed.
 
     Raises:
-        MissingDependencyError: it is not installed.
+        MissingDependencyError: the package is not installed.
     """
     try:
         return importlib.import_module(name)

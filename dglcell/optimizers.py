@@ -1,4 +1,4 @@
-"""Optimisers and learning-rate schedules from a configuration."""
+"""Make optimisers and learning-rate schedules from a configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AboveZero = Annotated[float, must(lambda factor: factor > 0, "is too small", "mo
 Decay = Annotated[float, must(lambda decay: decay >= 0, "must not be negative")]
 
 PLAIN = ("AdamW", "Adam", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "SGD")
-"""Those that take any learning rate and weight decay; whether torch takes other settings is tried with torch."""
+"""These classes take any learning rate and weight decay; only torch can tell whether it takes other settings."""
 
 
 NAMED_GROUPS = {
@@ -36,12 +36,12 @@ NAMED_GROUPS = {
     "embedding": r"(.*\.)?embeddings?\..*",
     "heads": r"(?!.*own_(effects|vectors))(global_head|local_head|combination|score)\..*",
 }
-"""Groups of parameters that have a name of their own → the names of their parameters; no two share one."""
+"""This maps named groups to patterns of their parameters' names; no two groups share a parameter."""
 
 
 @dataclass
 class GroupConfig:
-    """How some parameters are optimised."""
+    """Configure how some parameters are optimised."""
 
     lr: Positive | None = None  # learning rate; that of all parameters where null
     weight_decay: Decay | None = None  # that of all parameters where null
@@ -49,7 +49,7 @@ class GroupConfig:
 
 @dataclass
 class OptimizerConfig:
-    """Any class of ``torch.optim``."""
+    """Configure any class of ``torch.optim``."""
 
     name: str = "AdamW"  # a class of `torch.optim`
     lr: Positive = 1e-3  # learning rate
@@ -73,7 +73,7 @@ class OptimizerConfig:
 
 @dataclass
 class SchedulerConfig:
-    """How the learning rate changes."""
+    """Configure how the learning rate changes."""
 
     name: Schedule = "none"  # none | cosine_restarts | plateau
     interval: Interval = "epoch"  # epoch | step: the unit of first_cycle and warmup
@@ -105,7 +105,7 @@ class SchedulerConfig:
 
 
 def parameter_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str, Any]]:
-    """The parameters of a model as ``torch.optim`` takes them: those of no group first, then every group's own.
+    """Return the parameters of a model as ``torch.optim`` takes them: those of no group first, then every group's own.
 
     Raises:
         ConfigError: a group has no parameter, or two groups share one.
@@ -138,7 +138,7 @@ def parameter_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str
 
 
 def _beginnings(names: Sequence[str]) -> list[str]:
-    """Patterns for the parts that a model is made of."""
+    """Return patterns for the parts that a model is made of."""
     return list(dict.fromkeys(f"{name.partition('.')[0]}.*" for name in names if "." in name))
 
 
@@ -150,12 +150,12 @@ def _own_settings(group: GroupConfig) -> dict[str, float]:
 def make_optimizer(
     config: OptimizerConfig, parameters: Iterable[torch.nn.Parameter] | Iterable[dict[str, Any]]
 ) -> torch.optim.Optimizer:
-    """The optimiser over ``parameters``, which may come in groups with settings of their own.
+    """Make the optimiser over ``parameters``, which may come in groups with settings of their own.
 
-    On a GPU it counts its steps there, where it can.
+    On a GPU the optimiser counts its steps there, where it can.
 
     Raises:
-        ConfigError: no such class, or it refuses the arguments.
+        ConfigError: there is no such class, or it refuses the arguments.
     """
     import torch
 
@@ -179,15 +179,15 @@ def make_optimizer(
 
 
 def capturable_on(kind: type, device_types: Collection[str]) -> bool:
-    """Whether a class of ``torch.optim`` can keep all its state on these devices, so that a step never waits."""
+    """Return whether a class of ``torch.optim`` can keep all its state on these devices, so that a step never waits."""
     return set(device_types) == {"cuda"} and "capturable" in inspect.signature(kind).parameters
 
 
 def cosine_restarts(t: int, *, first_cycle: int, cycle_mult: float, gamma: float, warmup: int, floor: float) -> float:
-    """Learning rate at time ``t`` as a share of the first maximum.
+    """Return the learning rate at time ``t`` as a share of the first maximum.
 
-    Cosine annealing with warm restarts (Loshchilov & Hutter 2017, *SGDR*, eq. 5), with a linear warm-up at the start
-    of each cycle and maxima that shrink by ``gamma`` from cycle to cycle.
+    The schedule is cosine annealing with warm restarts (Loshchilov & Hutter 2017, *SGDR*, eq. 5), with a linear
+    warm-up at the start of each cycle and maxima that shrink by ``gamma`` from cycle to cycle.
 
     Args:
         t: epochs or steps since the start.
@@ -195,7 +195,7 @@ def cosine_restarts(t: int, *, first_cycle: int, cycle_mult: float, gamma: float
         cycle_mult: ratio of the lengths of successive cycles (rounded down, at least warm-up + 1).
         gamma: ratio of their maxima.
         warmup: length of the warm-up.
-        floor: least share.
+        floor: smallest share.
     """
     cycle, length = 0, first_cycle
     while t >= length:
@@ -209,12 +209,13 @@ def cosine_restarts(t: int, *, first_cycle: int, cycle_mult: float, gamma: float
 
 
 def count_steps(batches: int, epochs: int, accumulate: Mapping[int, int]) -> int:
-    """Optimiser steps of a training.
+    """Return the number of optimiser steps of a training.
 
     Args:
-        batches: per epoch, on one rank.
-        epochs: of the whole training.
-        accumulate: from epoch → batches per step; one before the first entry. The last step of an epoch may be short.
+        batches: batches per epoch, on one rank.
+        epochs: epochs of the whole training.
+        accumulate: first epoch → batches per step from then on; one batch before the first entry. The last step of an
+            epoch may be short.
     """
     starts = sorted({0, *accumulate} & set(range(epochs)))
     steps = 0
@@ -226,12 +227,12 @@ def count_steps(batches: int, epochs: int, accumulate: Mapping[int, int]) -> int
 def make_scheduler(
     config: SchedulerConfig, optimizer: torch.optim.Optimizer, *, epochs: int, steps: int
 ) -> dict[str, Any] | None:
-    """The schedule as Lightning takes it, or None.
+    """Make the schedule as Lightning takes it; None where the learning rate does not change.
 
     Args:
-        config: validated.
-        optimizer: whose learning rate changes.
-        epochs: of the whole training.
+        config: validated configuration.
+        optimizer: optimiser whose learning rate changes.
+        epochs: epochs of the whole training.
         steps: optimiser steps of the whole training.
     """
     from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau

@@ -1,5 +1,5 @@
-"""Models, convolutions, losses and sources of one's own: classes that a configuration names by ``MODULE:CLASS`` or an
-entry point.
+"""Import users' own models, convolutions, losses and sources: classes that a configuration names by ``MODULE:CLASS`` or
+an entry point.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dglcell.errors import ConfigError, OwnClassError, listing
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an experiment that may be a class of one's own.
+    """A part of an experiment may be a class of the user's own.
 
     Attributes:
-        key: that names it in a configuration.
-        group: of entry points, by which an installed package gives such classes short names.
-        base: ``MODULE:CLASS`` that it is derived from; imported only where somebody names a class of their own.
+        key: key that names the class in a configuration.
+        group: group of entry points, by which an installed package gives such classes short names.
+        base: ``MODULE:CLASS`` that the class is derived from; imported only where somebody names a class of their own.
     """
 
     key: str
@@ -41,20 +41,20 @@ PARTS = {
 }
 
 FORM = "MODULE:CLASS of your own"
-"""How errors call a class that is not part of this package."""
+"""Errors describe a class that is not part of this package with these words."""
 
 
 def installed_names(part: str) -> tuple[str, ...]:
-    """Short names that installed packages have given to their classes by entry points."""
+    """Return the short names that installed packages have given to their classes by entry points."""
     return tuple(sorted(entry_points(group=PARTS[part].group).names))
 
 
 def class_of(part: str, name: str, shipped: Mapping[str, Any]) -> Any:
-    """The class that a configuration names.
+    """Return the class that a configuration names.
 
     Args:
-        part: see ``find_class``.
-        name: of a class of this package, or as ``find_class`` takes it.
+        part: part of the experiment, as for ``find_class``.
+        name: name of a class of this package, or as ``find_class`` takes it.
         shipped: name → configuration of a class of this package, which has the class as ``implementation``.
     """
     if name in shipped:
@@ -63,7 +63,7 @@ def class_of(part: str, name: str, shipped: Mapping[str, Any]) -> Any:
 
 
 def find_class(part: str, name: str) -> Any:
-    """The class that a configuration names, imported and checked.
+    """Import and check the class that a configuration names.
 
     Modules are looked up where Python looks them up, and then in the working folder.
 
@@ -75,7 +75,7 @@ def find_class(part: str, name: str) -> Any:
         The class; None where ``name`` is neither.
 
     Raises:
-        ConfigError: the class cannot be imported, or lacks something; the message says what.
+        ConfigError: the class cannot be imported, or lacks something that the message names.
     """
     about, target = PARTS[part], name
     if ":" not in name:
@@ -89,12 +89,12 @@ def find_class(part: str, name: str) -> Any:
 
 
 def _import(key: str, target: str) -> Any:
-    """The object that ``MODULE:CLASS`` stands for."""
+    """Import the object that ``MODULE:CLASS`` stands for."""
     module, _, name = target.partition(":")
     if not all(word.isidentifier() for word in (*module.split("."), name)):
         raise ConfigError(f"`{key}` names no class", got=target, expected="MODULE:CLASS, e.g. my_model:MyModel")
     if "" not in sys.path:
-        sys.path.append("")  # the working folder, as `python -m` has it and the installed command has not
+        sys.path.append("")  # `python -m` has the working folder in its path; the installed command has not
     try:
         found = importlib.import_module(module)
     except ImportError as error:
@@ -115,7 +115,7 @@ def _import(key: str, target: str) -> Any:
 
 
 def _check(about: Part, target: str, made: Any, base: Any) -> None:
-    """Refuse what is no class derived from the base, or lacks something, before anything runs."""
+    """Refuse an object that is no class derived from the base, or lacks something, before anything runs."""
     named, wanted = f"`{about.key}: {target}`", about.base.replace(":", ".")
     is_derived = isinstance(made, type) and issubclass(made, base)
     if not is_derived:
@@ -141,10 +141,10 @@ def _check(about: Part, target: str, made: Any, base: Any) -> None:
 
 
 def read_options(config: type, options: Mapping[str, Any], key: str) -> Any:
-    """A ``Config`` with the values of a mapping, which stands at ``key``.
+    """Make a ``Config`` with the values of a mapping, which the configuration has at ``key``.
 
     Raises:
-        ConfigError: a key of it is unknown, or a value is of a wrong type.
+        ConfigError: a key of the mapping is unknown, or a value is of a wrong type.
     """
     known = [field.name for field in dataclasses.fields(config)]
     for name in options:

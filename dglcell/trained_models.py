@@ -1,4 +1,4 @@
-"""Trained models by name: those of this package, those of a folder of one's own, and larger ones, fetched by hash."""
+"""Find trained models by name: those of this package, those in a user's folder, and larger ones, fetched by hash."""
 
 from __future__ import annotations
 
@@ -41,42 +41,42 @@ from dglcell.report.run_files import ROW, read_run_config, result_rows
 from dglcell.runs.directory import RunDirectory
 
 PACKAGED = Path(__file__).parent / "trained"
-"""The models of this package."""
+"""This folder has the models of this package."""
 
 VARIABLE = "DGLCELL_MODELS"
-"""Names a folder with more models, e.g. those of a laboratory. They come before those of the package."""
+"""This variable names a folder with more models, e.g. those of a laboratory. They come before those of the package."""
 
 LISTING = "models.json"
-"""In a folder of models: name → where a model in one file is fetched from."""
+"""This file in a folder of models maps names to where a model in one file is fetched from."""
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 FILE = re.compile(r"(checkpoints/|cell/)?[A-Za-z0-9]\w*\.(ckpt|csv|json|jsonl|npz|yaml)")
 
 SUFFIX = ".zip"
-"""Of a model in one file."""
+"""A model in one file has this suffix."""
 
-# What a card says.
+# These functions read and check cards.
 
 
 @dataclass(frozen=True)
 class Card:
-    """What users should know of a trained model.
+    """A card says what users should know of a trained model.
 
     Attributes:
         description: what it predicts, in a sentence.
         organism: whose cell it is.
-        licence: of the weights.
+        licence: licence of the weights.
         limits: what it must not be used for, a sentence each.
-        command: that trained it.
-        dglcell: version of this package that trained it.
-        model: its kind, and its strategy.
-        parameters: how many it has.
-        genes: how many the cell graph has.
+        command: command that trained the model.
+        dglcell: version of this package that trained the model.
+        model: kind of the model, and its strategy.
+        parameters: number of parameters.
+        genes: number of genes of the cell graph.
         units: phenotype → unit.
-        source: of the strains.
-        strains: part → how many.
-        split: its kind.
-        hashes: of cell graph, gene vocabulary, store and split.
+        source: source of the strains.
+        strains: part → number of strains.
+        split: kind of the split.
+        hashes: hashes of cell graph, gene vocabulary, store and split.
         rows: metrics of the model and of null models on the test part, as in ``results.json``.
         files: path inside the model's folder → sha256.
     """
@@ -100,13 +100,13 @@ class Card:
 
     @property
     def table(self) -> str:
-        """Scores on the test part."""
+        """Return the scores on the test part as a table."""
         from dglcell.metrics import format_results_table  # takes a second
 
         return format_results_table(result_rows(self.rows))
 
     def content(self) -> dict[str, Any]:
-        """As plain containers."""
+        """Return the card as plain containers."""
         return asdict(self)
 
 
@@ -127,16 +127,16 @@ FIELDS: dict[str, Kind] = {
         lambda v: mapping_of(SHA256).fits(v) and all(FILE.fullmatch(name) for name in v),
     ),
 }
-"""Of ``card.json``."""
+"""This is the form of ``card.json``."""
 
 AGAIN = "copy or fetch the model again; a model of this package comes back with `pip install --force-reinstall dglcell`"
 
 
 def read_card(folder: Path) -> Card:
-    """The card of a model.
+    """Read the card of a model.
 
     Raises:
-        CheckpointError: there is none, or it is damaged.
+        CheckpointError: there is no card, or it is damaged.
     """
     path = RunDirectory(folder).card
     if not path.is_file():
@@ -153,10 +153,10 @@ def read_card(folder: Path) -> Card:
 
 
 def check_files(folder: Path) -> Card:
-    """Compare the files of a model with the hashes on its card, which is returned.
+    """Compare the files of a model with the hashes on its card, and return the card.
 
     Raises:
-        CheckpointError: a file is missing or another one.
+        CheckpointError: a file is missing or has another hash.
     """
     card = read_card(folder)
     for name, expected in card.files.items():
@@ -172,14 +172,14 @@ def check_files(folder: Path) -> Card:
     return card
 
 
-# Where models are.
+# These functions find models.
 
 
 _LISTED = mapping_of(record({"url": TEXT, "sha256": SHA256, "size": COUNT, "description": TEXT}))
 
 
 def list_models() -> dict[str, Path | PublishedFile]:
-    """Name → folder of a model, or the one file that is fetched when it is first used.
+    """Return name → folder of a model, or the one file that is fetched when it is first used.
 
     Raises:
         CheckpointError: a list of models cannot be read.
@@ -221,11 +221,11 @@ def _read_listing(path: Path) -> dict[str, PublishedFile]:
 
 
 def find_model(name: str) -> Path | None:
-    """The folder of a model that has a name, fetched if need be, once its files are right; None where none has it.
+    """Fetch the model with a name if need be, check its files and return its folder; None where no model has the name.
 
     Raises:
-        CheckpointError: a file is missing or another one.
-        DataError: it cannot be fetched.
+        CheckpointError: a file is missing or has another hash.
+        DataError: the model cannot be fetched.
     """
     found = list_models().get(name)
     if found is None:
@@ -236,12 +236,12 @@ def find_model(name: str) -> Path | None:
 
 
 def find_run(given: str | Path) -> Path:
-    """The directory of a run, or of a trained model: its path, the path of its one file, or its name.
+    """Return the directory of a run or a trained model, given its path, the path of its one file, or its name.
 
     A path that exists wins over a name.
 
     Raises:
-        CheckpointError: nothing is there or has that name, or a file of the model is missing or another one.
+        CheckpointError: nothing has that path or name, or a file of the model is missing or has another hash.
         DataError: the model cannot be fetched.
     """
     path = Path(given)
@@ -258,11 +258,11 @@ def find_run(given: str | Path) -> Path:
 
 
 def unknown_run(path: Path, folder: Path = Path("runs")) -> CheckpointError:
-    """The error of a path where no run is, and which is no model's name.
+    """Return the error for a path where no run is, and which is no model's name.
 
     Args:
-        path: as it was given.
-        folder: of runs, in which close names are looked for.
+        path: path as it was given.
+        folder: folder of runs, in which close names are looked for.
     """
     known, name = list_models(), path.as_posix()
     there = [run.as_posix() for run in [*folder.glob("*"), *folder.glob("*/seed-*")]]
@@ -280,10 +280,10 @@ def unknown_run(path: Path, folder: Path = Path("runs")) -> CheckpointError:
 
 
 def unpack(path: Path) -> Path:
-    """The folder of a model in one file, which is kept in the user's cache under the hash of the file.
+    """Unpack a model in one file into the user's cache, under the hash of the file, and return its folder.
 
     Raises:
-        CheckpointError: it is no model.
+        CheckpointError: the file is no model.
     """
     folder = user_cache("models") / sha256_file(path)
     if not RunDirectory(folder).card.is_file():
@@ -294,7 +294,7 @@ def unpack(path: Path) -> Path:
 
 
 def _extract(path: Path, folder: Path) -> None:
-    """Write the files of a model; nothing that is none of them, and nothing larger than it can be."""
+    """Write only the files that belong to a model, and refuse those that are too large."""
     try:
         with zipfile.ZipFile(path) as file:
             names = [member.filename for member in file.infolist()]
@@ -312,16 +312,16 @@ def _extract(path: Path, folder: Path) -> None:
         ) from error
 
 
-# The cell graph of a run, which a trained model may have to build.
+# These functions read the cell graph of a run, which a trained model may have to build.
 
 
 def cell_of_run(directory: RunDirectory) -> CellGraph:
-    """The cell graph in a run directory; that of a model without one is built from what cobra ships, and kept.
+    """Read the cell graph in a run directory; for a model without one, build it from what cobra ships, and keep it.
 
     The names of a model's genes go with the model. Not every metabolic model has them.
 
     Raises:
-        GraphError: it is missing or damaged, or cobra ships another metabolic model than that of the training.
+        GraphError: the cell graph is missing or damaged, or cobra ships another metabolic model than the training's.
     """
     if directory.cell.is_dir() or not directory.card.is_file():
         return CellGraph.load(directory.cell)
@@ -334,7 +334,7 @@ def cell_of_run(directory: RunDirectory) -> CellGraph:
 
 
 def write_names(file: Path, genes: Vocabulary) -> None:
-    """Write the standard names of genes, as `cell_of_run` reads them; no file where there are none."""
+    """Write the standard names of genes, as `cell_of_run` reads them, or no file where there are none."""
     rows = [(genes.standard(name), name) for name in genes if genes.standard(name)]
     if rows:
         with open(file, "w", newline="", encoding="utf-8") as opened:
@@ -361,11 +361,11 @@ def _built_cell(directory: RunDirectory) -> CellGraph:
     return cell
 
 
-# As text.
+# These functions format models as text.
 
 
 def format_models(models: Mapping[str, Path | PublishedFile]) -> str:
-    """Each model's name, with what it is below it."""
+    """Return each model's name, with its description below it."""
     lines: list[str] = []
 
     def add(*paragraphs: str) -> None:
@@ -389,7 +389,7 @@ def _megabytes(size: int) -> str:
 
 
 def format_card(name: str, folder: Path) -> str:
-    """Everything that users should know of a model."""
+    """Return everything that users should know of a model."""
     card = read_card(folder)
     strains = ", ".join(f"{number:,} {part}" for part, number in card.strains.items())
     units = (f"{phenotype} ({unit})" if unit else phenotype for phenotype, unit in card.units.items())

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print; and what an error looks like there."""
+"""Run the command line: parse the arguments, call the verb, print results and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command of ``dglcell``; see ``run``."""
+    """Run one command of ``dglcell`` and return its exit status, as `run` does."""
     return run(make_parser(), arguments)
 
 
@@ -34,8 +34,8 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     """Parse arguments and call what they ask for.
 
     Args:
-        parser: its options have ``run``, which gets all of them.
-        arguments: those of the process where None.
+        parser: parser whose options have ``run``, a function that is called with all of them.
+        arguments: the words of the command line; those of the process where None.
 
     Returns:
         0, or an error's status, 2 mostly, where the user can mend what went wrong (message on stderr, no traceback).
@@ -43,10 +43,10 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
     """
     _open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # What is printed has signs that the locale may lack; standard error does that by itself.
+        # Printed text has characters that the locale may lack. Python escapes them by itself only on standard error.
         sys.stdout.reconfigure(errors="backslashreplace")
     options, rest = parser.parse_known_args(arguments)
-    # argparse takes positional arguments from one place only; overrides may also stand behind options.
+    # argparse takes positional arguments from one place only, but overrides may also stand behind options.
     if rest and not (hasattr(options, "overrides") and all("=" in word and word[0] != "-" for word in rest)):
         getattr(options, "parser", parser).error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
@@ -65,13 +65,13 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
         options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has had enough, e.g. `| head`; nothing is left to be flushed at exit.
+        # The reader closed the pipe, e.g. `| head`. The null device takes what Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except StoppedError as stop:
         if is_rank_zero():
             print("queued again" if stop.requeued else "stopped; the same command goes on from here", file=sys.stderr)
-        # What starts several processes takes one that fails as a reason to kill the others: the first one answers.
+        # A launcher kills all processes when one of them fails, so only the first one returns a status.
         return 0 if stop.requeued or not is_rank_zero() else 128 + stop.signal
     except DglcellError as error:
         return _say(str(error), error.status)
@@ -81,7 +81,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None)
             return _say_full(error)
         if error.filename is None:
             raise
-        # A renamed file's temporary name says nothing; its target does.
+        # Where renaming a temporary file failed, its target is named.
         return _say(f"'{shorten(str(error.filename2 or error.filename))}': {error.strerror}")
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
@@ -111,7 +111,7 @@ def _open_streams() -> None:
 
 
 def _settle_waiting() -> None:
-    """Choose how threads wait for each other; torch's OpenMP reads it when it is loaded.
+    """Choose how threads wait for each other; torch's OpenMP reads the choice when it is loaded.
 
     Where all cores are idle, waiting threads turn in a loop for a while: waking a thread that sleeps can take longer
     than what it is to do. Where others use the cores, waiting threads sleep at once, so that those that they wait for
@@ -130,17 +130,17 @@ def _without_secrets(words: Sequence[str]) -> list[str]:
 
 
 def _say(text: str, status: int = 2) -> int:
-    # A file has a name of its own while it is being written, which says nothing to anyone.
+    # A file has a temporary name while it is written; the error gives its final name.
     text = TEMPORARY.sub(r"\1", text)
     print(f"error: {printable(text)}", file=sys.stderr)
     return status
 
 
 def _say_full(error: OSError) -> int:
-    """A write found no room; Python does not say in which file."""
+    """Report that a write found no room; Python does not say in which file."""
     try:
         sys.stdout.flush()
     except OSError:
-        # It was the output itself, which would be tried once more at exit.
+        # Standard output itself is full; Python would try to flush it once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _say(f"a file cannot be written: {error.strerror}\n  do:       make room")

@@ -1,4 +1,4 @@
-"""Arguments that several verbs share."""
+"""Add and parse arguments that several verbs share."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 
 
 DIGITS = re.compile(r"[0-9]{1,18}")
-"""A number that 64 bits hold."""
+"""This pattern matches numbers that fit into 64 bits."""
 
 
 def add_raw(parser: argparse.ArgumentParser) -> None:
-    """``--raw``."""
+    """Add the option ``--raw``."""
     parser.add_argument(
         "--raw", metavar="DIR", help="folder of raw files (default: $DGLCELL_RAW, else ~/.cache/dglcell/raw)"
     )
 
 
 def reporter(options: argparse.Namespace, *words: str) -> Callable[[str], None]:
-    """What prints the lines on the way to a result, each behind ``words``; with ``--quiet`` it prints none."""
+    """Return a function that prints progress lines, each behind ``words``; with ``--quiet`` it prints none."""
     return (lambda line: None) if options.quiet else partial(print, *words, flush=True)
 
 
 def add_insecure(parser: argparse.ArgumentParser) -> None:
-    """``--insecure``."""
+    """Add the option ``--insecure``."""
     parser.add_argument(
         "--insecure", action="store_true", help="also download files over plain http that have no published hash"
     )
 
 
 def load(options: argparse.Namespace) -> Config:
-    """The experiment that FILE, its overrides and ``--raw`` make."""
+    """Read the experiment that FILE, its overrides and ``--raw`` give."""
     from dglcell.config.read import experiment_file, load_config
 
     raw = [f"paths.raw={options.raw}"] if options.raw else []
@@ -46,10 +46,10 @@ def load(options: argparse.Namespace) -> Config:
 
 
 def positive(text: str) -> int:
-    """An integer of 1 or more.
+    """Parse an integer of 1 or more.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: the text is no such integer.
     """
     if not (DIGITS.fullmatch(text) and int(text) > 0):
         raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number of 1 or more")
@@ -57,10 +57,10 @@ def positive(text: str) -> int:
 
 
 def natural(text: str) -> int:
-    """An integer of 0 or more.
+    """Parse an integer of 0 or more.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: the text is no such integer.
     """
     if not DIGITS.fullmatch(text):
         raise argparse.ArgumentTypeError(f"'{shorten(text, 40)}' is not a number of 0 or more")
@@ -68,10 +68,10 @@ def natural(text: str) -> int:
 
 
 def phenotype_pair(text: str) -> tuple[str, str]:
-    """``A=B``.
+    """Parse ``A=B`` into the pair of A and B.
 
     Raises:
-        argparse.ArgumentTypeError: one of them is missing.
+        argparse.ArgumentTypeError: A or B is missing.
     """
     first, _, second = text.partition("=")
     if not first or not second:

@@ -1,4 +1,4 @@
-"""What works on this machine: versions, devices, kernels, optional packages."""
+"""Examine what works on this machine: versions, devices, kernels, optional packages."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from dglcell.perturbation.choose.proof import ATTENTION, MUST_PROVE, Proofs
 from dglcell.perturbation.genotype import GenotypeBatch
 
 EXTRAS = {"wandb": "wandb", "parquet": "pyarrow", "umap": "umap-learn", "tune": "optuna"}
-"""Extra → the package in it."""
+"""This maps each extra to the package in it."""
 
 OTHERS = {"cpu": "GPUs", "cuda": "CPUs"}
-"""Device → where a kernel runs that does not run on it."""
+"""This maps each device to the other devices, on which a kernel runs that does not run on this one."""
 
 RETRY = "auto does without it; with another version of torch, Triton or dglcell it is tried again"
 
 TIMED_STEPS = 8
-"""Training steps that are timed: with two cores four with each number of threads."""
+"""So many training steps are timed; with two cores, four with each number of threads."""
 
 MALICIOUS_LIGHTNING = ("2.6.2", "2.6.3")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's report.
+    """A finding is one line of the doctor's report.
 
     Attributes:
         what: what was looked at.
@@ -57,7 +57,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at everything; touches no network and writes nothing."""
+    """Examine everything, without using the network or writing a file."""
     return [
         Finding("python", platform.python_version(), (3, 11) <= sys.version_info < (3, 14), "use Python 3.11 to 3.13"),
         *_packages(),
@@ -71,7 +71,7 @@ def examine() -> list[Finding]:
 
 
 def format_findings(findings: list[Finding]) -> str:
-    """A table for the terminal."""
+    """Format findings as a table for the terminal."""
     signs = {True: "ok", False: "NO", None: "  "}
     width = max(len(finding.what) for finding in findings)
     lines = []
@@ -107,9 +107,10 @@ def _dgl() -> Finding:
 
 
 def _quickstart() -> Finding:
-    """How long training steps of the quickstart take here, on random strains of its cell, on the CPU.
+    """Measure how long training steps of the quickstart take on the CPU, on random strains of its cell.
 
-    Steps take turns with one and with all threads, as in a training. The optimiser's part, some percent, is left out.
+    Steps alternate between one thread and all threads, as in a training. The optimiser's step, some percent of the
+    time, is left out.
     """
     config = load_config(experiment_file("quickstart"))
     cell = build_cell(config.cell)
@@ -126,7 +127,7 @@ def _quickstart() -> Finding:
                 with turns.work():
                     model(strains).phenotypes.square().mean().backward()
                 seconds.setdefault(torch.get_num_threads(), []).append(time.perf_counter() - began)
-    except Exception as error:  # kernels fail in ways of their own
+    except Exception as error:  # kernels raise errors of many types
         return Finding(
             "quickstart", f"cannot be trained: {error or type(error).__name__}", ok=False, do="install what is missing"
         )
@@ -159,14 +160,14 @@ def _kernel(name: str, device: str) -> Finding:
     relation = ResidentRelation(("gene", "probe", "gene"), *ends, num_src=2, num_dst=2).to(device)
     try:
         result = spmm(relation, torch.eye(2, device=device), kernel=name).cpu()
-    except Exception as error:  # e.g. a numpy that is too new for numba; compilers fail in ways of their own
+    except Exception as error:  # e.g. numpy is too new for numba; compilers raise errors of many types
         return Finding(what, str(error), ok=False, do="install what is missing, or use another kernel")
     right = torch.equal(result, torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
     return Finding(what, "gives the right sums" if right else f"WRONG: {result.tolist()}", ok=right)
 
 
 def _proofs(device: str) -> list[Finding]:
-    """What was seen of kernels on real relations; see ``dglcell.perturbation.choose.proof``."""
+    """Report how kernels did on real relations, as ``dglcell.perturbation.choose.proof`` recorded."""
     known = Proofs(device).known
     findings = []
     for name in [*kernels_on(device), *([ATTENTION] if runs_on("triton", device) else [])]:

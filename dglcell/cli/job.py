@@ -1,4 +1,4 @@
-"""``dglcell job``: an experiment as a job of SLURM."""
+"""Run ``dglcell job``, which runs an experiment as a job of SLURM."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ experiments below it, those in folders whose names begin with a digit."""
 
 @dataclass(frozen=True)
 class Job:
-    """An experiment's job.
+    """A job runs an experiment with SLURM.
 
     Attributes:
-        file: of the experiment.
-        config: read from it.
-        overrides: of the command line.
+        file: file of the experiment.
+        config: configuration read from this file.
+        overrides: overrides from the command line.
         sweep: the members of the job array.
-        runs: run directory of each member; one where it is no array.
-        script: for ``sbatch``.
-        measured: what tells its time and memory; None where nothing does.
-        build: script that builds the store before.
-        comparison: script that compares the runs after it.
+        runs: run directory of each member; one directory where the job is no array.
+        script: script for ``sbatch``.
+        measured: measurement from which its time and memory are chosen; None where there is none.
+        build: script that builds the store before the job.
+        comparison: script that compares the runs after the job.
     """
 
     file: Path
@@ -60,12 +60,12 @@ class Job:
 
     @property
     def page(self) -> Path:
-        """Where its runs are compared."""
+        """Return the path of the page that compares the runs."""
         return self.config.run_directory.parent / "comparison.html"
 
 
 def add_sweep(parser: argparse.ArgumentParser) -> None:
-    """Options that make a job array."""
+    """Add the options that make a job array."""
     parser.add_argument("--seeds", metavar="LIST", help="e.g. 0-4 or 0,3,7: a member of a job array each")
     parser.add_argument(
         "--split-seeds", action="store_true", help="divide the strains anew for every seed: split.seed is the seed too"
@@ -74,22 +74,22 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
-    """The option of all verbs that change something."""
+    """Add ``--dry-run``, which all verbs that change something have."""
     parser.add_argument("--dry-run", action="store_true", help=DRY_RUN_HELP)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Where scripts are written."""
+    """Add the option for where scripts are written."""
     parser.add_argument(
         "--output", "-o", metavar="PATH", help="write it here; into a folder (FOLDER/) as FOLDER/EXPERIMENT.sh"
     )
 
 
 def experiments(path: Path) -> list[Path]:
-    """The file itself, or the numbered experiments of a folder.
+    """Return the file itself, or the numbered experiments of a folder.
 
     Raises:
-        ConfigError: the folder has none.
+        ConfigError: the folder has no such experiment.
     """
     from dglcell.config.read import PACKAGED, experiment_file
 
@@ -106,10 +106,10 @@ def experiments(path: Path) -> list[Path]:
 
 
 def make_job(options: argparse.Namespace, file: Path, *, measured: bool = False) -> Job:
-    """Read an experiment; every member of the array is valid.
+    """Read an experiment and check every member of its array.
 
     Args:
-        measured: ask for what finished runs took, where time and memory are `auto`.
+        measured: look up the time and memory that finished runs took, where these are `auto`.
     """
     from dglcell.cluster.scripts import Sweep, render, with_limits
     from dglcell.config.read import load_config
@@ -126,10 +126,10 @@ def make_job(options: argparse.Namespace, file: Path, *, measured: bool = False)
 
 
 def render(options: argparse.Namespace) -> None:
-    """``dglcell job render``.
+    """Run ``dglcell job render``.
 
     Raises:
-        ConfigError: several scripts, and no folder for them.
+        ConfigError: there are several scripts, and no folder for them is given.
     """
     from dglcell.files.atomic import atomic_file
 
@@ -158,12 +158,12 @@ def render(options: argparse.Namespace) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """``dglcell job check``."""
+    """Run ``dglcell job check``."""
     _check(options)
 
 
 def submit(options: argparse.Namespace) -> None:
-    """``dglcell job submit``: nothing is submitted unless SLURM would take everything."""
+    """Run ``dglcell job submit``: nothing is submitted unless SLURM would take everything."""
     from dglcell.cluster.jobs import Submitting, refuse_under_way
     from dglcell.cluster.scripts import job_name
 
@@ -194,7 +194,7 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _submit_job(job: Job, submission: Submitting) -> None:
-    """Submit what is to be done before, the runs, and what is to be done after them."""
+    """Submit the steps before the runs, the runs, and the steps after them."""
     after: list[str] = []
     if job.build is not None:
         number = submission.script(job.build)
@@ -212,12 +212,12 @@ def _submit_job(job: Job, submission: Submitting) -> None:
 
 
 def _after(number: str) -> list[str]:
-    """Start when another job has succeeded, and never wait for one that has not."""
+    """Return options of sbatch that start a job when another has succeeded, and cancel it when that one has failed."""
     return [f"--dependency=afterok:{number}", "--kill-on-invalid-dep=yes"]
 
 
 def _pipeline(job: Job) -> Job:
-    """The same with scripts of what comes before, where there is no store, and after it."""
+    """Add scripts to a job: one that builds the store where there is none, and one that compares the runs."""
     from dglcell.cluster.scripts import render_build, render_comparison
     from dglcell.training.prepare import store_path
 
@@ -229,10 +229,10 @@ def _pipeline(job: Job) -> Job:
 
 
 def _check(options: argparse.Namespace) -> list[Job]:
-    """All jobs, after SLURM was asked about each.
+    """Return all jobs after asking SLURM about each of them.
 
     Raises:
-        DglcellError: one of several would be refused; all of them are said.
+        DglcellError: SLURM would refuse at least one of the jobs; the message gives all of these.
     """
     from dglcell.cluster.jobs import try_script
     from dglcell.cluster.scripts import resources
@@ -266,7 +266,7 @@ def _check(options: argparse.Namespace) -> list[Job]:
 
 
 def _mention_store(job: Job) -> None:
-    """Say so where the jobs would begin with building the store, each by itself."""
+    """Warn where each of the jobs would begin by building the store itself."""
     from dglcell.training.prepare import store_path
 
     store = store_path(job.config)
@@ -275,7 +275,7 @@ def _mention_store(job: Job) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """``dglcell job run --local``."""
+    """Run ``dglcell job run --local``."""
     from dglcell.cluster.scripts import render_here
     from dglcell.config.read import experiment_file
 
@@ -285,19 +285,19 @@ def run(options: argparse.Namespace) -> None:
         print(script, end="")
         return
     sys.stdout.flush()
-    # Values of variables may be tokens, which the command line of a process would show to others.
+    # Values of variables may be tokens, and other users can see the command line of a process.
     with tempfile.TemporaryFile() as file:
         file.write(script.encode())
         file.flush()
         os.set_inheritable(file.fileno(), True)
         if shutil.which("dglcell") is None:
-            # Called by its path, as of an environment that is not active: the script calls it by name.
+            # The script calls dglcell by name; the environment of a dglcell that was called by path may be inactive.
             os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         os.execvp("bash", ["bash", f"/dev/fd/{file.fileno()}"])
 
 
 def status(options: argparse.Namespace) -> None:
-    """``dglcell job status``."""
+    """Run ``dglcell job status``."""
     from dglcell.cluster.jobs import DAYS, ended, queue
     from dglcell.cluster.scripts import job_name
 
@@ -322,7 +322,7 @@ def _print_jobs(jobs: list[scheduler.Job]) -> None:
 
 
 def retry(options: argparse.Namespace) -> None:
-    """``dglcell job retry``."""
+    """Run ``dglcell job retry``."""
     from dglcell.cluster.jobs import Submitting, find_submitted
     from dglcell.cluster.scripts import job_name
 
@@ -345,7 +345,7 @@ def retry(options: argparse.Namespace) -> None:
 
 
 def cancel(options: argparse.Namespace) -> None:
-    """``dglcell job cancel``."""
+    """Run ``dglcell job cancel``."""
     from dglcell.cluster.jobs import cancel as cancel_jobs
     from dglcell.cluster.jobs import queue
     from dglcell.cluster.scripts import job_name
@@ -360,7 +360,7 @@ def cancel(options: argparse.Namespace) -> None:
 
 
 def logs(options: argparse.Namespace) -> None:
-    """``dglcell job logs``."""
+    """Run ``dglcell job logs``."""
     from dglcell.cluster.jobs import log_files
     from dglcell.cluster.scripts import job_name
 

@@ -1,4 +1,4 @@
-"""What ``--output`` may replace: an earlier output of the same command, and nothing else."""
+"""Check that ``--output`` replaces nothing but an earlier output of the same command."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from dglcell.errors import ConfigError
 
 HEAD = 1 << 16
-"""Bytes from either end of a file that tell what it is."""
+"""So many bytes from either end of a file are read to tell its kind."""
 
 STORE_FILES = ("data.mdb", "lock.mdb")
 
 Ends = tuple[bytes, bytes]
-"""First and last bytes of a file."""
+"""These are the first and the last bytes of a file."""
 
 
 def _begins(*texts: bytes) -> Callable[[Ends], bool]:
@@ -37,7 +37,7 @@ KINDS: dict[str, Callable[[Ends], bool]] = {
     "a profile": lambda ends: _begins(b"{")(ends) and b'"derived"' in ends[0] + ends[1],
     "a trace": lambda ends: b"traceEvents" in ends[0],
 }
-"""What commands write → whether a file is one, by its ends."""
+"""This maps each kind of output to a function that tells from its ends whether a file is of this kind."""
 
 
 def check_output(output: Path, kind: str, inputs: Iterable[Path | str] = ()) -> None:
@@ -49,7 +49,7 @@ def check_output(output: Path, kind: str, inputs: Iterable[Path | str] = ()) -> 
         inputs: files that the command reads, by whatever name or link; those that do not exist are ignored.
 
     Raises:
-        ConfigError: naming what would be replaced.
+        ConfigError: the output would replace such a file, which the message names.
     """
     if not os.path.lexists(output):
         if (output.parent / STORE_FILES[0]).exists():
@@ -78,7 +78,7 @@ def _refusal(output: Path, problem: str, kind: str) -> ConfigError:
 
 
 def _is_of_a_run(output: Path) -> bool:
-    """Whether it is one of the files that a run wrote, or its cell graph or checkpoints."""
+    """Return whether the output is a file that a run wrote, or its cell graph or checkpoints."""
     from dglcell.runs.directory import RunDirectory
 
     folders = [folder for folder in output.resolve().parents[:3] if (folder / "metrics.jsonl").is_file()]

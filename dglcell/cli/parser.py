@@ -1,4 +1,4 @@
-"""The command line's grammar: verbs, options and their help."""
+"""Define the grammar of the command line: verbs, options and their help."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ KEYS_FOR_OPTIONS = {
     "--lr": "optimizer.lr=X",
     "--seed": "seed=N",
 }
-"""Options that other programs have → the key that does it here."""
+"""This maps options of other programs to the keys that have the same effect here."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, which suggests the verb or option that was nearly typed."""
+    """This parser of argparse suggests verbs and options that are close to what was typed."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and leave with 2."""
+        """Print what is wrong and exit with status 2."""
         wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)|unrecognized arguments: (--?[\w-]+)", message)
         if wrong:
             known = re.findall(r"[\w-]+", wrong[2]) if wrong[2] else [*self._option_string_actions]
             close = difflib.get_close_matches(wrong[1] or wrong[3], known, n=1)
             if wrong[2] and "VERB" in message:
-                # All verbs in a line are no help; the nearest one is, and where they are described.
+                # The nearest verb and the place where verbs are described replace argparse's list of all verbs.
                 message = f"no verb is called '{wrong[1]}'"
                 after = f"; did you mean '{close[0]}'?" if close else ""
                 super().error(printable(f"{message}{after or ';'} `{self.prog} --help` lists them"))
@@ -78,11 +78,11 @@ class Parser(argparse.ArgumentParser):
 
 
 COMPUTING = ("train", "tune", "evaluate", "baselines", "predict", "profile")
-"""Verbs whose speed depends on how threads wait for each other."""
+"""These are the verbs whose speed depends on how threads wait for each other."""
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """All verbs with their options."""
+    """Make the parser of all verbs with their options."""
     parser = Parser(
         prog="dglcell",
         description=fit("Train graph neural networks that predict what happens to a cell when genes are deleted."),
@@ -114,13 +114,16 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _print_help(parser: argparse.ArgumentParser) -> NoReturn:
-    """Without a verb, the whole help says what there is."""
+    """Print the whole help and exit, where no verb was given."""
     parser.print_help(sys.stderr)
     parser.exit(2, f"\n{parser.prog}: error: a verb is required\n")
 
 
 def fit(text: str, width: int = 80) -> str:
-    """Text in lines of at most ``width`` letters; indented lines are commands or examples and stay as they are."""
+    """Wrap text into lines of at most ``width`` letters.
+
+    Indented lines are commands or examples and stay as they are.
+    """
     blocks = []
     for block in text.split("\n\n"):
         plain, lines = list[str](), list[str]()
@@ -135,7 +138,7 @@ def fit(text: str, width: int = 80) -> str:
 
 
 def completion(options: argparse.Namespace) -> None:
-    """``dglcell completion``."""
+    """Run ``dglcell completion``."""
     import shtab
 
     print(shtab.complete(make_parser(), options.shell))

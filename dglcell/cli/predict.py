@@ -1,4 +1,4 @@
-"""``dglcell predict``: genotypes of a CSV, or all pairs or triples of genes."""
+"""Run ``dglcell predict`` on the genotypes of a CSV, or on all pairs or triples of genes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 FINISHED = "its share is finished; the process that finishes last writes the output"
 
 RANKINGS = ("lowest", "highest", "largest", "certain", "uncertain", "unexpected")
-"""Keys of ``dglcell.prediction.ranking.RANKINGS``, whose module takes long to import."""
+"""These are the keys of ``dglcell.prediction.ranking.RANKINGS``, whose module takes long to import."""
 
 PRECISIONS = ("32-true", "bf16")
-"""``dglcell.prediction.predict.PRECISIONS``."""
+"""These are ``dglcell.prediction.predict.PRECISIONS``, whose module takes long to import."""
 
 HELP = "predict phenotypes of a table of genotypes, or of all pairs or triples of genes"
 EPILOG = """\
@@ -69,7 +69,7 @@ They divide the strains among themselves, and the last to finish writes the outp
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What is predicted, where it goes, and how."""
+    """Add the options for what is predicted, where it is written, and how."""
     parser.add_argument("genotypes", type=Path, nargs="?", metavar="CSV", help="table of genotypes")
     for size, kind in ((2, "pairs"), (3, "triples")):
         parser.add_argument(
@@ -120,7 +120,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def predict(options: argparse.Namespace) -> None:
-    """``dglcell predict``.
+    """Run ``dglcell predict``.
 
     Raises:
         ConfigError: neither a table nor a design is asked for, or both, or options of a design with a table, or a
@@ -143,7 +143,7 @@ def predict(options: argparse.Namespace) -> None:
     from dglcell.runs.directory import RunDirectory
 
     def refuse_to_replace(inputs: Iterable[Path | str]) -> None:
-        # Whether a folder holds parts of these predictions is seen when they are known.
+        # A folder is checked later, when it is known which predictions its parts must hold.
         if options.output is not None and (options.output.suffix or not options.output.is_dir()):
             check_output(options.output, "predictions", inputs)
 
@@ -165,7 +165,7 @@ def predict(options: argparse.Namespace) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Refuse what cannot be meant.
+    """Refuse options that contradict each other.
 
     Raises:
         ConfigError: as `predict` says.
@@ -181,7 +181,7 @@ def check(options: argparse.Namespace) -> None:
     if options.designs:
         from dglcell.files.parquet import import_pyarrow
 
-        import_pyarrow()  # parts of a design are Parquet, and whether that works is better said at once
+        import_pyarrow()  # parts of a design are Parquet; a missing pyarrow is reported at once
     if options.designs and options.output is None:
         raise ConfigError("where shall the predictions go?", expected="--output FILE: a design is written in parts")
     if options.top is None and (options.rank or options.phenotype):
@@ -196,7 +196,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def device_of_rank(device: str, ranks: Ranks) -> str:
-    """A GPU for each process of a machine where it sees several."""
+    """Return the device of a process: a GPU of its own for each process of a machine that sees several GPUs."""
     if device != "cuda" or ranks.size == 1:
         return device
     import torch

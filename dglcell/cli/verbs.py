@@ -1,4 +1,4 @@
-"""What every verb does: call the package, print what comes back.
+"""Implement every verb: call the package and print what it returns.
 
 Heavy imports happen inside the verbs, so that ``dglcell --help`` answers at once.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dglcell.config.experiment import Config
     from dglcell.metrics import ResultRow
 
-# ``dglcell graph list`` and ``dglcell graph fetch``: the catalogue of networks, and its files.
+# ``dglcell graph list`` and ``dglcell graph fetch`` list the catalogue of networks and fetch its files.
 
 
 FETCH_HELP = "download the networks, gene set and metabolic model that an experiment's cell graph needs"
@@ -36,14 +36,14 @@ printed addresses on a machine with internet access."""
 
 
 def graph_list(options: argparse.Namespace) -> None:
-    """``dglcell graph list``."""
+    """Run ``dglcell graph list``."""
     from dglcell.config.published import format_catalogue
 
     print(format_catalogue(options.raw), end="")
 
 
 def graph_fetch(options: argparse.Namespace) -> None:
-    """``dglcell graph fetch``."""
+    """Run ``dglcell graph fetch``."""
     from dglcell.config.published import cell_files, format_addresses
     from dglcell.files.atomic import raw_folder
     from dglcell.published.file import format_found
@@ -60,7 +60,7 @@ def graph_fetch(options: argparse.Namespace) -> None:
             print(format_found(found), flush=True)
 
 
-# ``dglcell profile`` and ``dglcell compare``: where the time of training steps goes.
+# ``dglcell profile`` and ``dglcell compare`` measure where the time of training steps goes.
 
 
 PROFILE_HELP = "measure which parts of a training step take how much time"
@@ -84,7 +84,7 @@ use `dglcell report RUN RUN`."""
 
 
 def add_profile(parser: argparse.ArgumentParser) -> None:
-    """What is run, and how much of it."""
+    """Add the options for what is profiled, and for how many steps."""
     how = parser.add_argument_group("how")
     how.add_argument(
         "--mode",
@@ -104,13 +104,13 @@ def add_profile(parser: argparse.ArgumentParser) -> None:
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
-    """Two profiles."""
+    """Add the arguments for the two profiles."""
     parser.add_argument("first", type=Path, metavar="A", help="profile.json or its folder")
     parser.add_argument("second", type=Path, metavar="B", help="another profile; ratios are B/A")
 
 
 def profile(options: argparse.Namespace) -> None:
-    """``dglcell profile``."""
+    """Run ``dglcell profile``."""
     config = load(options)
     from dglcell.profiling.measure import Schedule
     from dglcell.profiling.measure import profile as run
@@ -125,13 +125,13 @@ def profile(options: argparse.Namespace) -> None:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """``dglcell compare``."""
+    """Run ``dglcell compare``."""
     from dglcell.profiling.profile import compare as run
 
     print(run(options.first, options.second))
 
 
-# ``dglcell sync``: from runs on a cluster without network to W&B.
+# ``dglcell sync`` uploads runs from a cluster without network to W&B.
 
 
 SYNC_HELP = "upload runs that were recorded with `tracking.wandb: offline` to W&B"
@@ -142,7 +142,7 @@ uploaded only with --force. The command needs a network and `wandb login`. It ex
 
 
 def add_sync(parser: argparse.ArgumentParser) -> None:
-    """Which runs, and how."""
+    """Add the options for which runs are uploaded, and how."""
     parser.add_argument(
         "folders",
         nargs="*",
@@ -156,7 +156,7 @@ def add_sync(parser: argparse.ArgumentParser) -> None:
 
 
 def sync(options: argparse.Namespace) -> None:
-    """``dglcell sync``."""
+    """Run ``dglcell sync``."""
     from dglcell.training.tracking import plan_sync, upload
 
     plan = plan_sync(options.folders, force=options.force)
@@ -170,7 +170,7 @@ def sync(options: argparse.Namespace) -> None:
     print(f"{count(len(plan.files), 'file')} {verb}, {plan.uploaded} before")
 
 
-# ``dglcell init``: a first experiment of one's own.
+# ``dglcell init`` writes a first experiment for the user's own table.
 
 
 INIT_EPILOG = """\
@@ -184,7 +184,7 @@ the cell graph needs are offered for download; --fetch downloads them without as
 
 
 def init(options: argparse.Namespace) -> None:
-    """``dglcell init``."""
+    """Run ``dglcell init``."""
     from dglcell.new_experiment.cell import Downloads
     from dglcell.new_experiment.experiment import Wanted, ask, write_experiment
 
@@ -209,7 +209,7 @@ def check_wandb(mode: str) -> None:
     """Refuse to record in W&B without its package, before anything is prepared that takes long.
 
     Raises:
-        MissingDependencyError: it is not installed.
+        MissingDependencyError: the package is not installed.
     """
     if mode == "disabled" or not is_rank_zero():
         return
@@ -234,7 +234,7 @@ def _ask_to_download(question: str) -> bool:
 
 
 def add_train(parser: argparse.ArgumentParser) -> None:
-    """Whether a control is trained, too."""
+    """Add the options for training a control as well."""
     parser.add_argument(
         "--control",
         type=positive,
@@ -244,8 +244,8 @@ def add_train(parser: argparse.ArgumentParser) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
-    """``dglcell train``."""
-    # A signal may come as early as now: imports alone take seconds.
+    """Run ``dglcell train``."""
+    # Signals are handled from here on, because imports alone take seconds.
     with StopSignals() as signals:
         config = load(options)
         if options.control:
@@ -278,7 +278,7 @@ def train(options: argparse.Namespace) -> None:
 
 
 def _check_control(config: Config) -> None:
-    """Refuse a control that cannot be trained, before the run is.
+    """Refuse a control that cannot be trained, before the run is trained.
 
     Raises:
         ConfigError: the run has several processes, or the model passes no messages.
@@ -309,7 +309,7 @@ with the same trials. Given several times at once, it runs trials in parallel. I
 
 
 def tune(options: argparse.Namespace) -> None:
-    """``dglcell tune``."""
+    """Run ``dglcell tune``."""
     from dglcell.config.read import experiment_file
     from dglcell.training.tuning import TABLE, Search, read_space
 
@@ -333,7 +333,7 @@ are left out. This tests a model on a screen that it has not seen:
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
-    """On what it is evaluated."""
+    """Add the options for the strains on which a model is evaluated."""
     parser.add_argument("--on", type=Path, metavar="FILE", help="experiment whose strains to evaluate on")
     parser.add_argument(
         "--phenotype",
@@ -347,7 +347,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """``dglcell evaluate``."""
+    """Run ``dglcell evaluate``."""
     from dglcell.trained_models import find_run
 
     find_run(options.run_directory)  # before anything is imported that takes seconds
@@ -398,7 +398,7 @@ finished run of the experiment.
 
 
 def add_baselines(parser: argparse.ArgumentParser) -> None:
-    """Where results go, and whether a control is trained."""
+    """Add the options for where results are written and whether a control is trained."""
     parser.add_argument(
         "--output", "-o", type=Path, metavar="FILE", help="file of results (default: RUNS/EXPERIMENT/baselines.json)"
     )
@@ -409,7 +409,7 @@ def add_baselines(parser: argparse.ArgumentParser) -> None:
 
 
 def baselines(options: argparse.Namespace) -> None:
-    """``dglcell baselines``."""
+    """Run ``dglcell baselines``."""
     if options.epochs and not options.without_messages:
         raise ConfigError("--epochs is given without --without-messages", do="give both, or neither")
     with StopSignals() as signals:
@@ -428,7 +428,7 @@ def baselines(options: argparse.Namespace) -> None:
     print("\n".join(left_out_lines(found.left_out)))
 
 
-# ``dglcell models`` and ``dglcell export``: trained models by name.
+# ``dglcell models`` lists trained models, and ``dglcell export`` writes one.
 
 
 MODELS_HELP = "list trained models that predict at once, or show the card of one"
@@ -458,7 +458,7 @@ metabolic model that cobra ships. If the output is an earlier model, its card sa
 
 
 def add_export(parser: argparse.ArgumentParser) -> None:
-    """Which run, where it goes, and what the card says."""
+    """Add the options for the run, the output and the text of the card."""
     parser.add_argument("run_directory", type=Path, metavar="RUN", help="run directory of a finished run")
     parser.add_argument(
         "--output", "-o", type=Path, required=True, metavar="MODEL", help="folder, or file that ends in .zip"
@@ -475,7 +475,7 @@ def add_export(parser: argparse.ArgumentParser) -> None:
 
 
 def models(options: argparse.Namespace) -> None:
-    """``dglcell models``."""
+    """Run ``dglcell models``."""
     from dglcell.trained_models import find_run, format_card, format_models, list_models
 
     if options.name is None:
@@ -485,7 +485,7 @@ def models(options: argparse.Namespace) -> None:
 
 
 def export(options: argparse.Namespace) -> None:
-    """``dglcell export``."""
+    """Run ``dglcell export``."""
     from dglcell.files.atomic import sha256_file
     from dglcell.prediction.export import About, export
 
@@ -500,7 +500,7 @@ def export(options: argparse.Namespace) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    """``dglcell report``."""
+    """Run ``dglcell report``."""
     from dglcell.report.comparison import write_comparison
     from dglcell.report.run_page import write_report
     from dglcell.runs.directory import RunDirectory
@@ -520,14 +520,14 @@ def report(options: argparse.Namespace) -> None:
 
 
 def runs(options: argparse.Namespace) -> None:
-    """``dglcell runs``."""
+    """Run ``dglcell runs``."""
     from dglcell.report.runs import find_runs, format_runs
 
     print(format_runs(find_runs(options.folder)))
 
 
 def data_build(options: argparse.Namespace) -> None:
-    """``dglcell data build``."""
+    """Run ``dglcell data build``."""
     config = load(options)
     from dglcell.data.report import describe_store
     from dglcell.training.prepare import build
@@ -536,7 +536,7 @@ def data_build(options: argparse.Namespace) -> None:
 
 
 def data_stats(options: argparse.Namespace) -> None:
-    """``dglcell data stats``."""
+    """Run ``dglcell data stats``."""
     from dglcell.data.report import format_stats
     from dglcell.data.store import Store
 
@@ -544,7 +544,7 @@ def data_stats(options: argparse.Namespace) -> None:
 
 
 def data_verify(options: argparse.Namespace) -> None:
-    """``dglcell data verify``."""
+    """Run ``dglcell data verify``."""
     from dglcell.data.store import verify_store
 
     store, hashed = verify_store(options.store)
@@ -554,7 +554,7 @@ def data_verify(options: argparse.Namespace) -> None:
 
 
 def data_list(options: argparse.Namespace) -> None:
-    """``dglcell data list``."""
+    """Run ``dglcell data list``."""
     from dglcell.data.report import format_listings, format_sources
     from dglcell.data.sources import list_sources
     from dglcell.data.store import list_stores
@@ -565,7 +565,7 @@ def data_list(options: argparse.Namespace) -> None:
 
 
 def data_fetch(options: argparse.Namespace) -> None:
-    """``dglcell data fetch``."""
+    """Run ``dglcell data fetch``."""
     from dglcell.config.published import fetch_all, format_addresses, named, needs
     from dglcell.files.atomic import raw_folder
 
@@ -589,7 +589,7 @@ def data_fetch(options: argparse.Namespace) -> None:
 
 
 def graph_describe(options: argparse.Namespace) -> None:
-    """``dglcell graph describe``."""
+    """Run ``dglcell graph describe``."""
     from dglcell.graph.cell import build_cell
     from dglcell.graph.describe import describe
     from dglcell.runs.directory import RunDirectory
@@ -611,14 +611,14 @@ def graph_describe(options: argparse.Namespace) -> None:
 
 
 def config_show(options: argparse.Namespace) -> None:
-    """``dglcell config show``."""
+    """Run ``dglcell config show``."""
     from dglcell.config.read import to_yaml
 
     print(to_yaml(load(options)), end="")
 
 
 def config_list(options: argparse.Namespace) -> None:
-    """``dglcell config list``."""
+    """Run ``dglcell config list``."""
     from dglcell.config.read import named_experiments
 
     for name, description in named_experiments().items():
@@ -628,13 +628,13 @@ def config_list(options: argparse.Namespace) -> None:
 
 
 def config_validate(options: argparse.Namespace) -> None:
-    """``dglcell config validate``."""
+    """Run ``dglcell config validate``."""
     config = load(options)
     print(f"{options.config}: valid; the run directory will be {config.run_directory}")
 
 
 def doctor(options: argparse.Namespace) -> None:
-    """``dglcell doctor``."""
+    """Run ``dglcell doctor``."""
     from dglcell.cli.doctor import examine, format_findings
 
     print(format_findings(examine()))

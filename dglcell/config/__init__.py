@@ -1,1 +1,1 @@
-"""What experiments say, and how their files are read."""
+"""Define the configuration of experiments and read their files."""

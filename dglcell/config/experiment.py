@@ -1,4 +1,4 @@
-"""What an experiment can say: typed configuration, every key with its default. `config.read` reads it from files."""
+"""Define the typed configuration of an experiment: every key with its default. `config.read` reads it from files."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ KINDS: dict[str, Mapping[str, type]] = {
     "model": MODELS,
     "loss": LOSSES,
 }
-"""Sections whose keys depend on their `name`: section → name → what its keys are."""
+"""This maps each section whose keys depend on its `name` to its names, and each name to the dataclass of its keys."""
 
 LONGEST_WANDB_NAME, LONGEST_TAG = 128, 64
 WANDB_REFUSES = frozenset("/\\#?%:")
-"""Characters that no name of a project has."""
+"""W&B refuses names of projects with these characters."""
 
 
 @dataclass
 class ExpectedConfig:
-    """What a run of the file as it stands should have on the test part, for its first phenotype."""
+    """Give the result that a run of the unchanged file should have on the test part, for its first phenotype."""
 
     metric: str = "pearson"  # a metric of results.json
     value: float = 0.0  # expected value of the metric
@@ -60,7 +60,7 @@ class ExpectedConfig:
 
 @dataclass
 class ExperimentConfig:
-    """What the run is called."""
+    """Name and describe the experiment."""
 
     name: str = ""  # name of the run directory; the file's folder and stem if empty
     description: str = ""  # one line for listings and reports
@@ -75,7 +75,7 @@ CountOrAuto = Annotated[int | str, check_count_or_auto]
 
 @dataclass
 class DataConfig:
-    """Strains and their batches."""
+    """Choose the strains and their batches."""
 
     source: SourceConfig = field(default_factory=SourceConfig)
     store: str | None = None  # path of the store; null: a folder in `paths.data`, named by source and options
@@ -91,37 +91,37 @@ class DataConfig:
 
     @property
     def training_batch(self) -> int:
-        """`batch_size`, once it is a number."""
+        """Return `batch_size`, which must be a number by now."""
         assert isinstance(self.batch_size, int)
         return self.batch_size
 
     @property
     def evaluation_batch(self) -> int:
-        """`eval_batch_size`, or what it follows."""
+        """Return `eval_batch_size`, or `batch_size` where it is null."""
         return self.eval_batch_size or self.training_batch
 
 
 PRECISIONS = ("auto", "32-true", "bf16", "64-true")
-"""Values of ``trainer.precision``. With ``bf16`` differences are stored and multiplied in bfloat16; the base, sums,
-losses and weights stay in float32."""
+"""These are the values of ``trainer.precision``. With ``bf16`` differences are stored and multiplied in bfloat16; the
+base, sums, losses and weights stay in float32."""
 
 
 OLD_PRECISIONS = {"bf16-mixed": "bf16", "32": "32-true", "64": "64-true"}
-"""Names that files of other programs use, and what stands for them here."""
+"""This maps names in files of other programs to the names here."""
 
 
 def check_precision(key: str, name: str) -> None:
-    """Refuse a precision that there is not.
+    """Refuse an unknown precision.
 
     Raises:
-        ConfigError: naming those there are.
+        ConfigError: the precision is unknown; the message names those that are known.
     """
     if name not in OLD_PRECISIONS:
         check_choice(key, name, PRECISIONS, f"set `{key}: auto`")
 
 
 def check_schedule(key: str, batches: Mapping[int, int]) -> None:
-    """Refuse what is no mapping of epochs to numbers of batches."""
+    """Refuse a value that does not map epochs to numbers of batches."""
     if any(epoch < 0 or number < 1 for epoch, number in batches.items()):
         expected = "{epoch: batches per step}, e.g. {0: 3}"
         raise ConfigError(f"`{key}` is no schedule", got=dict(batches), expected=expected)
@@ -138,7 +138,7 @@ Checkpoint = Annotated[str, one_of(*CHECKPOINTS)]
 
 @dataclass
 class TrainerConfig:
-    """How training runs."""
+    """Configure how training runs."""
 
     epochs: Count = 30  # passes over the training part
     accelerator: Accelerator = "auto"  # auto | cpu | gpu | cuda
@@ -157,7 +157,7 @@ class TrainerConfig:
 
     @property
     def given_threads(self) -> int | None:
-        """`threads` where it is a number; None where the number is to be measured."""
+        """Return `threads` where it is a number; None where the number is to be measured."""
         return self.threads if isinstance(self.threads, int) else None
 
 
@@ -166,7 +166,7 @@ WandbMode = Annotated[str, one_of("disabled", "offline", "online")]
 
 @dataclass
 class TrackingConfig:
-    """Weights & Biases; the JSONL record is written in any case."""
+    """Configure Weights & Biases; the JSONL record is written in any case."""
 
     wandb: WandbMode = "disabled"  # disabled | offline | online
     project: str = "dglcell"  # project at W&B
@@ -192,7 +192,7 @@ Folder = Annotated[str, must(bool, "is empty", "a folder", "e.g. `.` for the wor
 
 @dataclass
 class PathsConfig:
-    """Where files are."""
+    """Give the folders of files."""
 
     raw: str | None = None  # folder of raw files; null: the environment variable DGLCELL_RAW
     data: Folder = "data"  # folder of stores
@@ -206,14 +206,14 @@ ANY = "any"
 
 
 def check_environment(key: str, environment: Mapping[str, str]) -> None:
-    """Refuse names that no variable can have."""
+    """Refuse names that an environment variable cannot have."""
     for name in environment:
         if not VARIABLE.fullmatch(name):
             raise ConfigError(f"`{key}` names no variable", got=name, expected="letters, digits, _")
 
 
 def check_options(key: str, options: list[str]) -> None:
-    """Refuse what is no option of a program."""
+    """Refuse texts that are not options of a program."""
     for option in options:
         if not option.startswith("-"):
             raise ConfigError(f"`{key}` holds no option of sbatch", got=option, expected="e.g. --exclusive")
@@ -240,7 +240,7 @@ Options = Annotated[list[str], check_options]
 
 @dataclass
 class SlurmConfig:
-    """Resources and surroundings of a job."""
+    """Configure the resources and the environment of a job."""
 
     partition: str | None = None  # partition of the cluster; null: the cluster's default
     account: str | None = None  # account that pays for the job, `sbatch --account`
@@ -275,7 +275,7 @@ class SlurmConfig:
 
 @dataclass
 class Config:
-    """One experiment."""
+    """A configuration describes one experiment."""
 
     experiment: ExperimentConfig = field(default_factory=ExperimentConfig)
     seed: Seed = 0  # seed of weights, batches and dropout; `split.seed` is the seed of the parts
@@ -354,7 +354,7 @@ class Config:
             )
 
     def _validate_validation(self) -> None:
-        """Refuse what the validation part decides where every strain trains."""
+        """Refuse keys that need a validation part where every strain trains."""
         needed = {
             "trainer.checkpoint=last": self.trainer.checkpoint != "last",
             "trainer.patience=null": self.trainer.patience is not None,
@@ -397,10 +397,10 @@ class Config:
             )
 
     def with_batch_size(self, batch_size: int) -> Config:
-        """The same with a number for `data.batch_size`."""
+        """Return a copy with this number for `data.batch_size`."""
         return replace(self, data=replace(self.data, batch_size=batch_size))
 
     @property
     def run_directory(self) -> Path:
-        """Keyed by experiment and seed, so that a requeued job finds what it wrote."""
+        """Return the run directory; experiment and seed name it, so that a requeued job finds what it wrote."""
         return Path(self.paths.runs) / self.experiment.name / f"seed-{self.seed}"

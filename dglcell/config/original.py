@@ -1,6 +1,6 @@
-"""Keys that an experiment cannot have any more: of earlier versions, and of the original system (``original.yaml``).
+"""Explain keys of earlier versions and of the original system (``original.yaml``) that experiments no longer have.
 
-Whoever has such a file is told what a key is called here, or why there is none, instead of "unknown key".
+The user of such a file is told what a key is called here, or why there is none, instead of "unknown key".
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import yaml
 
 
 class OriginalKeys(NamedTuple):
-    """Keys of the original.
+    """These are keys of the original system.
 
     Attributes:
-        renamed: its key → the key here.
-        dropped: its key, or section → why there is none here.
+        renamed: key of the original → the key here.
+        dropped: key or section of the original → why there is none here.
     """
 
     renamed: dict[str, str]
@@ -27,7 +27,7 @@ class OriginalKeys(NamedTuple):
 
 @functools.cache
 def original_keys() -> OriginalKeys:
-    """What ``original.yaml`` says."""
+    """Read ``original.yaml``."""
     return OriginalKeys(**yaml.safe_load(files("dglcell.config").joinpath("original.yaml").read_text(encoding="utf-8")))
 
 
@@ -35,15 +35,16 @@ REMOVED = {
     "trainer.train_ranking": "the training part is always ranked; an epoch's predictions take 8 bytes a strain",
     "trainer.cuda_graph": "steps are launched as they are; it was never run on a GPU",
 }
-"""Key of an earlier version → why there is none any more. What a run wrote down is read without these keys."""
+"""This maps keys of earlier versions to why there are none any more. Configurations that runs recorded are read without
+these keys."""
 
 
 def explain(key: str, value: object = None) -> str | None:
-    """What a key of the original system is called here, or why a key is gone; None for one that never was.
+    """Return what a key of the original system is called here, or why a key is gone; None for one that never existed.
 
     Args:
-        key: dotted.
-        value: what is set; the keys of a section are explained each.
+        key: dotted key.
+        value: value of the key; where it is a section, each of its keys is explained.
     """
     return "; ".join(dict.fromkeys(_answers(key, value))) or None
 

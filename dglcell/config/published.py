@@ -1,4 +1,4 @@
-"""Published files that an experiment reads or can name: which they are, how they are fetched, and lists of them."""
+"""Find, fetch and list the published files that an experiment reads or can name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dglcell.published.registry import FILES
 
 
 def cell_files(config: CellConfig) -> list[PublishedFile]:
-    """The files of the catalogue that a cell graph needs, each once; not those that the experiment gives by path.
+    """Return the files of the catalogue that a cell graph needs, each once, without files that are given by path.
 
     Raises:
         ConfigError: the catalogue lacks a network.
@@ -38,10 +38,10 @@ def cell_files(config: CellConfig) -> list[PublishedFile]:
 
 
 def needs(config: Config) -> list[PublishedFile]:
-    """The published files that an experiment reads, each once; not the user's own.
+    """Return the published files that an experiment reads, each once, without the user's own.
 
     Raises:
-        ConfigError: the experiment names a network or a table that there is not.
+        ConfigError: the experiment names a network or a table that does not exist.
     """
     found = cell_files(config.cell)
     source = config.data.source
@@ -55,7 +55,7 @@ def needs(config: Config) -> list[PublishedFile]:
 
 
 def named(name: str) -> list[PublishedFile]:
-    """The files of a laboratory screen, or the published file of a path in the raw folder.
+    """Return the files of a laboratory screen, or the published file of a path in the raw folder.
 
     Raises:
         ConfigError: neither a screen nor a file is called so.
@@ -73,24 +73,24 @@ def named(name: str) -> list[PublishedFile]:
 
 
 def published() -> dict[str, PublishedFile]:
-    """Path in the raw folder → file; tables of screens with their copies."""
+    """Return path in the raw folder → published file; tables of screens come with their copies."""
     networks, gene_sets = ([entry.file for entry in kind.values()] for kind in (NETWORKS, GENE_SETS))
     return FILES | {file.path: file for file in (*networks, *gene_sets, *MODELS.values(), *_tables_of_screens())}
 
 
 def fetch_all(wanted: Sequence[PublishedFile], folder: Path, *, insecure: bool = False) -> Iterator[str]:
-    """Have all of them in a folder; one that fails does not keep the others from being fetched.
+    """Fetch all files into a folder; one that fails does not keep the others from being fetched.
 
     Args:
         wanted: the files.
         folder: the raw folder.
-        insecure: also over plain http where no hash is declared.
+        insecure: whether files without a declared hash are also downloaded over plain http.
 
     Yields:
-        what there is to say of each that is there.
+        A line of text about each file that is there.
 
     Raises:
-        DataError: some failed. Why is printed to the standard error output when it happens.
+        DataError: some files failed. Each reason is printed to standard error at once.
     """
     failed = []
     screens = {file.path for file in _tables_of_screens()}
@@ -119,12 +119,12 @@ def _tables_of_screens() -> list[PublishedFile]:
 
 
 def _once(files: Iterable[PublishedFile]) -> list[PublishedFile]:
-    """Several tables may be in one archive."""
+    """Return each file once; several tables may be in one archive."""
     return list({file.path: file for file in files}.values())
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """All texts in nested containers."""
+    """Yield all texts in nested containers."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
@@ -132,17 +132,17 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(part)
 
 
-# In words.
+# These functions describe files in words.
 
 
 SECONDS_PER_BYTE = 8 / 10e6
-"""With 10 Mbit/s."""
+"""This is how long a byte takes with 10 Mbit/s."""
 
 LIST_WIDTH = 80
 
 
 def format_offer(wanted: Sequence[PublishedFile]) -> str:
-    """How many files these are, how large, and how long a download takes."""
+    """Describe how many files these are, how large they are, and how long a download takes."""
     size, several = download_size(file for need in wanted for file in need.downloads), count(len(wanted), "file")
     if not size:
         return f"{several} of unknown size"
@@ -150,7 +150,7 @@ def format_offer(wanted: Sequence[PublishedFile]) -> str:
 
 
 def format_addresses(wanted: Iterable[PublishedFile]) -> str:
-    """What to download by hand, and where to put it below the raw folder."""
+    """List what to download by hand, and where to put it below the raw folder."""
     lines = []
     for file in wanted:
         lines.append(file.path + (f"  (in it: {file.member})" if file.member else ""))
@@ -159,7 +159,7 @@ def format_addresses(wanted: Iterable[PublishedFile]) -> str:
 
 
 def format_catalogue(raw: str | None = None) -> str:
-    """Networks, gene sets and models that an experiment can name, and whether their files are here.
+    """List the networks, gene sets and models that an experiment can name, and whether their files are here.
 
     Args:
         raw: the raw folder; the environment variable ``DGLCELL_RAW`` where None.

@@ -1,4 +1,4 @@
-"""Reading experiments: YAML files that extend each other, dotted overrides, and unknown keys refused."""
+"""Read experiments from YAML files that extend each other and dotted overrides, and refuse unknown keys."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from dglcell.plugins import FORM, find_class, installed_names
 log = logging.getLogger("dglcell")
 
 DEFAULTS = {section: getattr(Config(), section).name for section in KINDS}
-"""Which kind a section is of where it does not say."""
+"""This maps each section to the kind that it has where it names none."""
 
 SITE = "DGLCELL_SITE"
-"""Variable with the path of a cluster's own settings: account, partition, modules, container."""
+"""This variable has the path of a cluster's own settings: account, partition, modules, container."""
 
 TABLES = (".csv", ".tsv", ".gz", ".parquet", ".xlsx")
-"""Endings of files that people give in place of an experiment."""
+"""Tables, which users may give in place of an experiment, have these suffixes."""
 
 PACKAGED = next(folder for above in Path(__file__).parents[1:3] if (folder := above / "conf").is_dir())
-"""The experiments of this package: in it where it was installed, beside it in a clone."""
+"""This folder has the package's experiments; it lies in the installed package, or beside it in a clone."""
 SINGLE = (str, int, float, bool)
 
 SIXTIETHS = re.compile(r"[-+]?[0-9][0-9_]*(:[0-9]{1,2})+(\.[0-9_]*)?")
@@ -48,28 +48,29 @@ EXPECTED = {
     "not a ListConfig": "a list, such as [one, two]",
     "is incompatible with (str)": "a name; keys like no, on and 12 need quotes, as in 'no': …",
 }
-"""What is expected instead, by a part of OmegaConf's messages."""
+"""This maps parts of OmegaConf's messages to what is expected instead."""
 
 DEEPEST = 50
 MOST_NODES = 1_000_000
-"""Of nested lists and mappings, and of values in one text: far beyond any experiment, and read in seconds."""
+"""One text may have so many lists, mappings and values. No experiment has so many, and they are read in seconds."""
 
 
 BASES = {name: kind.base for name, kind in MODELS.items() if kind.base}
-"""Model → the settings that fit it. An override of `model.name` extends these in place of another model's."""
+"""This maps each model to the settings that fit it. An override of `model.name` extends these in place of another
+model's."""
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
-    """Read an experiment: the files it extends first, then itself, then the overrides; validated.
+    """Read and validate an experiment: the files it extends first, then itself, then the overrides.
 
     Where it extends one of ``BASES``, an override of `model.name` takes the new model's base in its place.
 
     Args:
         path: YAML file; its key ``extends`` names one file or a list, relative to it or of this package's ``conf``.
-        overrides: ``dotted.key=value``.
+        overrides: texts ``dotted.key=value``.
 
     Raises:
-        ConfigError: a file is missing or not YAML, a key unknown or mistyped, a value of the wrong type.
+        ConfigError: a file is missing or not YAML, a key is unknown or mistyped, or a value has the wrong type.
     """
     named = [override.removeprefix("model.name=") for override in overrides if override.startswith("model.name=")]
     base = BASES.get(named[-1]) if named else None
@@ -81,7 +82,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def _site() -> DictConfig:
-    """What holds for every experiment on this cluster: the section `slurm` of the file that ``SITE`` names.
+    """Read the settings of every experiment on this cluster: the section `slurm` of the file that ``SITE`` names.
 
     Raises:
         ConfigError: the file cannot be read, or has other sections.
@@ -100,13 +101,14 @@ def _site() -> DictConfig:
 
 
 def experiment_file(name: str | Path) -> Path:
-    """The file of an experiment.
+    """Return the file of an experiment.
 
     Args:
-        name: its path; or its name, without ``.yaml``, here, in the folder ``conf`` or among those of this package.
+        name: its path; or its name, without ``.yaml``, in the working folder, in the folder ``conf`` or among the
+            experiments of this package.
 
     Raises:
-        ConfigError: there is none; close names are suggested.
+        ConfigError: there is no such file; the message suggests close names.
     """
     path = Path(name)
     if path.is_file() and path.suffix in TABLES:
@@ -135,7 +137,7 @@ def experiment_file(name: str | Path) -> Path:
 
 
 def named_experiments() -> dict[str, str]:
-    """Names of this package's experiments, with a line about each."""
+    """Return the names of this package's experiments, with a line about each."""
     found = {}
     for path in sorted(PACKAGED.rglob("*.yaml")):
         if "experiment" in read_yaml(path):  # others are parts that experiments share
@@ -145,11 +147,11 @@ def named_experiments() -> dict[str, str]:
 
 
 def keyword_overrides(path: Path, overrides: Sequence[str], keys: Mapping[str, Any]) -> list[str]:
-    """Overrides from keyword arguments of Python.
+    """Make overrides from keyword arguments of Python.
 
     Args:
-        path: of the experiment, which says what sections there are.
-        overrides: that are given beside them.
+        path: file of the experiment, which says what sections there are.
+        overrides: overrides that are given beside the keyword arguments.
         keys: dotted key, key at the top, or key of one section → value.
 
     Raises:
@@ -182,7 +184,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
     """Turn merged YAML into a ``Config``, without the checks between keys.
 
     Raises:
-        ConfigError: see ``load_config``.
+        ConfigError: as for ``load_config``.
     """
     try:
         merged = _merge(where, content, *[_parse_override(override) for override in overrides])
@@ -192,7 +194,7 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         _leave_out_removed(plain, where)
         kinds = {section: _kind(plain, section, where) for section in KINDS}
         _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
-        # What was resolved is plain text, an escaped `${` among it, and is not resolved once more.
+        # Resolved values are plain text. They may contain `${`, which must not be resolved again.
         config = OmegaConf.to_object(OmegaConf.merge(_schema(**kinds), as_plain_text(plain)))
     except OmegaConfBaseException as error:
         raise ConfigError(
@@ -209,13 +211,13 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
 
 @functools.lru_cache(maxsize=32)
 def _schema(**kinds: type) -> DictConfig:
-    """All keys with their defaults and types, to merge over; shared, because making it takes longer than a merge."""
+    """Make all keys with their defaults and types, to merge over; cached, because this takes longer than a merge."""
     schema: DictConfig = OmegaConf.structured(Config(**{section: kind() for section, kind in kinds.items()}))
     return schema
 
 
 def _leave_out_networks(plain: dict[Any, Any]) -> None:
-    """``cell.networks.NAME: null`` takes a network of an extended file out."""
+    """Remove networks of extended files that are set to null, as ``cell.networks.NAME: null`` does."""
     cell = plain.get("cell")
     networks = cell.get("networks") if isinstance(cell, dict) else None
     if isinstance(cell, dict) and isinstance(networks, dict):
@@ -223,7 +225,7 @@ def _leave_out_networks(plain: dict[Any, Any]) -> None:
 
 
 def _leave_out_removed(plain: dict[Any, Any], where: str) -> None:
-    """The key `data.streaming` of earlier versions is null in configurations of their runs; set, it is refused."""
+    """Remove the key `data.streaming` of earlier versions, whose runs recorded null; refuse it where it is set."""
     data = plain.get("data")
     if isinstance(data, dict) and data.pop("streaming", None) is not None:
         raise ConfigError(
@@ -259,7 +261,7 @@ def _may_be_secret(key: str) -> bool:
 
 
 def hide_override(word: str) -> str:
-    """The same argument, as it may be written down: an override with ``HIDDEN`` for values of `slurm.environment`."""
+    """Return the argument with ``HIDDEN`` in place of values of `slurm.environment`, so that it may be written down."""
     key, equals, _ = word.partition("=")
     if not (equals and _may_be_secret(key)):
         return word
@@ -276,7 +278,7 @@ def hide_override(word: str) -> str:
 
 
 def as_plain_text(value: Any) -> Any:
-    """A value whose texts OmegaConf takes as they are: ``${`` is escaped in all of them, keys too, at any depth."""
+    """Escape ``${`` in all texts of a value, keys too, at any depth, so that OmegaConf takes them as they are."""
     if isinstance(value, str):
         return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + "\\${", value)
     if isinstance(value, dict):
@@ -285,22 +287,22 @@ def as_plain_text(value: Any) -> Any:
 
 
 def without_secrets(config: Config) -> DictConfig:
-    """The whole configuration as it may be written down: ``HIDDEN`` for values of `slurm.environment`."""
+    """Return the whole configuration to be written down, with ``HIDDEN`` for values of `slurm.environment`."""
     content: DictConfig = OmegaConf.create(as_plain_text(dataclasses.asdict(config)))
     content.slurm.environment = dict.fromkeys(config.slurm.environment, HIDDEN)
     return content
 
 
 def to_yaml(config: Config) -> str:
-    """The whole configuration, every default spelled out, without secrets."""
+    """Return the whole configuration as YAML, with every default and without secrets."""
     return OmegaConf.to_yaml(without_secrets(config))
 
 
 def read_yaml(path: Path) -> DictConfig:
-    """One YAML file as it stands.
+    """Read one YAML file as it stands.
 
     Raises:
-        ConfigError: it is not YAML, or no mapping.
+        ConfigError: the file is not YAML, or no mapping.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -312,10 +314,10 @@ def read_yaml(path: Path) -> DictConfig:
 
 
 def parse_yaml(text: str, *, where: str) -> DictConfig:
-    """The mapping that a YAML text is.
+    """Parse a YAML text that is a mapping.
 
     Raises:
-        ConfigError: it is not YAML, or no mapping.
+        ConfigError: the text is not YAML, or no mapping.
     """
     try:
         content = OmegaConf.load(io.StringIO(check_yaml(text)))
@@ -327,7 +329,7 @@ def parse_yaml(text: str, *, where: str) -> DictConfig:
 
 
 def without_removed(recorded: DictConfig) -> DictConfig:
-    """The configuration that a run, perhaps of an earlier version, wrote down; without the keys of ``REMOVED``."""
+    """Return the configuration that a run, perhaps of an earlier version, recorded, without the keys of ``REMOVED``."""
     plain: Any = OmegaConf.to_container(recorded)
     for key in REMOVED:
         *above, name = key.split(".")
@@ -341,18 +343,18 @@ def without_removed(recorded: DictConfig) -> DictConfig:
 
 
 def check_yaml(text: str) -> str:
-    """Refuse YAML that is nested too deep to be read, or whose aliases stand for more than anyone writes.
+    """Refuse YAML that is nested too deep to be read, or whose aliases stand for more than ``MOST_NODES`` nodes.
 
     Args:
-        text: whether it is YAML at all is found when it is read.
+        text: text of the file; whether it is YAML at all is found when it is read.
 
     Returns:
-        it, with quotes around times like 2:00:00, which YAML would take for the number 7200.
+        The text, with quotes around times like 2:00:00, which YAML would take for the number 7200.
 
     Raises:
-        yaml.YAMLError: with the reason.
+        yaml.YAMLError: the text is refused; the message has the reason.
     """
-    sizes: dict[str, int] = {}  # of what an anchor names, aliases in it spelled out
+    sizes: dict[str, int] = {}  # number of nodes behind each anchor, with aliases expanded
     open_anchors: list[tuple[str | None, int]] = []
     nodes, times = 0, [0]
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -377,7 +379,7 @@ def check_yaml(text: str) -> str:
 
 
 def _layers(path: Path, seen: tuple[Path, ...], base: str | None = None) -> DictConfig:
-    """``path`` merged over what it extends; ``base`` in place of another of ``BASES``."""
+    """Merge the file ``path`` over those that it extends; ``base`` takes the place of another of ``BASES``."""
     if not path.is_file():
         by = f" (extended by '{seen[-1]}')" if seen else ""
         raise ConfigError(f"configuration '{path}' not found{by}", expected="a YAML file")
@@ -398,14 +400,14 @@ def _layers(path: Path, seen: tuple[Path, ...], base: str | None = None) -> Dict
 
 
 def _extended(path: Path, name: str) -> Path:
-    """The file that ``path`` extends: relative to it, or else one of this package's."""
+    """Return the file that ``path`` extends: relative to it, or else one of this package's."""
     packaged = PACKAGED / name.removeprefix("conf/")
     beside = Path(os.path.normpath(path.parent / name))
     return packaged if packaged.is_file() and not beside.is_file() else beside
 
 
 def _merge(where: str, *layers: DictConfig) -> DictConfig:
-    """Later layers over earlier ones; where one names another kind of a section, keys that it lacks are left out."""
+    """Merge later layers over earlier ones, without the keys that a section's new kind lacks."""
     merged = OmegaConf.create({})
     for layer in layers:
         for section in KINDS:
@@ -422,7 +424,7 @@ def _merge(where: str, *layers: DictConfig) -> DictConfig:
 
 
 def _change_kind(merged: DictConfig, layer: DictConfig, section: str, where: str) -> None:
-    """Keep the keys that both kinds have, and say which the new one lacks."""
+    """Keep the keys that both kinds have, and report which the new one lacks."""
     before = merged.pop(section, None)
     if not isinstance(before, DictConfig):
         return
@@ -432,13 +434,13 @@ def _change_kind(merged: DictConfig, layer: DictConfig, section: str, where: str
     dropped = [f"`{section}.{key}`" for key in map(str, before) if key not in known and key != "name"]
     if dropped:
         are, name = "is" if len(dropped) == 1 else "are", layer[section].name
-        # Of a packaged file a user cannot change it.
+        # The user cannot change a file of the package, so this is logged for debugging only.
         level = logging.DEBUG if Path(where).resolve().is_relative_to(PACKAGED.resolve()) else logging.INFO
         log.log(level, "%s: %s %s left out, which `%s` does not have", where, listing(dropped, len(dropped)), are, name)
 
 
 def _spell_out(layer: DictConfig, section: str) -> None:
-    """``loss: mse`` is short for ``loss: {name: mse}``."""
+    """Replace the short form ``loss: mse`` by ``loss: {name: mse}``."""
     if isinstance(layer.get(section), str):
         layer[section] = {"name": layer[section]}
 
@@ -449,10 +451,10 @@ def _name(layer: DictConfig, section: str, default: str | None) -> Any:
 
 
 def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
-    """The dataclass of a section whose keys depend on its name.
+    """Return the dataclass of a section whose keys depend on its name.
 
     Raises:
-        ConfigError: no kind is called so, or a class of one's own cannot be used.
+        ConfigError: there is no such kind, or the user's own class cannot be used.
     """
     content = plain.get(section)
     name = content.get("name", DEFAULTS[section]) if isinstance(content, dict) else DEFAULTS[section]
@@ -468,7 +470,7 @@ def _kind(plain: dict[Any, Any], section: str, where: str) -> type:
 
 
 def _folders(path: Path) -> list[str]:
-    """The folders of ``path`` below the last one called ``conf``."""
+    """Return the folders of ``path`` below the last one called ``conf``."""
     folders = list(path.resolve().parent.parts)
     return folders[len(folders) - folders[::-1].index("conf") :] if "conf" in folders else []
 
@@ -490,7 +492,7 @@ def _refuse_unknown_keys(content: dict[Any, Any], hints: dict[str, Any], prefix:
 
 
 def _of_sections(key: str, hints: Mapping[str, Any]) -> list[str]:
-    """The key with the section that has it, where only one has."""
+    """Return the key with the section that has it, where only one section has it."""
     kinds = [(name, kind) for name, kind in hints.items() if dataclasses.is_dataclass(kind)]
     found = [f"{name}.{key}" for name, kind in kinds if key in {field.name for field in dataclasses.fields(kind)}]
     return found if len(found) == 1 else []

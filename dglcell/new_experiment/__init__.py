@@ -1,1 +1,1 @@
-"""A first experiment of one's own, from a table and a cell."""
+"""Write a user's first experiment, from a table and a cell."""

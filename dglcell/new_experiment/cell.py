@@ -1,4 +1,4 @@
-"""The cell graph of an experiment of one's own: what it can be, and the files that are downloaded for it."""
+"""Find the cell graph of a user's first experiment, and download the files that it needs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ CELLS = {
     "ecoli-core": ("textbook", "E. coli: core metabolism, 137 genes"),
     "ecoli": ("iJO1366", "E. coli: whole metabolism, 1,366 genes"),
 }
-"""Names of `--cell`, beside those of models and paths → cell graph of this package or model, and what it is."""
+"""`--cell` takes these names beside those of models and paths: name → cell graph or model, and its description."""
 
 
 def describe_cells() -> list[str]:
-    """A line for each thing that `--cell` takes."""
+    """Return a line for each thing that `--cell` takes."""
     lines = {name: about for name, (_, about) in CELLS.items()}
     lines |= {"NAME": "metabolic model: " + ", ".join([*MODELS, *SHIPPED])}
     lines |= {"PATH": f"file of a metabolic model ({', '.join(FORMATS)})"}
@@ -42,10 +42,10 @@ def describe_cells() -> list[str]:
 
 
 def cell_keys(name: str) -> dict[str, Any]:
-    """The keys of an experiment's file that give its cell graph.
+    """Return the keys of an experiment's file that give its cell graph.
 
     Raises:
-        ConfigError: nothing is called so.
+        ConfigError: no cell has this name.
     """
     meant = CELLS[name][0] if name in CELLS else name
     packaged = [path.stem for path in (PACKAGED / "cells").glob("*.yaml")]
@@ -62,12 +62,12 @@ def cell_keys(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Downloads:
-    """How missing files are had.
+    """These settings say how missing files are downloaded.
 
     Attributes:
-        raw: folder of raw files; see `raw_folder`.
-        confirm: asks whether files are downloaded; None where there is nobody to ask.
-        command: that was given, to be told how to go on.
+        raw: folder of raw files, as for `raw_folder`.
+        confirm: function that asks whether files are downloaded; None where there is nobody to ask.
+        command: command that the user gave, which messages tell them to repeat.
     """
 
     raw: str | None = None
@@ -76,15 +76,15 @@ class Downloads:
 
     @property
     def folder(self) -> Path:
-        """Where they go."""
+        """Return the folder that files are downloaded to."""
         return raw_folder(self.raw)
 
     def have(self, missing: Sequence[PublishedFile], why: str) -> None:
-        """Download files if somebody agrees.
+        """Download files if the user agrees.
 
         Raises:
-            ConfigError: nobody is there to agree, or they do not.
-            DataError: one cannot be downloaded.
+            ConfigError: there is nobody to ask, or the user does not agree.
+            DataError: a file cannot be downloaded.
         """
         offer = format_offer(missing)
         if self.confirm is None or not self.confirm(f"{why}: {offer}, into {self.folder}. Download? [Y/n] "):
@@ -99,17 +99,17 @@ class Downloads:
 
 
 def find_cell(name: str, screen: str | None, downloads: Downloads) -> CellGraph:
-    """The cell graph; what it and a screen need is downloaded, if somebody agrees.
+    """Build the cell graph; files that it and a screen need are downloaded, if the user agrees.
 
-    Names of genes alone are no reason to download: see `dglcell.new_experiment.table`.
+    Files that only have names of genes are not downloaded here, but by `dglcell.new_experiment.table`.
 
     Args:
-        name: as `--cell` has it.
+        name: name of the cell, as `--cell` takes it.
         screen: a published screen, if strains come from one.
-        downloads: how files are had.
+        downloads: how files are downloaded.
 
     Raises:
-        ConfigError: nothing is called so, or files have to be downloaded first.
+        ConfigError: no cell has this name, or files have to be downloaded first.
         DataError: a file cannot be downloaded or is not the right one.
         GraphError: the cell graph cannot be built.
     """

@@ -1,4 +1,4 @@
-"""A first experiment of one's own: a file that is written from a table or a screen, and checked against its cell."""
+"""Write the file of a user's first experiment from a table or a screen, and check it against its cell."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an experiment is to be.
+    """This describes the experiment that a user wants.
 
     Attributes:
-        file: to be written.
-        table: of strains; None for a screen.
-        screen: a source that `dglcell data list` names; None for a table.
+        file: file to be written.
+        table: table of strains; None for a screen.
+        screen: name of a source that `dglcell data list` names; None for a table.
         cell: a metabolic model, or a cell of this package, e.g. ``yeast``.
-        split: a kind of `split.kind`.
+        split: value of `split.kind`.
         genes: columns of the table; found by their names where empty.
         phenotypes: columns of the table; all other columns of numbers where empty.
         na_values: cells that mean "not measured", beside empty ones, NA, N/A and NaN.
         clean: where a copy of the table without its faults is written, which the experiment then reads.
-        force: whether a file that is there is replaced.
+        force: whether an existing file is replaced.
         model: a key of `BASES`; chosen where None.
         keep_blank: whether rows with a blank gene are strains with fewer deletions, however few they are.
     """
@@ -66,14 +66,14 @@ class Wanted:
 
 
 def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
-    """Write the file.
+    """Write the file of an experiment.
 
     Args:
-        wanted: what it is to be.
-        downloads: how missing files are had; nobody is asked where None.
+        wanted: what the experiment is to be.
+        downloads: how missing files are downloaded; nobody is asked where None.
 
     Returns:
-        What was found in the strains: how many there are, and which genes the cell graph lacks.
+        Text about the strains: how many there are, and which genes the cell graph lacks.
 
     Raises:
         ConfigError: the file exists, what is wanted is no valid experiment, or files have to be downloaded first.
@@ -106,7 +106,7 @@ def write_experiment(wanted: Wanted, downloads: Downloads | None = None) -> str:
 
 
 def _with_settings(content: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """An experiment's keys with what was chosen for it."""
+    """Return an experiment's keys with the settings that were chosen for it."""
     merged = {**content, "extends": [*content["extends"], BASES[settings.model]]}
     for section, keys in settings.keys.items():
         merged[section] = {**merged.get(section, {}), **keys}
@@ -114,11 +114,11 @@ def _with_settings(content: dict[str, Any], settings: Settings) -> dict[str, Any
 
 
 def ask(file: Path, read: Callable[[str], str]) -> Wanted:
-    """What a user answers; an empty answer takes what stands in brackets.
+    """Ask the user what they want; an empty answer takes the default in brackets.
 
     Args:
-        file: to be written.
-        read: shows a question and gives the answer, as `input` does.
+        file: file to be written.
+        read: function that shows a question and returns the answer, as `input` does.
     """
     table = read("Table of strains (CSV), or name of a screen: ").strip()
     cell = read("Metabolic model, or cell graph of this package [yeast]: ").strip() or "yeast"
@@ -128,7 +128,7 @@ def ask(file: Path, read: Callable[[str], str]) -> Wanted:
 
 
 def _content(wanted: Wanted, cell: CellGraph, downloads: Downloads) -> tuple[dict[str, Any], list[str], CellGraph]:
-    """The keys of the file, what was decided about the table, and the cell graph with the names that it uses."""
+    """Return the keys of the file, what was decided about the table, and the cell graph with the names that it uses."""
     keys = cell_keys(wanted.cell)
     content: dict[str, Any] = {"experiment": {"name": wanted.file.stem}} | {
         key: value for key, value in keys.items() if key != "extends"

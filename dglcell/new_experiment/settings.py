@@ -1,4 +1,4 @@
-"""What fits a table of one's own: model, link, split, batch, epochs and warm-up, each with its reason."""
+"""Choose settings for a user's table: model, link, split, batch, epochs and warm-up, each with its reason."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from dglcell.graph.schema import CATALYSES
 GROWTH, PAIRS = "hetero_cell", "set_operator"
 
 FRACTIONS = {True: (0.7, 0.15, 0.15), False: (0.8, 0.1, 0.1)}
-"""Parts of the strains that train, validate and test, where they are few and where they are not."""
+"""These fractions of the strains train, validate and test, where strains are few (True) and where they are not."""
 
 FEW = 1_000
-"""Strains that are few: a tenth of them would say little about anything."""
+"""With fewer strains than this, a tenth of them is too small a part to measure anything."""
 
 
 WIDTH = 80
-"""Of a terminal."""
+"""This is the width of a terminal."""
 
 
-# What is known of the strains.
+# These functions collect facts about the strains.
 
 
 def lacking_genes(table: Strains, cell: CellGraph) -> NDArray[np.bool_]:
-    """[S] whether a strain deletes a gene that the cell graph lacks, so that it cannot train."""
+    """Return which strains delete a gene that the cell graph lacks, [S] bool. These cannot train."""
     unknown = np.array([cell.genes.find(name) not in cell.genes for name in table.names], dtype=bool)
     found = np.concatenate([[0], np.cumsum(unknown[table.targets])])[table.offsets]
     lacks: NDArray[np.bool_] = np.diff(found) > 0
@@ -48,14 +48,14 @@ def lacking_genes(table: Strains, cell: CellGraph) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What choices follow from: the strains whose genes are all in the cell graph. No others train.
+    """These facts about the strains whose genes are all in the cell graph decide the choices. No other strains train.
 
     Attributes:
-        strains: how many.
-        fewest, most: deletions of a strain.
+        strains: number of strains.
+        fewest, most: smallest and largest number of deletions of a strain.
         classes: whether all labels are 0 or 1.
         fitness: whether all labels look like a growth relative to the wild type.
-        genes: of the cell graph.
+        genes: number of genes of the cell graph.
         metabolic: whether most of the deleted genes have reactions in the cell graph.
     """
 
@@ -69,7 +69,7 @@ class Facts:
 
     @classmethod
     def of(cls, table: Strains, cell: CellGraph) -> Facts:
-        """Those of a table of strains on a cell graph.
+        """Collect the facts about a table of strains on a cell graph.
 
         Raises:
             DataError: no strain can train.
@@ -95,12 +95,12 @@ class Facts:
 
     @property
     def what(self) -> str:
-        """Labels in words."""
+        """Describe the labels in words."""
         return "classes" if self.classes else "growth" if self.fitness else "scores"
 
 
 def choose_model(facts: Facts) -> tuple[str, str]:
-    """A model and the reason for it."""
+    """Choose a model, and return it with the reason."""
     if facts.fitness:
         return GROWTH, "labels look like growth: each strain's own graph, with the reactions that it loses"
     if facts.fewest < 2 and facts.classes:
@@ -115,24 +115,24 @@ def choose_model(facts: Facts) -> tuple[str, str]:
     return PAIRS, f"{facts.what} of several deletions: products of genes' vectors, over the wild type's graph"
 
 
-# How long a table is trained.
+# These classes decide how long a table is trained.
 
 
 def size_of(genes: int) -> float:
-    """Size of a cell graph relative to one of 1,000 genes; smaller ones cost as much as that."""
+    """Return the size of a cell graph relative to 1,000 genes; smaller cell graphs cost as much as that."""
     return max(1.0, genes / 1000)
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long tables of a model are trained, and what that takes.
+    """A pace says how long a model is trained on tables, and what that takes.
 
     Attributes:
         steps: optimiser steps of a small table; a large one has more, in its fewest epochs.
         steps_of_epoch: about so many steps has an epoch, as far as batches are not too small or large for that.
-        batches: smallest and largest.
-        epochs: fewest and most.
-        seconds_of_step, seconds_of_strain, seconds_of_epoch: on one core of a server of 2023.
+        batches: smallest and largest batch.
+        epochs: fewest and most epochs.
+        seconds_of_step, seconds_of_strain, seconds_of_epoch: seconds that each takes on one core of a server of 2023.
     """
 
     steps: int
@@ -150,23 +150,23 @@ PACES = {
 }
 
 WARM_UP = 0.05
-"""Part of the steps in which the learning rate rises."""
+"""The learning rate rises in this fraction of the steps."""
 
 SECONDS_AT_START, GIGABYTES_AT_START = 12.0, 0.8
-"""What a run takes without strains."""
+"""A run takes so much without strains."""
 
 SPARE_TIME, SPARE_MEMORY = 8, 2
-"""How much more than the estimate a job of SLURM asks for; others may use its machine, too."""
+"""A job of SLURM asks for so many times the estimate, because others may use its machine, too."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a table is trained.
+    """A schedule says how long a table is trained.
 
     Attributes:
-        strains: about as many as train.
+        strains: approximate number of strains that train.
         batch: strains of a step.
-        epochs: passes over them.
+        epochs: passes over the strains.
     """
 
     strains: int
@@ -175,7 +175,7 @@ class Schedule:
 
     @classmethod
     def of(cls, strains: int, model: str = GROWTH, genes: int = 0) -> Schedule:
-        """Few strains need small batches and many epochs, or there are too few steps to learn anything.
+        """Make a schedule. Few strains need small batches and many epochs, or the steps are too few to learn anything.
 
         A step on a large cell graph takes longer, so that there are fewer.
         """
@@ -190,11 +190,11 @@ class Schedule:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps of the whole training."""
+        """Return the number of optimiser steps of the whole training."""
         return self.epochs * math.ceil(self.strains / self.batch)
 
     def seconds(self, model: str, genes: int) -> float:
-        """About how long training takes on one core that nothing else uses; null models are in it."""
+        """Estimate how long training takes, null models included, on one core that nothing else uses."""
         pace = PACES[model]
         larger = size_of(genes)
         of_epochs = self.epochs * (pace.seconds_of_epoch + self.strains * pace.seconds_of_strain * larger)
@@ -208,19 +208,19 @@ class Schedule:
         )
 
 
-# All choices.
+# These functions make all choices.
 
 
 @dataclass
 class Settings:
-    """What is chosen for a table.
+    """These settings are chosen for a table.
 
     Attributes:
-        model: name of it.
-        keys: of the experiment's file.
+        model: name of the model.
+        keys: keys of the experiment's file.
         reasons: dotted key → why it has its value.
-        schedule: how long it is trained.
-        facts: of the table.
+        schedule: how long the table is trained.
+        facts: facts about the table.
     """
 
     model: str
@@ -230,23 +230,23 @@ class Settings:
     reasons: dict[str, str] = field(default_factory=dict)
 
     def put(self, section: str, key: str, value: object, reason: str) -> None:
-        """Set a key."""
+        """Set a key and note the reason for its value."""
         self.keys.setdefault(section, {})[key] = value
         self.reasons[f"{section}.{key}"] = reason
 
     @property
     def minutes(self) -> int:
-        """About how long it takes on one free core."""
+        """Estimate how many minutes the training takes on one free core."""
         return max(1, math.ceil(self.schedule.seconds(self.model, self.facts.genes) / 60))
 
     @property
     def gigabytes(self) -> float:
-        """About how much memory it takes."""
+        """Estimate how many gigabytes of memory the training takes."""
         return GIGABYTES_AT_START + self.facts.genes / 10_000 + self.facts.strains / 100_000
 
     @property
     def cost(self) -> str:
-        """Both in words."""
+        """Describe the estimates of time and memory in words."""
         return (
             f"roughly {count(self.minutes, 'minute')} on one free core and {self.gigabytes:.1f} GB of memory, by the "
             "number of strains; a busy machine takes several times as long"
@@ -265,12 +265,12 @@ class Settings:
 
 
 def choose_settings(facts: Facts, split: str, model: str | None = None) -> Settings:
-    """Choose what a table does not say.
+    """Choose the settings that a table does not give.
 
     Args:
-        facts: of the table.
+        facts: facts about the table.
         split: kind of split.
-        model: that was asked for.
+        model: model that the user asked for.
 
     Raises:
         ConfigError: there are no settings for this model.
@@ -345,16 +345,16 @@ def _choose_limits(chosen: Settings) -> None:
     chosen.put("slurm", "memory", f"{memory}G", about)
 
 
-# The file.
+# These functions write the file.
 
 
 def with_reasons(content: Mapping[str, Any], reasons: Mapping[str, str], width: int = 120) -> str:
-    """An experiment as YAML, with the reason for a key above it.
+    """Return an experiment as YAML, with the reason for a key above it.
 
     Args:
-        content: of the file.
-        reasons: dotted key → why.
-        width: of comments.
+        content: content of the file.
+        reasons: dotted key → why it has its value.
+        width: width of comments.
     """
     lines, path = list[str](), list[str]()
     for line in yaml.safe_dump(as_plain_text(dict(content)), sort_keys=False, allow_unicode=True).splitlines():
@@ -369,7 +369,7 @@ def with_reasons(content: Mapping[str, Any], reasons: Mapping[str, str], width: 
 
 
 def comment(text: str, indent: str = "", width: int = 120) -> str:
-    """Lines of YAML that say something to people."""
+    """Return a text as comment lines of YAML."""
     return textwrap.fill(text, width, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
 
 

@@ -1,4 +1,4 @@
-"""One's own table of strains: its columns, the names in it, and its faults, all found in one pass."""
+"""Read a user's table of strains: find its columns, the names in it and its faults in one pass."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from dglcell.new_experiment.cell import Downloads, cell_keys
 GENE_COLUMN = re.compile(r"genes|gene[_ ]?(\d*|[a-d])", re.IGNORECASE)
 
 SHOWN = 10
-"""Genes that are named."""
+"""Messages name at most so many genes."""
 
 
 @dataclass(frozen=True)
 class WantedTable:
-    """What is said of a table.
+    """These settings say how the user wants a table to be read.
 
     Attributes:
-        path: of the table.
+        path: path of the table.
         genes: its gene columns; found by their names where empty.
         phenotypes: its columns of phenotypes; all other columns of numbers where empty.
         aliases: other names of genes; found where None.
@@ -66,13 +66,13 @@ class WantedTable:
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A table without faults.
+    """This is a table without faults.
 
     Attributes:
-        keys: of `data.source.csv`.
+        keys: keys of `data.source.csv`.
         cell: the cell graph, with the names that the table uses.
         drops: whether strains have genes that the cell graph lacks.
-        notes: what there is to say of it.
+        notes: texts about the table for the user.
     """
 
     keys: dict[str, Any]
@@ -87,8 +87,8 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
     Args:
         wanted: the table.
         cell: the cell graph.
-        name: of the cell, as `--cell` has it.
-        downloads: how files of names are had.
+        name: name of the cell, as `--cell` takes it.
+        downloads: how files of names are downloaded.
 
     Raises:
         DataError: columns cannot be told, or rows have faults.
@@ -146,7 +146,7 @@ def read_own_table(wanted: WantedTable, cell: CellGraph, name: str, downloads: D
 
 
 def _names_to_fetch(cell: CellGraph, downloads: Downloads) -> list[str]:
-    """How the names of the catalogue are had, where they are not here and nobody was asked."""
+    """Return advice on how to download the catalogue's names, where they are not here and nobody was asked."""
     listed = names_of_genes(cell.genes)
     if listed is None or downloads.confirm is not None:
         return []
@@ -157,7 +157,7 @@ def _names_to_fetch(cell: CellGraph, downloads: Downloads) -> list[str]:
 
 
 def _advice(faults: Sequence[Fault], columns: TableColumns, wanted: WantedTable, command: str) -> list[str]:
-    """What to do about faults; what stands in backticks can be pasted into a shell."""
+    """Return advice on what to do about faults; text in backticks can be pasted into a shell."""
     table = wanted.path
     clean = table.with_name(f"{table.name.removesuffix('.gz').rpartition('.')[0] or table.name}.clean.csv")
     copied = f"{command} --write-clean {shlex.quote(str(clean))}"
@@ -170,14 +170,14 @@ def _advice(faults: Sequence[Fault], columns: TableColumns, wanted: WantedTable,
 
 
 def _columns(rows: Rows, genes: Sequence[str], wanted: WantedTable) -> tuple[TableColumns, list[str]]:
-    """What the columns hold: phenotypes are those asked for, or all that are mostly numbers.
+    """Find the columns of genes and of phenotypes, which are those asked for or all that are mostly numbers.
 
     Raises:
         DataError: there are no columns of genes or of phenotypes.
     """
     others = [name for name in rows.frame.columns if name not in genes and name in (wanted.phenotypes or [name])]
     read = {mark: [read_numbers(rows.frame[name], mark, wanted.na_values) for name in others] for mark in DECIMALS}
-    # The mark by which most cells are numbers; a point, where it makes no difference.
+    # This is the decimal mark with which most cells are numbers, or a point where both marks do equally well.
     decimal = max(DECIMALS, key=lambda mark: sum(int((~np.isnan(values)).sum()) for values, _ in read[mark]))
     found = list(wanted.phenotypes)
     if not found:
@@ -200,7 +200,7 @@ def _columns(rows: Rows, genes: Sequence[str], wanted: WantedTable) -> tuple[Tab
 
 
 def _reading(rows: Rows, columns: TableColumns, written: Written) -> tuple[dict[str, Any], list[str]]:
-    """How the table is read, as keys of `data.source.csv`, and what to say about it."""
+    """Return how the table is read, as keys of `data.source.csv`, and what to tell the user about it."""
     keys: dict[str, Any] = {"na_values": list(columns.na_values)} if columns.na_values else {}
     notes = []
     if columns.decimal != ".":
@@ -220,7 +220,7 @@ def _reading(rows: Rows, columns: TableColumns, written: Written) -> tuple[dict[
 
 
 def _with_more_names(cell: CellGraph, unknown: Sequence[str], downloads: Downloads) -> CellGraph:
-    """The cell graph with the names of the catalogue, downloaded if somebody agrees."""
+    """Return the cell graph with the names of the catalogue, which are downloaded if the user agrees."""
     listed = names_of_genes(cell.genes)
     if listed is None:
         return cell
@@ -234,7 +234,7 @@ def _with_more_names(cell: CellGraph, unknown: Sequence[str], downloads: Downloa
 
 
 def _catalogue_names(cell: CellGraph, raw: str | None) -> AliasTable:
-    """The names of the catalogue for genes like those of a cell graph, as far as they are here."""
+    """Return the names of the catalogue for genes like those of a cell graph, as far as they are here."""
     listed = names_of_genes(cell.genes)
     with suppress(DataError):
         if listed is not None:
@@ -243,7 +243,7 @@ def _catalogue_names(cell: CellGraph, raw: str | None) -> AliasTable:
 
 
 def _choose_aliases(other: dict[str, str], cell: str, raw: str | None) -> str | None:
-    """What says most of the names that are not systematic: a gene set of the catalogue, or the metabolic model."""
+    """Choose the gene set of the catalogue, or the metabolic model, with most of the names that are not systematic."""
     model = cell_keys(cell).get("cell", {}).get("model")
     candidates = [names_of_genes(other.values()), model]
     best, most = None, 0

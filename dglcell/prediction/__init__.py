@@ -1,1 +1,1 @@
-"""Predictions of tables and of designs by finished runs."""
+"""Predict tables and designs with finished runs."""

@@ -1,4 +1,4 @@
-"""Designs, all combinations of some genes: strains by number, never the whole list."""
+"""Define designs, which are all combinations of some genes. Strains are made from their numbers, never all at once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS = {2: "pairs", 3: "triples"}
 
 @dataclass(frozen=True)
 class Design:
-    """The strains ``start`` to ``stop`` of all combinations of ``size`` genes, as ``itertools.combinations`` has them.
+    """A design has the strains ``start`` to ``stop`` of ``itertools.combinations(genes, size)``.
 
     In this order neighbouring strains share their first genes.
 
@@ -45,7 +45,7 @@ class Design:
 
     @classmethod
     def of(cls, genes: Sequence[int], size: int, start: int = 0, limit: int | None = None) -> Design:
-        """The combinations of ``genes``, or ``limit`` of them from number ``start``.
+        """Make the design of all combinations of ``genes``, or of ``limit`` of them from number ``start``.
 
         Raises:
             GenotypeError: there are fewer genes than deletions, more combinations than 64 bits count, or ``start``
@@ -72,26 +72,26 @@ class Design:
         return self.stop - self.start
 
     def part(self, first: int, last: int) -> Design:
-        """The strains from ``first`` to before ``last``, counted from the design's own first."""
+        """Return the strains from ``first`` to before ``last``, counted from the design's own first."""
         return replace(self, start=self.start + first, stop=self.start + last)
 
     @property
     def known(self) -> int:
-        """The number of strains whose genes the cell graph has: all."""
+        """Return the number of strains whose genes are all in the cell graph: that of all strains."""
         return len(self)
 
     def describe(self) -> dict[str, Any]:
-        """Which strains these are and in which order, given the cell graph, as plain containers."""
+        """Describe in plain containers which strains these are, given the cell graph, and in which order."""
         sha256 = canonical_hash([self.genes, self.size, self.start, self.stop])
         about = {"genes": len(self.genes), "deletions": self.size, "start": self.start, "stop": self.stop}
         return {"design_sha256": sha256, **about}
 
     def strains(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[n, K] gene indices of the combinations of these numbers, counted from 0 over all combinations."""
+        """Return the [n, K] gene indices of the combinations with these numbers, counted from 0 over all of them."""
         return np.asarray(self.genes, np.int64)[self._positions(numbers)]
 
     def _positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[n, K] positions in the list of genes.
+        """Return the [n, K] positions of the strains' genes in the list of genes.
 
         Of the combinations of m genes out of those from position p on, in lexicographic order, C(N − p, m) −
         C(N − q, m) come before the first that begins at position q. So the first gene of the combination of number r
@@ -111,21 +111,21 @@ class Design:
         return positions
 
     def record(self, names: tuple[str, ...]) -> Strains:
-        """All strains, whose targets have these names."""
+        """Return all strains, whose targets have these names."""
         targets = self.strains(np.arange(self.start, self.stop)).reshape(-1)
         return Strains(names, targets, np.arange(len(self) + 1) * self.size)
 
     def columns(self, names: Sequence[str]) -> dict[str, Any]:
-        """The columns ``gene_1`` to ``gene_K``, dictionary-encoded.
+        """Return the columns ``gene_1`` to ``gene_K``, dictionary-encoded.
 
         Args:
-            names: of the cell graph's genes.
+            names: names of the cell graph's genes.
         """
         genes_SK = self.strains(np.arange(self.start, self.stop))
         return {f"gene_{k + 1}": named(column, names) for k, column in enumerate(genes_SK.T)}
 
     def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
-        """The strains in order.
+        """Yield the strains in order.
 
         A model may compute once what the strains of a batch have in common, so batches can end where their common
         genes do. Where a batch ends, and what its strains share, depends on where it begins alone.
@@ -146,11 +146,11 @@ class Design:
             first += number
 
     def heaviest(self, number: int) -> GenotypeBatch:
-        """So many strains that take the most memory: some that share nothing, as every design may have."""
+        """Return so many strains that take the most memory: some without a common gene, as every design may have."""
         return next(self.batches(number))
 
     def _next_batch(self, first: int, size: int, worth_sharing: int | None) -> tuple[int, tuple[int, ...]]:
-        """How many strains the batch that begins with number ``first`` has, and the genes that they share."""
+        """Return how many strains the batch that begins with number ``first`` has, and the genes that they share."""
         size = min(size, self.stop - first)
         if worth_sharing is None:
             return size, ()
@@ -168,19 +168,19 @@ class Design:
 
 @functools.lru_cache(maxsize=8)
 def _binomials(count: int, size: int) -> NDArray[np.int64]:
-    """[count + 1] C(x, size) for x from 0; not decreasing."""
+    """Return C(x, size) for x from 0, [count + 1], which never decreases."""
     return np.array([math.comb(x, size) for x in range(count + 1)], np.int64)
 
 
 def read_genes(path: Path, vocabulary: Vocabulary) -> list[int]:
-    """Gene indices of a list of names, one a line, in its order; blank lines and what follows ``#`` are left out.
+    """Read gene names, one a line, and return their indices in order; blank lines and text after ``#`` are left out.
 
     Args:
         path: the text file.
         vocabulary: gene vocabulary of the model's cell graph.
 
     Raises:
-        GenotypeError: the file is missing or no text, or names are unknown or listed twice; all of them are counted.
+        GenotypeError: the file is missing or no text, or names are unknown or listed twice; all of these are counted.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()

@@ -1,4 +1,4 @@
-"""A finished run as a trained model: what predicts, with a card, in a folder or in one file."""
+"""Write a finished run as a trained model: what it needs to predict, and a card, in a folder or in one file."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from dglcell.training.checkpoint import MODEL as WEIGHTS
 from dglcell.training.checkpoint import Trained, load_trained, read_checkpoint
 
 NEUTRAL_TIME = (1980, 1, 1, 0, 0, 0)
-"""Of files in a model in one file, so that the same model has the same hash."""
+"""Files inside a model's one file have this time, so that the same model has the same hash."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What a card says that no file of a run knows. What is None is taken from an earlier card.
+    """This is the part of a card that no file of a run has. Values that are None are taken from an earlier card.
 
     Attributes:
         organism: whose cell it is.
-        licence: of the weights.
+        licence: licence of the weights.
         limits: what the model must not be used for, a sentence each.
         description: what it predicts; that of the experiment where no card has one.
     """
@@ -44,10 +44,10 @@ class About:
     description: str | None = None
 
     def over(self, earlier: Card | None, run: RunFiles) -> About:
-        """All of it.
+        """Return all of it, with values of an earlier card or of the run in place of None.
 
         Raises:
-            ConfigError: something is said nowhere.
+            ConfigError: a value is given nowhere.
         """
         found = {name: getattr(self, name) or getattr(earlier, name, None) for name in vars(self)}
         found["description"] = found["description"] or run.config["experiment"]["description"]
@@ -66,9 +66,9 @@ def export(run: Path, output: Path, about: About, *, strains: bool = True) -> Pa
     """Write a finished run as a trained model; an earlier one with the same name is replaced.
 
     Args:
-        run: its directory.
+        run: directory of the run.
         output: the model's folder, or its one file, which ends in ``.zip``.
-        about: what its card says.
+        about: text of the model's card.
         strains: whether measured and predicted phenotypes of validation and test strains go with it.
 
     Returns:
@@ -76,7 +76,7 @@ def export(run: Path, output: Path, about: About, *, strains: bool = True) -> Pa
 
     Raises:
         CheckpointError: the run is not finished, or a file of it is missing or damaged.
-        ConfigError: the card would not be complete, or something else has the place of the output.
+        ConfigError: the card would not be complete, or something other than a model is at the output's path.
     """
     earlier = _earlier(output)
     found = read_run(run)
@@ -94,10 +94,10 @@ def export(run: Path, output: Path, about: About, *, strains: bool = True) -> Pa
 
 
 def _earlier(output: Path) -> Card | None:
-    """The card of the model that has the place of the output.
+    """Read the card of an earlier model at the output's path.
 
     Raises:
-        ConfigError: something else has it, or its name is none of a model.
+        ConfigError: something other than a model is there, or the path cannot be that of a model.
     """
     if not NAME.fullmatch(output.name.removesuffix(SUFFIX)):
         expected = "letters, digits, `_`, `.` and `-`"
@@ -116,7 +116,7 @@ def _earlier(output: Path) -> Card | None:
 
 
 def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains: bool) -> None:
-    """The files of the model, and its card."""
+    """Write the files of the model and its card."""
     there, here = run.directory, RunDirectory(folder)
     kept = [there.environment, there.split, there.metrics, there.usage, there.results]
     kept += [there.autotuned, there.relation_weights]
@@ -142,12 +142,12 @@ def _write(folder: Path, run: RunFiles, trained: Trained, about: About, strains:
 
 
 def _anywhere(command: str) -> str:
-    """A command without the folders of the machine where it was called."""
+    """Return a command without the folders of the machine where it was called."""
     return " ".join(word for word in command.split() if not word.startswith("paths."))
 
 
 def _neutral(config: Config) -> Config:
-    """The configuration without what holds for one machine or laboratory only."""
+    """Return the configuration without settings of one machine or laboratory."""
     return replace(
         config,
         data=replace(config.data, store=None),
@@ -159,7 +159,7 @@ def _neutral(config: Config) -> Config:
 
 
 def _predicting(path: Path, config: Config) -> dict[str, Any]:
-    """What a checkpoint needs in order to predict: no state of the optimiser, of the loss or of callbacks."""
+    """Read what a checkpoint needs in order to predict, without the state of the optimiser, the loss or callbacks."""
     content = read_checkpoint(path)
     kept = {
         name: tensor.clone()
@@ -176,7 +176,7 @@ def _predicting(path: Path, config: Config) -> dict[str, Any]:
 
 
 def is_shipped(cell: CellConfig) -> bool:
-    """Whether a cell graph is made from nothing but a metabolic model that cobra ships, so that it can be built."""
+    """Return whether a cell graph can be built from nothing but a metabolic model that cobra ships."""
     read_elsewhere = cell.networks or cell.aliases or cell.similarity is not None or cell.genes not in (MODEL, UNION)
     return cell.model in SHIPPED and not read_elsewhere
 
@@ -204,7 +204,7 @@ def _card(run: RunFiles, trained: Trained, about: About, files: dict[str, str]) 
 
 
 def _pack(folder: Path, target: Path) -> None:
-    """Write the files of a folder into one."""
+    """Write the files of a folder into one file."""
     with zipfile.ZipFile(target, "w") as file:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             member = zipfile.ZipInfo(path.relative_to(folder).as_posix(), NEUTRAL_TIME)

@@ -1,4 +1,4 @@
-"""Predictions in parts: a folder of Parquet files that several processes fill, and that may become a single file."""
+"""Write predictions in parts: several processes fill a folder of Parquet files, which may become a single file."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dglcell.files.atomic import atomic_file, no_formula, only_writer, parse_jso
 from dglcell.files.parquet import import_pyarrow, open_writer
 
 RECORD = "_predictions.json"
-"""What the predictions in a folder are of. Readers of such folders pass over names that begin so."""
+"""This file records what the predictions in a folder are of. Readers of such folders skip names with ``_`` in front."""
 
 ROWS = "rows_of_a_part"
 FOOTER = "dglcell"
 
 
 class Parts:
-    """A folder with ``part-00000.parquet``, ``part-00001.parquet`` and so on, of the same number of rows each.
+    """Parts are ``part-00000.parquet``, ``part-00001.parquet`` and so on in a folder, of the same number of rows each.
 
     A part appears whole or not at all. Which rows it has follows from its number, so any number of processes may write
     parts, and a command that was stopped goes on with those that are missing. Where the output is a single file, the
@@ -32,10 +32,10 @@ class Parts:
 
     Args:
         output: a ``.parquet`` or ``.csv`` file, or else the folder itself.
-        about: what the predictions are of; a folder that is there has to agree.
+        about: what the predictions are of; the record of an earlier folder has to agree.
         rows: number of rows in all.
-        choose: returns how many rows a part shall have. It is called where there is no folder yet.
-        replaces: whether an earlier output gives way; else one that was made of other parts is refused.
+        choose: function that returns how many rows a part shall have. It is called where there is no folder yet.
+        replaces: whether an earlier output is replaced; else one that was made of other parts is refused.
 
     Attributes:
         folder: where the parts are.
@@ -53,7 +53,7 @@ class Parts:
         self.output, self.about, self.rows = output, dict(about), rows
         self.is_single = bool(output.suffix)
         self.folder = output.with_name(f"{output.name}.parts") if self.is_single else output
-        # The folder gets this name before it is removed: what is left of it is never taken for parts.
+        # The folder gets this name before it is removed, so that its remains are never taken for parts.
         self._leaving = output.with_name(f"{output.name}.parts.joined")
         with only_writer(self.folder):
             self.joined = self.is_single and output.exists() and not replaces
@@ -70,11 +70,11 @@ class Parts:
         return -(-self.rows // self._size)
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """The first row of a part, and the one behind its last."""
+        """Return the first row of a part, and the row behind its last."""
         return number * self._size, min((number + 1) * self._size, self.rows)
 
     def missing(self, numbers: Iterable[int]) -> list[int]:
-        """The parts among these that are not finished."""
+        """Return the parts among these that are not finished."""
         there = set(os.listdir(self.folder))
         return [number for number in numbers if self._path(number).name not in there]
 
@@ -82,7 +82,7 @@ class Parts:
         """Refuse a finished part that is damaged.
 
         Raises:
-            DataError: it is.
+            DataError: the part is damaged.
         """
         pa, pq = import_pyarrow()
         try:
@@ -93,41 +93,41 @@ class Parts:
             raise DataError(f"'{self._path(number)}' is damaged", got=got, do=do) from error
 
     def write(self, number: int, table: Any) -> None:
-        """Keep the rows of a part, a pyarrow table.
+        """Write the rows of a part, a pyarrow table.
 
         Raises:
-            DataError: there is no room; what was finished is kept.
+            DataError: there is no room; finished parts are kept.
         """
         with self._writing(), atomic_file(self._path(number)) as partial:
             write_tables(partial, ".parquet", iter([table]))
 
     def join(self, write: Callable[[Path, Iterator[Any]], None]) -> bool:
-        """Make the output if all parts are there, and remove them.
+        """Make the output if all parts are there, and remove the parts.
 
         Args:
-            write: writes a file of the tables of all parts, in order.
+            write: function that writes the tables of all parts, in order, to a file.
 
         Returns:
-            whether the output is complete; else other processes are still at work.
+            Whether the output is complete; else other processes are still at work.
         """
         if not self.is_single:
             return not self.missing(range(len(self)))
         with only_writer(self.folder):
-            if not self.folder.exists():  # another process has joined them
+            if not self.folder.exists():  # another process has joined the parts
                 return self.output.exists()
             if self.missing(range(len(self))):
                 return False
             with self._writing(), atomic_file(self.output) as partial:
                 write(partial, self._tables())
             self._leave()
-        # The last change of all: as long as this is there, a CSV is known to be complete.
+        # The folder is removed last: as long as it exists, it proves that a CSV is complete.
         shutil.rmtree(self._leaving, ignore_errors=True)
         return True
 
     def _begin(self, choose: Callable[[], int]) -> None:
-        """Make the folder with its record, or agree with the one that is there."""
+        """Make the folder with its record, or check that the earlier folder agrees."""
         if self.is_single:
-            shutil.rmtree(self._leaving, ignore_errors=True)  # of an output that has been removed since
+            shutil.rmtree(self._leaving, ignore_errors=True)  # left over from an output that has been removed since
         if not (self.folder / RECORD).exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             if any(not path.name.startswith(".") for path in self.folder.iterdir()):
@@ -138,12 +138,12 @@ class Parts:
         self._read()
 
     def _was_joined(self) -> bool:
-        """Whether the output that is there was made of parts like these."""
+        """Return whether the output that is there was made of parts like these."""
         if self._leaving.exists():
             return True
         if self.output.suffix == ".parquet":
             return _footer(self.output) == self.about
-        # A CSV says nothing of itself; its parts do, where a process was killed before it renamed them.
+        # A CSV has no record. Its parts still have one, where a process was killed before it renamed their folder.
         if not (self.folder / RECORD).exists():
             return False
         self._read()
@@ -187,7 +187,7 @@ class Parts:
     def _tables(self) -> Iterator[Any]:
         _, pq = import_pyarrow()
         for number in range(len(self)):
-            # `read_table` would take names of folders above for columns.
+            # `read_table` would take the names of parent folders for columns.
             with pq.ParquetFile(self._path(number)) as file:
                 yield file.read()
 
@@ -199,10 +199,10 @@ def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[
     """Write pyarrow tables one after the other.
 
     Args:
-        path: of the file.
+        path: path of the file.
         suffix: ``.csv`` or ``.parquet``, in which each table becomes a row group.
-        tables: one or more.
-        about: what a Parquet file says of itself, in its footer.
+        tables: one or more pyarrow tables.
+        about: record that a Parquet file has in its footer.
     """
     first = next(tables)
     if suffix == ".csv":
@@ -218,12 +218,12 @@ def write_tables(path: Path, suffix: str, tables: Iterator[Any], about: Mapping[
 
 
 def _texts(column: Any) -> list[str]:
-    """The cells of a column of texts or numbers as a CSV has them."""
+    """Return the cells of a column of texts or numbers as a CSV has them."""
     return shortest(column.to_numpy()) if str(column.type) == "float" else column.to_pylist()
 
 
 def _footer(path: Path) -> Any:
-    """What a Parquet file says of itself; None where it says nothing."""
+    """Return the record in the footer of a Parquet file; None where there is none."""
     pa, pq = import_pyarrow()
     try:
         return json.loads((pq.read_metadata(path).metadata or {}).get(FOOTER.encode(), b"null"))
@@ -232,7 +232,7 @@ def _footer(path: Path) -> Any:
 
 
 def _short(value: Any) -> str:
-    """Hashes by their first digits, other values as they are."""
+    """Shorten hashes to their first digits; return other values as they are."""
     if isinstance(value, list):
         return " ".join(map(_short, value))
     return value[:12] if isinstance(value, str) and len(value) == 64 else str(value)

@@ -1,4 +1,4 @@
-"""What models predict of tables and designs: batch by batch, part by part, by one process or several."""
+"""Predict tables and designs batch by batch and part by part, in one process or several."""
 
 from __future__ import annotations
 
@@ -31,32 +31,35 @@ from dglcell.training.checkpoint import Trained
 from dglcell.training.evaluate import batch_that_fits, predict_batches
 
 Rows = GenotypeTable | Design
-"""What is predicted: strains with numbers, which can be cut into parts and batches."""
+"""These are strains to predict, which have numbers and can be cut into parts and batches."""
 
 WORTH_SHARING = 200
-"""Strains that must have deletions in common for these to be computed first, and once."""
+"""So many strains must have deletions in common for these deletions to be computed first, and once."""
 
 PRECISIONS = ("32-true", "bf16")
-"""Of predictions: the weights', or differences of strains in bfloat16; see ``trainer.precision``."""
+"""These are the precisions of predictions: that of the weights, or bfloat16 for differences of strains, as in
+``trainer.precision``."""
 
 UNTUNED_DEVICES = ("cpu",)
-"""Where the defaults of ``auto`` are as fast for predictions as what a measurement finds."""
+"""On these devices the defaults of ``auto`` are as fast for predictions as what a measurement finds."""
 
-# How models compute.
+# These functions choose how models compute.
 
 
 def fitting_batch_of(members: Sequence[Trained], rows: Rows) -> int:
-    """Strains per forward pass of every model that are expected to fit into memory (`batch_that_fits`)."""
+    """Return the number of strains per forward pass that is expected to fit into memory for every model
+    (`batch_that_fits`).
+    """
     device, heaviest = _device(members[0]), functools.cache(rows.heaviest)
     return min(batch_that_fits(one.model, lambda n: heaviest(n).to(device), rows.known) for one in members)
 
 
 def resolve_autotuned(members: Sequence[Trained], design: Design, batch_size: int, precision: str) -> None:
-    """Choose what ``auto`` of strategies and kernels takes for a design, which on a GPU is measured or looked up.
+    """Choose the strategies and kernels that ``auto`` takes for a design; on a GPU they are measured or looked up.
 
     Args:
         members: one or several models, on the device where they are to predict.
-        design: which strains.
+        design: strains to predict.
         batch_size: strains per forward pass.
         precision: one of ``PRECISIONS``.
 
@@ -85,9 +88,9 @@ def resolve_autotuned(members: Sequence[Trained], design: Design, batch_size: in
 
 @torch.inference_mode()
 def sharing_pays(model: PerturbedModel, design: Design, batch_size: int) -> bool:
-    """Whether the first strains take less time where the deletions that they have in common are computed once.
+    """Measure whether the first strains take less time where the deletions that they have in common are computed once.
 
-    That is fewer rows and more launches, so that it depends on the cell graph and the device: it is measured.
+    Sharing means fewer rows and more launches, so its effect depends on the cell graph and the device.
     """
     first = next(design.batches(batch_size, WORTH_SHARING))
     if not first.shared or not model.shares_deletions:
@@ -102,7 +105,7 @@ def sharing_pays(model: PerturbedModel, design: Design, batch_size: int) -> bool
     return seconds(first.shared) < seconds(())
 
 
-# Predictions of strains.
+# These functions predict strains.
 
 
 def predict_rows(
@@ -114,7 +117,7 @@ def predict_rows(
         members: the models, on the device where this runs.
         rows: the strains.
         batch_size: strains per forward pass; as many as fit into memory where None.
-        worth_sharing: so many strains must have deletions in common for these to be computed once, for models that can.
+        worth_sharing: so many strains must have deletions in common for these to be computed once, where models can.
 
     Returns:
         The columns of `prediction_columns`, with NaN for rows of a table whose genes the cell graph lacks.
@@ -134,7 +137,9 @@ def predict_rows(
 
 @torch.inference_mode()
 def _predict_by_model(member: Trained, rows: Rows, batch_size: int, worth_sharing: int) -> NDArray[np.float32]:
-    """[n, T] predictions of the known strains by a run's own model, in original units; one transfer from the device."""
+    """Return a run's own model's predictions of the known strains, [n, T] in original units, in one transfer from the
+    device.
+    """
     device = _device(member)
     batches = rows.batches(batch_size, worth_sharing if member.model.shares_deletions else None)
     found = predict_batches(member.model, (batch.to(device, non_blocking=True) for batch in batches))
@@ -146,11 +151,11 @@ def _device(member: Trained) -> torch.device:
     return next(member.model.parameters()).device
 
 
-# From the strains to the file.
+# These functions predict strains and write files.
 
 PART_STRAINS = 2**18
 PART_SECONDS = 300.0
-"""About what a slow model loses when it is stopped."""
+"""A part takes about so many seconds, which is about what a slow model loses when it is stopped."""
 
 
 def predict_table(
@@ -166,7 +171,7 @@ def predict_table(
     Args:
         members: one or several models, on the device where this runs.
         table: the whole table, with what `name_models` adds.
-        output: where it goes; an older one is replaced. The standard output where None.
+        output: file that is written; an older one is replaced. The standard output where None.
         batch_size: strains per forward pass; as many as fit into memory where None.
         ranks: which of several processes this is, each of which has read the whole table. They share the rows as
             those of `predict_design` do.
@@ -216,14 +221,14 @@ def predict_design(
 
     Args:
         members: one or several models, on the device where this runs.
-        design: which strains.
+        design: strains to predict.
         output: a ``.parquet`` or ``.csv`` file that is not there yet, or is the one that this call would write; or,
             without a suffix, a folder of parts.
         batch_size: strains per forward pass.
         ranking: which strains are written to a file, and in which order; all in the order of the design where None.
         ranks: which of several processes this is. Each takes some of the parts, and the last to finish joins them.
-        worth_sharing: as of `predict_rows`.
-        report: is told of every part.
+        worth_sharing: as for `predict_rows`.
+        report: function that gets a line of text for every part.
 
     Returns:
         Strains per second of this call, 0 where nothing was left to predict; None where other processes are still at
@@ -259,7 +264,7 @@ def predict_design(
 
 
 def describe_design(members: Sequence[Trained], design: Design, ranking: Ranking | None = None) -> dict[str, Any]:
-    """What predictions of a design depend on, as plain containers."""
+    """Describe what predictions of a design depend on, as plain containers."""
     first = members[0]
     about = {} if ranking is None else dict(ranking.describe())
     autotuned = getattr(first.model, "autotuned", None)
@@ -280,12 +285,12 @@ def _describe_models(members: Sequence[Trained]) -> dict[str, Any]:
 
 
 def _rows_of_a_part(rows: Rows, predict: Callable[[Rows], object], batch_size: int, ranks: Ranks) -> int:
-    """How many strains a part has: every process shall have one, and shall not be at it for more than minutes."""
+    """Return how many strains a part has, so that every process has a part and none takes more than minutes."""
     most = max(1, min(PART_STRAINS, len(rows) // ranks.size))
     if most <= batch_size:
         return most
     first = rows.part(0, batch_size)
-    predict(first)  # This compiles and fills caches.
+    predict(first)  # The first prediction compiles and fills caches.
     began = time.perf_counter()
     predict(first)
     batches = int(PART_SECONDS / (time.perf_counter() - began))
@@ -295,13 +300,13 @@ def _rows_of_a_part(rows: Rows, predict: Callable[[Rows], object], batch_size: i
 def _predict_parts(
     parts: Parts, rows: Rows, ranks: Ranks, make: Callable[[Any], Any], report: Callable[[str], None]
 ) -> float:
-    """Predict the parts of this process that are not finished; returns strains per second.
+    """Predict the parts of this process that are not finished, and return strains per second.
 
     Args:
-        parts: where they go.
+        parts: the folder of parts.
         rows: all strains.
         ranks: which process this is.
-        make: returns a pyarrow table of some of the strains.
+        make: function that returns a pyarrow table of some of the strains.
         report: is told of every part.
     """
     mine = range(ranks.rank, len(parts), ranks.size)

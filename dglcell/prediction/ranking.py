@@ -1,4 +1,4 @@
-"""Rankings of the strains of a design: which of them come first."""
+"""Rank the strains of a design: choose which of them come first."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SEEDS, ADDITIVE = "several seeds", "an additive null model"
 
 
 class Order(NamedTuple):
-    """A way to rank strains.
+    """An order is a way to rank strains.
 
     Attributes:
-        key: predictions, standard deviations over seeds, predictions of the additive null model → what is largest for
-            the strain that comes first.
-        requires: what there must be beside predictions: ``SEEDS``, ``ADDITIVE`` or nothing.
+        key: function of predictions, standard deviations over seeds and predictions of the additive null model, whose
+            value is largest for the strain that comes first.
+        requires: what it needs beside predictions: ``SEEDS``, ``ADDITIVE`` or nothing.
     """
 
     key: Callable[[Values, Values, Values], Values]
@@ -53,12 +53,12 @@ RANKINGS = {
 
 @dataclass(frozen=True)
 class Ranking:
-    """Which strains of a design are written, and in which order.
+    """A ranking says which strains of a design are written, and in which order.
 
     Attributes:
         by: key of ``RANKINGS``.
         top: number of strains.
-        phenotype: whose predictions are compared.
+        phenotype: phenotype whose predictions are compared.
         additive: the additive null model, where ``by`` requires it.
     """
 
@@ -69,14 +69,14 @@ class Ranking:
 
     @classmethod
     def of(cls, by: str, top: int, phenotype: str | None, members: Sequence[Trained], run: Path) -> Ranking:
-        """A ranking of what models predict.
+        """Make a ranking of what models predict.
 
         Args:
             by: key of ``RANKINGS``.
             top: number of strains.
-            phenotype: None where the models predict only one.
+            phenotype: phenotype to compare; may be None where the models predict only one.
             members: the models.
-            run: directory of the first, to whose training part the additive null model is fitted.
+            run: directory of the first model's run, to whose training part the additive null model is fitted.
 
         Raises:
             CheckpointError: the null model is required, and the store of the run is gone.
@@ -100,28 +100,29 @@ class Ranking:
         return cls(by, top, chosen, _fit_additive(members[0], run, chosen) if requires == ADDITIVE else None)
 
     def describe(self) -> dict[str, Any]:
-        """What the order depends on beside the predictions, as plain containers."""
+        """Describe what the order depends on beside the predictions, as plain containers."""
         return {"rank": self.by, "top": self.top, "phenotype": self.phenotype}
 
     def columns(self, strains: Strains) -> dict[str, Values]:
-        """What strains are compared with, as a column of the output; none where predictions suffice."""
+        """Return what strains are compared with, as a column of the output; none where predictions suffice."""
         if self.additive is None:
             return {}
         return {f"additive_{self.phenotype}": self.additive.predict(strains).astype(np.float32)}
 
     def first(self, table: Any) -> Any:
-        """The first ``top`` rows of a pyarrow table, in order; of equal rows the earlier comes first."""
+        """Return the first ``top`` rows of a pyarrow table, in order; of equal rows the earlier comes first."""
         names = (predicted_column(self.phenotype), spread_column(self.phenotype), f"additive_{self.phenotype}")
         none = np.full(len(table), np.nan)
         known = [table[name].to_numpy().astype(float) if name in table.column_names else none for name in names]
         return table.take(np.argsort(-RANKINGS[self.by].key(*known), kind="stable")[: self.top])
 
     def merge(self, tables: Iterator[Any], genes: Vocabulary) -> Iterator[Any]:
-        """One table of the first rows of several, each of which `first` has made, with standard names of genes.
+        """Merge tables that `first` has made into one table of the first rows, with standard names of genes.
 
         Args:
-            tables: in the order of the design.
-            genes: of the cell graph. Columns ``name_1`` and so on come behind those of genes, if it knows any names.
+            tables: tables in the order of the design.
+            genes: vocabulary of the cell graph. Columns ``name_1`` and so on come behind those of genes, if it has any
+                names.
         """
         pa, _ = import_pyarrow()
         merged = functools.reduce(
@@ -135,7 +136,7 @@ class Ranking:
 
 
 def _fit_additive(trained: Trained, run: Path, phenotype: str) -> AdditiveRidge:
-    """The additive null model of a run, fitted to its training part and chosen on its validation part.
+    """Fit the additive null model of a run to its training part and choose it on its validation part.
 
     Raises:
         CheckpointError: the store of the run is gone, or another one has its place.

@@ -1,4 +1,4 @@
-"""Predictions of the strains of a table: the same rows out, in order, as CSV or Parquet."""
+"""Read strains of a table and write the same rows with predictions, in order, as CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ from dglcell.training.checkpoint import Trained
 MAX_REPORTED = 10
 
 UNKNOWN = ("refuse", "empty")
-"""What may become of rows with genes that the cell graph lacks."""
+"""These are the ways to treat rows with genes that the cell graph lacks."""
 
 
 @dataclass(frozen=True)
 class GenotypeTable:
-    """A table of genotypes.
+    """This is a table of genotypes as read from a file.
 
     Attributes:
         header: column names.
         rows: cells as read, one list per strain.
-        strains: those of the rows, with genes of the cell graph; without a deletion where it lacks some.
+        strains: strains of the rows, with genes of the cell graph; without a deletion where it lacks one of them.
     """
 
     header: list[str]
@@ -58,41 +58,41 @@ class GenotypeTable:
 
     @property
     def known(self) -> int:
-        """The number of strains whose genes the cell graph has."""
+        """Return the number of strains whose genes are all in the cell graph."""
         return int((self.strains.num_deletions > 0).sum())
 
     def part(self, first: int, last: int) -> GenotypeTable:
-        """The rows from ``first`` to before ``last``."""
+        """Return the rows from ``first`` to before ``last``."""
         return replace(self, rows=self.rows[first:last], strains=self.strains.slice(first, last))
 
     def describe(self) -> dict[str, Any]:
-        """Which rows these are, as plain containers."""
+        """Describe the rows as plain containers."""
         return {"table_sha256": canonical_hash([self.header, self.rows])}
 
     def record(self, names: tuple[str, ...]) -> Strains:
-        """All strains, whose targets have these names; those of rows whose genes the cell graph lacks have none."""
+        """Return all strains, whose targets have these names; those with genes that the cell lacks delete nothing."""
         assert names == self.strains.names
         return self.strains
 
     def batches(self, size: int, worth_sharing: int | None = None) -> Iterator[GenotypeBatch]:
-        """The known strains in order, ``size`` at a time. What they share is not looked for."""
+        """Yield the known strains in order, ``size`` at a time. Shared deletions are not looked for."""
         known = self.strains.take(np.flatnonzero(self.strains.num_deletions)).to("cpu")
         for first in range(0, len(known), size):
             batch = known.slice(first, min(first + size, len(known)))
             yield replace(batch.perturbations, max_deletions=known.max_deletions)
 
     def heaviest(self, number: int) -> GenotypeBatch:
-        """So many strains that take the most memory, which are those with the most deletions."""
+        """Return so many strains that take the most memory, which are those with the most deletions."""
         rows = np.argsort(-self.strains.num_deletions, kind="stable")[:number]
         return self.strains.take(rows).to("cpu").perturbations
 
 
 @dataclass(frozen=True)
 class GenotypeColumns:
-    """How the genes of a table are read.
+    """These settings say how the genes of a table are read.
 
     Attributes:
-        names: of the gene columns, of which a single one may hold several genes, separated by ``;``. Where empty, the
+        names: names of the gene columns; a single column may hold several genes, separated by ``;``. Where empty, the
             columns ``gene_1, gene_2, …`` or ``genes``, or else those of ``trained_on``.
         trained_on: gene columns of the table that the model was trained on.
         aliases: other names of genes.
@@ -105,10 +105,10 @@ class GenotypeColumns:
     unknown: str = "refuse"
 
     def find(self, header: Sequence[str], where: str) -> list[int]:
-        """Positions of the gene columns.
+        """Return the positions of the gene columns.
 
         Raises:
-            GenotypeError: there is none, or a column that was named is not there.
+            GenotypeError: there is no gene column, or a column that was named is not there.
         """
         stripped = [name.strip() for name in header]
         names = list(self.names)
@@ -121,12 +121,12 @@ class GenotypeColumns:
         return [stripped.index(name) for name in names] or gene_columns(header, where)
 
     def genotype(self, written: Sequence[str], vocabulary: Vocabulary) -> tuple[list[int], list[str]]:
-        """Numbers of the deleted genes of a strain, and those of its names that the cell graph lacks.
+        """Return the numbers of a strain's deleted genes, and those of its names that the cell graph lacks.
 
         There are no numbers where it lacks some and ``unknown`` is ``empty``.
 
         Raises:
-            GenotypeError: a name stands for several genes, or as `gene_indices` has it.
+            GenotypeError: a name stands for several genes, or as for `gene_indices`.
         """
         names, ambiguous = self.aliases.resolve(written, vocabulary, spelled=True)
         if ambiguous:
@@ -137,11 +137,11 @@ class GenotypeColumns:
 
 
 def aliases_of(trained: Trained, asked: str | None = None) -> AliasTable:
-    """Other names of genes: as asked for, else those that training knew, where their file is here.
+    """Read other names of genes: those asked for, or else those of the training where their file is here.
 
     Raises:
-        DataError: those that are asked for are not there.
-        GraphError: they cannot be read.
+        DataError: the file that is asked for does not exist.
+        GraphError: the names cannot be read.
     """
     source = trained.config.data.source
     known: str | None = asked or (source.csv.aliases if source.name == "csv" else None)
@@ -171,14 +171,14 @@ def read_genotypes(
         path: the table: text with commas, tabs or semicolons, plain or ``.gz``, ``.parquet`` or a spreadsheet; with a
             header.
         vocabulary: gene vocabulary of the model's cell graph.
-        phenotypes: that will be predicted; their columns must not be there yet.
-        columns: how genes are read; as `GenotypeColumns` has it where None.
+        phenotypes: phenotypes that will be predicted; their columns must not be there yet.
+        columns: how genes are read; the defaults of `GenotypeColumns` where None.
         with_spread: whether several models predict, so that their standard deviation has a column too.
 
     Raises:
         GenotypeError: the file is missing, has no gene column or no row, or rows are wrong: unknown gene, no gene,
             a gene twice, a wrong number of cells. Every wrong row is named by its line number.
-        MissingDependencyError: it is Parquet and pyarrow is not installed.
+        MissingDependencyError: the table is Parquet and pyarrow is not installed.
     """
     how = columns or GenotypeColumns()
     lines = READERS.get(path.suffix.lower(), _read_lines)(path)
@@ -210,11 +210,11 @@ def read_genotypes(
 
 
 SYSTEMATIC = "systematic_names"
-"""Column that is added where a table calls genes by other names."""
+"""This column is added where a table calls genes by other names."""
 
 
 def _with_systematic(table: GenotypeTable, columns: Sequence[int]) -> GenotypeTable:
-    """The table with the systematic names of deleted genes beside the user's own, where these are others."""
+    """Add the systematic names of deleted genes to the table, where the user's names differ from them."""
     found = [";".join(genes) for genes in table.strains.genotypes]
     written = [";".join(filter(None, (row[i].strip() for i in columns))) for row in table.rows]
     if SYSTEMATIC in table.header or all(a in ("", b.replace(" ", "")) for a, b in zip(found, written, strict=True)):
@@ -227,12 +227,12 @@ def refuse_rows(problems: Sequence[str], rows: int, where: str) -> None:
     """Refuse a table with rows that cannot be predicted, where there are any.
 
     Args:
-        problems: one for each such row, beginning with its number.
-        rows: of the table.
-        where: the table is.
+        problems: a text for each such row, beginning with its number.
+        rows: number of rows of the table.
+        where: name of the table for the message.
 
     Raises:
-        GenotypeError: with the first ``MAX_REPORTED`` of them.
+        GenotypeError: there are problems; the message has the first ``MAX_REPORTED`` of them.
     """
     if problems:
         more = f"\n  … and {len(problems) - MAX_REPORTED:,} more" if len(problems) > MAX_REPORTED else ""
@@ -245,7 +245,7 @@ def refuse_rows(problems: Sequence[str], rows: int, where: str) -> None:
 
 
 def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
-    """(line number, cells) of every row that is not blank; a row with quoted line ends counts by its first line."""
+    """Return (line number, cells) of every row that is not blank; quoted line ends count for the row's first line."""
     try:
         with open_text(path) as file:
             separator = max(",\t;", key=file.readline().count)
@@ -263,7 +263,7 @@ def _read_lines(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _read_parquet(path: Path) -> list[tuple[int, list[str]]]:
-    """The same of a Parquet file, whose rows count from 2 as those below a header do."""
+    """Return (row number, cells) of every row of a Parquet file; numbers start at 2, as if below a header."""
     pa, pq = import_pyarrow()
     if not path.is_file():
         raise GenotypeError(f"genotype file '{path}' not found", expected="a Parquet file")
@@ -282,25 +282,25 @@ def _read_parquet(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _read_spreadsheet(path: Path) -> list[tuple[int, list[str]]]:
-    """The same of the first sheet of a spreadsheet."""
+    """Return (row number, cells) of every row in the first sheet of a spreadsheet."""
     if not path.is_file():
         raise GenotypeError(f"genotype file '{path}' not found", expected="a spreadsheet")
     return [(number, row) for number, row in enumerate(read_sheet(path), start=1) if any(row)]
 
 
 READERS = {".parquet": _read_parquet, **dict.fromkeys(SUFFIXES, _read_spreadsheet)}
-"""Extension of a file that is no text → how it is read."""
+"""This maps the suffix of files that are no text to functions that read them."""
 
 
 def _cells(column: Any) -> Any:
-    """Python values; dates and times as Arrow writes them, which knows more years and zones than Python does."""
+    """Return Python values; dates and times are Arrow's text, because Arrow knows more years and zones than Python."""
     pa, _ = import_pyarrow()
     is_time = pa.types.is_temporal(column.type)
     return column.cast(pa.string()).to_pylist() if is_time else column.to_pylist()
 
 
 def predicted_column(phenotype: str) -> str:
-    """Name of the column with predictions of a phenotype."""
+    """Return the name of the column with predictions of a phenotype."""
     return f"predicted_{phenotype}"
 
 
@@ -317,7 +317,7 @@ def _genotype(
 
 
 def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:
-    """The deleted genes of a strain by their numbers in the cell graph, which may also know other names of them.
+    """Return the numbers of a strain's deleted genes in the cell graph, which may also know other names of genes.
 
     Raises:
         GenotypeError: no gene is deleted, a gene is deleted twice, or the cell lacks one.
@@ -335,7 +335,7 @@ def gene_indices(names: Sequence[str], vocabulary: Vocabulary) -> list[int]:
 
 
 def chosen_columns(members: Sequence[Trained]) -> dict[str, str]:
-    """``model_<phenotype>`` → the name of what predicts it, or the names; none where nobody asked for it."""
+    """Return ``model_<phenotype>`` → the names of what predicts it; nothing where nobody asked for this column."""
     names: dict[str, dict[str, None]] = {}
     for member in members:
         for phenotype, chosen in member.chosen.items():
@@ -344,10 +344,10 @@ def chosen_columns(members: Sequence[Trained]) -> dict[str, str]:
 
 
 def name_models(table: GenotypeTable, members: Sequence[Trained]) -> GenotypeTable:
-    """The table with a column for each phenotype that says what predicts it, where that was asked for.
+    """Add a column for each phenotype that says what predicts it, where that was asked for.
 
     Raises:
-        GenotypeError: it has such a column already.
+        GenotypeError: the table has such a column already.
     """
     columns = chosen_columns(members)
     for column in columns:
@@ -358,11 +358,11 @@ def name_models(table: GenotypeTable, members: Sequence[Trained]) -> GenotypeTab
 
 
 def prediction_columns(phenotypes: Sequence[str], predicted_RST: NDArray[np.floating]) -> dict[str, NDArray[Any]]:
-    """Columns of what one or several models predict, in original units.
+    """Return columns of what one or several models predict, in original units.
 
     Args:
         phenotypes: T names.
-        predicted_RST: of R models.
+        predicted_RST: predictions of R models.
 
     Returns:
         ``predicted_<phenotype>``, the mean over the models; of several models also ``sd_<phenotype>``, the standard
@@ -377,14 +377,15 @@ def prediction_columns(phenotypes: Sequence[str], predicted_RST: NDArray[np.floa
 
 
 def spread_column(phenotype: str) -> str:
-    """Name of the column with the standard deviation over several models."""
+    """Return the name of the column with the standard deviation over several models."""
     return f"sd_{phenotype}"
 
 
 def write_table(path: Path | None, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
-    """The rows as they came, with the columns of ``predicted`` (`prediction_columns`), written whole or not at all.
+    """Write the rows as they came, with the columns of ``predicted`` (`prediction_columns`), whole or not at all.
 
-    In ``.parquet`` predictions are floats as they came, all else text: gene columns by dictionary, empty cells missing.
+    In ``.parquet``, predictions keep their float type and all else is text; gene columns are dictionary-encoded, and
+    empty cells are missing values.
     Where there is no path, CSV is written to the standard output.
     """
     if path is None:
@@ -395,7 +396,7 @@ def write_table(path: Path | None, table: GenotypeTable, predicted: Mapping[str,
 
 
 def write_rows(path: Path, suffix: str, table: GenotypeTable, predicted: Mapping[str, NDArray[Any]]) -> None:
-    """The same into a file of any name, in the format of a suffix."""
+    """Write rows as `write_table` does, into a file of any name in the format of a suffix."""
     if suffix == ".parquet":
         columns: dict[str, Any] = dict(zip(table.header, zip(*table.rows, strict=True), strict=True))
         pa, _ = import_pyarrow()
