@@ -1,4 +1,4 @@
-"""What a report shows: predictions, embeddings, the record of a training."""
+"""Hold the data that a report shows: predictions, embeddings, the record of a training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dglcell.metrics import ResultRow, regression_metrics
 
 @dataclass(frozen=True)
 class History:
-    """One row an epoch, as in ``metrics.jsonl``.
+    """Hold the record of a training, one row an epoch, as in ``metrics.jsonl``.
 
     Attributes:
         rows: key → value; ``epoch`` counts from 0, None stands for what is undefined.
@@ -33,21 +33,21 @@ class History:
 
     @property
     def epochs(self) -> NDArray[np.int64]:
-        """Counted from 1, as the log prints them."""
+        """Return the epochs, counted from 1, as the log prints them."""
         return np.array([int(row["epoch"] or 0) + 1 for row in self.rows], dtype=np.int64)
 
     def curve(self, key: str) -> NDArray[np.float64]:
-        """One value an epoch, NaN where there is none."""
+        """Return one value an epoch, NaN where there is none."""
         return np.array([_value(row.get(key)) for row in self.rows], dtype=np.float64)
 
     def keys(self, prefix: str = "") -> list[str]:
-        """The keys below ``prefix`` that have a value in any epoch, in the order of their first appearance."""
+        """Return the keys below ``prefix`` that have a value in any epoch, in the order of their first appearance."""
         found = dict.fromkeys(key for row in self.rows for key in row if key.startswith(prefix))
         return [key for key in found if np.isfinite(self.curve(key)).any()]
 
     @property
     def minutes(self) -> float:
-        """How long all epochs took together."""
+        """Return how many minutes all epochs took together."""
         return float(np.nansum(self.curve("seconds"))) / 60
 
 
@@ -70,7 +70,7 @@ SUFFIXES = ("_interaction", "_interaction_score")
 
 
 def is_interaction(phenotype: str) -> bool:
-    """Whether a phenotype is an epsilon or tau score, by its name.
+    """Return whether a phenotype is an epsilon or tau score, by its name.
 
     S-scores are not: they are on a scale of their own.
     """
@@ -79,7 +79,7 @@ def is_interaction(phenotype: str) -> bool:
 
 
 def is_binary(values: NDArray[np.floating]) -> bool:
-    """Whether all values are 0 or 1."""
+    """Return whether all values are 0 or 1."""
     return len(values) > 0 and bool(np.isin(values, (0.0, 1.0)).all())
 
 
@@ -91,7 +91,7 @@ DEFAULT_POINTS = 10_000
 
 @dataclass(frozen=True)
 class Predictions:
-    """One part of the split and one phenotype, in original units.
+    """Hold predictions for one part of the split and one phenotype, in original units.
 
     Attributes:
         measured: [S], NaN where not measured.
@@ -113,20 +113,20 @@ class Predictions:
 
     @cached_property
     def usable(self) -> Predictions:
-        """The strains with a measurement and a finite prediction, in float64."""
+        """Return the strains with a measurement and a finite prediction, in float64."""
         measured, predicted = np.asarray(self.measured, float), np.asarray(self.predicted, float)
         keep = np.isfinite(measured) & np.isfinite(predicted)
         return Predictions(measured[keep], predicted[keep], np.asarray(self.num_deletions)[keep])
 
     @cached_property
     def metrics(self) -> dict[str, float]:
-        """Metrics of the usable strains."""
+        """Return metrics of the usable strains."""
         return regression_metrics(self.usable.predicted, self.usable.measured)
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Which strains a panel shows.
+    """Say which strains a panel shows.
 
     Attributes:
         predictions: of the model.
@@ -144,22 +144,22 @@ class Subject:
 
     @property
     def usable(self) -> Predictions:
-        """The strains with a measurement and a finite prediction."""
+        """Return the strains with a measurement and a finite prediction."""
         return self.predictions.usable
 
     def key(self, panel: str) -> str:
-        """Stem of a panel's files; different phenotypes never share one."""
+        """Return the stem of a panel's files; different phenotypes never share one."""
         return f"{self.part}-{quote(self.phenotype, safe='')}-{panel}"
 
     @property
     def nothing(self) -> str:
-        """Why there is nothing to draw; empty where there is something."""
+        """Return why there is nothing to draw; the text is empty where there is something."""
         return "" if len(self.usable) else f"no measured {self.part} strains"
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """z_p of some strains of the test part.
+    """Hold the embeddings z_p of some strains of the test part.
 
     Attributes:
         strains: [S'] their rows among the predictions of that part, ascending.
@@ -172,7 +172,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class EmbeddingMap:
-    """Embeddings in the plane.
+    """Hold positions of embeddings in the plane.
 
     Attributes:
         method: ``UMAP`` or ``PCA``.
@@ -196,7 +196,7 @@ relation weighs every other."""
 
 @dataclass(frozen=True)
 class ReportData:
-    """One finished run.
+    """Hold all data of one finished run that its report shows.
 
     Attributes:
         title: name of the experiment.
@@ -224,16 +224,16 @@ class ReportData:
 
     @property
     def phenotypes(self) -> list[str]:
-        """All phenotypes that have predictions or metrics, in the order of their first appearance."""
+        """Return all phenotypes that have predictions or metrics, in the order of their first appearance."""
         predicted = [name for part in self.predictions.values() for name in part]
         return list(dict.fromkeys([*predicted, *(row.phenotype for row in self.rows)]))
 
     def kind(self, phenotype: str) -> str:
-        """Of its labels, as its metrics say; regression where it has none."""
+        """Return the kind of a phenotype's labels, as its metrics say; regression where it has none."""
         return next((row.kind for row in self.rows if row.phenotype == phenotype), REGRESSION)
 
     def subject(self, phenotype: str, part: str = "test") -> Subject | None:
-        """What panels of one phenotype and part show; None where there are no predictions."""
+        """Return what panels of one phenotype and part show; None where there are no predictions."""
         predictions = self.predictions.get(part, {}).get(phenotype)
         if predictions is None:
             return None

@@ -1,4 +1,4 @@
-"""Whole pictures: of a run, of one epoch, and all panels of a report in their order."""
+"""Draw whole pictures: of a run, of one epoch, and all panels of a report in their order."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _draw(figure: Figure, run: ReportData, shown: list[str], rows: int, header: 
 
 
 def _draw_last(axes: Axes, run: ReportData, shown: list[str]) -> None:
-    """Correlation by number of deletions; where all strains have the same number, distributions."""
+    """Draw correlation by number of deletions; where all strains have the same number, draw distributions."""
     subjects = [subject for name in shown if (subject := run.subject(name)) is not None]
     numbers = {group[0] for subject in subjects for group in pearson_by_deletions(subject.predictions)}
     if len(numbers) > 1:
@@ -114,7 +114,7 @@ def _draw_last(axes: Axes, run: ReportData, shown: list[str]) -> None:
 
 
 def _draw_header(head: SubFigure, run: ReportData, height: float) -> None:
-    """Title and subtitle; ``height`` in inches."""
+    """Draw title and subtitle; ``height`` is in inches."""
     lines = list(run.subtitle)
     if len(run.phenotypes) > MAX_PHENOTYPES:
         lines.append(f"{MAX_PHENOTYPES} of {len(run.phenotypes)} phenotypes shown; the table has all of them")
@@ -154,7 +154,7 @@ PARTS = ("test", "validation")
 
 
 def run_panels(run: ReportData) -> dict[str, list[Panel]]:
-    """Section → panels: each part and phenotype, training, embeddings, relations.
+    """Return section → panels: each part and phenotype, training, embeddings, relations.
 
     Sections without panels are left out.
     """
@@ -173,7 +173,10 @@ def run_panels(run: ReportData) -> dict[str, list[Panel]]:
 
 
 def subject_panels(subject: Subject) -> list[Panel]:
-    """Everything about the predictions of one phenotype on one part; a single empty panel where none is measured."""
+    """Return all panels of the predictions of one phenotype on one part.
+
+    Where none is measured, it is a single empty panel.
+    """
     if subject.nothing:
         return [agreement(subject)]
     panels = [
@@ -189,7 +192,7 @@ def subject_panels(subject: Subject) -> list[Panel]:
 
 
 def embedding_panels(run: ReportData) -> list[Panel]:
-    """The map, once for each phenotype that colours it."""
+    """Return the map, once for each phenotype that colours it."""
     found = run.embedding_map
     subjects = [run.subject(phenotype) for phenotype in run.phenotypes]
     return [] if found is None else [embedding_panel(found, subject) for subject in subjects if subject is not None]

@@ -1,4 +1,4 @@
-"""How pictures look, and panels: what is drawn, what one sees there, and the numbers behind it."""
+"""Define how pictures look, and panels: a drawing, its caption, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ STYLE = {
 
 
 def new_figure(width: float, height: float, dpi: float) -> Figure:
-    """An empty figure of so many inches, without any display; draw on it within ``matplotlib.rc_context(STYLE)``."""
+    """Make an empty figure of so many inches, without any display.
+
+    Draw on it within ``matplotlib.rc_context(STYLE)``.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -87,7 +90,7 @@ def fit_margins(figure: Figure, pad: float = 0.06) -> None:
 
 
 def encode(figure: Figure, kind: str) -> bytes:
-    """The figure as a ``png`` or ``svg`` file; the same figure gives the same bytes.
+    """Return the figure as a ``png`` or ``svg`` file; the same figure gives the same bytes.
 
     Draws once; ``savefig`` would draw twice.
     """
@@ -114,7 +117,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def shorten(name: str, length: int = NAME_LENGTH) -> str:
-    """The name as text for matplotlib: cut in the middle if too long, dollar signs not taken for formulas."""
+    """Shorten a name for matplotlib: it is cut in the middle if too long, and dollar signs do not start formulas."""
     if len(name) > length:
         head = (length - 1) // 2
         name = name[:head] + "…" + name[len(name) - (length - 1 - head) :]
@@ -122,12 +125,12 @@ def shorten(name: str, length: int = NAME_LENGTH) -> str:
 
 
 def with_unit(label: str, unit: str) -> str:
-    """``label [unit]``, or the label alone if dimensionless."""
+    """Return ``label [unit]``, or the label alone if dimensionless."""
     return f"{label} [{shorten(unit)}]" if unit else label
 
 
 def heading(axes: Axes, title: str, note: str = "") -> None:
-    """A bold title with a grey line below it."""
+    """Draw a bold title with a grey line below it."""
     axes.set_title(title, pad=19)
     # Kept out of the layout, which would narrow the panel to make room for the line beside it.
     axes.annotate(
@@ -137,7 +140,7 @@ def heading(axes: Axes, title: str, note: str = "") -> None:
 
 
 def draw_nothing(axes: Axes, title: str, reason: str) -> None:
-    """An empty panel that says why it is empty."""
+    """Draw an empty panel that says why it is empty."""
     heading(axes, title)
     axes.text(0.5, 0.5, reason, transform=axes.transAxes, ha="center", va="center", color=GREY)
     axes.set_xticks([])
@@ -147,12 +150,12 @@ def draw_nothing(axes: Axes, title: str, reason: str) -> None:
 
 
 def diagonal(axes: Axes) -> None:
-    """The line on which predictions equal measurements."""
+    """Draw the line on which predictions equal measurements."""
     axes.axline((0, 0), slope=1, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=3)
 
 
 def robust_range(values: NDArray[np.floating]) -> tuple[float, float]:
-    """A range that holds nearly all values; a few extreme ones do not squeeze the rest."""
+    """Return a range that holds nearly all values; a few extreme ones do not squeeze the rest."""
     many = len(values) >= MANY_STRAINS
     low, high = np.quantile(values, [0.0005, 0.9995]) if many else (values.min(), values.max())
     pad = 0.05 * (high - low) or 0.05 * abs(high) or 0.5
@@ -160,13 +163,13 @@ def robust_range(values: NDArray[np.floating]) -> tuple[float, float]:
 
 
 def number(value: float) -> str:
-    """Three decimals, or a word for what is undefined."""
+    """Format a number with three decimals, or return a word for an undefined one."""
     # Adding zero turns a rounded −0.000 into 0.000.
     return f"{round(value, 3) + 0.0:.3f}".replace("-", "−") if math.isfinite(value) else "undefined"
 
 
 def count_axis(axes: Axes) -> None:
-    """Whole numbers up the side, in thousands with commas."""
+    """Show whole numbers on the vertical axis, in thousands with commas."""
     from matplotlib.ticker import MaxNLocator
 
     if axes.get_yscale() == "linear":
@@ -188,7 +191,7 @@ Floats = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Hexagons:
-    """Strains counted in a lattice of hexagons.
+    """Hold counts of strains in a lattice of hexagons.
 
     Attributes:
         x, y: [C] centres of the hexagons that hold any strain.
@@ -221,14 +224,14 @@ def hexagons(x: Floats, y: Floats, x_range: Range, y_range: Range) -> Hexagons:
 
 
 def sample(count: int, points: int, seed: int = 0) -> NDArray[np.int64]:
-    """Ascending positions of at most ``points`` of ``count`` things, the same for the same seed."""
+    """Return ascending positions of at most ``points`` of ``count`` things, the same for the same seed."""
     if count <= points:
         return np.arange(count)
     return np.sort(np.random.default_rng(seed).choice(count, points, replace=False))
 
 
 def draw_density(axes: Axes, x: Floats, y: Floats, x_range: Range, y_range: Range, points: int) -> None:
-    """Points, at most ``points`` of them; hexagons of all strains where there are many."""
+    """Draw at most ``points`` points; hexagons of all strains where there are many."""
     if len(x) < MANY_STRAINS:
         shown = sample(len(x), points)
         few = len(shown) < FEW_STRAINS
@@ -240,7 +243,9 @@ def draw_density(axes: Axes, x: Floats, y: Floats, x_range: Range, y_range: Rang
 
 
 def draw_strip(axes: Axes, rows: Mapping[str, tuple[Floats, str]]) -> None:
-    """Every value as a point, a row for each name; of strains that are too few to be counted in bins.
+    """Draw every value as a point, a row for each name.
+
+    This is for strains that are too few to be counted in bins.
 
     Args:
         axes: to draw in.
@@ -289,7 +294,7 @@ FORMATS = ("png", "svg")
 
 @dataclass(frozen=True)
 class Table:
-    """Numbers.
+    """Hold a table of numbers.
 
     Attributes:
         columns: names.
@@ -300,7 +305,7 @@ class Table:
     rows: Sequence[Sequence[object]]
 
     def write(self, path: Path) -> None:
-        """A CSV file with empty cells where a value is undefined."""
+        """Write a CSV file with empty cells where a value is undefined."""
         with atomic_file(path) as partial, open(partial, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(self.columns)
@@ -309,7 +314,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture of a report.
+    """Describe one picture of a report.
 
     Attributes:
         key: stem of its files.
@@ -330,7 +335,7 @@ class Panel:
 
 
 def render(panel: Panel, formats: Iterable[str] = ("png",)) -> dict[str, bytes]:
-    """Draw a panel: format → file."""
+    """Draw a panel, and return format → file."""
     figure = new_figure(panel.width, panel.height, DPI)
     import matplotlib
 
