@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-# By which metric models are compared.
+# Metric by which models are compared.
 
 
 class Score(NamedTuple):
     """Describe a metric of which more is better.
 
     Attributes:
-        metric: its key.
-        name: as axes show it.
-        title: short.
+        metric: key of the metric.
+        name: name that axes show.
+        title: short name for titles.
     """
 
     metric: str

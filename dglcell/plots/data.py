@@ -23,7 +23,7 @@ class History:
     """Hold the record of a training, one row an epoch, as in ``metrics.jsonl``.
 
     Attributes:
-        rows: key → value; ``epoch`` counts from 0, None stands for what is undefined.
+        rows: key → value; ``epoch`` counts from 0, and None stands for undefined values.
     """
 
     rows: Sequence[Mapping[str, float | None]] = ()
@@ -55,7 +55,7 @@ def _value(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 
-# Which phenotypes are genetic interaction scores, and from where on a score counts as an interaction.
+# Names of genetic interaction scores, and the cuts beyond which a score counts as an interaction.
 
 
 CUT = 0.08
@@ -72,7 +72,7 @@ SUFFIXES = ("_interaction", "_interaction_score")
 def is_interaction(phenotype: str) -> bool:
     """Return whether a phenotype is an epsilon or tau score, by its name.
 
-    S-scores are not: they are on a scale of their own.
+    S-scores are not such scores: they are on a scale of their own.
     """
     name = phenotype.lower()
     return name in NAMES or name.endswith(SUFFIXES)
@@ -83,7 +83,7 @@ def is_binary(values: NDArray[np.floating]) -> bool:
     return len(values) > 0 and bool(np.isin(values, (0.0, 1.0)).all())
 
 
-# What a report shows.
+# Data that a report shows.
 
 
 DEFAULT_POINTS = 10_000
@@ -94,9 +94,9 @@ class Predictions:
     """Hold predictions for one part of the split and one phenotype, in original units.
 
     Attributes:
-        measured: [S], NaN where not measured.
-        predicted: [S].
-        num_deletions: [S] deleted genes of each strain.
+        measured: [S] measured phenotypes, NaN where not measured.
+        predicted: [S] predicted phenotypes.
+        num_deletions: [S] number of deleted genes of each strain.
     """
 
     measured: NDArray[np.floating]
@@ -129,11 +129,11 @@ class Subject:
     """Say which strains a panel shows.
 
     Attributes:
-        predictions: of the model.
-        phenotype: its name.
-        unit: dimensionless where empty.
+        predictions: predictions of the model.
+        phenotype: name of the phenotype.
+        unit: unit of the phenotype; dimensionless where empty.
         part: ``test`` or ``validation``.
-        points: single points drawn at most, chosen at random.
+        points: largest number of single points that are drawn, chosen at random.
     """
 
     predictions: Predictions
@@ -162,8 +162,8 @@ class Embedding:
     """Hold the embeddings z_p of some strains of the test part.
 
     Attributes:
-        strains: [S'] their rows among the predictions of that part, ascending.
-        vectors: [S', D].
+        strains: [S'] rows of the strains among the predictions of that part, ascending.
+        vectors: [S', D] embeddings.
     """
 
     strains: NDArray[np.integer]
@@ -177,7 +177,7 @@ class EmbeddingMap:
     Attributes:
         method: ``UMAP`` or ``PCA``.
         strains: [S'] rows among the predictions of the test part.
-        positions: [S', 2].
+        positions: [S', 2] positions in the plane.
         explained: shares of the variance along both axes of a PCA.
         missing: whether UMAP would have been drawn if it were installed.
     """
@@ -202,13 +202,13 @@ class ReportData:
         title: name of the experiment.
         subtitle: lines below it: seed, sizes, parameters, time.
         rows: metrics of the model and of the null models.
-        history: may be empty.
+        history: record of the training; may be empty.
         predictions: part → phenotype → predictions of the model.
         units: phenotype → unit; dimensionless where missing or empty.
         best_epoch: epoch of the checkpoint that was evaluated, counted from 1, if known.
-        embedding_map: of the test part, if the model has embeddings.
-        relation_weights: if the model has them.
-        points: single points drawn at most in one panel.
+        embedding_map: map of the test part, if the model has embeddings.
+        relation_weights: weights of relations, if the model has them.
+        points: largest number of single points that are drawn in one panel.
     """
 
     title: str

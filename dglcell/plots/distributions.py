@@ -48,8 +48,8 @@ class Distributions:
     """Hold counts of the measured and predicted values of the same strains, in the same bins.
 
     Attributes:
-        edges: [K + 1]; all but the most extreme values lie within.
-        measured, predicted: [K] strains.
+        edges: [K + 1] edges of the bins; all but the most extreme values lie within.
+        measured, predicted: [K] number of strains in each bin.
         wasserstein: first Wasserstein distance of all values, in units of the phenotype.
         jensen_shannon: Jensen–Shannon divergence in bits of the two histograms over all values, with bins as wide as
             these; from 0, the same, to 1, disjoint.
@@ -64,7 +64,7 @@ class Distributions:
 
 def distributions(predictions: Predictions) -> Distributions:
     """Count and compare measured and predicted values; distances are NaN where no strain is measured."""
-    # Here, because scipy.stats takes a second to import, and lists of runs draw nothing.
+    # The import is here, because scipy.stats takes a second to import, and lists of runs draw nothing.
     from scipy.spatial.distance import jensenshannon
     from scipy.stats import wasserstein_distance
 
@@ -74,7 +74,7 @@ def distributions(predictions: Predictions) -> Distributions:
     everything = np.concatenate([p.measured, p.predicted])
     low, high = robust_range(everything)
     edges = np.linspace(low, high, int(np.clip(2 * math.sqrt(len(p)), FEWEST_BINS, MOST_BINS)) + 1)
-    # One bin more at either end for what lies beyond.
+    # There is one more bin at either end for values outside.
     full = np.concatenate([[-np.inf], edges, [np.inf]])
     measured, predicted = (np.histogram(values, full)[0] for values in (p.measured, p.predicted))
     return Distributions(
@@ -216,11 +216,11 @@ class PrecisionRecall:
     """Hold precision and recall of a ranking of strains for one class.
 
     Attributes:
-        name: of the class.
+        name: name of the class.
         precision, recall: [K] after each distinct score, from the highest down.
         average: average precision.
-        positives: strains of the class.
-        n: all strains.
+        positives: number of strains of the class.
+        n: number of all strains.
     """
 
     name: str

@@ -48,7 +48,7 @@ def how_made(found: EmbeddingMap) -> str:
 def embedding_map(embedding: Embedding, points: int, seed: int = 0) -> EmbeddingMap | None:
     """Place at most ``points`` strains in the plane, near each other where their embeddings are alike.
 
-    By UMAP (McInnes et al. 2018, arXiv:1802.03426) where the package umap-learn is installed, else by principal
+    The method is UMAP (McInnes et al. 2018, arXiv:1802.03426) where the package umap-learn is installed, else principal
     components.
 
     Returns:
@@ -100,7 +100,7 @@ def _umap(vectors: NDArray[np.floating], seed: int) -> NDArray[np.float64] | Non
     if spec is None or spec.origin is None:  # the latter is any folder of this name
         return None
     with warnings.catch_warnings():
-        # Of what it imports; that a seed means one thread; that a graph is not connected.
+        # These are warnings of its imports, that a seed means one thread, and that a graph is not connected.
         warnings.simplefilter("ignore")
         from umap import UMAP
 

@@ -158,16 +158,16 @@ def draw_curves(
     Epochs have markers while they are few. The axis is logarithmic where values span much.
 
     Args:
-        axes: to draw in.
-        title: of the panel.
-        history: of the training.
+        axes: axes to draw in.
+        title: title of the panel.
+        history: record of the training.
         curves: name → one value an epoch.
-        best_epoch: to be marked.
-        note: below the title.
+        best_epoch: epoch that is marked.
+        note: text below the title.
         styles: name → colour and dash; in the order of the palette where None.
 
     Returns:
-        whether there was anything to draw; else the panel says so.
+        Whether there was anything to draw; else the panel says so.
     """
     curves = {name: values for name, values in curves.items() if np.isfinite(values).any()}
     if not curves:

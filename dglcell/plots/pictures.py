@@ -51,12 +51,12 @@ CSV_COLUMNS = ("panel", "phenotype", "series", "x", "value", "standard_error", "
 def overview(run: ReportData, path: Path) -> Path:
     """Draw a run and write the numbers behind the drawing to a CSV file beside it.
 
-    One row of panels for each phenotype (the first three): measured against predicted, calibration, model against
-    null models. Below them: loss, validation correlation, and correlation by number of deletions.
+    There is one row of panels for each of the first three phenotypes: measured against predicted, calibration, model
+    against null models. Below them are loss, validation correlation, and correlation by number of deletions.
 
     Args:
-        run: what to draw; history, predictions and metrics may be missing, their panels then say so.
-        path: of the PNG file, 1,600 pixels wide; the CSV file has the same name with ``.csv``.
+        run: data to draw; history, predictions and metrics may be missing, and their panels then say so.
+        path: path of the PNG file, 1,600 pixels wide; the CSV file has the same name with ``.csv``.
 
     Returns:
         The path of the PNG file.
@@ -77,7 +77,7 @@ def overview(run: ReportData, path: Path) -> Path:
 
 def _draw(figure: Figure, run: ReportData, shown: list[str], rows: int, header: float) -> None:
     figure.set_layout_engine("constrained", hspace=0.06, wspace=0.05, w_pad=0.09, h_pad=0.06)
-    # Rows of their own, so that the colour bars of the upper ones do not narrow the lowest.
+    # The lowest panels have a grid of their own, so that colour bars of the upper ones do not narrow them.
     heights = (header, (rows - 1) * ROW_HEIGHT, ROW_HEIGHT)
     outline = figure.add_gridspec(3, 1, height_ratios=heights)
     head, upper, lower = (figure.add_subfigure(outline[row, 0]) for row in range(3))
@@ -213,11 +213,11 @@ def epoch_picture(
     The map shows principal components, which take no time.
 
     Args:
-        path: of the PNG file.
-        title: says which run and epoch.
-        subjects: of the validation part.
-        embedding: of that part; no map where None.
-        seed: of the strains that are chosen where there are too many.
+        path: path of the PNG file.
+        title: title that names run and epoch.
+        subjects: subjects of the validation part.
+        embedding: embeddings of that part; where None, there is no map.
+        seed: seed of the choice of strains where there are too many.
 
     Returns:
         ``path``.

@@ -67,8 +67,8 @@ def draw_agreement(axes: Axes, subject: Subject, *, named: bool = False) -> None
     """Draw points, or log density of points where there are many.
 
     Args:
-        axes: to draw in.
-        subject: which strains.
+        axes: axes to draw in.
+        subject: strains to draw.
         named: whether the title names phenotype and part.
     """
     title = "Measured against predicted"
@@ -126,8 +126,8 @@ class CalibrationBin:
     Attributes:
         predicted: mean prediction.
         measured: mean measurement.
-        standard_error: of the mean measurement.
-        n: strains in the bin.
+        standard_error: standard error of the mean measurement.
+        n: number of strains in the bin.
     """
 
     predicted: float
@@ -332,9 +332,10 @@ class ScoreBins:
     """Hold measurements of strains, grouped by their prediction.
 
     Attributes:
-        edges: [K + 1] a strain belongs to the bin with edge < prediction ≤ next edge; the outermost are infinite.
+        edges: [K + 1] edges; a strain belongs to the bin with edge < prediction ≤ next edge; the outermost are
+            infinite.
         fixed: whether the edges are the usual ones of interaction scores.
-        measured: K arrays, of the strains of each bin.
+        measured: K arrays with the measurements of the strains of each bin.
     """
 
     edges: NDArray[np.float64]
@@ -350,7 +351,7 @@ class ScoreBins:
 def score_bins(subject: Subject) -> ScoreBins:
     """Divide the strains: interaction scores at the usual edges, all others into bins of equally many strains.
 
-    The latter are at most ten, of five strains or more; strains with the same prediction stay together.
+    There are at most ten of the latter, of five strains or more; strains with the same prediction stay together.
     """
     p, fixed = subject.usable, is_interaction(subject.phenotype)
     if fixed:
@@ -358,7 +359,7 @@ def score_bins(subject: Subject) -> ScoreBins:
     else:
         count = int(np.clip(len(p) // LEAST_STRAINS, 1, MOST_BINS))
         shares = np.linspace(0, 1, count + 1)[1:-1]
-        # Each edge is a prediction itself, so that no bin is empty.
+        # Each edge is a prediction, so that no bin is empty.
         inner = np.unique(np.quantile(p.predicted, shares, method="inverted_cdf")) if len(p) else np.zeros(0)
         inner = inner[inner < p.predicted.max(initial=-np.inf)]
         edges = np.concatenate([[-np.inf], inner, [np.inf]])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# How pictures look: palette, type, headings, and what an empty panel says.
+# Style of pictures: palette, type, headings, and text of empty panels.
 
 
 # Okabe and Ito's palette, distinguishable with every common colour blindness.
@@ -70,7 +70,8 @@ def new_figure(width: float, height: float, dpi: float) -> Figure:
 def fit_margins(figure: Figure, pad: float = 0.06) -> None:
     """Make room for labels around the axes of a figure with a single row and column, with ``pad`` inches to spare.
 
-    Does twice what matplotlib's layout engines do many times: the second time because narrower axes have other ticks.
+    It takes two passes, where matplotlib's layout engines take many; the second is needed because narrower axes have
+    other ticks.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -78,7 +79,7 @@ def fit_margins(figure: Figure, pad: float = 0.06) -> None:
     width, height = figure.get_size_inches()
     for _ in range(2):
         now, taken = figure.subplotpars, figure.get_tightbbox(renderer)  # the latter in inches
-        # Whatever does not fit must not turn the axes inside out.
+        # If labels do not fit, the axes must still have a positive size.
         left = min(now.left + (pad - taken.x0) / width, 0.7)
         bottom = min(now.bottom + (pad - taken.y0) / height, 0.7)
         figure.subplots_adjust(
@@ -92,7 +93,7 @@ def fit_margins(figure: Figure, pad: float = 0.06) -> None:
 def encode(figure: Figure, kind: str) -> bytes:
     """Return the figure as a ``png`` or ``svg`` file; the same figure gives the same bytes.
 
-    Draws once; ``savefig`` would draw twice.
+    It draws once; ``savefig`` would draw twice.
     """
     buffer = io.BytesIO()
     if kind == "svg":
@@ -132,7 +133,7 @@ def with_unit(label: str, unit: str) -> str:
 def heading(axes: Axes, title: str, note: str = "") -> None:
     """Draw a bold title with a grey line below it."""
     axes.set_title(title, pad=19)
-    # Kept out of the layout, which would narrow the panel to make room for the line beside it.
+    # The line is kept out of the layout, which would narrow the panel to make room beside it.
     axes.annotate(
         note, (0, 1), (0, 6), "axes fraction", "offset points", color=GREY, va="bottom", in_layout=False,
         annotation_clip=False,
@@ -195,7 +196,7 @@ class Hexagons:
 
     Attributes:
         x, y: [C] centres of the hexagons that hold any strain.
-        counts: [C] strains in each.
+        counts: [C] number of strains in each hexagon.
         width, height: distances of neighbouring centres along x, and along y of every second row.
     """
 
@@ -248,11 +249,11 @@ def draw_strip(axes: Axes, rows: Mapping[str, tuple[Floats, str]]) -> None:
     This is for strains that are too few to be counted in bins.
 
     Args:
-        axes: to draw in.
+        axes: axes to draw in.
         rows: name → values and their colour, from the top.
     """
     for height, (values, color) in zip(range(len(rows), 0, -1), rows.values(), strict=True):
-        # Points of one value lie above each other.
+        # Points of the same value are stacked on each other.
         order = np.argsort(values, kind="stable")
         same = np.concatenate([[0], np.cumsum(np.diff(values[order]) != 0)])
         place = np.arange(len(values)) - np.searchsorted(same, same)
@@ -284,7 +285,7 @@ def _draw_hexagons(axes: Axes, found: Hexagons) -> None:
     bar.outline.set_visible(False)
 
 
-# A panel: what is drawn, what one sees there, and the numbers behind it; written as picture and table.
+# Panels: a drawing, its caption, and the numbers behind it; a panel is written as picture and table.
 
 
 WIDTH, HEIGHT = 3.7, 2.75
@@ -297,8 +298,8 @@ class Table:
     """Hold a table of numbers.
 
     Attributes:
-        columns: names.
-        rows: one value per column; NaN where undefined.
+        columns: names of the columns.
+        rows: rows with one value per column; NaN where undefined.
     """
 
     columns: Sequence[str]
@@ -317,12 +318,12 @@ class Panel:
     """Describe one picture of a report.
 
     Attributes:
-        key: stem of its files.
+        key: stem of the picture's files.
         title: a few words.
-        caption: what one sees.
+        caption: description of the picture.
         table: the numbers behind it.
-        draw: draws it.
-        width, height: inches.
+        draw: function that draws the picture.
+        width, height: width and height in inches.
     """
 
     key: str
@@ -349,7 +350,7 @@ def write_panel(panel: Panel, folder: Path) -> bytes:
     """Write a panel into ``folder`` as PNG and SVG, and the numbers behind it as CSV.
 
     Returns:
-        the PNG file.
+        The path of the PNG file.
     """
     files = render(panel, FORMATS)
     for kind, content in files.items():
