@@ -47,7 +47,7 @@ class LossConfig:
         """Refuse labels that the loss cannot learn, before training.
 
         Args:
-            labels_ST: in original units, NaN where missing.
+            labels_ST: labels in original units, NaN where missing.
             phenotypes: T names.
 
         Raises:
@@ -242,7 +242,7 @@ class MleWassSupcrConfig(BufferedConfig):
 
 
 FINAL_ALPHA = {"pre_then_post": 0.0, "linear_until_uniform": 0.5, "linear_until_flipped": 0.0}
-"""Schedule → weight of the reconstruction from the transition on."""
+"""This maps schedules to weights of the reconstruction from the transition on."""
 
 Epoch = Annotated[int, at_least(0, "is negative")]
 AlphaSchedule = Annotated[str, one_of(*FINAL_ALPHA)]
@@ -278,4 +278,4 @@ LOSSES: dict[str, type[LossConfig]] = dict.fromkeys(("mse", "huber", "log_cosh")
     kind.name: kind
     for kind in (BceConfig, GaussianConfig, MseDistSupcrConfig, MleDistSupcrConfig, MleWassSupcrConfig, DangoLossConfig)
 }
-"""`loss.name` → what its section may say."""
+"""This maps `loss.name` to the configuration class of the section."""

@@ -35,9 +35,9 @@ class Rows:
     """Hold the predictions, labels and embeddings of N strains.
 
     Attributes:
-        prediction: [N, T].
-        target: [N, T], NaN where a label is missing or does not take part.
-        embedding: [N, D]; D is 0 where embeddings are not compared.
+        prediction: [N, T] predictions.
+        target: [N, T] labels, NaN where a label is missing or does not take part.
+        embedding: [N, D] embeddings; D is 0 where embeddings are not compared.
     """
 
     prediction: Tensor
@@ -107,7 +107,7 @@ class Rows:
 
 
 MOST_CONTRASTED = 2048
-"""Strains that the contrast of an evaluation compares with each other: it needs a matrix of them."""
+"""An evaluation's contrast compares at most so many strains with each other, as it needs a matrix of them."""
 
 COLUMNS = ("prediction", "target", "embedding")
 
@@ -184,7 +184,7 @@ class RowBuffer(nn.Module):
 
 
 Distance = Callable[[Tensor, Tensor], Tensor]
-"""Predictions [T, N], labels [T, N] (NaN where missing) → [T]."""
+"""A distance takes predictions [T, N] and labels [T, N] (NaN where missing), and returns [T]."""
 
 
 class CoupledLoss(Loss):

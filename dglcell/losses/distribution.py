@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 GRID = 512
-"""Points of the density's distribution function, over the range of the labels."""
+"""The density's distribution function is taken at so many points, over the range of the labels."""
 
 
 def distribution_matching(prediction_TN: Tensor, target_TN: Tensor, bandwidth: float) -> Tensor:

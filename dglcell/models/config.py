@@ -246,7 +246,7 @@ CONVS = {
     "sage": ShippedConv("dglcell.nn.convolutions:SAGEConv", lambda model: ConvOptions()),
     "gatv2": ShippedConv("dglcell.nn.convolutions:GATv2Conv", lambda model: GATv2Options(model.conv_heads)),
 }
-"""Values of `model.conv`."""
+"""These are the values of `model.conv`."""
 
 
 # Keys of the heterograph model.
@@ -412,4 +412,4 @@ class DangoConfig(ModelConfig):
 
 
 MODELS: dict[str, type[ModelConfig]] = {kind.name: kind for kind in (HeteroCellConfig, SetOperatorConfig, DangoConfig)}
-"""`model.name` → what its section may say."""
+"""This maps `model.name` to the configuration class of the section."""

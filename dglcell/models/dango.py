@@ -23,7 +23,8 @@ from dglcell.perturbation.genotype import GenotypeBatch
 
 
 UNCERTAIN, CERTAIN = 0.1, 1.0
-"""More of a network's zeros than this became edges between two versions: its zeros are uncertain."""
+"""These are values of λ: the first is for networks of which many zeros became edges between two versions, so that zeros
+are uncertain, and the second for all others."""
 
 CHANNEL_ZERO_WEIGHTS = {
     "neighborhood": UNCERTAIN,
@@ -33,8 +34,8 @@ CHANNEL_ZERO_WEIGHTS = {
     "cooccurence": CERTAIN,
     "database": CERTAIN,
 }
-"""λ by channel of STRING, from its growth between versions 9.1 and 11.0, as the torchcell project found it among the
-genes of both. The code of DANGO's authors takes 1 for ``neighborhood``."""
+"""This is λ by channel of STRING. It follows from the channel's growth between versions 9.1 and 11.0, as the torchcell
+project found it among the genes of both. The code of DANGO's authors takes 1 for ``neighborhood``."""
 
 
 def zero_weight(relation: str, given: Mapping[str, float]) -> float:

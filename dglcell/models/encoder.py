@@ -230,7 +230,7 @@ def make_local_head(config: EncoderConfig, outputs: int, genes: int) -> LocalHea
 
     Args:
         config: validated.
-        outputs: T.
+        outputs: number T of phenotypes.
         genes: number of genes of the cell graph.
     """
     attention, factorisation = None, None

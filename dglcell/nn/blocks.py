@@ -49,7 +49,7 @@ def mlp(widths: list[int], activation: str, dropout: float = 0.0) -> nn.Sequenti
     """Make ``Linear → activation → dropout`` between the widths, ending in a bare Linear.
 
     Args:
-        widths: of the input, every hidden layer and the output; at least two.
+        widths: widths of the input, every hidden layer and the output; at least two.
         activation: see ``ACTIVATIONS``.
         dropout: probability; no module is made for 0.
     """
@@ -67,7 +67,7 @@ def mlp(widths: list[int], activation: str, dropout: float = 0.0) -> nn.Sequenti
 
 
 HEAD_GAIN = 0.01
-"""Initial scale of the output layers' weights, relative to Kaiming's."""
+"""The initial weights of output layers are scaled by this, relative to Kaiming's."""
 EMBEDDING_STD = 0.02
 
 

@@ -46,17 +46,17 @@ class GATv2Options(ConvOptions):
 
 
 COMBINATIONS = ("sum", "mean", "gated")
-"""Of two predictions."""
+"""Two predictions are combined in one of these ways."""
 
 LINKS = ("identity", "log", "logistic", "saturation", "minimum", "bounded")
-"""From scores to phenotypes; see ``dglcell.nn.links.Link``."""
+"""Links turn scores into phenotypes; see ``dglcell.nn.links.Link``."""
 
 LOW_RANK = 40
-"""Largest rank of the low-rank profiles of pairs."""
+"""The low-rank profiles of pairs have at most this rank."""
 
 AUTO_LINK = "auto"
 COMPARING_LINKS = (AUTO_LINK, "minimum", "bounded")
-"""Those that may compare a strain with all training strains."""
+"""These links may compare a strain with all training strains."""
 
 
 def check_activation(key: str, name: str) -> None:

@@ -15,7 +15,7 @@ from dglcell.nn.config import LEARNED, CrossRelation
 
 
 NODES_AT_ONCE = 2048
-"""For how many nodes weights are computed at a time."""
+"""Weights are computed for so many nodes at a time."""
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ class PairwiseInteraction(nn.Module):
     sum is one product of the weighted hidden layers of all pairs.
 
     Args:
-        relations: K.
+        relations: number K of relations.
         width: H.
         hidden: b, width inside the pairs' MLPs and the scorer.
         layers: number of Linear layers of a pair's MLP, 2 or more.
-        activation, dropout: between layers.
+        activation, dropout: activation and dropout between layers.
 
     Shapes:
         K rows [N, H] → [N, H].
@@ -212,7 +212,7 @@ class RelationAttention(nn.Module):
     linear maps commute, shares are averaged over k before values are summed.
 
     Args:
-        relations: K.
+        relations: number K of relations.
         width: H.
         heads: must divide H.
 

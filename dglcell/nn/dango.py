@@ -177,7 +177,7 @@ class Reconstruction(nn.Module):
 
     Args:
         width: H.
-        num_genes: N.
+        num_genes: number N of genes.
         layers: Linear layers: 1 (as above, f the identity), or more (H → H, activation) before.
         activation: activation between the layers.
         sd: standard deviation of the initial weights W; b starts at 0.
@@ -216,9 +216,9 @@ class ReleasedSAGNN(nn.Module):
     Args:
         width: H.
         outputs: T scores per set.
-        heads: A.
+        heads: number A of heads.
         activation: activation inside the feed-forward network.
-        dropout: after attention, inside the feed-forward network and before the score.
+        dropout: dropout after attention, inside the feed-forward network and before the score.
 
     Shapes:
         genes' states [B, K, H], removed [B, K] (see ``GenotypeBatch.padded``) → [B, T]; zero for an empty set.

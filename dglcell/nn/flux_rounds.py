@@ -15,32 +15,32 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import blocked_reactions
 
 PARTS = (16, 8, 4, 2, 1)
-"""After each of these parts of the rounds the growth is noted: how fast it settles says how far it can be trusted."""
+"""The growth is noted after each of these parts of the rounds: how fast it settles says how reliable it is."""
 
 PRIMAL_WEIGHT = 1.0
-"""Steps of fluxes, relative to those of prices."""
+"""Steps of fluxes have this size relative to those of prices."""
 
 FIRST_RESTART, RESTART_SHARE = 32, 0.3
-"""Rounds start anew from where they are after so many, and later after this share of all rounds so far."""
+"""Rounds restart from their present state after so many, and later after this share of all rounds so far."""
 
 SCALE_ROUNDS = 20
-"""Rounds in which unused reactions and metabolites take the scale of their surroundings."""
+"""In so many rounds unused reactions and metabolites take the scale of their neighbours."""
 
 LEAST_SCALE, LARGEST_FLUX = 1e-10, 1e3
-"""Smallest scale of a flux; and the largest flux, in units of its scale."""
+"""These are the smallest scale of a flux, and the largest flux in units of its scale."""
 
 TOLERANCE = 1e-5
 """Fluxes are balanced if no metabolite is made and used in amounts that differ by more of its turnover, and growth has
 settled if it moved by less in the second half of the rounds."""
 
 DECIMALS = 4
-"""To so many the growth of solved strains is rounded, or strains that grow alike would differ in the last digits."""
+"""The growth of solved strains is rounded to so many decimals; else equal growth would differ in the last digits."""
 
 STRAINS = 256
-"""Strains that are solved at a time."""
+"""So many strains are solved at a time."""
 
 MOST_KNOWN = 2**20
-"""Sets of lost reactions whose growth is kept."""
+"""The growth of so many sets of lost reactions is kept."""
 
 
 class FluxRounds(nn.Module):
@@ -65,8 +65,8 @@ class FluxRounds(nn.Module):
         rounds: number K of rounds.
 
     Attributes:
-        reactions: [N, 4] of each reaction node: flux of the wild type, least and largest flux, contribution to growth.
-        prices: [M] of metabolites in the wild type.
+        reactions: [N, 4] for each reaction node: flux of the wild type, least and largest flux, contribution to growth.
+        prices: [M] prices of metabolites in the wild type.
     """
 
     reactions: Tensor

@@ -53,7 +53,7 @@ def shares_of_removed(logits: Tensor, removed: Tensor) -> Tensor:
     """Return a softmax over what is removed, in which an entry counts by how much of it is removed.
 
     Args:
-        logits: [..., K].
+        logits: [..., K] logits of the softmax.
         removed: bool, or float from 0 to 1, of a shape that broadcasts with the logits.
 
     Returns:
@@ -250,7 +250,7 @@ class Combination(nn.Module):
     A mean halves what either has learnt alone: on pairs of known genes this cost 0.03 of Pearson's r in a trial.
 
     Args:
-        outputs: T.
+        outputs: number T of phenotypes.
         how: one of ``COMBINATIONS``.
         width: width inside the gate.
         activation, dropout: activation and dropout inside the gate.

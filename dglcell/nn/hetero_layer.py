@@ -264,7 +264,7 @@ def live_relations(relations: list[Relation], layers: int, read: set[str]) -> li
 
     Args:
         relations: all relations in use.
-        layers: L.
+        layers: number L of layers.
         read: node types read after the last layer.
 
     Returns:

@@ -14,19 +14,19 @@ from dglcell.nn.measured import WILD_TYPE, MeasuredStrains
 from dglcell.perturbation.genotype import GenotypeBatch
 
 OFFSET = 2.0
-"""Of ``saturation``: scores from about -1 up hardly change the phenotype."""
+"""This is c of ``saturation``: scores from about -1 up hardly change the phenotype."""
 
 SHARPNESS = 4.0
-"""Of ``minimum``: the two values count as one where they differ by more than a factor of 2 or so."""
+"""This is k of ``minimum``: only one of two values counts where they differ by more than a factor of about 2."""
 
 FLOOR = 1e-3
-"""Least value that is bounded: powers of smaller ones overflow."""
+"""Smaller values are raised to this before they are bounded, as their powers overflow."""
 
 LEAK = 0.05
-"""Of ``bounded``: slope beyond the bounds while a model trains, so that a score that is far off finds its way back."""
+"""``bounded`` has this slope beyond the bounds while a model trains, so that scores far outside have a gradient."""
 
 LARGEST = 20.0
-"""Scores are cut off there: its exponential is far beyond any phenotype, and finite."""
+"""Scores are cut off at this value: its exponential is far beyond any phenotype, and finite."""
 
 
 def log(score: Tensor) -> Tensor:
@@ -94,8 +94,8 @@ class Link(nn.Module):
     ============  ==================================================  ====================  =======================
 
     Args:
-        outputs: T.
-        name: as configured: one of ``LINKS``, or ``auto``.
+        outputs: number T of phenotypes.
+        name: configured name: one of ``LINKS``, or ``auto``.
         node_type: node type whose lost nodes decide which measured strains are parts of a strain.
 
     Attributes:

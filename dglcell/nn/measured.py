@@ -12,19 +12,19 @@ from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.perturbation.sent import blocked_reactions, keep_masks
 
 MOST_CELLS = 2**28
-"""Of a table of training strains and nodes: a gigabyte."""
+"""A table of training strains and nodes has at most so many entries: a gigabyte."""
 
 ROWS = 1024
-"""Sets that are compared with all others at a time."""
+"""So many sets are compared with all others at a time."""
 
 WILD_TYPE = 1.0
-"""Phenotype of the strain without deletions, of which every strain loses more."""
+"""The strain without deletions has this phenotype; every other strain loses more."""
 
 MISSING = 1e30
-"""In place of a missing label: so large that it bounds nothing, and finite, as everything in a checkpoint has to be."""
+"""This replaces a missing label: it bounds nothing, and is finite, as everything in a checkpoint has to be."""
 
 LEAST = 0.0
-"""Phenotype that no strain is below."""
+"""No strain has a phenotype below this."""
 
 
 class MeasuredStrains(nn.Module):
@@ -39,7 +39,7 @@ class MeasuredStrains(nn.Module):
     bounds as if it were held out. A strain is identified by its set of deleted genes.
 
     Args:
-        outputs: T.
+        outputs: number T of phenotypes.
         node_type: node type whose lost nodes are compared.
         whole: compare what a strain loses altogether: reaction nodes with the same metabolites, such as the enzyme
             complexes of one reaction, count as lost when all of them are.
@@ -69,8 +69,8 @@ class MeasuredStrains(nn.Module):
 
         Args:
             cell: the cell graph.
-            genotypes: their deleted genes.
-            labels_ST: in original units, NaN where missing.
+            genotypes: deleted genes of the training strains.
+            labels_ST: labels in original units, NaN where missing.
 
         Raises:
             DataError: there are too many strains.
@@ -153,7 +153,7 @@ class _Table:
         columns: nodes that at least one strain loses.
         lost: [M, C] float32, 1 where a set has the node.
         first, second: [M, T] smallest label, and smallest label of the other strains.
-        owner: [M, T] which strain has the smallest.
+        owner: [M, T] number of the strain with the smallest label.
     """
 
     def __init__(self, bits: Tensor, columns: Tensor, lost: Tensor, lowest: tuple[Tensor, Tensor, Tensor]) -> None:

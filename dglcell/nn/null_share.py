@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dglcell.perturbation.genotype import GenotypeBatch
 
 Predictor = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
-"""Deleted genes and offsets of S strains to [S, T] phenotypes in the units of the labels."""
+"""A predictor maps deleted genes and offsets of S strains to phenotypes [S, T] in the units of the labels."""
 
 
 class NullShare(nn.Module):
@@ -21,7 +21,7 @@ class NullShare(nn.Module):
     They compute in numpy. An evaluation on a GPU waits for them, and no training step does.
 
     Args:
-        outputs: T.
+        outputs: number T of phenotypes.
 
     Attributes:
         packed: the null models.

@@ -18,7 +18,7 @@ class PairEffects(nn.Module):
     Genes that no training strain deletes have effects by their similarity to others. All numbers are 0 before fitting.
 
     Args:
-        outputs: T.
+        outputs: number T of phenotypes.
         genes: N.
         rank: largest rank of one null model's matrix of pair effects.
         low_rank: part of the whole that comes from the null model with low rank; R is larger with it.

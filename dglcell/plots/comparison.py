@@ -54,7 +54,7 @@ SCORES = {
     REGRESSION: Score("pearson", "Pearson correlation", "Pearson"),
     CLASSIFICATION: Score("average_precision", "Average precision", "average precision"),
 }
-"""Kind of labels → metric by which models are compared."""
+"""This maps the kind of labels to the metric by which models are compared."""
 
 
 def curve_key(phenotype: str, kind: str) -> str:
@@ -134,9 +134,9 @@ def _or_lowest(value: float) -> float:
 
 
 Scores = Mapping[str, tuple[bool, Sequence[float]]]
-"""Name → whether it is a null model, and one value a run."""
+"""This maps a name to whether it is a null model, and one value a run."""
 Curves = Mapping[str, Sequence[tuple[Sequence[int], Sequence[float]]]]
-"""Experiment → epochs and validation Pearson of every run."""
+"""This maps an experiment to epochs and validation Pearson of every run."""
 
 LONG_NAME = 44
 ROW_HEIGHT = 0.36

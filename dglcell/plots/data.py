@@ -59,11 +59,11 @@ def _value(value: float | None) -> float:
 
 
 CUT = 0.08
-"""Usual cut on the absolute score (Costanzo et al. 2016, doi:10.1126/science.aaf1420; Kuzmin et al. 2018,
+"""This is the usual cut on the absolute score (Costanzo et al. 2016, doi:10.1126/science.aaf1420; Kuzmin et al. 2018,
 doi:10.1126/science.aao1729), there together with p < 0.05."""
 
 EDGES = (-np.inf, -0.40, -0.32, -0.24, -0.16, -0.08, 0.0, 0.08, 0.16, 0.24, np.inf)
-"""Bins of scores: multiples of the cut."""
+"""Bins of scores have these edges, multiples of the cut."""
 
 NAMES = ("epsilon", "tau", "gene_interaction")
 SUFFIXES = ("_interaction", "_interaction_score")

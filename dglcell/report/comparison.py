@@ -25,7 +25,7 @@ from dglcell.report.run_files import RunFiles, read_run
 
 
 UNSHOWN = ("seed", "experiment", "paths", "tracking", "resume", "plot", "plot_every", "plot_points")
-"""Keys that name, place or draw a run, but do not shape it."""
+"""These keys name, place or draw a run, but do not change its results."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dglcell.report.page import UNDEFINED, Grid, number
 from dglcell.report.run_files import MEND, PARTS, RunFiles, read_predictions
 
 ONE_SD = 0.6827
-"""Share of a normal distribution within one standard deviation."""
+"""This share of a normal distribution is within one standard deviation."""
 
 SPREAD_NOTE = (
     "Shares of the strains whose measured value is within one or two standard deviations (sd) of the runs' mean. They "

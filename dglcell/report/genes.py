@@ -32,28 +32,28 @@ from dglcell.runs.directory import RunDirectory
 log = logging.getLogger("dglcell")
 
 SHOWN = 10
-"""Strains, genes and sets of a table."""
+"""A table shows at most so many strains, genes and sets."""
 
 MOST_PHENOTYPES = 3
 
 SHARE = 0.1
-"""Of the genes whose sets are looked at: those with the largest effects, and those whose strains are missed most …"""
+"""Sets are examined among this share of the genes: those with the largest effects, or with the strains missed most."""
 
 FEWEST, MOST = 5, 50
-"""… but at least and at most so many."""
+"""The number of these genes is between these limits."""
 
 SMALLEST_SET = 3
 FEWEST_GENES = 20
-"""Among which sets can be over-represented."""
+"""Sets can be over-represented among at least so many genes."""
 
 LEVEL = 0.1
-"""Largest false discovery rate of a set that is shown."""
+"""Sets are shown up to this false discovery rate."""
 
 TIED = 1e-6
-"""Share of the largest value by which others must differ to be told apart."""
+"""Values are told apart if they differ by more than this share of the largest."""
 
 RIDGE = 1.0
-"""Strains without an effect that each gene is given, so that a gene of one strain does not come first by chance."""
+"""Each gene is given so many strains without an effect, so that a gene of one strain does not come first by chance."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Figure:
     Attributes:
         id: unique on the page.
         title: a few words.
-        caption: what one sees.
+        caption: description of the picture.
         source: the picture, as a data URI.
         width, height: natural size in CSS pixels.
         is_wide: whether it needs the width of two pictures.

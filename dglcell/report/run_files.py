@@ -103,7 +103,7 @@ CONFIG = {
     "trainer.checkpoint": TEXT,
     "plot_points": COUNT,
 }
-"""Of ``config.yaml``."""
+"""These are fields of ``config.yaml``."""
 
 ENVIRONMENT = {
     "dglcell": TEXT,
@@ -125,7 +125,7 @@ ENVIRONMENT = {
     "model": TEXT,
     "parameters": COUNT,
 }
-"""Of ``environment.json``."""
+"""These are fields of ``environment.json``."""
 
 ROW = {
     "model": TEXT,
@@ -143,10 +143,10 @@ RESULTS = {
     "units": mapping_of(TEXT),
     "rows": list_of(record(ROW)),
 }
-"""Of ``results.json``."""
+"""These are fields of ``results.json``."""
 
 RELATIONS = mapping_of(record({"relations": list_of(TEXT), "weights": list_of(list_of(NUMBER))}))
-"""``relation_weights.json``."""
+"""This is the content of ``relation_weights.json``."""
 
 MEND = "run the `dglcell train` command of the run again: a finished run is evaluated anew"
 
@@ -181,8 +181,8 @@ class RunFiles:
         results: the table of results, and the checkpoint that it is of.
         history: the record of the training.
         predictions: part → phenotype → predictions.
-        embedding: of some test strains, if the model has one.
-        relation_weights: if the model has them.
+        embedding: embeddings of some test strains, if the model has one.
+        relation_weights: weights of relations, if the model has them.
         autotuned: the choices for `auto`, and why; empty where everything was given.
     """
 
