@@ -313,8 +313,8 @@ class DistributionLoss(CoupledLoss):
     """Compute ``mse`` + ``distribution`` + ``supcr``, after ICLoss and MleDistSupCR of the torchcell project.
 
     There the gradient of the distribution matching had the wrong sign, predictions were sorted against labels in the
-    other direction, and the labels' density was taken in steps of 1.0; see ``dglcell.losses.distribution``. What else
-    differs is said in ``CoupledLoss``.
+    other direction, and the labels' density was taken in steps of 1.0; see ``dglcell.losses.distribution``. Other
+    differences are described in ``CoupledLoss``.
 
     Args:
         config: validated; a ``BufferedConfig`` compares earlier strains as well.
@@ -333,8 +333,8 @@ class DistributionLoss(CoupledLoss):
 class MleWassSupcrLoss(CoupledLoss):
     """Compute ``mse`` + ``wasserstein`` + ``supcr`` with a buffer, after MleWassSupCR of the torchcell project.
 
-    The distance is exact, where that project's was a Sinkhorn divergence with a blur of 0.05, on the same scale. What
-    else differs is said in ``CoupledLoss``.
+    The distance is exact, where that project's was a Sinkhorn divergence with a blur of 0.05, on the same scale. Other
+    differences are described in ``CoupledLoss``.
 
     Args:
         config: validated.
