@@ -172,7 +172,7 @@ def _speed(profile: Profile) -> list[str]:
 
 
 def _table(profiles: Sequence[Profile]) -> list[str]:
-    """Format times and shares of components in the order of a step, and of their parts; add the ratio of two profiles."""
+    """Format times and shares of components in the order of a step, and of their parts; two profiles get a ratio."""
     totals = [profile.per_step() for profile in profiles]
     lines = []
     for component in PARTS:
