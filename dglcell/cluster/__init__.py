@@ -1,1 +1,1 @@
-"""Experiments as jobs of SLURM: their scripts, and how jobs are."""
+"""Run experiments as jobs of SLURM: write their scripts, submit them, and report the state of jobs."""

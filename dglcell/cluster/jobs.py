@@ -1,4 +1,4 @@
-"""Talking to SLURM: try a script, submit it, ask how jobs are, and submit again what did not finish."""
+"""Try and submit scripts with SLURM, report the state of jobs, and submit unfinished runs again."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ PATIENCE = 120
 
 @dataclass(frozen=True)
 class Job:
-    """A job or a member of a job array, queued, running or finished.
+    """A job is a job of SLURM or a member of a job array that is queued, running or finished.
 
     Attributes:
-        number: of the job, with the array's task where it is one, e.g. ``17_3``.
-        name: the experiment.
-        state: as SLURM calls it, e.g. ``RUNNING``.
-        used: time since it started.
-        limit: time it may take.
-        nodes: how many.
-        where: node names, or why it waits; of a finished one, when it ended and with what exit code.
+        number: number of the job, with the array's task for a member of an array, e.g. ``17_3``.
+        name: name of the experiment's job.
+        state: state in SLURM's words, e.g. ``RUNNING``.
+        used: time since the job started.
+        limit: time that the job may take.
+        nodes: number of nodes.
+        where: names of the nodes, or the reason why the job waits; for a finished job its end and exit code.
     """
 
     number: str
@@ -65,14 +65,14 @@ def try_script(script: str, folder: Path) -> str:
     """Ask SLURM whether and when it would start a script, without submitting it.
 
     Args:
-        script: as ``render`` made it.
-        folder: that it would be submitted in.
+        script: a script made by ``render``.
+        folder: the folder that it would be submitted in.
 
     Returns:
         SLURM's answer.
 
     Raises:
-        ConfigError: SLURM would refuse it; with SLURM's own words.
+        ConfigError: SLURM would refuse the script; the error has SLURM's own words.
         DglcellError: SLURM does not answer.
     """
     done = _call(["sbatch", "--test-only"], folder, script)
@@ -86,17 +86,17 @@ def submit_script(script: str, folder: Path, logs: str, *options: str) -> str:
     """Submit a script.
 
     Args:
-        script: as ``render`` made it.
+        script: a script made by ``render``.
         folder: the job's working folder.
-        logs: folder of output files below it; SLURM loses the output of a job whose folder is missing.
-        options: of ``sbatch``, which go before those of the script.
+        logs: folder of output files below ``folder``; SLURM loses the output of a job whose folder is missing.
+        options: options of ``sbatch``, which override those of the script.
 
     Returns:
         the job's number.
 
     Raises:
-        ConfigError: SLURM refuses it.
-        DglcellError: its answer is no number, so that it is not known whether it has taken the job.
+        ConfigError: SLURM refuses the script.
+        DglcellError: SLURM's answer is not a number, so that it is not known whether SLURM has taken the job.
     """
     (folder / logs).mkdir(parents=True, exist_ok=True)
     done = _call(["sbatch", "--parsable", *options], folder, script)
@@ -113,7 +113,7 @@ def submit_script(script: str, folder: Path, logs: str, *options: str) -> str:
 
 
 def queue(name: str | None = None) -> list[Job]:
-    """The user's jobs, of one experiment or all.
+    """Return the user's queued and running jobs, of one experiment or of all.
 
     Raises:
         DglcellError: SLURM does not answer.
@@ -126,10 +126,10 @@ def queue(name: str | None = None) -> list[Job]:
 
 
 def ended(name: str | None = None) -> list[Job]:
-    """The user's jobs that ended in the last days, the newest last.
+    """Return the user's jobs that ended in the last days, the newest last.
 
     Raises:
-        DglcellError: SLURM keeps no accounts, or does not tell them.
+        DglcellError: SLURM keeps no accounts of jobs, or does not report them.
     """
     since = [f"--starttime=now-{DAYS}days", f"--user={os.getuid()}", f"--format={ENDED_FORMAT}"]
     done = _call(["sacct", "--allocations", "--noheader", "--parsable2", *since], Path.cwd())
@@ -140,10 +140,10 @@ def ended(name: str | None = None) -> list[Job]:
 
 
 def cancel(jobs: Sequence[Job]) -> None:
-    """Cancel jobs; nothing where there are none.
+    """Cancel jobs; do nothing if there are none.
 
     Raises:
-        DglcellError: SLURM does not answer, or does not do it.
+        DglcellError: SLURM does not answer, or does not cancel a job.
     """
     if jobs:
         done = _call(["scancel", *(job.number for job in jobs)], Path.cwd())
@@ -152,10 +152,10 @@ def cancel(jobs: Sequence[Job]) -> None:
 
 
 def log_files(name: str, logs: Path) -> list[Path]:
-    """Output files of jobs, the newest last.
+    """Return the output files of jobs, the newest last.
 
     Raises:
-        DataError: there is none.
+        DataError: there are no output files.
     """
     found = sorted(logs.glob(f"{glob.escape(name)}-[0-9]*.out"), key=lambda path: path.stat().st_mtime)
     if not found:
@@ -172,7 +172,7 @@ def _job(line: str) -> Job:
 
 
 def _ended_job(line: str) -> Job | None:
-    """None of a job that has not ended."""
+    """Read a job from a line of SLURM's accounts; None if the job has not ended."""
     number, state, used, limit, nodes, end, code, name = line.split("|", ENDED_FORMAT.count(","))
     return None if end == "Unknown" else Job(number, name, state, used, limit, nodes, f"ended {end}, exit code {code}")
 
@@ -194,17 +194,17 @@ def _call(command: list[str], folder: Path, text: str | None = None) -> subproce
     return done
 
 
-# What was submitted, kept beside the output of jobs, so that it can be submitted again.
+# Records of submissions are kept beside the output of jobs, so that runs can be submitted again.
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A job or a job array that SLURM has taken.
+    """A submission is a job or a job array that SLURM has taken.
 
     Attributes:
-        number: of the job.
-        script: for ``sbatch``.
-        runs: task of the job array, or nothing where it is none → run directory.
+        number: number of the job.
+        script: the script for ``sbatch``.
+        runs: task of the job array → run directory; the task is empty for a job that is not an array.
     """
 
     number: str
@@ -213,18 +213,18 @@ class Submission:
 
     @property
     def jobs(self) -> dict[str, str]:
-        """Number, as SLURM shows it (``17_3``) → run directory."""
+        """Return number, as SLURM shows it (``17_3``) → run directory."""
         return {f"{self.number}_{task}" if task else self.number: run for task, run in self.runs.items()}
 
 
 @dataclass(frozen=True)
 class Found:
-    """What has become of an experiment's submitted runs.
+    """The outcome of an experiment's submitted runs.
 
     Attributes:
-        unfinished: what has neither come to its end nor is under way.
-        finished: how many runs have come to their end.
-        under_way: how many are queued or running.
+        unfinished: submissions with the runs that have not finished and are neither queued nor running.
+        finished: number of runs that have finished.
+        under_way: number of runs that are queued or running.
     """
 
     unfinished: list[Submission]
@@ -233,15 +233,15 @@ class Found:
 
 
 class Submitting:
-    """Submits the scripts of one command, each of which SLURM takes once, however often the command is killed.
+    """Submit the scripts of one command so that SLURM takes each once, however often the command is killed.
 
-    What is about to be submitted is written down before, with a comment by which SLURM knows the job. The same command,
-    given again, looks for jobs with this comment.
+    A record of each script is written before the script is submitted, with a comment that is also given to SLURM. The
+    same command, given again, looks for jobs with this comment.
 
     Args:
-        name: of the experiment's job.
-        folder: where the command is given.
-        logs: folder of output files below it.
+        name: name of the experiment's job.
+        folder: folder in which the command is given.
+        logs: folder of output files below ``folder``.
     """
 
     def __init__(self, name: str, folder: Path, logs: str) -> None:
@@ -251,11 +251,11 @@ class Submitting:
 
     @property
     def goes_on(self) -> bool:
-        """Whether an earlier command has begun and was killed."""
+        """Return whether an earlier command has begun to submit and was killed."""
         return bool(self.steps)
 
     def script(self, script: str, *options: str) -> str:
-        """Submit a script, unless that was done; gives the job's number."""
+        """Submit a script unless that was done already, and return the job's number."""
         comment = f"dglcell-{hashlib.sha256(script.encode()).hexdigest()[:20]}"
         number = self.steps.get(comment)
         if number is None:
@@ -268,12 +268,12 @@ class Submitting:
         return number
 
     def runs(self, script: str, runs: dict[str, str], *options: str) -> str:
-        """Submit the script of an experiment's runs, and keep what is needed to do so again.
+        """Submit the script of an experiment's runs, and keep a record that lets them be submitted again.
 
         Args:
-            script: as ``render`` made it.
-            runs: as in `Submission`.
-            options: see ``submit_script``.
+            script: a script made by ``render``.
+            runs: the runs as in `Submission`.
+            options: options of ``sbatch``, as for ``submit_script``.
 
         Returns:
             the job's number.
@@ -283,7 +283,7 @@ class Submitting:
         return number
 
     def finish(self) -> None:
-        """Forget what was written down: everything is submitted."""
+        """Remove the record of what is being submitted, because everything is submitted."""
         self.path.unlink(missing_ok=True)
         self.steps = {}
 
@@ -299,7 +299,7 @@ class Submitting:
 
 
 def _jobs_by_folder() -> list[tuple[str, str, str]]:
-    """Number, folder and comment of each of the user's jobs that are queued or running."""
+    """Return the number, folder and comment of each of the user's jobs that are queued or running."""
     done = _call(["squeue", "--me", "--noheader", "--format=%F|%Z|%k"], Path.cwd())
     if done.returncode:
         raise DglcellError("SLURM does not answer", got=done.stderr.strip(), do="try again later")
@@ -311,7 +311,7 @@ def refuse_under_way(name: str, runs: Collection[str], folder: Path, logs: str) 
     """Refuse to submit runs that are queued or running.
 
     Raises:
-        ConfigError: some are, or jobs of this name and folder are queued and nothing says which runs are theirs.
+        ConfigError: some runs are, or jobs of this name and folder are queued and no record says which runs they have.
         DglcellError: SLURM does not answer.
     """
     queued = {job.number for job in queue(name)}
@@ -332,13 +332,13 @@ def refuse_under_way(name: str, runs: Collection[str], folder: Path, logs: str) 
 
 
 def _records(name: str, folder: Path, logs: str) -> list[Path]:
-    """Files of what was submitted, the newest last."""
+    """Return the records of submissions, the newest last."""
     files = [path for path in (folder / logs).glob("*.json") if re.fullmatch(rf"{re.escape(name)}-[0-9]+", path.stem)]
     return sorted(files, key=lambda path: path.stat().st_mtime)
 
 
 def find_submitted(name: str, folder: Path, logs: str) -> Found:
-    """What has become of an experiment's runs, each as it was last submitted.
+    """Find the outcome of an experiment's runs, each as it was last submitted.
 
     Raises:
         DataError: nothing was submitted in this folder, or its record is damaged.

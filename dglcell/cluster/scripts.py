@@ -1,4 +1,4 @@
-"""Experiments as jobs of SLURM: batch scripts, arrays of seeds and values, and what jobs ask for."""
+"""Write experiments as batch scripts for SLURM, with arrays of seeds and values, and work out the resources of jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dglcell.errors import ConfigError
 from dglcell.runs.directory import RunDirectory
 from dglcell.runs.usage import Usage, read_usage
 
-# Job arrays: one experiment with several seeds and values of keys.
+# A job array is one experiment with several seeds and values of keys.
 
 
 OWN = ("seed", "experiment.name")
@@ -39,12 +39,12 @@ LONGEST = 200
 
 @dataclass(frozen=True)
 class Sweep:
-    """The members of a job array: every combination of values, each with every seed.
+    """A sweep has the members of a job array: every combination of values, each with every seed.
 
     Attributes:
-        seeds: of each combination; the experiment's own where empty.
+        seeds: seeds of each combination; if empty, the experiment's own seed.
         values: dotted key → values, as written on a command line.
-        split_seeds: whether a member's seed is also `split.seed`, so that its strains are divided anew.
+        split_seeds: whether a member's seed is also `split.seed`, so that each member has its own split.
     """
 
     seeds: tuple[int, ...] = ()
@@ -53,15 +53,15 @@ class Sweep:
 
     @classmethod
     def parse(cls, seeds: str | None, values: Sequence[str], split_seeds: bool = False) -> Sweep:
-        """Read a command line's options.
+        """Read a sweep from a command line's options.
 
         Args:
-            seeds: e.g. ``0-4`` or ``0,3,7``.
-            values: e.g. ``optimizer.lr=1e-3,1e-4`` or ``cell.derived=[isoenzyme],[shares_complex,isoenzyme]``.
-            split_seeds: see ``Sweep``.
+            seeds: the seeds, e.g. ``0-4`` or ``0,3,7``.
+            values: values, e.g. ``optimizer.lr=1e-3,1e-4`` or ``cell.derived=[isoenzyme],[shares_complex,isoenzyme]``.
+            split_seeds: whether seeds also divide the strains, as in ``Sweep``.
 
         Raises:
-            ConfigError: they are not of these forms, a value stands twice, or there is no seed for the splits.
+            ConfigError: an option has another form, a value is given twice, or there is no seed for the splits.
         """
         if split_seeds and not seeds:
             raise ConfigError("`--split-seeds` needs seeds", do="give `--seeds`, e.g. --seeds 0-4")
@@ -75,7 +75,7 @@ class Sweep:
         return cls(tuple(_seeds(seeds)) if seeds else (), keys, split_seeds)
 
     def members(self, experiment: str) -> list[list[str]]:
-        """Overrides of every member, the array's task 0 first.
+        """Return the overrides of every member, the array's task 0 first.
 
         Members with other values are other experiments: their names carry the values, so that their run directories
         differ.
@@ -113,7 +113,7 @@ class Sweep:
 
 
 def _name(words: Sequence[str]) -> str:
-    """Of a folder: what is more than a word becomes a dash."""
+    """Return a name for a folder, in which each character that is not part of a word becomes a dash."""
     return "_".join(re.sub(r"[^\w.=+-]+", "-", word).strip("-") for word in words)
 
 
@@ -147,7 +147,7 @@ def _values(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _split(text: str) -> list[str]:
-    """At commas that stand in no brackets."""
+    """Split a text at commas that are not inside brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "[{") - (letter in "]}")
@@ -158,23 +158,23 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-# The batch script of an experiment: `slurm.sh`, filled in.
+# The batch script of an experiment is the template `slurm.sh` with its places filled in.
 
 
 class Template(string.Template):
-    """Text with places like ``@name``: `$` is the shell's."""
+    """A template has places like ``@name``, because `$` belongs to the shell."""
 
     delimiter = "@"
 
 
 def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Sweep | None = None) -> str:
-    """A script for ``sbatch``: one task per device, started by one ``srun``.
+    """Return a script for ``sbatch``, which runs one task per device and starts them with one ``srun``.
 
     Args:
         config: the experiment, with ``overrides`` applied.
-        file: its file, as the job will find it from the folder it is submitted in.
-        overrides: passed on to ``dglcell train``.
-        sweep: makes it a job array.
+        file: file of the experiment, relative to the folder in which the job is submitted.
+        overrides: overrides that are passed on to ``dglcell train``.
+        sweep: members of a job array; None for a single job.
 
     Raises:
         ConfigError: the file or an override has a line break, or the value of a variable is hidden.
@@ -192,10 +192,10 @@ def render(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Swe
 
 
 def render_here(config: Config, file: Path, overrides: Sequence[str] = (), sweep: Sweep | None = None) -> str:
-    """What ``render`` runs, as a shell script for this machine: without SLURM, members one after the other.
+    """Return a shell script that runs the same on this machine without SLURM, one member after the other.
 
     Raises:
-        ConfigError: see ``render``; or the experiment needs several machines.
+        ConfigError: the experiment needs several machines, or ``render`` would refuse it.
     """
     if config.trainer.num_nodes > 1:
         raise ConfigError(
@@ -205,19 +205,19 @@ def render_here(config: Config, file: Path, overrides: Sequence[str] = (), sweep
         )
     words = [*container(config), *_command("train", file, overrides)]
     runs = [" ".join(filter(None, [*words, shlex.join(member)])) for member in _members(config, sweep)]
-    runs[-1] = f"exec {runs[-1]}"  # gets the signals that are meant for the whole
+    runs[-1] = f"exec {runs[-1]}"  # the last command gets the signals that are meant for the script
     cpus = f"export SLURM_CPUS_PER_TASK={config.slurm.cpus_per_task}"
     return "\n".join(["set -euo pipefail", cpus, *surroundings(config), *runs, ""])
 
 
 def render_build(config: Config, file: Path, overrides: Sequence[str], store: Path) -> str:
-    """A script for ``sbatch`` that builds the experiment's store, unless it has been built meanwhile."""
+    """Return a script for ``sbatch`` that builds the experiment's store, unless it has been built meanwhile."""
     words = [f"[ -e {shlex.quote(str(store))} ] ||", launcher(config), *_command("data build", file, overrides)]
     return _script(_on_one_cpu(config), file, [" ".join(filter(None, words))])
 
 
 def render_comparison(config: Config, file: Path, runs: Sequence[Path], page: Path) -> str:
-    """A script for ``sbatch`` that compares finished runs on one page."""
+    """Return a script for ``sbatch`` that compares finished runs on one page."""
     words = [launcher(config), "dglcell report", shlex.join([*map(str, runs), "--output", str(page)])]
     return _script(_on_one_cpu(config), file, [" ".join(words)])
 
@@ -235,7 +235,7 @@ def _command(verb: str, file: Path, overrides: Sequence[str]) -> list[str]:
 
 
 def _on_one_cpu(config: Config) -> Config:
-    """For steps that need neither a GPU nor several processes."""
+    """Return the configuration for steps that need neither a GPU nor several processes."""
     trainer = replace(config.trainer, devices=1, num_nodes=1, accelerator="cpu")
     return replace(config, trainer=trainer)
 
@@ -260,7 +260,7 @@ def _script(config: Config, file: Path, command: Sequence[str], members: int = 1
     )
 
 
-# What a job asks for.
+# The resources that a job asks for.
 
 
 DEFAULT_TIME, DEFAULT_MEMORY = "24:00:00", "32G"
@@ -282,12 +282,12 @@ in several processes."""
 
 @dataclass(frozen=True)
 class Limits:
-    """What a job asks for.
+    """The limits are the time and memory that a job asks for.
 
     Attributes:
-        time: as SLURM takes it.
-        memory: the same; None where it is not known.
-        why: what they follow from.
+        time: time in the form that SLURM takes.
+        memory: memory in the form that SLURM takes; None where it is not known.
+        why: the reason for these limits.
     """
 
     time: str
@@ -296,14 +296,14 @@ class Limits:
 
 
 def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, str | None]:
-    """The experiment with a time and a memory in place of `auto`.
+    """Return the experiment with a time and a memory in place of `auto`.
 
     Args:
         config: the experiment.
-        folders: of runs; those that have finished tell what to ask for, before the records of this package do.
+        folders: folders of runs. Finished runs decide the limits; without one, the records of this package do.
 
     Returns:
-        it, and what was measured, in words; None where nothing was, or nothing is `auto`.
+        the experiment, and the measurement in words; None where nothing was measured or nothing is `auto`.
     """
     slurm, said = config.slurm, []
     found = _measured(config, folders) or _recorded(config)
@@ -319,7 +319,7 @@ def with_limits(config: Config, folders: Iterable[Path] = ()) -> tuple[Config, s
 
 
 def _measured(config: Config, folders: Iterable[Path]) -> Limits | None:
-    """Time and memory for what the longest of the finished runs took, on as many of the same devices."""
+    """Return the limits that follow from the longest of the finished runs, on as many of the same devices."""
     found = []
     for path in sorted(path for folder in folders for path in folder.glob("seed-*")):
         usage = read_usage(RunDirectory(path))
@@ -335,7 +335,7 @@ def _measured(config: Config, folders: Iterable[Path]) -> Limits | None:
 
 
 def _recorded(config: Config) -> Limits | None:
-    """The same for the recorded run of an experiment of this package, unless keys make it another experiment."""
+    """Return the limits of the recorded run of this package's experiment, unless keys make it another experiment."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     records = yaml.load(files("dglcell.cluster").joinpath("usage.yaml").read_text(encoding="utf-8"), Loader=loader)
     if config.experiment.name not in records:
@@ -355,7 +355,7 @@ def _recorded(config: Config) -> Limits | None:
 
 
 def _seconds(config: Config, usage: Usage) -> float | None:
-    """What a run took, for as many epochs as there are now; None where it had other devices, or is damaged."""
+    """Return the time of a run for the present number of epochs; None where it had other devices or is damaged."""
     trainer = config.trainer
     if usage.device.startswith("cuda") != wants_gpus(config) or usage.processes != trainer.devices * trainer.num_nodes:
         return None
@@ -364,23 +364,23 @@ def _seconds(config: Config, usage: Usage) -> float | None:
 
 
 def job_time(seconds: float) -> str:
-    """A time as SLURM takes it, in tens of minutes."""
+    """Return a time in the form that SLURM takes, in tens of minutes."""
     tens = math.ceil(seconds / 600)
     return f"{tens // 6}:{tens % 6}0:00"
 
 
 def _gigabytes(config: Config, peak: int) -> int:
-    """Of memory a node, for the peak of one process."""
+    """Return the memory of a node for a given peak of one process."""
     return math.ceil(SPARE * peak * config.trainer.devices / 2**30)
 
 
 def job_name(config: Config) -> str:
-    """The experiment's name as one word: it is part of the output file's name."""
+    """Return the experiment's name as one word, because it is part of the output file's name."""
     return config.experiment.name.replace("/", ".")
 
 
 def resources(config: Config) -> str:
-    """What one job asks for, in words; its time and memory are given."""
+    """Describe the resources of one job in words; its time and memory are given."""
     slurm, trainer = config.slurm, config.trainer
     parts = [
         f"nodes: {trainer.num_nodes}",
@@ -395,13 +395,13 @@ def resources(config: Config) -> str:
 
 
 def wants_gpus(config: Config) -> bool:
-    """Whether its devices are GPUs."""
+    """Return whether the experiment's devices are GPUs."""
     accelerator = config.trainer.accelerator
     return accelerator == "gpu" or (accelerator == "auto" and config.slurm.gpu is not None)
 
 
 def directives(config: Config, members: int) -> Iterator[str]:
-    """Options of ``sbatch``, one a line; what a value says is one word."""
+    """Return the options of ``sbatch``, one a line; each value is written as one word."""
     slurm, trainer = config.slurm, config.trainer
     yield f"--job-name={_quoted(job_name(config))}"
     for option, value in (("partition", slurm.partition), ("account", slurm.account), ("qos", slurm.qos)):
@@ -435,17 +435,17 @@ def directives(config: Config, members: int) -> Iterator[str]:
 
 
 def _quoted(value: str) -> str:
-    """As one word for sbatch, which unlike a shell takes a backslash in quotes for an escape."""
+    """Quote a value as one word for sbatch, which unlike a shell takes a backslash in quotes for an escape."""
     return shlex.quote(value).replace("\\", "\\\\")
 
 
 def surroundings(config: Config) -> Iterator[str]:
-    """Shell lines before the command."""
+    """Return the shell lines before the command."""
     slurm = config.slurm
     if slurm.modules:
         yield f"module load {shlex.join(slurm.modules)}"
     yield from slurm.setup
-    # One thread per core that the task has been given; libraries would take the whole node's.
+    # Use one thread per core of the task; libraries would use all cores of the node.
     yield "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}"
     for name, value in slurm.environment.items():
         if value == HIDDEN:
@@ -458,13 +458,13 @@ def surroundings(config: Config) -> Iterator[str]:
 
 
 def launcher(config: Config) -> str:
-    """What stands before ``dglcell``."""
+    """Return the words before ``dglcell`` in the command."""
     # srun does not take the CPUs per task over from sbatch since SLURM 22.05.
     return " ".join(["srun --cpus-per-task=${SLURM_CPUS_PER_TASK:-1} --kill-on-bad-exit=1", *container(config)])
 
 
 def container(config: Config) -> list[str]:
-    """What runs a command in the experiment's container; empty where it has none."""
+    """Return the words that run a command in the experiment's container; empty if it has none."""
     slurm = config.slurm
     if not slurm.container:
         return []

@@ -1,1 +1,1 @@
-"""Files and folders: written whole, owned by one process, read without trust."""
+"""Write files and folders whole, let one process own them, and read them without trust."""

@@ -1,4 +1,4 @@
-"""Files and folders: hashes, atomic writes, and where raw files are found."""
+"""Hash files, write files and folders atomically, and find raw files."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ MOST_COLUMNS = 16_384
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text says.
+    """Parse a JSON text and return its value.
 
     Raises:
-        ValueError: it is none, or is nested too deep to be read.
+        ValueError: the text is not JSON, or is nested too deep to be read.
     """
     try:
         return json.loads(text)
@@ -56,26 +56,26 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def sha256_file(path: Path) -> str:
-    """Hex sha256 of a file's bytes."""
+    """Return the SHA-256 of a file's bytes in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def raw_folder(raw: str | Path | None = None) -> Path:
-    """The folder of raw files: ``raw``, or what ``DGLCELL_RAW`` says, or ``raw`` in the user's cache (`user_cache`)."""
+    """Return the folder of raw files: ``raw``, else ``DGLCELL_RAW``, else ``raw`` in the user's cache."""
     folder = raw or os.environ.get(RAW_VARIABLE)
     return Path(folder) if folder else user_cache("raw")
 
 
 def find_raw(path: str, raw: str | Path | None = None) -> Path:
-    """The file at ``path``: absolute, relative to the working directory, or inside the raw folder.
+    """Find the file at ``path``: absolute, relative to the working directory, or inside the raw folder.
 
     Args:
-        path: as written in a configuration.
+        path: the path as written in a configuration.
         raw: the raw folder; see `raw_folder`.
 
     Raises:
-        DataError: it is in none of these places.
+        DataError: the file is in none of these places.
     """
     candidates = [Path(path), raw_folder(raw) / path]
     for candidate in candidates:
@@ -96,13 +96,13 @@ def find_raw(path: str, raw: str | Path | None = None) -> Path:
 
 
 def open_text(path: Path, errors: str = "strict") -> IO[str]:
-    """A text file in UTF-8, plain or ``.gz``, for reading; line ends are kept, as the csv module wants them.
+    """Open a text file in UTF-8, plain or ``.gz``, for reading; line ends are kept, as the csv module wants them.
 
     Reading may raise one of ``DAMAGE``.
 
     Args:
         path: the file.
-        errors: what becomes of bytes that are no UTF-8, as `open` has it.
+        errors: how bytes that are not UTF-8 are handled, as for `open`.
     """
     if path.suffix == ".gz":
         return gzip.open(path, "rt", newline="", encoding="utf-8-sig", errors=errors)
@@ -115,12 +115,12 @@ def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]
 
     Yields a temporary sibling; on a clean exit it becomes ``target``, in exchange for the old one if there is one, and
     on an exception it is removed. A killed process leaves only the temporary sibling, whose name starts with a dot and
-    says whose it is. The next build of the same target removes it; that of a process which may still be building is
-    left alone.
+    contains the mark of the process. The next build of the same target removes it, unless its process may still be
+    building.
 
     Raises:
         DataError: ``target`` exists and ``overwrite`` is false.
-        OwnerError: another process has taken over what holds ``target``.
+        OwnerError: another process has taken over the folder that holds ``target``.
     """
     target = Path(target)
     clear_abandoned(target)
@@ -140,9 +140,9 @@ def atomic_directory(target: Path, *, overwrite: bool = False) -> Iterator[Path]
 
 @contextmanager
 def only_writer(target: Path) -> Iterator[None]:
-    """Be the only process that builds ``target``; others that come here wait until this one has done it.
+    """Be the only process that builds ``target``; other processes that call this wait until this one is done.
 
-    What a killed one has left is put right: see `clear_abandoned`.
+    Files that a killed process has left are removed or put back first (`clear_abandoned`).
     """
     target = Path(target)
     with held(_lease_of(target), patience=lambda holder: math.inf):
@@ -151,12 +151,13 @@ def only_writer(target: Path) -> Iterator[None]:
 
 
 def clear_abandoned(target: Path, *, alone: bool = False) -> None:
-    """Remove what killed builds of a directory have left; one that was killed while it replaced ``target`` without
-    having put the new one in its place gets the old one back.
+    """Remove the temporary folders that killed builds of a directory have left.
+
+    If a build was killed while it replaced ``target``, before the new folder was in place, the old folder is put back.
 
     Args:
         target: the directory.
-        alone: as of `abandoned`.
+        alone: whether only this process may write the directory now; see `abandoned`.
     """
     left = abandoned(target, alone=alone)
     for old in [path for path in left if path.suffix == _OLD]:
@@ -183,7 +184,7 @@ _EXCHANGE = 2
 
 
 def _put_in_place(partial: Path, target: Path) -> None:
-    """Rename ``partial`` to ``target``, and remove what was there, also where another process does the same."""
+    """Rename ``partial`` to ``target`` and remove the old ``target``, even if another process does the same."""
     old = partial.with_name(partial.name + _OLD)
     while True:
         try:
@@ -191,7 +192,7 @@ def _put_in_place(partial: Path, target: Path) -> None:
                 return os.rename(partial, target)
             if exchange(partial, target):
                 return shutil.rmtree(partial, ignore_errors=True)
-            # Killed between the two, it leaves an old one that is put back.
+            # If the process is killed between the two renames, `clear_abandoned` puts the old folder back.
             os.rename(target, old)
             return os.rename(partial, target)
         except OSError as error:
@@ -202,7 +203,7 @@ def _put_in_place(partial: Path, target: Path) -> None:
 
 
 def _put_back(old: Path, target: Path) -> None:
-    """Rename ``old`` to ``target`` where there is none, and else remove it."""
+    """Rename ``old`` to ``target`` if there is no ``target``, and else remove ``old``."""
     while old.exists() and not target.exists():
         try:
             os.rename(old, target)
@@ -213,13 +214,13 @@ def _put_back(old: Path, target: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Let two names change places in a single operation.
+    """Exchange the names of two files or folders in a single operation.
 
     Returns:
-        whether the system and the file system can do that; where not, nothing is done.
+        whether the system and the file system can do that; if they cannot, nothing is done.
 
     Raises:
-        OSError: it failed for another reason.
+        OSError: the exchange failed for another reason.
     """
     library = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
     if library is None or not hasattr(library, "renameat2"):
@@ -237,7 +238,7 @@ def exchange(first: Path, second: Path) -> bool:
 def atomic_file(target: Path) -> Iterator[Path]:
     """Write a file so that it appears whole or not at all: yields a temporary name, renamed on a clean exit.
 
-    What a killed process left behind is removed by the next write of the same file on that machine.
+    The next write of the same file on that machine removes the temporary files of killed processes.
 
     Raises:
         OwnerError: another process has taken over the folder that holds ``target``.
@@ -263,7 +264,7 @@ def write_json(target: Path, value: Any) -> None:
 
 
 def no_formula(cell: str) -> str:
-    """A text that no spreadsheet takes for a formula, which it would run: an apostrophe comes before it."""
+    """Put an apostrophe before a text that a spreadsheet would run as a formula; return other texts unchanged."""
     if not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
         return cell
     try:
@@ -274,17 +275,20 @@ def no_formula(cell: str) -> str:
 
 
 def shortest(values: NDArray[np.float32]) -> list[str]:
-    """Numbers as the shortest texts that give them back; an empty one where there is none."""
+    """Return numbers as the shortest texts that give them back; a missing number becomes an empty text."""
     return ["" if text == "nan" else text.removesuffix(".0") for text in values.astype(str).tolist()]
 
 
 def canonical_hash(value: Any) -> str:
-    """sha256 of a JSON-serialisable value, independent of key order."""
+    """Return the SHA-256 of a JSON-serialisable value, independent of key order."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def user_cache(name: str) -> Path:
-    """A folder for what may be made again: in `DGLCELL_CACHE`, else in the user's cache folder. It need not exist."""
+    """Return a folder for files that can be made again, in `DGLCELL_CACHE` or else in the user's cache folder.
+
+    The folder need not exist.
+    """
     chosen = os.environ.get("DGLCELL_CACHE")
     if chosen:
         return Path(chosen) / name

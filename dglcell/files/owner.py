@@ -1,4 +1,4 @@
-"""Who writes a file or a folder: which process that is, whether it still lives, and that only one does at a time."""
+"""Decide which process may write a file or a folder, and find out whether that process still lives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dglcell.errors import OwnerError
 
 log = logging.getLogger("dglcell")
 
-# A process, as others find it again. Host names do not tell containers apart, and process numbers are used again.
+# A process is identified by more than its host and number: containers may share a host name, and numbers are reused.
 
 
 LAUNCH = ("SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
@@ -41,11 +41,11 @@ class Process:
     Attributes:
         host: name of the machine.
         boot: id of the machine's last start; empty where the system has none.
-        namespace: of process numbers; 0 where the system has none. Each container has its own.
-        pid: its number there.
-        started: in ticks since the boot; 0 where the system does not tell.
-        job: SLURM's number of its job.
-        launch: what it has in common with the processes that were started together with it.
+        namespace: id of the namespace of process numbers, of which each container has its own; 0 if there is none.
+        pid: number of the process in that namespace.
+        started: time of its start in ticks since the boot; 0 where the system does not tell.
+        job: SLURM's number of the job that the process belongs to.
+        launch: a text that all processes which were started together share.
     """
 
     host: str
@@ -58,7 +58,7 @@ class Process:
 
     @classmethod
     def this(cls) -> Process:
-        """The process that asks."""
+        """Return the process that runs this code."""
         launch = " ".join(os.environ.get(name, "-") for name in LAUNCH)
         boot, namespace = _machine()
         pid = os.getpid()
@@ -68,13 +68,13 @@ class Process:
 
     @property
     def starts(self) -> int:
-        """How often SLURM had started its job again."""
+        """Return how often SLURM had restarted the job of the process."""
         found = re.match(r"\S+ ([0-9]{1,9})(?= |$)", str(self.launch))
         return int(found[1]) if found else 0
 
     @property
     def mark(self) -> str:
-        """Where and which, as part of a file's name."""
+        """Return the machine and the number of the process as a text that can be part of a file's name."""
         place = f"{self.boot} {self.namespace}" if self.boot else self.host
         return f"{hashlib.sha256(place.encode()).hexdigest()[:10]}-{self.pid}-{self.started}"
 
@@ -83,10 +83,10 @@ class Process:
 
 
 def lives(mark: str) -> bool | None:
-    """Whether a process lives; None where that cannot be known, because it is one of another machine or container.
+    """Return whether a process lives, or None for a process of another machine or container, which cannot be asked.
 
     Args:
-        mark: `Process.mark`, perhaps with more behind it.
+        mark: a text that starts with `Process.mark`.
     """
     found = _MARK.match(mark)
     if found is None or found[1] != Process.this().mark.partition("-")[0]:
@@ -104,7 +104,7 @@ def lives(mark: str) -> bool | None:
 
 @cache
 def _machine() -> tuple[str, int]:
-    """Boot id and namespace of process numbers."""
+    """Return the id of the machine's last start and the namespace of process numbers."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return boot, os.stat("/proc/self/ns/pid").st_ino
@@ -113,7 +113,7 @@ def _machine() -> tuple[str, int]:
 
 
 def _state(pid: int) -> tuple[int, bool]:
-    """When a process was started, and whether it has ended and only waits to be noticed; (0, False) if unknown."""
+    """Return when a process was started and whether it is a zombie; (0, False) if that is unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -121,20 +121,20 @@ def _state(pid: int) -> tuple[int, bool]:
     return int(fields[19]), fields[0] in (b"Z", b"X")
 
 
-# Names of what is being written.
+# The names of files and folders that are being written.
 
 
 def partial_of(target: Path) -> Path:
-    """A new name beside ``target``, for the time that it is being written; it says who writes."""
+    """Return a new name beside ``target`` for a file that is being written; it contains the mark of this process."""
     return target.parent / f"{_prefix(target)}{Process.this().mark}-{secrets.token_hex(4)}"
 
 
 def abandoned(target: Path, *, alone: bool = False) -> list[Path]:
-    """What processes have left beside ``target`` that have ended.
+    """Return the partial files beside ``target`` that processes which have ended left behind.
 
     Args:
-        target: what they were writing.
-        alone: nobody but this process may write it now, so that what belongs to other machines is of the dead as well.
+        target: the file or folder that they were writing.
+        alone: whether only this process may write it now. The files of other machines are then abandoned as well.
     """
     prefix = _prefix(target)
     found = {path: lives(path.name.removeprefix(prefix)) for path in target.parent.glob(glob.escape(prefix) + "*")}
@@ -145,7 +145,7 @@ def _prefix(target: Path) -> str:
     return f".{target.name}.partial-"
 
 
-# The right to write, which one process has at a time.
+# The right to write, which only one process has at a time.
 
 
 LEASE_SECONDS = 180.0
@@ -157,12 +157,12 @@ LONGEST_PAUSE = 10.0
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a lease.
+    """A holder is the process that has a lease.
 
     Attributes:
-        process: None where its file is damaged.
-        since: date and time, UTC.
-        token: of this lease; no two are alike.
+        process: the process that has the lease; None where the file of the lease is damaged.
+        since: date and time in UTC when the lease was taken.
+        token: a text that is unique to this tenure of the lease.
         age: seconds since it was last renewed, by the clock of the file system.
     """
 
@@ -173,12 +173,12 @@ class Holder:
 
     @property
     def left(self) -> float:
-        """Seconds that the lease still runs if it is not renewed."""
-        # A date in the future is of a clock that was set back: a holder that lives renews it in less than that.
+        """Return for how many seconds the lease still runs if it is not renewed."""
+        # A date in the future means that a clock was set back. A living holder renews the lease in less than that time.
         return max(0.0, LEASE_SECONDS - abs(self.age))
 
     def has_ended(self) -> bool:
-        """Whether its lease has run out, or it is gone for certain."""
+        """Return whether the lease has run out or its process has certainly ended."""
         return self.left == 0 or (self.process is not None and lives(self.process.mark) is False)
 
     def __str__(self) -> str:
@@ -186,16 +186,17 @@ class Holder:
 
 
 class Lease:
-    """The right to write a folder, kept in a file.
+    """A lease is the right to write a folder, and is kept in a file.
 
-    The file is made whole and by a single operation (`os.link`), which also network file systems do atomically. Its
-    age is when it was last renewed. To end a tenure, one's own or that of a process that is gone, its *successor* has
-    to be made first, a file that is named by the token of the tenure: only one process can do that, whoever else has
-    seen the same. What is changed after that is safe from all others.
+    The file is made by a single operation (`os.link`), which is atomic on network file systems too. Its modification
+    time is the time of the last renewal. A tenure is the time for which one process has the lease, and every tenure has
+    a token. A process that ends a tenure, its own or that of a process that is gone, first makes the *successor*, a
+    file that is named by the token. Only one process can make it, even if several try. After that no other process
+    changes the files of the lease.
 
     Args:
-        lock: the file.
-        guarded: what may be written.
+        lock: the file of the lease.
+        guarded: the folder that only the holder may write.
     """
 
     def __init__(self, lock: Path, guarded: Path) -> None:
@@ -206,22 +207,22 @@ class Lease:
         self._process = os.getpid()
 
     def guards(self, path: Path) -> bool:
-        """Whether ``path`` may be written by its holder alone; a forked process does not have its parent's leases."""
+        """Return whether only the holder may write ``path``; a forked process does not have its parent's leases."""
         return os.getpid() == self._process and path.absolute().is_relative_to(self.guarded)
 
     def is_left(self) -> bool:
-        """Whether there are files of this lease, of a process that has it or of one that was killed."""
+        """Return whether files of this lease exist, written by its holder or by a process that was killed."""
         names = (glob.escape(self.lock.name), f".{glob.escape(self.lock.name)}.*")
         return any(path for name in names for path in self.lock.parent.glob(name))
 
     def acquire(self, after: str | None = None) -> Holder | None:
-        """Take the lease if nobody has it, or whoever has it has ended.
+        """Take the lease if nobody has it or if its holder has ended.
 
         Args:
-            after: token of a tenure that is ended even though its process may live, which then stops at its next write.
+            after: token of a tenure that is ended even if its process lives; that process then stops at its next write.
 
         Returns:
-            who has it; None where it was taken.
+            the holder that keeps the lease; None where this process has taken it.
         """
         while True:
             try:
@@ -238,7 +239,7 @@ class Lease:
         return holder
 
     def _try(self, after: str | None) -> Holder | None:
-        """One attempt: None where it succeeded, this lease itself where another process was faster."""
+        """Try once to take the lease: None on success, a holder with its token if another process was faster."""
         again = Holder(None, "", self.token, 0.0)
         self._make_folder()
         mine = self._write(self.token)
@@ -250,7 +251,7 @@ class Lease:
                 return again
             last, _ = self._last(0.0)
             if last is None or last.token != self.token:
-                # That tenure had been ended already.
+                # Another process had already ended that tenure.
                 slot.unlink(missing_ok=True)
                 return again
             if slot != self.lock:
@@ -266,7 +267,7 @@ class Lease:
             mine.unlink(missing_ok=True)
 
     def renew(self) -> None:
-        """Say that this process is still there.
+        """Renew the lease, to show that this process still runs.
 
         Raises:
             OwnerError: another process has taken over.
@@ -286,7 +287,7 @@ class Lease:
         )
 
     def release(self) -> None:
-        """Give it back; nothing where it is another's by now."""
+        """Give the lease back; do nothing if another process has it by now."""
         self._ended.set()
         _held.discard(self)
         if os.getpid() != self._process:
@@ -318,7 +319,7 @@ class Lease:
                 continue  # perhaps the file system is not there for a while
 
     def _last(self, now: float) -> tuple[Holder | None, Path]:
-        """Who has the lease, and what has to be made to follow."""
+        """Return the holder of the lease, and the successor file that has to be made to follow it."""
         holder, slot = None, self.lock
         while (found := _read(slot, now)) is not None:
             holder, slot = found, self._successor(found.token)
@@ -334,14 +335,14 @@ class Lease:
         return path
 
     def _make_folder(self) -> None:
-        """Make the folder of the file, and remember which ones there were not, for a run that writes nothing."""
+        """Make the folder of the file. The new folders are remembered, to be removed again if nothing is written."""
         folder = self.lock.parent
         missing = [path for path in (*reversed(folder.parents), folder) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         self._made += missing
 
     def _tidy(self) -> None:
-        """Remove what attempts of killed processes have left."""
+        """Remove the files that killed processes left when they tried to take the lease."""
         leftovers = self.lock.parent.glob(f".{glob.escape(self.lock.name)}.after-*")
         kept = self._successor(self.token)
         for path in [*(path for path in leftovers if path != kept), *abandoned(self.lock)]:
@@ -350,7 +351,7 @@ class Lease:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Threads that are started within it get no signals, which the first thread may have a reason to keep back."""
+    """Block signals in the threads that are started inside, because the first thread may hold signals back."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         yield
@@ -362,7 +363,7 @@ _held: set[Lease] = set()
 
 
 def refuse_if_taken_over(path: Path) -> None:
-    """To be called before ``path`` is written: what this process has no lease for, it may write.
+    """Raise an error if another process has taken over the lease for ``path``; call it before every write.
 
     Raises:
         OwnerError: this process had a lease for it, which another one has taken over.
@@ -378,13 +379,13 @@ def held(
     sleep: Callable[[float], None] = time.sleep,
     replaces: Callable[[Holder], bool] = lambda holder: False,
 ) -> Iterator[None]:
-    """Have a lease for the time of the context.
+    """Hold a lease for the time of the context.
 
     Args:
-        lease: to be taken.
-        patience: seconds to wait for whoever has it.
-        sleep: waits.
-        replaces: whether it is then taken from whoever has it, instead of being refused.
+        lease: the lease to take.
+        patience: returns how many seconds to wait for a holder.
+        sleep: waits for a number of seconds.
+        replaces: returns whether the lease is taken from a holder after that wait, instead of raising an error.
 
     Raises:
         OwnerError: another process has it, and keeps it.
@@ -409,13 +410,13 @@ def held(
 
 
 def current_holder(lock: Path) -> Holder | None:
-    """Who has a lease; None where nobody has, or it has run out."""
+    """Return the holder of a lease, or None where nobody holds it or it has run out."""
     holder = _read(lock, time.time())
     return None if holder is None or holder.has_ended() else holder
 
 
 def foreign_holder(lock: Path) -> Holder | None:
-    """Who has a lease and was not started together with this process; None where nobody is that."""
+    """Return the holder of a lease that was not started together with this process, or None if there is none."""
     holder = current_holder(lock)
     if holder is None or holder.process is None:
         return None
@@ -433,11 +434,11 @@ def _refused(lease: Lease, holder: Holder) -> OwnerError:
 
 
 def _link(mine: Path, slot: Path) -> bool:
-    """Give a file a second name, which must not exist; whether that was possible."""
+    """Give a file a second name, which must not exist, and return whether that succeeded."""
     try:
         os.link(mine, slot)
     except FileExistsError:
-        # An answer may get lost on its way from a file server, which then refuses to do the same again.
+        # The server's answer may get lost. The request is then sent again and refused, although the link was made.
         return mine.stat().st_nlink > 1
     except OSError:  # a file system without second names
         try:
@@ -457,7 +458,10 @@ def _read(path: Path, now: float) -> Holder | None:
 
 
 def _holder(content: bytes, age: float) -> Holder:
-    """Who wrote a lease; of a file that is no lease, a token of its own, because names of files are made from it."""
+    """Read the holder from a lease file.
+
+    A damaged file gets a token made from its content, because names of files are made from tokens.
+    """
     try:
         about = json.loads(content)
         token, since, process = about.pop("token"), about.pop("since"), Process(**about)

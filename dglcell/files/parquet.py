@@ -1,4 +1,4 @@
-"""Predictions as Parquet: needs pyarrow, which is imported only where such a file is read or written."""
+"""Read and write predictions as Parquet with pyarrow, which is imported only when such a file is used."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ COMPRESSION = "zstd"
 
 
 def check_output(path: Path, *, may_be_folder: bool) -> None:
-    """Refuse the name of an output of predictions whose format is not known.
+    """Refuse the name of an output file of predictions whose format is not known.
 
     Args:
-        path: of the output.
+        path: path of the output.
         may_be_folder: whether a name without a suffix is a folder of Parquet files.
 
     Raises:
-        ConfigError: its suffix is none of ``SUFFIXES``, or it is too long.
-        MissingDependencyError: it is Parquet and pyarrow is not installed.
+        ConfigError: its suffix is none of ``SUFFIXES``, or the name is too long.
+        MissingDependencyError: the format is Parquet and pyarrow is not installed.
     """
     if path.suffix not in SUFFIXES and (path.suffix or not may_be_folder):
         raise ConfigError(
@@ -43,10 +43,10 @@ def check_output(path: Path, *, may_be_folder: bool) -> None:
 
 
 def import_pyarrow() -> tuple[Any, Any]:
-    """The modules ``pyarrow`` and ``pyarrow.parquet``.
+    """Return the modules ``pyarrow`` and ``pyarrow.parquet``.
 
     Raises:
-        MissingDependencyError: it is not installed.
+        MissingDependencyError: pyarrow is not installed.
     """
     try:
         import pyarrow
@@ -59,13 +59,13 @@ def import_pyarrow() -> tuple[Any, Any]:
 
 
 def named(indices: NDArray[np.integer], names: Sequence[str]) -> Any:
-    """A dictionary-encoded column of ``names[indices]``."""
+    """Return a dictionary-encoded column of ``names[indices]``."""
     pa, _ = import_pyarrow()
     return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(names, pa.string()))
 
 
 def open_writer(path: Path, schema: Any) -> Any:
-    """A ``pyarrow.parquet.ParquetWriter``: names by dictionary, numbers plain."""
+    """Return a ``pyarrow.parquet.ParquetWriter`` that encodes names by dictionary and writes numbers plain."""
     pa, pq = import_pyarrow()
     named = [field.name for field in schema if not pa.types.is_floating(field.type)]
     return pq.ParquetWriter(path, schema, compression=COMPRESSION, use_dictionary=named)

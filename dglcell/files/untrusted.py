@@ -1,4 +1,4 @@
-"""Files that others may have written or damaged: read without trust, then checked field by field."""
+"""Read files that others may have written or damaged without trust, then check them field by field."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from dglcell.errors import DglcellError
 
-# Read without trust: whatever the bytes are, there is a value or one reason in plain words.
+# Files are read without trust: any bytes give either a value or one reason in plain words.
 
 
 class UnreadableError(Exception):
-    """The reason why a file cannot be read, for the line `got` of an error."""
+    """The error holds the reason why a file cannot be read, for the line `got` of an error message."""
 
 
 BOMB_BYTES, BOMB_RATIO = 1 << 30, 100
@@ -27,10 +27,10 @@ BOMB_BYTES, BOMB_RATIO = 1 << 30, 100
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file in UTF-8 holds.
+    """Read a JSON file in UTF-8 and return its value.
 
     Raises:
-        UnreadableError: it is missing, no file, no text, or no JSON, or one of its texts has half a character.
+        UnreadableError: it is missing, not a file, not text or not JSON, or one of its texts has half a character.
     """
     try:
         content = path.read_bytes()
@@ -49,10 +49,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an ``.npz`` file; Python objects in it are never loaded.
+    """Return the arrays of an ``.npz`` file; Python objects in it are never loaded.
 
     Raises:
-        UnreadableError: it is missing, torn, no such file, or holds something else than arrays.
+        UnreadableError: it is missing, torn, not an ``.npz`` file, or holds something else than arrays.
     """
     try:
         with zipfile.ZipFile(path) as file:
@@ -68,7 +68,7 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     except MemoryError as error:
         raise UnreadableError("an array larger than the memory") from error
     except Exception as error:  # whatever the parsers of zip, deflate and numpy's headers say of such bytes
-        # numpy's own words advise to load such a file without care.
+        # The error of numpy is left out, because it advises to load such a file unsafely.
         is_object = "pickle" in str(error).lower()
         torn = "no whole arrays" if path.stat().st_size else "an empty file"
         raise UnreadableError("Python objects, which are not loaded" if is_object else torn) from error
@@ -77,16 +77,16 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
     return found
 
 
-# Field by field: a table says which fields there must be, and what each of them is.
+# A table says which fields a file must have and of which kind each field is.
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a value must be.
+    """A kind says what a value must be.
 
     Attributes:
-        expected: in words, for messages.
-        fits: whether a value is that.
+        expected: description of the kind, for messages.
+        fits: returns whether a value is of the kind.
     """
 
     expected: str
@@ -94,12 +94,12 @@ class Kind:
 
 
 def list_of(kind: Kind) -> Kind:
-    """A list whose items are all of one kind."""
+    """Return the kind of a list whose items are all of one kind."""
     return Kind(f"a list, each item {kind.expected}", lambda v: isinstance(v, list) and all(map(kind.fits, v)))
 
 
 def mapping_of(kind: Kind) -> Kind:
-    """Names and values of one kind."""
+    """Return the kind of a mapping from names to values of one kind."""
     return Kind(
         f"names and their values, each {kind.expected}",
         lambda v: isinstance(v, Mapping) and all(isinstance(name, str) and kind.fits(v[name]) for name in v),
@@ -107,17 +107,17 @@ def mapping_of(kind: Kind) -> Kind:
 
 
 def optional(kind: Kind) -> Kind:
-    """The same, or nothing."""
+    """Return the kind of a value that is of the given kind or None."""
     return Kind(f"{kind.expected}, or nothing", lambda v: v is None or kind.fits(v))
 
 
 def record(fields: Mapping[str, Kind]) -> Kind:
-    """A mapping with these fields; see ``find_wrong``."""
+    """Return the kind of a mapping with these fields (`find_wrong`)."""
     return Kind(f"{', '.join(fields)}", lambda v: find_wrong(v, fields) is None)
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is a whole number from 0 on that fits into 64 bits."""
+    """Return whether a value is a whole number from 0 on that fits into 64 bits."""
     return type(value) is int and 0 <= value < 1 << 63
 
 
@@ -136,12 +136,12 @@ NAMES = Kind(
 
 @dataclass(frozen=True)
 class Wrong:
-    """A field that is missing, or not what it must be.
+    """A fault is a field that is missing or does not have the kind that it must have.
 
     Attributes:
-        what: the field, and what is wrong with it.
-        got: its value; None where it is missing.
-        expected: what it must be.
+        what: name of the field and its fault.
+        got: value of the field; None where it is missing.
+        expected: description of the value that it must have.
     """
 
     what: str
@@ -150,11 +150,11 @@ class Wrong:
 
 
 def find_wrong(content: Any, fields: Mapping[str, Kind]) -> Wrong | None:
-    """The first field that is not as a table says.
+    """Return the first field that is missing or not of its kind, or None.
 
     Args:
-        content: what was read.
-        fields: dotted path → what stands there.
+        content: the value that was read.
+        fields: dotted path → kind of the value at that path.
     """
     for path, kind in fields.items():
         value = content
@@ -168,7 +168,7 @@ def find_wrong(content: Any, fields: Mapping[str, Kind]) -> Wrong | None:
 
 
 def shown(value: Any) -> str:
-    """A value for a message: itself where it is short, else its type."""
+    """Return a value for a message: the value itself if it is short, else its type."""
     if value is None or isinstance(value, (bool, int, float, str)):
         text = repr(value)
         return text if len(text) <= 60 else f"{text[:60]}…"
@@ -178,14 +178,14 @@ def shown(value: Any) -> str:
 def damaged(
     path: Path, reason: Wrong | Exception | str, error: type[DglcellError], *, expected: str, do: str
 ) -> DglcellError:
-    """The error of a file that cannot be used.
+    """Return the error for a file that cannot be used.
 
     Args:
-        path: of the file.
-        reason: the field that is wrong, or why it cannot be read.
-        error: its class.
-        expected: the file as a whole.
-        do: what mends it.
+        path: path of the file.
+        reason: the field that is wrong, or why the file cannot be read.
+        error: class of the error.
+        expected: description of the file that was expected.
+        do: advice that tells the user how to mend it.
     """
     if isinstance(reason, Wrong):
         return error(f"'{path}' is damaged: {reason.what}", got=reason.got, expected=reason.expected, do=do)

@@ -1,1 +1,1 @@
-"""This machine: its device, memory, processor, and the processes that share it."""
+"""Describe this machine: its device, memory, processor, and the processes that share it."""

@@ -1,4 +1,4 @@
-"""The device that models run on, the threads of a CPU, and how much memory there is and was used."""
+"""Choose the device and the threads that models run on, and measure available and used memory."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ DEVICES = ("cpu", "cuda")
 
 
 def device_of(accelerator: str) -> str:
-    """``cpu`` or ``cuda``: what an accelerator, as Lightning names them, is to torch."""
+    """Return torch's name, ``cpu`` or ``cuda``, of an accelerator that is given by Lightning's name."""
     if accelerator == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return "cuda" if accelerator in ("gpu", "cuda") else "cpu"
 
 
 def device_here(accelerator: str) -> str:
-    """Where a trained model is evaluated: ``device_of``, or the CPU where the accelerator it was trained on is not."""
+    """Return where a trained model is evaluated: its accelerator's device, or the CPU where this machine lacks that."""
     device = device_of(accelerator)
     if device == "cuda" and not torch.cuda.is_available():
         log.info("torch sees no GPU: evaluating on the CPU")
@@ -44,7 +44,7 @@ def device_here(accelerator: str) -> str:
     return device
 
 
-# How many threads of a CPU.
+# The number of threads on a CPU.
 
 
 TIMED = 4
@@ -71,7 +71,7 @@ def set_threads(number: int | None) -> None:
     """Fix the number of threads of this process, or let ``ThreadTurns`` measure it.
 
     Args:
-        number: of threads; None: as many as are fastest, and at most as many as torch would use.
+        number: number of threads; None for as many as are fastest, and at most as many as torch would use.
     """
     global _most_threads
     if number is None:
@@ -84,7 +84,7 @@ def set_threads(number: int | None) -> None:
 
 @contextmanager
 def threads(number: int | None) -> Iterator[None]:
-    """Compute with so many threads within the context, or with as many as are fastest, as in ``set_threads``."""
+    """Compute with a number of threads inside the context, or with as many as are fastest (``set_threads``)."""
     global _most_threads
     before = torch.get_num_threads(), _most_threads
     set_threads(number)
@@ -96,7 +96,7 @@ def threads(number: int | None) -> Iterator[None]:
 
 
 def numbers_of_threads(most: int) -> list[int]:
-    """Numbers that are worth timing, ascending: 1 and all, and with many cores a quarter of them and so on."""
+    """Return the numbers of threads worth timing, ascending: 1, all, and with many cores a quarter and so on."""
     numbers = [1]
     while most > 1:
         numbers.insert(1, most)
@@ -105,17 +105,17 @@ def numbers_of_threads(most: int) -> list[int]:
 
 
 class ThreadTurns:
-    """Finds how many threads are fastest for work that is repeated, by doing it with each number in turn.
+    """Thread turns find how many threads are fastest for repeated work by trying each number in turn.
 
-    Two threads take from half the time of one to twenty times as long, by machine and by what else runs there. So the
-    first works take turns, and the others use what was fastest. Works of about the same size follow each other. They
-    are timed again where they get much slower, and every ``REVIEW`` works. More threads than cores that are idle are
-    not tried, and a number that turns out to be slow gets no second turn.
+    Two threads take from half the time of one to twenty times as long, depending on the machine and on what else runs
+    there. So the first works try each number in turn, and later works use the fastest. Works are assumed to have about
+    the same size. The numbers are timed again when works get much slower, and every ``REVIEW`` works. More threads than
+    idle cores are not tried, and a number that turns out to be slow gets no second turn.
 
     Args:
-        most: threads; 1 for nothing to choose.
-        clock: gives seconds.
-        idle: gives the number of cores that nobody else uses.
+        most: largest number of threads; with 1 there is no choice.
+        clock: returns the time in seconds.
+        idle: returns the number of cores that nobody else uses.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ThreadTurns:
 
     @classmethod
     def of_process(cls) -> ThreadTurns:
-        """Turns for work of this process; with the number that ``set_threads`` has fixed there is nothing to choose."""
+        """Return turns for work of this process; if ``set_threads`` has fixed the number there is no choice."""
         return cls(_most_threads or 1)
 
     def _begin_turns(self) -> None:
@@ -139,7 +139,7 @@ class ThreadTurns:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        """Do one work within the context."""
+        """Time the one work that is done inside the context."""
         self.begin()
         yield
         self.end()
@@ -156,7 +156,7 @@ class ThreadTurns:
         self._started = self._clock()
 
     def end(self) -> None:
-        """Stop the clock."""
+        """Stop the clock and record the time of this work."""
         if self._most == 1:
             return
         seconds = self._clock() - self._started
@@ -197,8 +197,8 @@ def check_device(device: str) -> None:
     """Refuse a device that torch does not have here.
 
     Raises:
-        ConfigError: neither ``cpu`` nor ``cuda``.
-        MissingDependencyError: ``cuda``, and torch sees no GPU.
+        ConfigError: the device is neither ``cpu`` nor ``cuda``.
+        MissingDependencyError: the device is ``cuda``, and torch sees no GPU.
     """
     if device.split(":")[0] not in DEVICES:
         raise ConfigError("unknown device", got=device, expected=" or ".join(DEVICES))
@@ -208,22 +208,22 @@ def check_device(device: str) -> None:
         )
 
 
-# Memory.
+# Measuring memory.
 
 
 @dataclass
 class Peak:
-    """Largest rise of memory, in bytes; None where it could not be measured."""
+    """A peak is the largest rise of memory in bytes; it is None where it could not be measured."""
 
     bytes: int | None = None
 
 
 def release(device: str, *, collect: bool = True) -> None:
-    """Give memory that nothing uses back to the system.
+    """Give unused memory back to the system.
 
     Args:
-        device: whose memory.
-        collect: also collect garbage first, which can take half a second.
+        device: device whose memory is meant.
+        collect: whether to collect garbage first, which can take half a second.
     """
     if collect:
         gc.collect()
@@ -237,14 +237,14 @@ def release(device: str, *, collect: bool = True) -> None:
 
 @contextmanager
 def measured_memory(device: str, *, collect: bool = True) -> Iterator[Peak]:
-    """Measure what happens inside: the rise of the resident set above what it is now, or of the GPU's allocations.
+    """Measure the rise of memory inside the context: of the resident set, or of the GPU's allocations.
 
-    The kernel's high-water mark is set back first. Where that is not possible the mark of the whole life of the
-    process is used, which is an upper bound.
+    The rise counts from the memory in use at the beginning. The kernel's high-water mark is set back first. Where that
+    is not possible the mark of the whole life of the process is used, which is an upper bound.
 
     Args:
-        device: whose memory.
-        collect: collect garbage first; what is garbage before and not afterwards would hide a part of the rise.
+        device: device whose memory is meant.
+        collect: whether to collect garbage first; garbage that is freed inside would hide a part of the rise.
     """
     release(device, collect=collect)
     peak = Peak()
@@ -273,14 +273,14 @@ def _reset_high_water() -> None:
 
 
 def available_memory() -> int | None:
-    """Bytes that this process could still get: of the machine, and of its control group where that has a limit."""
+    """Return how many bytes this process can still get from the machine and within the limit of its control group."""
     free = [_kilobytes(Path("/proc/meminfo"), "MemAvailable"), *_group_rooms()]
     known = [value for value in free if value is not None]
     return min(known) if known else None
 
 
 def _group_rooms() -> Iterator[int | None]:
-    """What is left to every control group that this process is in, as SLURM and containers set them."""
+    """Return the bytes left to every control group of this process, as SLURM and containers set them."""
     try:
         lines = (PROCESS / "cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -301,7 +301,7 @@ def _group_rooms() -> Iterator[int | None]:
 
 
 def _room(group: Path, limit: str, usage: str, cache: str) -> int | None:
-    """Limit less usage; files in the page cache do not count."""
+    """Return the limit less the usage; files in the page cache do not count as used."""
     try:
         most = (group / limit).read_text(encoding="utf-8").strip()
         used = int((group / usage).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Memory: what is freed is used again on a CPU, and how an error says that it is not enough."""
+"""Reuse freed memory on a CPU, and recognise errors that say that memory ran out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-# Parameters of mallopt(3).
+# These are parameters of mallopt(3).
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 LARGEST_INT = 2**31 - 1
 
@@ -19,13 +19,13 @@ def keep_freed_memory() -> bool:
     steps over a yeast-size cell that was more than half of the time.
 
     Returns:
-        whether the C library took the advice; others than glibc are left as they are.
+        whether the C library took the advice; libraries other than glibc are left as they are.
     """
     return _advise((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, LARGEST_INT))
 
 
 def return_freed_memory() -> bool:
-    """Take the advice back, for comparison: what glibc's own thresholds come to after a few large tensors.
+    """Take the advice back, for comparison, by setting the thresholds that glibc reaches after a few large tensors.
 
     Returns:
         whether the C library took it.
@@ -46,7 +46,7 @@ PROCESS = Path("/proc/self")
 
 
 def status(key: str) -> int | None:
-    """A figure of this process in bytes, e.g. ``VmRSS``; None where there is no /proc."""
+    """Return a figure of this process in bytes, e.g. ``VmRSS``, or None where there is no /proc."""
     return _kilobytes(PROCESS / "status", key)
 
 
@@ -66,5 +66,5 @@ NO_ROOM = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says that an allocation failed: Python's, torch's, CUDA's, DGL's, MKL's or oneDNN's."""
+    """Return whether an allocation failed, as reported by Python, torch, CUDA, DGL, MKL or oneDNN."""
     return isinstance(error, MemoryError) or any(text in str(error) for text in NO_ROOM)

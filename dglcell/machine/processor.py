@@ -1,4 +1,4 @@
-"""The processor of this machine: its name, its cores, what they are doing now, and which products it is fast at."""
+"""Describe the processor of this machine: its name, its cores, their load, and the products that it is fast at."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _description() -> str:
 
 
 def processor_name() -> str:
-    """The processor's name as the system gives it, else the machine's architecture."""
+    """Return the processor's name as the system gives it, else the machine's architecture."""
     for line in _description().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -34,21 +34,21 @@ def processor_name() -> str:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether the processor has instructions for products of bfloat16."""
+    """Return whether the processor has instructions for products of bfloat16."""
     return any(flag in _description() for flag in BFLOAT16_FLAGS)
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def idle_cores(seconds: float = 0.05) -> int:
-    """How many of its cores this process may use without waiting for others; at least 1.
+    """Return how many of its cores this process may use without waiting for others; at least 1.
 
     Args:
-        seconds: for which this process sleeps and the cores are watched. The load of the last minute stands in where
-            the system does not tell what cores do.
+        seconds: time for which this process sleeps while the cores are watched. The load of the last minute is used
+            where the system does not report the load of each core.
     """
     number = cores()
     before = _busy_seconds()
@@ -62,7 +62,7 @@ def idle_cores(seconds: float = 0.05) -> int:
 
 
 def _busy_seconds() -> list[float] | None:
-    """For each core of this process, the seconds since the start of the machine in which it was not idle."""
+    """Return for each core of this process the seconds since the start of the machine in which it was not idle."""
     try:
         lines = (PROC / "stat").read_text(encoding="ascii").splitlines()
         ticks = os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""Which of several processes this is, as torchrun or srun say it."""
+"""Find out which of several processes this is, as torchrun or srun tell it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dglcell.errors import ConfigError
 
 LAUNCHERS = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    # Not SLURM_NTASKS, which a job's script has too, although it is one process.
+    # SLURM_NTASKS is not used: a job's script has it too, although it is a single process.
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
 )
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """One of several processes.
+    """The ranks say which of several processes this process is.
 
     Attributes:
         rank: number of this process, from 0.
-        size: how many there are.
+        size: number of processes.
         local: number of this process on its machine.
-        here: how many there are on its machine, 1 where that is not known.
+        here: number of processes on its machine, 1 where that is not known.
     """
 
     rank: int = 0
@@ -33,10 +33,10 @@ class Ranks:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> Ranks:
-        """As the launcher of this process says; a process of its own where there is none.
+        """Return the ranks that the launcher of this process gives; without a launcher the process is the only one.
 
         Raises:
-            ConfigError: a variable of the launcher is no number, or the rank is not below the number of processes.
+            ConfigError: a variable of the launcher is not a number, or the rank is not below the number of processes.
         """
         for names in LAUNCHERS:
             if names[0] in environment and names[1] in environment:
@@ -52,7 +52,7 @@ class Ranks:
 
     @property
     def name(self) -> str:
-        """For messages; from 1."""
+        """Return the name of this process for messages, counted from 1."""
         return f"process {self.rank + 1} of {self.size}"
 
 

@@ -1,1 +1,1 @@
-"""Measuring speed, apart from tests."""
+"""Measure the speed of training, apart from tests."""

@@ -1,4 +1,4 @@
-"""``dglcell profile``: a few training steps of an experiment in Lightning's loop, timed, then watched."""
+"""Time a few training steps of an experiment in Lightning's loop, then trace a few more, for ``dglcell profile``."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ from dglcell.training.task import StrainTask
 log = logging.getLogger("dglcell")
 
 
-# How much of a training step is run, and on which batches.
+# The part of a training step that is run, and its batches.
 
 
 def config_for(config: Config, mode: str) -> Config:
-    """The configuration without what a mode has no use for, and without a progress bar.
+    """Return the configuration without settings that a mode does not use, and without a progress bar.
 
     Lightning refuses to clip or to accumulate gradients where it takes no steps.
 
@@ -75,7 +75,7 @@ def config_for(config: Config, mode: str) -> Config:
 
 
 def restrict(task: StrainTask, mode: str) -> None:
-    """Let a task do in a step what a mode says, and no more."""
+    """Let a task do only what a mode includes in a step."""
     if mode == "full":
         return
     whole = task.training_step
@@ -91,36 +91,36 @@ def restrict(task: StrainTask, mode: str) -> None:
         return None
 
     task.automatic_optimization = False
-    # Of this object alone: it goes before the method of its class.
+    # The attribute changes this object alone: it takes precedence over the method of the class.
     vars(task)["training_step"] = training_step
 
 
 def repeated(epoch: EpochBatches) -> Iterator[Tensor]:
-    """The batches of one epoch after the other, each epoch in an order of its own, without an end."""
+    """Yield the batches of one epoch after the other without end; each epoch has its own order."""
     for number in itertools.count():
         epoch.set_epoch(number)
         yield from epoch
 
 
 class RepeatedData(StrainDataModule):
-    """A data module whose training epoch is so many batches long, however few an epoch has.
+    """This data module has a training epoch of a given number of batches, however few a real epoch has.
 
     Attributes:
-        number: how many batches that is.
-        batches: the strains of each.
+        number: number of batches in the epoch.
+        batches: the strains of each batch.
     """
 
     number = 0
 
     def train_dataloader(self) -> DataLoader[StrainNumbers]:
-        """Shuffled batches of the training part, over several epochs."""
+        """Return shuffled batches of the training part, over several epochs."""
         loader = super().train_dataloader()
         assert isinstance(loader.sampler, EpochBatches)
         self.batches = list(itertools.islice(repeated(loader.sampler), self.number))
         return DataLoader(loader.dataset, sampler=self.batches, batch_size=None, pin_memory=loader.pin_memory)
 
 
-# Lightning's training loop: where its steps begin and end, and what it does in them.
+# The steps of Lightning's training loop and the actions inside them.
 
 
 NEXT_BATCH = re.compile(r"\.train_dataloader_next$")
@@ -139,15 +139,15 @@ WATCHED = 3
 
 
 class FinishedError(Exception):
-    """All steps are done; ends Lightning's loop before an epoch would be closed."""
+    """All steps are done; the error ends Lightning's loop before an epoch would be closed."""
 
 
 class Schedule(NamedTuple):
-    """Which steps count.
+    """A schedule says which steps are timed.
 
     Attributes:
-        warm_up: steps before.
-        steps: that are timed.
+        warm_up: number of steps before the timed steps.
+        steps: number of timed steps.
     """
 
     warm_up: int
@@ -155,26 +155,26 @@ class Schedule(NamedTuple):
 
     @property
     def timed(self) -> int:
-        """How many steps there are until all are timed."""
+        """Return the number of steps until all timed steps are done."""
         return self.warm_up + self.steps
 
     @property
     def total(self) -> int:
-        """All of them: one is for the profiler to warm up."""
+        """Return the number of all steps, including one in which the profiler warms up."""
         return self.timed + 1 + WATCHED
 
 
 class LoopProfiler(Profiler):
-    """Times Lightning's steps, each from one batch to the next, then lets ``torch.profiler`` watch a few more.
+    """The profiler times Lightning's steps, each from one batch to the next, and then traces a few more steps.
 
     Args:
-        schedule: warm-up and timed steps.
-        device: on which steps run.
-        trace: where the trace is written, and its metadata; None for no trace.
+        schedule: numbers of warm-up and timed steps.
+        device: the device on which steps run.
+        trace: path and metadata of the trace; None for no trace.
 
     Attributes:
-        phase: contexts that end with the timed steps, then with those that are watched.
-        peak: of memory, until they were timed.
+        phase: contexts that end with the timed steps, then contexts that end with the traced steps.
+        peak: peak of memory up to the end of the timed steps.
     """
 
     def __init__(
@@ -189,23 +189,23 @@ class LoopProfiler(Profiler):
         self._step = ExitStack()
 
     def start(self, action_name: str) -> None:
-        """Lightning begins something."""
+        """Note that Lightning begins an action."""
         if NEXT_BATCH.search(action_name):
             self._begin_step()
         name = next((name for pattern, name in ACTIONS if pattern.search(action_name)), None)
         self._open.append(None if name is None else Part(name).__enter__())
 
     def stop(self, action_name: str) -> None:
-        """Lightning ends what it began last."""
+        """Note that Lightning ends the action that it began last."""
         part = self._open.pop()
         if part is not None:
             part.__exit__()
 
     def _begin_step(self) -> None:
-        """End a step, and begin the next.
+        """End a step and begin the next.
 
         Raises:
-            FinishedError: there is none.
+            FinishedError: there is no next step.
         """
         number, self._begun = self._begun, self._begun + 1
         if self.schedule.warm_up <= number <= self.schedule.timed:
@@ -221,7 +221,7 @@ class LoopProfiler(Profiler):
             self.phase.enter_context(watched(self.device, *self.trace))
 
     def seconds(self) -> list[float]:
-        """The timed steps."""
+        """Return the seconds of each timed step."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
             return [start.elapsed_time(end) / 1e3 for start, end in pairwise(self._marks)]
@@ -229,7 +229,7 @@ class LoopProfiler(Profiler):
 
 
 def _now(device: torch.device) -> Any:
-    """This moment; on a GPU that in which its queue comes here, as the host runs ahead of it."""
+    """Return the current time; on a GPU it is when the GPU's queue reaches this point, because the host runs ahead."""
     if device.type != "cuda":
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -239,7 +239,7 @@ def _now(device: torch.device) -> Any:
 
 @contextmanager
 def watched(device: torch.device, path: Path, about: dict[str, str]) -> Iterator[None]:
-    """Write a trace of what happens inside, every operator of it, where it comes to its end."""
+    """Write a trace of every operator that runs inside the context, if the context ends without an error."""
     # PyTorch's profiler would print a line when it starts, and when it stops.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
@@ -254,12 +254,12 @@ def watched(device: torch.device, path: Path, about: dict[str, str]) -> Iterator
 
 
 class WatchExchange(pl.Callback):
-    """Shows in a trace when all gradients of a step are there, so that what follows is waiting for other processes."""
+    """Mark in a trace when all gradients of a step are there, so that later time is waiting for other processes."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Average gradients as DistributedDataParallel does by itself, while the backward pass goes on."""
 
-        # PyTorch reads annotations, which it cannot where they are strings.
+        # PyTorch reads annotations, and cannot read them as strings.
         def exchange(state, bucket):  # type: ignore[no-untyped-def]
             with Part(WAITING) if bucket.is_last() else nullcontext():
                 return allreduce_hook(dist.distributed_c10d._get_default_group(), bucket)
@@ -275,17 +275,17 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
     part of a step.
 
     Args:
-        config: validated.
-        schedule: warm-up and timed steps.
+        config: validated configuration.
+        schedule: numbers of warm-up and timed steps.
         mode: one of ``MODES``.
-        folder: for ``profile.json`` and ``trace.json.gz``.
-        command: as typed.
+        folder: folder for ``profile.json`` and ``trace.json.gz``.
+        command: the command as typed.
 
     Returns:
         the profile; None on all ranks but the first.
 
     Raises:
-        DglcellError: anything the user can mend.
+        DglcellError: there is a fault that the user can mend.
     """
     config = config_for(config, mode)
     _set_up(config)
@@ -293,7 +293,7 @@ def profile(config: Config, schedule: Schedule, mode: str, folder: Path, command
     device = torch.device(device_of(config.trainer.accelerator))
     about = {"experiment": config.experiment.name, "mode": mode}
     profiler = LoopProfiler(schedule, device, (folder / TRACE, about) if is_rank_zero() else None)
-    # What a run does beside its steps is part of whole ones only. Its signals do here what they always do.
+    # Callbacks of a run take part in whole steps only. Signals keep their usual effect here.
     beside = make_callbacks(config, directory, prepared.dataset.kinds, StopSignals(requeue=False))
     trainer = make_trainer(config, directory, [*(beside if mode == "full" else []), WatchExchange()], profiler)
     if config.data.batch_size == AUTO:
@@ -342,7 +342,7 @@ def _set_up(config: Config) -> None:
     if not is_rank_zero():
         log.setLevel(logging.WARNING)
     set_up_process(config)
-    set_threads(torch.get_num_threads())  # no turns: every step is to be like the others
+    set_threads(torch.get_num_threads())  # no `ThreadTurns`, because all steps shall be alike
 
 
 def run_steps(trainer: pl.Trainer, task: StrainTask, data: RepeatedData, profiler: LoopProfiler) -> None:
@@ -362,7 +362,7 @@ def run_steps(trainer: pl.Trainer, task: StrainTask, data: RepeatedData, profile
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Let the user's interrupt through: Lightning shuts down on it, then exits with 1, as if something were wrong."""
+    """Let the user's interrupt through, because Lightning would shut down and exit with 1 as if there were an error."""
     try:
         yield
     except SystemExit as error:
@@ -372,7 +372,7 @@ def _interrupts() -> Iterator[None]:
 
 
 def _take_autotuned(directory: RunDirectory) -> dict[str, Any] | None:
-    """What `auto` took, as it was written for all ranks; the file goes, so that a later profile chooses by itself."""
+    """Return the choices of `auto` written for all ranks, and remove their file: a later profile chooses anew."""
     if not directory.autotuned.exists():
         return None
     content: dict[str, Any] = json.loads(directory.autotuned.read_text(encoding="utf-8"))
@@ -381,7 +381,7 @@ def _take_autotuned(directory: RunDirectory) -> dict[str, Any] | None:
 
 
 def _strategy_of(task: StrainTask) -> str | None:
-    """The model's strategy, and what `auto` took; None for a model that has none."""
+    """Return the model's strategy and the choices of `auto`, or None for a model without a strategy."""
     if not isinstance(task.model, PerturbedModel):
         return None
     strategy, autotuned = task.model.config.strategy, task.model.autotuned

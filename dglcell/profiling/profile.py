@@ -1,4 +1,4 @@
-"""The profile of a run: its file, its text, and how two of them differ."""
+"""Write and read the profile of a run, format it as text, and compare two profiles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dglcell.errors import ConfigError, DataError, count
 from dglcell.files.atomic import DAMAGE, parse_json, write_json
 from dglcell.machine.parts import PARTS
 
-# A profile: where the time of training steps went, and under which conditions.
+# A profile divides the time of training steps among their parts, and records the conditions of the measurement.
 
 
 MODES = {
@@ -31,7 +31,7 @@ TRACE = "trace.json.gz"
 
 @dataclass(frozen=True)
 class Profile:
-    """What was measured; times are in seconds."""
+    """A profile holds the times of training steps in seconds, and the conditions under which they were measured."""
 
     experiment: str  # its name
     mode: str  # how much of a step was run, see ``MODES``
@@ -59,32 +59,32 @@ class Profile:
 
     @property
     def seconds_per_step(self) -> float:
-        """The mean over all timed steps."""
+        """Return the mean over all timed steps."""
         return sum(self.steps) / len(self.steps)
 
     @property
     def samples_per_second(self) -> float:
-        """Strains per second, of all processes."""
+        """Return the strains per second of all processes."""
         return self.samples / sum(self.steps)
 
     def speed(self) -> str:
-        """How many steps and strains a second that is, for readers."""
+        """Return the steps and strains per second as text for readers."""
         return f"{1 / self.seconds_per_step:,.2f} it/s, {self.samples_per_second:,.1f} samples/s"
 
     def per_step(self) -> dict[str, float]:
-        """Mean seconds per step of every component as a whole."""
+        """Return the mean seconds per step of every component as a whole."""
         totals: dict[str, float] = defaultdict(float)
         for name, seconds in self.components.items():
             totals[name.partition("/")[0]] += seconds / len(self.steps)
         return dict(totals)
 
     def parts(self, component: str) -> dict[str, float]:
-        """Mean seconds per step of a component's parts, by `component/part`, the largest first."""
+        """Return the mean seconds per step of a component's parts, by `component/part`, the largest first."""
         found = {n: s / len(self.steps) for n, s in self.components.items() if n.startswith(f"{component}/")}
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def write(self, path: Path) -> None:
-        """Write it as JSON with what follows from it, atomically."""
+        """Write the profile and the figures derived from it as JSON, atomically."""
         derived = {
             "seconds_per_step": self.seconds_per_step,
             "steps_per_second": 1 / self.seconds_per_step,
@@ -98,7 +98,7 @@ def read_profile(path: Path) -> Profile:
     """Read a profile from its file or folder.
 
     Raises:
-        DataError: it is not there, or the file is something else.
+        DataError: the file does not exist or is not a profile.
     """
     file = path / PROFILE if path.is_dir() else path
     if not file.is_file():
@@ -121,15 +121,15 @@ def read_profile(path: Path) -> Profile:
     return profile
 
 
-# A profile as people read it.
+# The text of a profile.
 
 
-# From how many times the median on a step is said to be slow.
+# A step is called slow if it takes at least this many times the median.
 UNEVEN = 2.0
 
 
 def format_profile(profile: Profile) -> str:
-    """The conditions, the speed, and a table of exclusive times."""
+    """Format the conditions, the speed, and a table of exclusive times."""
     strategy = f" ({profile.strategy})" if profile.strategy else ""
     steps, threads = count(len(profile.steps), "step"), count(profile.threads, "thread")
     conditions = [
@@ -172,7 +172,7 @@ def _speed(profile: Profile) -> list[str]:
 
 
 def _table(profiles: Sequence[Profile]) -> list[str]:
-    """Components in the order of a step, and their parts: times and shares of one or two profiles; of two the ratio."""
+    """Format times and shares of components in the order of a step, and of their parts; two profiles get a ratio."""
     totals = [profile.per_step() for profile in profiles]
     lines = []
     for component in PARTS:
@@ -197,7 +197,7 @@ def _row(title: str, seconds: Sequence[float | None], profiles: Sequence[Profile
     return " ".join(cells)
 
 
-# ``dglcell compare``: two profiles side by side, where that says something.
+# ``dglcell compare`` shows two profiles side by side if they can be compared.
 
 
 ALIKE = {
@@ -213,14 +213,14 @@ NOTED = {"cell_sha256": "cell graphs", "dtype": "precisions", "threads": "number
 
 
 def compare(first: Path, second: Path) -> str:
-    """A table of two profiles, after a warning for everything that should be known before ratios are believed.
+    """Format a table of two profiles, after a warning for every difference that makes ratios doubtful.
 
     Args:
         first, second: ``profile.json`` or its folder; ratios are of the second to the first.
 
     Raises:
-        DataError: there is no profile.
-        ConfigError: they were measured under conditions too different.
+        DataError: a path holds no profile.
+        ConfigError: the profiles were measured under conditions too different.
     """
     a, b = read_profile(first), read_profile(second)
     check_alike(a, b, (str(first), str(second)))
@@ -239,10 +239,10 @@ def compare(first: Path, second: Path) -> str:
 
 
 def check_alike(a: Profile, b: Profile, titles: tuple[str, str]) -> None:
-    """Refuse profiles whose times say nothing about each other.
+    """Refuse profiles whose times cannot be compared with each other.
 
     Raises:
-        ConfigError: naming what differs, and both values.
+        ConfigError: a condition differs; the error names it and both values.
     """
     differing = [key for key in ALIKE if getattr(a, key) != getattr(b, key)]
     if differing:

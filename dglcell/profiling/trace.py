@@ -1,4 +1,4 @@
-"""A trace of ``torch.profiler``, read: which part of a step its time goes to."""
+"""Read a trace of ``torch.profiler`` and divide the time of steps among their parts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Traced:
-    """What a trace says of its steps.
+    """The figures that a trace gives for its steps.
 
     Attributes:
-        shares: part or `part/name` → its share of the steps' time, without what is told apart in it.
-        bytes_to_device: copied from the host in a step.
-        synchronisations: times that the host waited for a GPU in a step; None without a GPU.
+        shares: part or `part/name` → its share of the steps' time, without the parts inside it.
+        bytes_to_device: number of bytes copied from the host to the device in a step.
+        synchronisations: number of times that the host waited for a GPU in a step; None without a GPU.
     """
 
     shares: dict[str, float]
@@ -46,11 +46,11 @@ def read_trace(path: Path, seconds: float) -> Traced:
     """Divide the steps of a trace among their parts.
 
     The times are the host's. On a GPU they are those of its kernels and copies, which belong to the part that launched
-    them; when it had nothing to do is part of ``other``.
+    them; the time in which the GPU was idle belongs to ``other``.
 
     Args:
-        path: of the trace, compressed by gzip.
-        seconds: that a step takes where nobody looks.
+        path: path of the trace, compressed by gzip.
+        seconds: time of a step without the profiler.
     """
     with gzip.open(path) as file:
         events = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
@@ -76,7 +76,7 @@ def read_trace(path: Path, seconds: float) -> Traced:
 
 
 def _turns(events: Iterable[Event], steps: list[Event]) -> list[tuple[float, str | None]]:
-    """Moments in µs, in their order, and the innermost part from each of them on; None outside of steps."""
+    """Return moments in µs, ascending, with the innermost part from each of them on; it is None outside of steps."""
     thread = steps[0]["tid"]
     ranges = [(event["ts"], event["dur"], "other") for event in steps]
     ranges += [
@@ -84,11 +84,11 @@ def _turns(events: Iterable[Event], steps: list[Event]) -> list[tuple[float, str
         for event in events
         if event["cat"] == "user_annotation"
         and event["name"].partition("/")[0] in PARTS
-        # What other threads do is part of what this one waits in.
+        # The work of other threads counts for the part in which this thread waits for them.
         and (event["tid"] == thread or event["name"] == WAITING)
     ]
     turns: list[tuple[float, str | None]] = []
-    around: list[tuple[float, str]] = []  # ends and names of what has begun
+    around: list[tuple[float, str]] = []  # ends and names of the parts that have begun
 
     def close(until: float) -> None:
         while around and around[-1][0] <= until:
@@ -101,7 +101,7 @@ def _turns(events: Iterable[Event], steps: list[Event]) -> list[tuple[float, str
         if around and around[-1][1] in LEAVES:
             if name != WAITING:
                 continue
-            end = around[-1][0]  # the last gradients are there: what is left of the backward pass is waiting
+            end = around[-1][0]  # the last gradients are there, so the rest of the backward pass is waiting
         if around or name == "other":
             around.append((end, name))
             turns.append((start, name))
@@ -110,6 +110,6 @@ def _turns(events: Iterable[Event], steps: list[Event]) -> list[tuple[float, str
 
 
 def _part_at(turns: list[tuple[float, str | None]], event: Event) -> str | None:
-    """The innermost part when an event begins; None outside of steps."""
+    """Return the innermost part when an event begins; None outside of steps."""
     number = bisect_right(turns, event["ts"], key=lambda turn: turn[0])
     return turns[number - 1][1] if number else None

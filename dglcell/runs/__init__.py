@@ -1,1 +1,1 @@
-"""The directory of a run."""
+"""Manage the directory of a run."""

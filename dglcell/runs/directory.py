@@ -1,4 +1,4 @@
-"""The run directory: what is in it, the record of its epochs, what the run took, and where it ran."""
+"""Name the files of a run directory, and read and write the record of its epochs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dglcell.files.untrusted import (
     optional,
 )
 
-# The run directory: what is in it.
+# The files of a run directory.
 
 
 CHECKPOINTS: dict[str, tuple[str | None, str]] = {
@@ -39,135 +39,135 @@ PROBE_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class RunDirectory:
-    """Files of one run.
+    """A run directory knows the paths of the files of one run.
 
     Attributes:
-        path: ``<runs>/<experiment>/seed-<seed>``.
+        path: path of the directory, ``<runs>/<experiment>/seed-<seed>``.
     """
 
     path: Path
 
     @property
     def config(self) -> Path:
-        """Resolved configuration."""
+        """Return the path of the resolved configuration."""
         return self.path / "config.yaml"
 
     @property
     def environment(self) -> Path:
-        """Versions, git state, hashes."""
+        """Return the path of the file with versions, git state and hashes."""
         return self.path / "environment.json"
 
     @property
     def autotuned(self) -> Path:
-        """What `auto` takes, and why."""
+        """Return the path of the file with the choices that `auto` made and their reasons."""
         return self.path / "autotuned.json"
 
     @property
     def owner(self) -> Path:
-        """Who trains here now; only while it does."""
+        """Return the path of the lease of the process that trains here; the file exists only while it trains."""
         return self.path / "owner.json"
 
     @property
     def wandb_id(self) -> Path:
-        """Id of the W&B run, the same when the run is continued."""
+        """Return the path of the file with the id of the W&B run, which stays the same when the run is continued."""
         return self.path / "wandb_id.txt"
 
     @property
     def split(self) -> Path:
-        """The split, with its hash."""
+        """Return the path of the split and its hash."""
         return self.path / "split.npz"
 
     @property
     def cell(self) -> Path:
-        """The cell graph, so that the run can predict on its own."""
+        """Return the path of the cell graph, which lets the run predict on its own."""
         return self.path / "cell"
 
     @property
     def card(self) -> Path:
-        """What users should know of a trained model; only where the run was exported as one."""
+        """Return the path of the model card, which exists only where the run was exported as a trained model."""
         return self.path / "card.json"
 
     @property
     def metrics(self) -> Path:
-        """One JSON line per epoch."""
+        """Return the path of the record of epochs, which has one JSON line per epoch."""
         return self.path / "metrics.jsonl"
 
     @property
     def usage(self) -> Path:
-        """Time and memory of the training."""
+        """Return the path of the file with the time and memory of the training."""
         return self.path / "usage.json"
 
     @property
     def results(self) -> Path:
-        """The table: model and null models."""
+        """Return the path of the table of the model and the null models."""
         return self.path / "results.json"
 
     @property
     def report(self) -> Path:
-        """The picture."""
+        """Return the path of the report's picture."""
         return self.path / "report.png"
 
     @property
     def page(self) -> Path:
-        """The report: one file that has everything."""
+        """Return the path of the report, which is one file that contains everything."""
         return self.path / "report.html"
 
     @property
     def figures(self) -> Path:
-        """Folder of the report's pictures, and of those drawn during training."""
+        """Return the folder of the report's pictures and of those drawn during training."""
         return self.path / "figures"
 
     def epoch_picture(self, epoch: int) -> Path:
-        """Picture of the validation part after an epoch, counted from 1."""
+        """Return the path of the picture of the validation part after an epoch, counted from 1."""
         return self.figures / f"epoch-{epoch:03}.png"
 
     @property
     def names(self) -> Path:
-        """Standard names of genes, in a trained model whose cell graph is built by its users."""
+        """Return the path of the standard names of genes, for a trained model whose users build its cell graph."""
         return self.path / "names.csv"
 
     @property
     def embedding(self) -> Path:
-        """Embeddings of some test strains."""
+        """Return the path of the embeddings of some test strains."""
         return self.path / "embedding_test.npz"
 
     @property
     def embedding_map(self) -> Path:
-        """A map of these embeddings that took long to find."""
+        """Return the path of a map of these embeddings, which is kept because it takes long to compute."""
         return self.path / "embedding_map.npz"
 
     @property
     def relation_weights(self) -> Path:
-        """Mean weights of relations in each layer."""
+        """Return the path of the mean weights of relations in each layer."""
         return self.path / "relation_weights.json"
 
     @property
     def checkpoints(self) -> Path:
-        """Folder of checkpoints."""
+        """Return the folder of checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def last(self) -> Path:
-        """The checkpoint of the last finished epoch."""
+        """Return the path of the checkpoint of the last finished epoch."""
         return self.checkpoints / "last.ckpt"
 
     @property
     def interrupted(self) -> Path:
-        """The checkpoint of a run that was told to stop in the middle of an epoch."""
+        """Return the path of the checkpoint of a run that was told to stop in the middle of an epoch."""
         return self.checkpoints / "interrupted.ckpt"
 
     def files(self) -> list[Path]:
-        """Files of the run that are there; none of what others may have put beside them."""
+        """Return the files of the run that exist, without files that others may have put beside them."""
         own = [getattr(self, name) for name, value in vars(RunDirectory).items() if isinstance(value, property)]
         own += [self.predictions(part) for part in PARTS]
         own += [path for folder in own if folder.is_dir() for path in folder.iterdir()]
         return [path for path in own if path.is_file()]
 
     def check_writable(self) -> None:
-        """Refuse a directory that cannot be written, or has no room, before any work; leaves nothing there.
+        """Refuse a directory that cannot be written or has no room before any work is done, and leave nothing there.
 
         Raises:
-            CheckpointError: naming the folder, and the reason.
+            CheckpointError: the directory cannot be used; the error names the folder and the reason.
         """
         folders = [self.path, self.checkpoints] if self.checkpoints.is_dir() else [self.path]
         for folder in folders:
@@ -183,18 +183,18 @@ class RunDirectory:
                 ) from error
 
     def is_started(self) -> bool:
-        """Whether there is something to continue from, be it a link that leads nowhere."""
+        """Return whether there is a checkpoint to continue from, even if it is a link that leads nowhere."""
         return os.path.lexists(self.last) or os.path.lexists(self.interrupted)
 
     def predictions(self, part: str) -> Path:
-        """Measured and predicted phenotypes of one part."""
+        """Return the path of the measured and predicted phenotypes of one part."""
         return self.path / f"predictions_{part}.csv"
 
     def checkpoint(self, name: str) -> Path:
-        """Path of a checkpoint by name or path.
+        """Return the path of a checkpoint that is given by name or path.
 
         Raises:
-            CheckpointError: it does not exist.
+            CheckpointError: the checkpoint does not exist.
         """
         path = self.checkpoints / f"{name}.ckpt" if name in CHECKPOINTS else Path(name)
         if not path.is_file():
@@ -207,7 +207,7 @@ class RunDirectory:
         return path
 
 
-# The record of a run: one JSON line per epoch, whatever else is logged.
+# The record of a run has one JSON line per epoch, whatever else is logged.
 
 
 RECORD = mapping_of(optional(NUMBER))
@@ -215,12 +215,13 @@ RECORD = mapping_of(optional(NUMBER))
 
 
 class EpochLog:
-    """Appends epochs to ``metrics.jsonl`` and says them in one line.
+    """An epoch log appends epochs to ``metrics.jsonl`` and describes each in one line.
 
     Args:
-        path: of the file.
-        epochs: of the whole training, for the line.
-        checkpoint: that is reported; the line of the best epoch so far, in its sense, ends with ``*``.
+        path: path of the file.
+        epochs: number of epochs of the whole training, for the line.
+        checkpoint: name of the checkpoint that is reported; its metric decides which line, the best so far, ends
+            with ``*``.
     """
 
     def __init__(self, path: Path, epochs: int, checkpoint: str = "best_loss") -> None:
@@ -228,7 +229,10 @@ class EpochLog:
         self.figure, self.mode = CHECKPOINTS[checkpoint]
 
     def rewind(self, epoch: int) -> None:
-        """Forget the epochs from ``epoch`` on: a resumed run writes them again. Of the others each is kept once."""
+        """Forget the epochs from ``epoch`` on, because a resumed run writes them again.
+
+        Each earlier epoch is kept once.
+        """
         if not os.path.lexists(self.path):
             return
         last = {row["epoch"]: row for row in self.read() if row["epoch"] < epoch}
@@ -237,10 +241,10 @@ class EpochLog:
             partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
 
     def read(self) -> list[dict[str, Any]]:
-        """All epochs so far; a last line that a crash has torn is left out.
+        """Return all epochs so far, without a last line that a crash has torn.
 
         Raises:
-            CheckpointError: the file cannot be read, or a line is no record of an epoch.
+            CheckpointError: the file cannot be read, or a line is not the record of an epoch.
         """
         if not os.path.lexists(self.path):
             return []
@@ -258,7 +262,7 @@ class EpochLog:
 
     @staticmethod
     def _parse(line: bytes) -> dict[str, Any] | None:
-        """A line as an epoch's record; None where it is none."""
+        """Return the record of an epoch that a line holds, or None if the line holds none."""
         try:
             row = json.loads(line)
         except (ValueError, RecursionError):
@@ -274,7 +278,7 @@ class EpochLog:
         )
 
     def write(self, epoch: int, step: int, metrics: dict[str, float]) -> str:
-        """Append an epoch, which is the last one then: what was written of it or of later ones is forgotten.
+        """Append an epoch as the last one, and forget earlier records of it and of later epochs.
 
         Returns:
             the line to print.
@@ -308,5 +312,5 @@ class EpochLog:
 
 
 def _start(line: bytes) -> str:
-    """The beginning of a line, for a message."""
+    """Return the beginning of a line, for a message."""
     return ascii(line[:60].decode(errors="replace"))[1:-1]

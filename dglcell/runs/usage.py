@@ -1,4 +1,4 @@
-"""Where a run computed and what it took: versions, git state, device, time and memory."""
+"""Record where a run computed and what it used: versions, git state, device, time and memory."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from dglcell.runs.directory import EpochLog, RunDirectory
 if TYPE_CHECKING:
     import torch
 
-# What a run needs to be reproduced: versions, git state, device, hashes.
+# The facts that are needed to reproduce a run: versions, git state, device, hashes.
 
 
 PACKAGES = ("torch", "dgl", "pytorch-lightning", "numpy", "scipy", "omegaconf", "lmdb", "cobra", "wandb")
 
 
 def environment(command: str) -> dict[str, Any]:
-    """Versions of everything that matters, as plain containers."""
+    """Return the versions of everything that affects a run, as plain containers."""
     import torch  # here, so that a configuration is read without it
 
     return {
@@ -50,18 +50,18 @@ def environment(command: str) -> dict[str, Any]:
 
 
 def machine_kind() -> str:
-    """System, architecture and C library, which decide what is installed: ``Linux-x86_64-glibc2.36``."""
+    """Return the system, architecture and C library, which decide what is installed: ``Linux-x86_64-glibc2.36``."""
     parts = platform.system(), platform.machine(), "".join(platform.libc_ver())
     return "-".join(part for part in parts if part)
 
 
 def package_versions() -> dict[str, str | None]:
-    """Installed versions; None where a package is missing."""
+    """Return the installed versions of packages, with None where a package is missing."""
     return {name: version_of(name) for name in PACKAGES}
 
 
 def version_of(package: str) -> str | None:
-    """The installed version of one package; None where it is missing."""
+    """Return the installed version of one package, or None where it is missing."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -69,7 +69,7 @@ def version_of(package: str) -> str | None:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit and whether files differ from it; None outside a checkout or without git."""
+    """Return the commit and whether files differ from it, or None outside a checkout or without git."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
@@ -81,7 +81,7 @@ def git_state(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-# What a training took.
+# The time and memory of a training.
 
 
 USAGE = {
@@ -97,15 +97,15 @@ USAGE = {
 
 @dataclass(frozen=True)
 class Usage:
-    """What a finished run took.
+    """A usage holds the time and memory that a finished run used.
 
     Attributes:
-        device: e.g. ``cpu`` or ``cuda:0``.
-        epochs: that were trained.
-        seconds: of all of them together.
-        processes: that trained together.
-        wall_seconds: of the run, from the building of its store to its report.
-        peak_resident_bytes: of the first process's memory on its host; None where that is not known.
+        device: name of the device, e.g. ``cpu`` or ``cuda:0``.
+        epochs: number of epochs that were trained.
+        seconds: time of all these epochs together.
+        processes: number of processes that trained together.
+        wall_seconds: time of the whole run, from the building of its store to its report.
+        peak_resident_bytes: peak memory of the first process on its host; None where that is not known.
     """
 
     device: str
@@ -117,10 +117,11 @@ class Usage:
 
 
 def write_usage(directory: RunDirectory, device: torch.device, *, trained_here: bool = True) -> None:
-    """Write ``usage.json``: epochs, seconds of all of them together, and the peak of memory in bytes.
+    """Write ``usage.json``: the number of epochs, their seconds together, and the peak of memory in bytes.
 
-    The peak is that of this process: on a GPU of its allocations there, else of its resident set, the program and the
-    data included. Of a run that was continued it is that of the last part, and null where another process trained it.
+    The peak is that of this process. On a GPU it counts its allocations there, else its resident set, which includes
+    the program and the data. For a continued run it is the peak of the last part; it is null where another process
+    trained that part.
     """
     import torch
 
@@ -134,13 +135,13 @@ def write_usage(directory: RunDirectory, device: torch.device, *, trained_here: 
 
 
 def complete_usage(directory: RunDirectory, processes: int, seconds: float, start: int, *, trained_here: bool) -> None:
-    """Add to ``usage.json`` what the whole run took, which is at its end now; nothing where that was said before.
+    """Add the time and memory of the whole run to ``usage.json`` at its end, unless they are there already.
 
     Args:
-        processes: that trained together.
-        seconds: that this process has taken.
-        start: the first epoch that it trained.
-        trained_here: whether it trained any.
+        processes: number of processes that trained together.
+        seconds: time that this process has taken.
+        start: first epoch that this process trained.
+        trained_here: whether this process trained any epoch.
     """
     try:
         about = read_json(directory.usage)
@@ -158,7 +159,7 @@ def complete_usage(directory: RunDirectory, processes: int, seconds: float, star
 
 
 def read_usage(directory: RunDirectory) -> Usage | None:
-    """What a finished run took; None where it has not come to its end, or does not say it."""
+    """Return the usage of a finished run, or None where the run has not ended or did not record it."""
     try:
         content = read_json(directory.usage)
     except UnreadableError:
@@ -167,5 +168,5 @@ def read_usage(directory: RunDirectory) -> Usage | None:
 
 
 def resident_peak() -> int:
-    """High-water mark of this process's resident set in bytes."""
+    """Return the high-water mark of this process's resident set in bytes."""
     return status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,4 +1,4 @@
-"""What to say of a training whose schedule does not fit its strains, before it starts and after it has ended."""
+"""Warn of a training whose schedule does not fit its strains, before it starts and after it has ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FALL = 0.02
 
 
 def warn_of_warm_up(warm_up: int, steps: int) -> None:
-    """Say so where the learning rate rises for most of the training."""
+    """Warn if the learning rate rises for most of the training."""
     if 2 * warm_up > steps and is_rank_zero():
         log.warning(
             "the training has %s, and the learning rate rises during the first %d of them: lower `scheduler.warmup` or "
@@ -37,7 +37,7 @@ def warn_of_warm_up(warm_up: int, steps: int) -> None:
 
 
 def warn_of_few_steps(batches: int, batch_size: int, steps: int) -> None:
-    """Say so where batches are so large that there are hardly any steps."""
+    """Warn if batches are so large that there are hardly any steps."""
     if batches < HANDFUL and steps < ENOUGH and batch_size > SMALL and is_rank_zero():
         log.warning(
             "an epoch has %s, and the training %s: lower `data.batch_size`, which is %d, or raise `trainer.epochs`",
@@ -48,7 +48,7 @@ def warn_of_few_steps(batches: int, batch_size: int, steps: int) -> None:
 
 
 def warn_of_falling_loss(epochs: Sequence[Mapping[str, Any]]) -> None:
-    """Say so where a longer training would have gone on learning.
+    """Warn if a longer training would have gone on learning.
 
     Args:
         epochs: records of all epochs, as `EpochLog` has them.
@@ -66,7 +66,7 @@ def warn_of_falling_loss(epochs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def still_falling(losses: Sequence[float]) -> bool:
-    """Whether the loss of an epoch was lowest at the end, and clearly lower than before the last quarter of epochs."""
+    """Return whether the loss was lowest at the end and clearly lower than before the last quarter of epochs."""
     if len(losses) < 2:
         return False
     before = min(losses[: -max(1, len(losses) // 4)])
@@ -74,5 +74,5 @@ def still_falling(losses: Sequence[float]) -> bool:
 
 
 def more_epochs(epochs: int, steps: int) -> int:
-    """For how many epochs to train where so many epochs of so many steps together were too few."""
+    """Return how many epochs to train if so many epochs of so many steps together were too few."""
     return max(3 * epochs, math.ceil(ENOUGH * epochs / max(steps, 1)))

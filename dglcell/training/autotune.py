@@ -1,4 +1,4 @@
-"""What ``auto`` takes on this machine: strategy, kernels, precision, compiled layers; measured before training."""
+"""Choose strategy, kernels, precision and compiled layers for ``auto`` by measurements before training."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from dglcell.perturbation.strategies.node_mask import NodeMask
 
 log = logging.getLogger("dglcell")
 
-# In which precision a run computes, and whether its layers are compiled.
+# The precision of a run, and whether its layers are compiled.
 
 
 ROWS_WORTH_COMPILING = 3e8
@@ -54,12 +54,12 @@ half a minute (27 s), and then saved 0.35 s for each million rows 32 wide."""
 
 
 def lightning_precision(name: str) -> str:
-    """Lightning's name for the precision of weights, bases and losses."""
+    """Return Lightning's name for the precision of weights, bases and losses."""
     return "64-true" if OLD_PRECISIONS.get(name, name) == "64-true" else "32-true"
 
 
 def plain_precision(name: str) -> str:
-    """The precision that a name stands for; says so where it is a name of other programs."""
+    """Return the precision that a name stands for, and warn if the name is one that other programs use."""
     plain = OLD_PRECISIONS.get(name, name)
     if plain != name:
         log.info("`trainer.precision: %s` stands for `%s` here: only differences are in half precision", name, plain)
@@ -69,15 +69,15 @@ def plain_precision(name: str) -> str:
 def resolve_execution(
     autotuned: Autotuned, precision: str, compiled: str, device: torch.device, rows: float, *, pinned: bool = False
 ) -> Autotuned:
-    """Autotuned with the precision of differences, and whether layers are compiled.
+    """Add to the choices of ``auto`` the precision of differences and whether layers are compiled.
 
     Args:
-        autotuned: of strategy and kernels.
-        precision: ``trainer.precision``.
-        compiled: ``model.compile``: auto, true or false.
-        device: where the run computes.
-        rows: how many rows, strain by strain and relation by relation, the run computes.
-        pinned: let ``auto`` stand for what ``autotuned`` say, which are another run's.
+        autotuned: choices of strategy and kernels.
+        precision: value of ``trainer.precision``.
+        compiled: value of ``model.compile``: auto, true or false.
+        device: device on which the run computes.
+        rows: number of rows that the run computes, summed over strains and relations.
+        pinned: whether ``auto`` keeps the choices in ``autotuned``, which another run made.
     """
     name = plain_precision(precision)
     wanted = autotuned.compile if pinned else rows >= ROWS_WORTH_COMPILING
@@ -95,13 +95,13 @@ def resolve_execution(
 
 
 def multiplies_bfloat16_fast(device: torch.device) -> bool:
-    """Whether a device has instructions for products of bfloat16."""
+    """Return whether a device has instructions for products of bfloat16."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return multiplies_bfloat16()
 
 
-# A short measurement before the first step: which strategy and kernels `auto` takes here, and why.
+# A short measurement before the first step decides which strategy and kernels `auto` takes here.
 
 
 SMALL_STEP = 1 << 30
@@ -119,10 +119,10 @@ PROBE_STRAINS = 8
 
 @dataclass(frozen=True)
 class Autotuning:
-    """Autotuned, and what led to them.
+    """The choices of ``auto`` and the reasons for them.
 
     Attributes:
-        autotuned: what `auto` takes.
+        autotuned: the choices that `auto` makes.
         reasons: sizes, measured seconds and expected shares, as plain containers.
     """
 
@@ -133,12 +133,12 @@ class Autotuning:
 def autotuned_for(
     model: PerturbedModel, genotypes: GenotypeBatch, differences: torch.dtype | None = None
 ) -> Autotuning:
-    """Find, or look up, what `auto` takes for a model and batches like this one.
+    """Find, or look up, the choices of `auto` for a model and batches like this one.
 
     Args:
-        model: on its device; its weights are not changed.
+        model: the model on its device; its weights are not changed.
         genotypes: a typical batch, on the same device.
-        differences: type in which a step computes them; the weights' where None.
+        differences: type in which a step computes differences; None for the type of the weights.
     """
     device = genotypes.genes.device
     if "auto" not in (model.config.strategy, model.config.kernel):
@@ -164,7 +164,7 @@ def autotuned_for(
 
 
 def describe(model: PerturbedModel, genotypes: GenotypeBatch, differences: torch.dtype | None = None) -> dict[str, Any]:
-    """What choices depend on: machine, versions, sizes of the cell graph and of the model."""
+    """Describe what the choices depend on: machine, versions, sizes of the cell graph and of the model."""
     device = genotypes.genes.device
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{processor_name()} x {cores()}"
     config = model.config
@@ -184,7 +184,7 @@ def describe(model: PerturbedModel, genotypes: GenotypeBatch, differences: torch
 def autotune(
     model: PerturbedModel, genotypes: GenotypeBatch, about: dict[str, Any], differences: torch.dtype | None = None
 ) -> Autotuning:
-    """Time what is worth timing, on a GPU what has proven itself; log each choice with its reason."""
+    """Time the options worth timing, on a GPU only those proven correct, and log each choice with its reason."""
     started, device = time.perf_counter(), genotypes.genes.device
     dtype = next(model.parameters()).dtype
     rates = measure_rates(device, differences or dtype)
@@ -228,7 +228,7 @@ def autotune(
 
 
 def explain(layer: dict[tuple[str, str, str], Share], autotuned: Autotuned) -> dict[str, str]:
-    """For each relation what is done, and why."""
+    """Return for each relation how it is computed and why."""
     lines = {}
     for relation, share in layer.items():
         listed = autotuned.strategy == "difference" and share.rows <= autotuned.dense_share
@@ -241,7 +241,7 @@ def explain(layer: dict[tuple[str, str, str], Share], autotuned: Autotuned) -> d
 
 
 def choose_strategy(shares: Sequence[dict[tuple[str, str, str], Share]], dense_share: float) -> str:
-    """`difference` if its rows, at what a listed row costs, are fewer than all."""
+    """Return `difference` if its rows, each at the cost of a listed row, are cheaper than all rows."""
     everything = sum(share.total_rows for layer in shares for share in layer.values())
     cost = sum(min(share.rows / dense_share, 1.0) * share.total_rows for layer in shares for share in layer.values())
     return "difference" if cost < everything else "node_mask"
@@ -255,15 +255,15 @@ def time_kernels(
     rates: Rates,
     proofs: Proofs | None = None,
 ) -> dict[str, float]:
-    """Seconds of a product with its gradient, for every kernel that may be the fastest.
+    """Return the seconds of a product with its gradient for every kernel that may be the fastest.
 
     Args:
-        edges: of a relation.
-        shape: strains and columns of each.
-        device: of the edges.
-        dtype: of the rows.
-        rates: of the device.
-        proofs: what kernels have to prove first; None where they need not.
+        edges: edges of a relation.
+        shape: number of strains, and number of columns of each.
+        device: device of the edges.
+        dtype: type of the rows.
+        rates: rates of the device.
+        proofs: the proofs that kernels have to pass first; None where they need none.
     """
     columns = shape[0] * shape[1]
     predicted = {k: predict_product(k, edges, columns, dtype.itemsize, rates) for k in kernels_on(device.type)}
@@ -297,15 +297,17 @@ def choose_attention(
     dtype: torch.dtype,
     proofs: Proofs,
 ) -> str:
-    """How GATv2 goes along edges: by Triton's loops where they are right on all relations and faster on the largest.
+    """Choose how GATv2 goes along edges.
+
+    Triton's loops are taken if they are right on all relations and faster on the largest.
 
     Args:
-        relations: that a step uses.
-        shape: strains and columns.
-        heads: of the attention.
-        device: of the relations.
-        dtype: of differences.
-        proofs: of this machine.
+        relations: relations that a step uses.
+        shape: number of strains and number of columns.
+        heads: number of heads of the attention.
+        device: device of the relations.
+        dtype: type of differences.
+        proofs: proofs of this machine.
     """
     if not runs_on("triton", device.type):
         return "blocks"
@@ -333,10 +335,10 @@ def choose_attention(
 
 
 def time_rows(model: PerturbedModel, device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
-    """Seconds of a relation with its gradient, for each row of a list of half of all, and of dense states.
+    """Return the seconds of a relation with its gradient per row: in a list of half of all rows, and in dense states.
 
-    The relation is one of the last layer with about as many edges as most: its sums, and the update of the rows that
-    receive them.
+    The relation is one of the last layer with a typical number of edges. The time includes its sums and the update of
+    the rows that receive them.
     """
     layer = model.encoder.layers[-1]
     assert isinstance(layer, HeteroLayer)
@@ -381,15 +383,15 @@ def time_rows(model: PerturbedModel, device: torch.device, dtype: torch.dtype) -
 
 
 def write_autotuned(path: Path, found: Autotuning) -> None:
-    """Autotuned and reasons as JSON."""
+    """Write choices and reasons as JSON."""
     write_json(path, {**found.autotuned.to_dict(), "reasons": found.reasons})
 
 
 def read_autotuned(path: Path) -> Autotuning:
-    """The reverse of ``write_autotuned``.
+    """Read the choices and reasons that ``write_autotuned`` wrote.
 
     Raises:
-        CheckpointError: the file is not there, or holds something else.
+        CheckpointError: the file does not exist, or holds something else.
     """
     if not os.path.lexists(path):
         raise CheckpointError(

@@ -1,4 +1,4 @@
-"""`data.batch_size: auto`: the smallest batch with which training steps are about as fast as they get."""
+"""Find the smallest batch with which training steps reach about their full speed, for `data.batch_size: auto`."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ log = logging.getLogger("dglcell")
 
 
 def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory, trainer: pl.Trainer) -> int:
-    """Measure training steps on this machine and choose B; weights and random streams of the run are not touched.
+    """Choose B by measuring training steps on this machine; the run's weights and random streams are not touched.
 
     Args:
-        config: with any batch size.
+        config: configuration with any batch size.
         prepared: cell graph and strains.
-        directory: of the run; nothing is written.
-        trainer: decides device and precision.
+        directory: directory of the run, to which nothing is written.
+        trainer: the trainer, which decides device and precision.
 
     Raises:
         ConfigError: not even the smallest batch fits into memory.
@@ -51,7 +51,7 @@ def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory,
     sizes = candidates(len(strains))
     with torch.random.fork_rng([device] if device.type == "cuda" else []), warnings.catch_warnings():
         quieten()
-        # A model of its own: the run's is made afterwards, from the seed.
+        # The trials have their own model. The run's model is made afterwards, from the seed.
         task = make_task(_plain(config, device).with_batch_size(sizes[0]), prepared, directory)
         trainer.precision_plugin.convert_module(task)
         steps = _Steps(task.to(device), trainer, prepared.dataset, strains[_order(len(strains), config.seed)])
@@ -66,7 +66,10 @@ def find_batch_size(config: Config, prepared: Prepared, directory: RunDirectory,
 
 
 def _plain(config: Config, device: torch.device) -> Config:
-    """The same, where a CPU would time forms of layers, with plain ones: that comes later, for the batch found here."""
+    """Return the configuration with plain layers where a CPU would time forms of layers.
+
+    The forms are timed later, for the batch found here.
+    """
     if device.type != "cpu" or config.model.compile != AUTO:
         return config
     trainer = config.trainer
@@ -76,7 +79,7 @@ def _plain(config: Config, device: torch.device) -> Config:
 
 
 def candidates(strains: int) -> list[int]:
-    """Powers of two, ascending, for a training part of so many strains."""
+    """Return powers of two, ascending, for a training part of so many strains."""
     largest = max(1, min(LARGEST, strains // PART_OF_EPOCH))
     powers = powers_of_two(largest)
     return [size for size in powers if size >= SMALLEST] or powers[-1:]
@@ -85,16 +88,16 @@ def candidates(strains: int) -> list[int]:
 def search(
     sizes: Sequence[int], measure: Callable[[int], Trial | None], room: int | None, clock: Callable[[], float]
 ) -> list[Trial]:
-    """Try one size after the other while that is worth it: first those that only say what memory a strain takes.
+    """Try one size after the other while that is worth it. The first sizes only show how much memory a strain takes.
 
-    It ends where strains per second have not grown by ``WORTHWHILE``, where the next size is expected to take more
-    than ``MEMORY_SHARE`` of the memory or to outlast ``SECONDS``, or where memory did run out.
+    The search ends when strains per second have not grown by ``WORTHWHILE``, when the next size is expected to take
+    more than ``MEMORY_SHARE`` of the memory or to outlast ``SECONDS``, or when memory has run out.
 
     Args:
-        sizes: to choose from, ascending.
+        sizes: sizes to choose from, ascending.
         measure: size → trial; None where memory ran out.
-        room: bytes available.
-        clock: seconds.
+        room: number of available bytes.
+        clock: returns the time in seconds.
     """
     trials: list[Trial] = []
     start = began = clock()
@@ -115,10 +118,10 @@ def search(
 
 
 def choose(trials: Sequence[Trial], room: int | None) -> Trial:
-    """The fastest that fits; the smallest of those about as fast.
+    """Return the smallest trial that is about as fast as the fastest one that fits into memory.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no trial fits.
     """
     if not trials:
         raise ConfigError(
@@ -131,14 +134,14 @@ def choose(trials: Sequence[Trial], room: int | None) -> Trial:
 
 
 def at_least(smallest: int, chosen: Trial, room: int | None) -> int:
-    """The chosen size, or the smallest one that is wanted where there was no time to try it, and memory is enough."""
+    """Return the chosen size, or the smallest wanted one if there was no time to try it and memory is enough."""
     size = chosen.batch_size
     return smallest if size < smallest and chosen.fits(room, math.ceil(smallest / size)) else size
 
 
 @dataclass
 class _Steps:
-    """Training steps of a task that nobody else uses."""
+    """Training steps of a task that nothing else uses are run here."""
 
     task: StrainTask
     trainer: pl.Trainer
@@ -150,11 +153,11 @@ class _Steps:
         self.resident = self.dataset.to(self.task.device)
 
     def step(self, size: int) -> None:
-        """Forward, loss and backward of the first strains."""
+        """Run forward, loss and backward of the first strains."""
         strains = self.strains[:size]
         batch = self.resident.take(strains.to(self.resident.device), int(self.counts[strains].sum()))
         self.task.zero_grad()
-        # Forgets the predictions of the step before.
+        # This forgets the predictions of the step before.
         self.task.on_train_epoch_start()
         with self.trainer.precision_plugin.train_step_context():
             loss = self.task.training_step(batch, 0)
@@ -162,7 +165,7 @@ class _Steps:
 
 
 def _order(strains: int, seed: int) -> Tensor:
-    """A shuffled order, from a generator of its own."""
+    """Return a shuffled order, from a generator of its own."""
     return torch.randperm(strains, generator=torch.Generator().manual_seed(seed))
 
 

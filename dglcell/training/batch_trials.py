@@ -1,4 +1,4 @@
-"""How much memory and time batches take: small ones are tried first, and larger ones by what those took."""
+"""Measure the memory and time of small batches, and predict those of larger ones."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ TIMED = 2
 
 log = logging.getLogger("dglcell")
 
-# What batches take.
+# The memory and time of batches.
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What work with one batch size took, e.g. training steps or predictions.
+    """A trial holds the time and memory that work with one batch size took, e.g. training steps or predictions.
 
     Attributes:
         batch_size: B.
-        seconds: of one work.
-        bytes: rise of memory meanwhile; None where it could not be measured.
+        seconds: time of one work.
+        bytes: rise of memory during the work; None where it could not be measured.
     """
 
     batch_size: int
@@ -42,37 +42,37 @@ class Trial:
 
     @property
     def rate(self) -> float:
-        """Strains per second."""
+        """Return the strains per second."""
         return self.batch_size / self.seconds
 
     def fits(self, available: int | None, times: float = 1) -> bool:
-        """Whether a batch so many times as large takes no more than ``MEMORY_SHARE`` of the available bytes."""
+        """Return whether a batch so many times as large takes at most ``MEMORY_SHARE`` of the available bytes."""
         return self.bytes is None or available is None or times * self.bytes <= MEMORY_SHARE * available
 
 
 def powers_of_two(largest: int) -> list[int]:
-    """Those up to a number, ascending."""
+    """Return the powers of two up to a number, ascending."""
     return [1 << exponent for exponent in range(largest.bit_length())]
 
 
 def available(device: torch.device) -> int | None:
-    """Bytes that can still be had on a device."""
+    """Return the bytes that are still available on a device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return available_memory()
 
 
 def measure(work: Callable[[int], object], device: torch.device, size: int, *, collect: bool = True) -> Trial | None:
-    """A warm-up and a few timed works with one batch size; None where memory runs out.
+    """Time a few works with one batch size after a warm-up; return None where memory runs out.
 
     Args:
-        work: does it with the first strains, so many as it is told.
-        device: where it computes.
+        work: does the work with a given number of the first strains.
+        device: device on which it computes.
         size: B.
-        collect: the garbage that works leave (`measured_memory`).
+        collect: whether to collect the garbage that works leave (`measured_memory`).
     """
     try:
-        # The first one also compiles and fills caches.
+        # The first work also compiles and fills caches.
         work(size)
         with measured_memory(str(device), collect=collect) as peak:
             seconds = min(_seconds(work, device, size) for _ in range(TIMED))
@@ -84,7 +84,7 @@ def measure(work: Callable[[int], object], device: torch.device, size: int, *, c
 
 
 def _seconds(work: Callable[[int], object], device: torch.device, size: int) -> float:
-    """Of one work, until the device has done it."""
+    """Return the seconds of one work, until the device has finished it."""
     began = time.perf_counter()
     work(size)
     if device.type == "cuda":
@@ -105,14 +105,14 @@ AMPLE = 4
 
 
 def fitting_batch(work: Callable[[int], object], device: torch.device, strains: int, most: int = MOST) -> int:
-    """The largest batch that is expected to fit into memory; where it is below ``most`` it is a power of two.
+    """Return the largest batch that is expected to fit into memory; below ``most`` it is a power of two.
 
-    Memory alone decides, and never a time: where there is enough of it, a machine cuts the same batches every time.
+    Only memory decides, never a time, so that a machine with enough memory cuts the same batches every time.
 
     Args:
-        work: predicts the first strains, so many as it is told.
-        device: where it computes.
-        strains: number of them in all; of fewer than 16 none are tried.
+        work: predicts a given number of the first strains.
+        device: device on which it computes.
+        strains: number of all strains; fewer than 16 are not tried.
         most: the largest batch that is wanted.
     """
     last, room = None, None
@@ -132,6 +132,6 @@ def fitting_batch(work: Callable[[int], object], device: torch.device, strains: 
 
 
 def _room(device: torch.device) -> int | None:
-    """What is available on a device to one of the processes that predict together."""
+    """Return the memory available on a device to one of the processes that predict together."""
     room = available(device)
     return room // Ranks.of().here if room is not None and device.type == "cpu" else room

@@ -1,4 +1,4 @@
-"""What a model's link takes from the training part: which link each phenotype has, units, and measured strains."""
+"""Give a model's link what it needs of the training part: the link of each phenotype, units, and measured strains."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def calibrate(model: StrainModel, prepared: Prepared, normaliser: Normaliser) ->
     interactions, and classes, whose link is the normaliser's (``data.normalise: logistic``).
 
     Args:
-        model: fresh.
-        prepared: what is trained on.
-        normaliser: of the training labels.
+        model: a new model.
+        prepared: the data that the model is trained on.
+        normaliser: statistics of the training labels.
 
     Raises:
         ConfigError: a phenotype does not look like a fitness, and the link is made for one.
@@ -48,7 +48,7 @@ def calibrate(model: StrainModel, prepared: Prepared, normaliser: Normaliser) ->
 
 
 def _link_of(link: str, phenotype: str, kind: str, labels_S: Tensor) -> str:
-    """The link of one phenotype."""
+    """Return the link of one phenotype."""
     is_fitness = kind != CLASSIFICATION and not_fitness_like(labels_S.numpy()) is None
     if link == AUTO_LINK:
         return "minimum" if is_fitness else "identity"

@@ -1,4 +1,4 @@
-"""What happens around Lightning's steps: checkpoints on disk, signals, losses that are not finite, pictures."""
+"""Handle what happens around Lightning's steps: checkpoint files, signals, losses that are not finite, pictures."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ log = logging.getLogger("dglcell")
 
 SECONDS_BETWEEN_LINES = 10.0
 
-# The progress bar, which counts epochs as everything else that is printed does.
+# The progress bar counts epochs from 1, like everything else that is printed.
 
 
 class EpochBar(RichProgressBar):
-    """Lightning's bar, with epochs from 1."""
+    """This is Lightning's progress bar, with epochs counted from 1."""
 
     def _get_train_description(self, current_epoch: int) -> str:
         return f"epoch {current_epoch + 1:>4}/{self.trainer.max_epochs}"
 
 
 class EpochLines(Callback):
-    """A line every ten seconds within an epoch, where there is no progress bar: in a log, or through a pipe.
+    """Print a line every ten seconds within an epoch where there is no progress bar: in a log, or through a pipe.
 
     Args:
-        clock: gives seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Start the clock; also where an epoch is continued, whose start Lightning does not call."""
+        """Start the clock, also for an epoch that is continued, because Lightning does not call its start."""
         self._began = self._said = self._clock()
         self._strains = self._batches = 0
 
@@ -67,7 +67,7 @@ class EpochLines(Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Say how far the epoch is, how fast, and how long the rest of it takes."""
+        """Print the progress of the epoch, its speed, and the time that the rest of it takes."""
         now, batches = self._clock(), int(trainer.num_training_batches)
         self._strains += len(batch) * trainer.world_size
         self._batches += 1
@@ -85,13 +85,13 @@ class EpochLines(Callback):
 
 
 class TimedThreads(Callback):
-    """Training steps with as many threads as are fastest here; see ``ThreadTurns``."""
+    """Run training steps with as many threads as are fastest here (``ThreadTurns``)."""
 
     def __init__(self) -> None:
         self._turns = ThreadTurns(1)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Measure anew: the machine may be another one than where the run began."""
+        """Measure anew, because the machine may be another one than where the run began."""
         self._turns = ThreadTurns.of_process()
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
@@ -107,10 +107,10 @@ class TimedThreads(Callback):
 
 
 class CheckpointFiles(CheckpointIO):
-    """How Lightning writes and reads checkpoints of a run.
+    """Write and read the checkpoints of a run for Lightning.
 
     Attributes:
-        read: a checkpoint whose content is in memory already, handed over when it is asked for.
+        read: a checkpoint whose content is in memory already; Lightning gets it when it asks for the file.
     """
 
     read: ReadCheckpoint | None = None
@@ -130,7 +130,7 @@ class CheckpointFiles(CheckpointIO):
                 file.flush()
                 os.fsync(file.fileno())
         except (OSError, RuntimeError) as error:
-            # torch's own error says that a position is unexpected; the reason stands behind it.
+            # The error of torch only says that a position is unexpected; the exception behind it has the reason.
             reason = error.__context__ if isinstance(error.__context__, OSError) else error
             raise CheckpointError(
                 f"checkpoint '{path}' cannot be written",
@@ -142,7 +142,7 @@ class CheckpointFiles(CheckpointIO):
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """The content of a checkpoint, on the host."""
+        """Return the content of a checkpoint, on the host."""
         if self.read is not None and self.read.path == Path(path):
             return self.read.take()
         return read_checkpoint(Path(path))
@@ -162,14 +162,14 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class BadBatch:
-    """A batch with a loss that is not finite.
+    """A bad batch is a batch with a loss that is not finite.
 
     Attributes:
-        step: of the optimiser, from 1, that the batch is part of.
-        epoch: from 1.
-        batch: within the epoch, from 1.
-        loss: its value.
-        strains: their numbers in the data set.
+        step: number of the optimiser step that the batch is part of, from 1.
+        epoch: number of the epoch, from 1.
+        batch: number of the batch within the epoch, from 1.
+        loss: value of the loss.
+        strains: numbers of the strains in the data set.
     """
 
     step: int
@@ -182,7 +182,7 @@ class BadBatch:
 @dataclass(frozen=True)
 class _Pending:
     place: tuple[int, int, int]
-    loss: Tensor  # on the host, as soon as the device has come there
+    loss: Tensor  # on the host, as soon as the device has computed it
     strains: Tensor
     arrived: torch.cuda.Event | None
 
@@ -191,14 +191,14 @@ class _Pending:
 
 
 class LossWatch:
-    """Losses of batches that the device may still be working on."""
+    """Watch the losses of batches that the device may still be working on."""
 
     def __init__(self) -> None:
         self._pending: deque[_Pending] = deque()
         self._found: BadBatch | None = None
 
     def note(self, loss: Tensor, strains: Tensor, *, step: int, epoch: int, batch: int) -> None:
-        """Begin to watch a batch; numbers as of ``BadBatch``."""
+        """Begin to watch a batch; the numbers are those of ``BadBatch``."""
         loss, arrived = loss.detach(), None
         if loss.is_cuda:
             on_host = torch.empty(loss.shape, dtype=loss.dtype, pin_memory=True, device="cpu")
@@ -208,10 +208,10 @@ class LossWatch:
         self._pending.append(_Pending((step, epoch, batch), loss, strains, arrived))
 
     def found(self, *, wait: bool = False) -> BadBatch | None:
-        """The first batch with a loss that is not finite, as far as the device has come.
+        """Return the first batch with a loss that is not finite, among those that the device has finished.
 
         Args:
-            wait: until it has come to the last one.
+            wait: whether to wait until the device has finished the last batch.
         """
         while self._found is None and self._pending and (wait or self._pending[0].is_there()):
             pending = self._pending.popleft()
@@ -224,11 +224,11 @@ class LossWatch:
 
 
 def not_finite(bad: BadBatch, strains: list[int]) -> DglcellError:
-    """The error of a loss that is not finite.
+    """Return the error for a loss that is not finite.
 
     Args:
-        bad: where.
-        strains: their numbers in the store, of all ranks.
+        bad: the batch.
+        strains: numbers in the store of the strains of all ranks.
     """
     return DglcellError(
         f"the training loss is not finite in epoch {bad.epoch}",
@@ -238,21 +238,21 @@ def not_finite(bad: BadBatch, strains: list[int]) -> DglcellError:
     )
 
 
-# What the ranks agree on after every optimiser step: whether to save and stop, and whether the losses are finite.
+# After every optimiser step the ranks agree whether to save and stop, and whether the losses are finite.
 
 
 class Preemption(Callback):
-    """Writes a checkpoint after the optimiser step during which ``SIGUSR1``, ``SIGTERM`` or Ctrl-C came, and stops.
+    """Write a checkpoint and stop after the optimiser step during which ``SIGUSR1``, ``SIGTERM`` or Ctrl-C came.
 
     Signals are only noted when they come: collectives inside a signal handler can deadlock. All ranks learn of them at
     the same place of the same step, so that they save and stop together. A loss that is not finite ends the run in the
     same way, without a checkpoint.
 
     Args:
-        directory: of the run.
-        signals: that the run has received.
-        accumulation: of gradients, where there is one.
-        timeout: how long ranks wait for one another.
+        directory: directory of the run.
+        signals: signals that the run has received.
+        accumulation: accumulation of gradients, if there is one.
+        timeout: time for which ranks wait for one another.
     """
 
     def __init__(
@@ -293,7 +293,7 @@ class Preemption(Callback):
             raise StoppedError(number)
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, *others: object) -> None:
-        """Gradients that are being accumulated would be lost: stop only after they are used."""
+        """Allow stopping only after accumulated gradients are used, because they would be lost."""
         self._stepped = True
 
     def on_train_batch_end(
@@ -327,16 +327,16 @@ class Preemption(Callback):
         raise StoppedError(number, bool(requeued))
 
     def _not_finite(self, trainer: pl.Trainer) -> Exception:
-        """The error, with the strains of all ranks: they compute the loss of their batches together."""
+        """Return the error with the strains of all ranks, because they compute the loss of their batches together."""
         found: list[BadBatch] = [bad for bad in self._hosts.collect(self._losses.found(wait=True)) if bad is not None]
         first = min(found, key=lambda bad: bad.batch)
         strains = [strain for bad in found if bad.batch == first.batch for strain in bad.strains]
         return not_finite(first, strains)
 
     def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Let the loader begin behind the batches that are done."""
+        """Let the loader begin after the batches that are done."""
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-        # Not `completed`: within `on_train_batch_end` the batch counts as processed only.
+        # `completed` is not used: within `on_train_batch_end` the batch only counts as processed.
         done = 0 if progress["is_last_batch"] else int(progress["current"]["processed"])
         _data(trainer).first_batch = done
 
@@ -366,15 +366,15 @@ def _data(trainer: pl.Trainer) -> StrainDataModule:
 
 @dataclass(frozen=True)
 class EpochPictures:
-    """Draws after every so many epochs.
+    """Draw a picture after every so many epochs.
 
     Attributes:
-        directory: of the run.
-        title: names the run.
-        every: epochs from one picture to the next; 0: none is drawn.
+        directory: directory of the run.
+        title: name of the run.
+        every: number of epochs from one picture to the next; 0 for no pictures.
         units: phenotype → unit.
-        points: single points in a panel at most.
-        seed: of their choice.
+        points: largest number of single points in a panel.
+        seed: seed for the choice of these points.
     """
 
     directory: RunDirectory
@@ -385,7 +385,7 @@ class EpochPictures:
     seed: int
 
     def due(self, epoch: int) -> bool:
-        """Whether ``epoch``, counted from 0, is to be drawn."""
+        """Return whether ``epoch``, counted from 0, is to be drawn."""
         return self.every > 0 and (epoch + 1) % self.every == 0
 
     def draw(
@@ -399,10 +399,10 @@ class EpochPictures:
         """Draw the validation part.
 
         Args:
-            epoch: counted from 0.
+            epoch: number of the epoch, counted from 0.
             phenotypes: T names.
             predicted_ST, measured_ST: in original units, NaN where not measured.
-            embedding_SD: of the same strains, if the model has one.
+            embedding_SD: embeddings of the same strains; None for a model that has none.
         """
         predicted, measured = predicted_ST.cpu().numpy(), measured_ST.cpu().numpy()
         unknown = np.zeros(len(predicted), dtype=np.int64)  # numbers of deletions, which no panel here shows

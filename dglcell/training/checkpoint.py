@@ -1,4 +1,4 @@
-"""Models from checkpoints, and continuing a run from one."""
+"""Make models from checkpoints, and continue a run from one."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from dglcell.training.checkpoint_file import read_checkpoint as read_checkpoint
 
 log = logging.getLogger("dglcell")
 
-# What is written into a checkpoint, and the model that is made from one.
+# Describing a run for its checkpoints, and making a model from a checkpoint.
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What predicts a phenotype.
+    """A chosen model predicts one phenotype.
 
     Attributes:
-        name: of a model.
-        null_model: that predicts in place of the run's own model; None where the latter does.
+        name: name of the model.
+        null_model: null model that predicts in place of the run's own model; None where the run's own model predicts.
     """
 
     name: str
@@ -58,19 +58,19 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Trained:
-    """A model that can predict.
+    """A trained model can predict.
 
     Attributes:
         model: in evaluation mode.
         normaliser: label statistics of its training part.
-        config: of its run.
+        config: configuration of its run.
         cell: its cell graph.
         phenotypes: T names.
         units: T units.
-        epoch: after which the checkpoint was written.
-        path: of the checkpoint.
-        split_sha256: of the split that it was trained on.
-        chosen: phenotype → what predicts it, where that was asked for (`dglcell.training.with_null`); else the model.
+        epoch: the epoch after which the checkpoint was written.
+        path: path of the checkpoint.
+        split_sha256: SHA-256 of the split that it was trained on.
+        chosen: phenotype → the model chosen for it (`dglcell.training.with_null`); ``model`` predicts the others.
     """
 
     model: StrainModel
@@ -86,13 +86,13 @@ class Trained:
 
     @property
     def null_models(self) -> dict[str, NullModel]:
-        """Phenotype → the null model that predicts it in place of the model."""
+        """Return phenotype → the null model that predicts it in place of the model."""
         found = {phenotype: chosen.null_model for phenotype, chosen in self.chosen.items()}
         return {phenotype: model for phenotype, model in found.items() if model is not None}
 
 
 def describe_run(config: Config, cell: CellGraph, split: Split, units: Mapping[str, str]) -> dict[str, Any]:
-    """What a checkpoint says of itself; ``units`` are those of the phenotypes, in order."""
+    """Return what a checkpoint records about its run; ``units`` are those of the phenotypes, in order."""
     return {
         "schema": SCHEMA_VERSION,
         "config": to_yaml(config),
@@ -105,21 +105,21 @@ def describe_run(config: Config, cell: CellGraph, split: Split, units: Mapping[s
 
 
 def read_config(directory: RunDirectory) -> Config:
-    """The resolved configuration of a run.
+    """Return the resolved configuration of a run.
 
     Raises:
-        CheckpointError: the directory holds none, or a damaged one.
+        CheckpointError: the directory holds no configuration, or a damaged one.
     """
     return parse_config(read_run_config(directory), where=str(directory.config))
 
 
 def load_trained(directory: RunDirectory, checkpoint: str | None = None, cell: CellGraph | None = None) -> Trained:
-    """The model of a run as it was at a checkpoint.
+    """Load the model of a run from a checkpoint.
 
     Args:
-        directory: of the run.
-        checkpoint: a name of ``CHECKPOINTS``, or a path; as the run configured where None.
-        cell: the run's cell graph, where it is loaded already.
+        directory: directory of the run.
+        checkpoint: a name of ``CHECKPOINTS``, or a path; None for the one that the run configured.
+        cell: the run's cell graph, if it is loaded already.
 
     Raises:
         CheckpointError: the run or checkpoint is missing or torn, or belongs to another cell graph.
@@ -163,13 +163,13 @@ MOST = 100_000
 
 
 def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]) -> StrainModel:
-    """The model of a checkpoint, which must have the weights that its configuration asks for.
+    """Make the model of a checkpoint, which must have the weights that its configuration asks for.
 
-    It is made without memory for weights first: a configuration may ask for more than there is.
+    The model is first made without memory for weights, because a configuration may ask for more memory than there is.
 
     Args:
         read: the checkpoint.
-        cell: its cell graph.
+        cell: the cell graph of the model.
         state: weights of the model, and label statistics.
 
     Raises:
@@ -183,7 +183,7 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
     features = _features(read, cell, state)
     weights = {name.removeprefix(MODEL): tensor for name, tensor in state.items() if name.startswith(MODEL)}
 
-    # Each model has a resident cell of its own: what a model keeps there has no numbers either.
+    # Each model has its own resident cell, because the tensors that a model keeps there have no memory yet either.
     resident, outputs = ResidentCell.of(cell), len(about.phenotypes)
     with torch.device("meta" if built_in else "cpu"), at_most(4 * len(state) + 100, path):
         planned = make_model(model, resident, outputs, features)
@@ -211,10 +211,10 @@ def _read_model(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tenso
 
 
 def _features(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Node type → [N, F] fixed input features, which are kept among the weights.
+    """Return node type → [N, F] fixed input features, which are kept among the weights.
 
     Raises:
-        CheckpointError: they are no tables of this cell graph's nodes.
+        CheckpointError: the features are not tables of this cell graph's nodes.
     """
     matches = {name: re.fullmatch(r"model\.(?:encoder\.)?features\.(\w+)", name) for name in state}
     features = {match[1]: state[name] for name, match in matches.items() if match is not None}
@@ -227,10 +227,10 @@ def _features(read: ReadCheckpoint, cell: CellGraph, state: Mapping[str, Tensor]
 
 @contextmanager
 def at_most(weights: int, path: Path) -> Iterator[None]:
-    """Refuse a checkpoint whose model has many more weights than it, before all of them are made.
+    """Refuse a checkpoint whose model has many more weights than the checkpoint, before all of them are made.
 
     Raises:
-        CheckpointError: more modules' weights than this are made inside.
+        CheckpointError: modules made inside the context have more weights than this.
     """
     made = 0
 
@@ -248,17 +248,17 @@ def at_most(weights: int, path: Path) -> Iterator[None]:
 
 
 def precision_of(config: Config) -> torch.dtype:
-    """In which type a run keeps its weights."""
+    """Return the type in which a run keeps its weights."""
     return torch.float64 if lightning_precision(config.trainer.precision) == "64-true" else torch.float32
 
 
 def misfits(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], floats: torch.dtype) -> list[str]:
-    """Weights that are not as a model has them, each in a few words.
+    """Describe in a few words each weight that differs from what a model has.
 
     Args:
         found: name → weight of a checkpoint.
-        expected: the same of a model; its memory is not read.
-        floats: type that the run kept its numbers in.
+        expected: name → weight of a model, whose memory is not read.
+        floats: type in which the run kept its numbers.
     """
     return (
         [f"no `{name}`" for name in expected if name not in found]
@@ -272,15 +272,15 @@ def misfits(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], floats:
 
 
 def shape_of(tensor: Tensor, floats: torch.dtype | None = None) -> str:
-    """Type and shape of a tensor; ``floats`` instead of its type where it is one of numbers with a fraction."""
+    """Return type and shape of a tensor as text; ``floats`` replaces the type of a floating-point tensor."""
     dtype = floats if floats is not None and tensor.is_floating_point() else tensor.dtype
     return f"{str(dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
-# Continuing a run: from which checkpoint, with which settings, and where training begins.
+# Continuing a run: the checkpoint, the settings, and the epoch with which training begins.
 
 
-# What may differ between a run and its continuation.
+# Keys that may differ between a run and its continuation.
 FREE_KEYS = (
     "resume",
     "plot",
@@ -300,7 +300,7 @@ FREE_KEYS = (
 
 
 def resume_from(config: Config) -> ReadCheckpoint | None:
-    """The checkpoint that this run continues, read and checked; None to start anew.
+    """Read and check the checkpoint that this run continues; return None to start anew.
 
     `resume: auto` continues the run directory's last checkpoint if there is one; `never` refuses to overwrite a run;
     a path must exist, and starts a run of its own.
@@ -336,10 +336,12 @@ def resume_from(config: Config) -> ReadCheckpoint | None:
 
 
 def newest_checkpoint(directory: RunDirectory) -> ReadCheckpoint:
-    """Of the last finished epoch, or of a later interruption; one that cannot be read is named and passed over.
+    """Return the checkpoint of the last finished epoch or of a later interruption.
+
+    One that cannot be read is named in a warning and passed over.
 
     Raises:
-        CheckpointError: none can be read.
+        CheckpointError: no checkpoint can be read.
     """
     newest: ReadCheckpoint | None = None
     unreadable: list[CheckpointError] = []
@@ -359,7 +361,7 @@ def newest_checkpoint(directory: RunDirectory) -> ReadCheckpoint:
 
 
 def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[int, bool]:
-    """Say what the run continues from.
+    """Log what the run continues from.
 
     Returns:
         the epoch that training begins with, and whether nothing is left to train.
@@ -383,7 +385,7 @@ def starting_point(checkpoint: ReadCheckpoint | None, config: Config) -> tuple[i
 
 
 def resolve_settings(config: Config, checkpoint: ReadCheckpoint | None) -> Config:
-    """Replace `data.batch_size: auto` by what was found when the run that is continued began."""
+    """Replace `data.batch_size: auto` by the size that was found when the continued run began."""
     if checkpoint is None or config.data.batch_size != AUTO:
         return config
     return config.with_batch_size(checkpoint.about.config.data.training_batch)
@@ -393,11 +395,11 @@ def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph,
     """Refuse to continue a checkpoint with other settings, another cell graph or another split.
 
     Args:
-        checkpoint: to be continued.
-        config, cell, split: of this run.
+        checkpoint: the checkpoint to continue.
+        config, cell, split: configuration, cell graph and split of this run.
 
     Raises:
-        CheckpointError, ConfigError: naming what differs.
+        CheckpointError, ConfigError: something differs; the error names it.
     """
     path, about = checkpoint.path, checkpoint.about
     refuse_changes(about.config, config, where=f"checkpoint '{path}'")
@@ -416,12 +418,12 @@ def check_continues(checkpoint: ReadCheckpoint, config: Config, cell: CellGraph,
 
 
 def refuse_changes(old: Config, config: Config, *, where: str) -> None:
-    """Refuse to continue with other settings than those a run was started with, but for ``FREE_KEYS``.
+    """Refuse to continue with settings other than those a run was started with, except for ``FREE_KEYS``.
 
     A key that the version which started the run did not have counts as its default.
 
     Raises:
-        ConfigError: naming the keys with their old and new values.
+        ConfigError: keys differ; the error names them with their old and new values.
     """
     before, after = (_flat(OmegaConf.to_container(OmegaConf.create(to_yaml(each)))) for each in (old, config))
     if config.data.batch_size == AUTO:
@@ -442,7 +444,7 @@ def refuse_changes(old: Config, config: Config, *, where: str) -> None:
 
 
 def stopped_early(content: dict[str, Any]) -> bool:
-    """Whether early stopping ended the training that wrote this checkpoint."""
+    """Return whether early stopping ended the training that wrote this checkpoint."""
     return any(
         state.get("wait_count", 0) >= state.get("patience", 1)
         for name, state in content.get("callbacks", {}).items()

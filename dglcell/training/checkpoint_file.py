@@ -1,4 +1,4 @@
-"""Checkpoint files: what one must hold, field by field, and reading one without trust."""
+"""Read a checkpoint file without trust, and check field by field what it must hold."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ SCHEMA_VERSION = 2
 REMEDY = "use another checkpoint of the run (`resume=PATH`, `--checkpoint`), or train again"
 
 
-# What a checkpoint must hold. More than its form is checked where there is something to compare it with.
+# The fields that a checkpoint must hold. `checkpoint_form` compares them with those of a run.
 
 
 def _is_generator_state(value: Any) -> bool:
-    """Whether torch's generator on the host takes it."""
+    """Return whether torch's generator on the host accepts a value as its state."""
     try:
         torch.Generator().set_state(value)
     except (RuntimeError, TypeError):
@@ -47,19 +47,19 @@ def _is_generator_state(value: Any) -> bool:
 
 
 def _is_optimizer_state(value: Any) -> bool:
-    """Whether it is of one optimiser: groups of weights, and what is kept of each weight."""
+    """Return whether a value is the state of one optimiser: groups of weights, and the state of each weight."""
     only = value[0] if isinstance(value, list) and len(value) == 1 else None
     kept, groups = (only.get(key) if isinstance(only, Mapping) else None for key in ("state", "param_groups"))
     return isinstance(kept, Mapping) and all(isinstance(v, Mapping) for v in kept.values()) and isinstance(groups, list)
 
 
 def _is_callback_state(value: Any) -> bool:
-    """Whether it is names and values; what is read before training begins are numbers."""
+    """Return whether a value maps names to states; those that are read before training begins are numbers."""
     return isinstance(value, Mapping) and all(is_count(value.get(key, 0)) for key in ("wait_count", "patience"))
 
 
 def _is_unfinished(value: Any) -> bool:
-    """Whether it is what an epoch's metrics need of its first steps: three tensors of rows."""
+    """Return whether a value holds what an epoch's metrics need of its first steps: three tensors of rows."""
     if value is None:
         return True
     seen, seconds = (value.get(key) for key in ("seen", "seconds")) if isinstance(value, Mapping) else (None, None)
@@ -97,11 +97,11 @@ CONTINUING = {
 
 @dataclass(frozen=True)
 class About:
-    """What a checkpoint says of itself.
+    """This is what a checkpoint records about its run.
 
     Attributes:
-        config: of its run, validated.
-        cell_sha256, split_sha256, gene_vocabulary_sha256: of what it was trained on.
+        config: validated configuration of the run.
+        cell_sha256, split_sha256, gene_vocabulary_sha256: hashes of the cell graph, the split and the gene vocabulary.
         phenotypes: T names.
         units: T units.
     """
@@ -115,20 +115,20 @@ class About:
 
 
 class ReadCheckpoint:
-    """A checkpoint file that was read and checked.
+    """A read checkpoint is a checkpoint file that was read and checked.
 
     Args:
-        path: of the file.
-        fields: that it must have, ``PREDICTING`` or ``CONTINUING``.
+        path: path of the file.
+        fields: the fields that it must have, ``PREDICTING`` or ``CONTINUING``.
 
     Attributes:
-        about: what it says of itself.
-        epoch: counted from 0: the one that was finished, or is to be continued.
-        global_step: optimiser steps before it.
+        about: what it records about its run.
+        epoch: number of the epoch that was finished or is to be continued, from 0.
+        global_step: number of optimiser steps before the checkpoint.
         unfinished: whether the epoch is to be continued.
 
     Raises:
-        CheckpointError: torn, damaged, not written by dglcell, or of another schema; or a field is wrong.
+        CheckpointError: the file is torn, damaged, not written by dglcell, or of another schema; or a field is wrong.
     """
 
     def __init__(self, path: Path, fields: Mapping[str, Kind] = CONTINUING) -> None:
@@ -141,30 +141,30 @@ class ReadCheckpoint:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What is in it, until it is taken away."""
+        """Return the content of the checkpoint, which is there until it is taken."""
         assert self._content is not None
         return self._content
 
     def take(self) -> dict[str, Any]:
-        """What is in it; kept here no longer, so that its memory is free once the caller is done with it."""
+        """Return the content and keep it here no longer, so that its memory is free once the caller is done with it."""
         content, self._content = self.content, None
         return content
 
 
 def refuse(path: Path, what: str, got: object = None, expected: object = None) -> CheckpointError:
-    """The error of a checkpoint that cannot be used."""
+    """Return the error for a checkpoint that cannot be used."""
     return CheckpointError(f"checkpoint '{path}' {what}", got=got, expected=expected, do=REMEDY)
 
 
 def read_checkpoint(path: Path, fields: Mapping[str, Kind] = PREDICTING) -> dict[str, Any]:
-    """Load a checkpoint file and check its fields, and the checksums of all its tensors, which torch does not look at.
+    """Load a checkpoint file, and check its fields and the checksums of all its tensors, which torch does not check.
 
     Args:
-        path: of the file.
-        fields: that it must have.
+        path: path of the file.
+        fields: the fields that it must have.
 
     Raises:
-        CheckpointError: torn, damaged, not written by dglcell, or of another schema; or a field is wrong.
+        CheckpointError: the file is torn, damaged, not written by dglcell, or of another schema; or a field is wrong.
     """
     content = _load(path)
     about = content.get("dglcell") if isinstance(content, dict) else None
@@ -192,10 +192,10 @@ def read_checkpoint(path: Path, fields: Mapping[str, Kind] = PREDICTING) -> dict
 
 
 def _load(path: Path) -> Any:
-    """What torch reads, tensors and plain containers only, of a file whose parts are whole and no larger than it.
+    """Load a file with torch, tensors and plain containers only, if its parts are whole and no larger than the file.
 
     Raises:
-        CheckpointError: why it cannot be read; torch's words, which advise to load it without care, are left out.
+        CheckpointError: the file cannot be read. torch's words, which advise to load it unsafely, are left out.
     """
     try:
         size = path.stat().st_size
@@ -209,7 +209,7 @@ def _load(path: Path) -> Any:
         if torn is not None:
             raise zipfile.BadZipFile(f"'{torn}' in it does not fit its checksum")
         return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever the parsers of zip and pickle say of such bytes
+    except Exception as error:  # the parsers of zip and pickle may raise anything
         named = re.search(r"GLOBAL ([\w.]+)", str(error))
         reason = f": {error}" if isinstance(error, (OSError, zipfile.BadZipFile)) else ""
         raise CheckpointError(
@@ -221,7 +221,7 @@ def _load(path: Path) -> Any:
 
 
 def tensors_in(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Dotted path and tensor of all that containers hold, whatever their depth; each container once."""
+    """Yield dotted path and tensor of everything in nested containers; each container is visited once."""
     left, seen = [(name, content)], set[int]()
     while left:
         path, value = left.pop()
@@ -238,7 +238,7 @@ INTEGERS = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch
 
 
 def is_plain(tensor: Tensor) -> bool:
-    """Whether all numbers of a tensor are on the host, of a usual type and each in a place of its own."""
+    """Return whether all numbers of a tensor are on the host, of a usual type, and each in its own place in memory."""
     return (
         tensor.layout is torch.strided
         and tensor.device.type == "cpu"
@@ -248,9 +248,9 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def _refuse_not_finite(path: Path, content: dict[str, Any], fields: Mapping[str, Kind]) -> None:
-    """Refuse weights, and what an optimiser keeps of them, that are not finite; and a scale that is none.
+    """Refuse weights and optimiser states that are not finite, and a scale that is not above 0.
 
-    Labels that a loss has kept may be missing.
+    Labels that a loss has kept may be NaN, because they may be missing.
     """
     state = {name: tensor for name, tensor in content["state_dict"].items() if not name.startswith("loss.")}
     parts = {"state_dict": state}
@@ -266,21 +266,21 @@ def _refuse_not_finite(path: Path, content: dict[str, Any], fields: Mapping[str,
 
 
 def read_about(about: Mapping[str, Any], path: Path) -> About:
-    """What a checkpoint says of itself, with its configuration as this version reads it.
+    """Read what a checkpoint records about its run, with the configuration as this version reads it.
 
     Args:
-        about: with the fields of ``PREDICTING``.
-        path: of the checkpoint.
+        about: the mapping with the fields of ``PREDICTING``.
+        path: path of the checkpoint.
 
     Raises:
-        CheckpointError: the configuration is none, or does not agree with the rest.
+        CheckpointError: the configuration is not valid, or does not agree with the rest.
     """
     try:
         where = "its configuration"
         config = parse_config(without_removed(parse_yaml(about["config"], where=where)), where=where)
         config.validate()
     except OwnClassError:
-        raise  # a class of the user's own is in another folder; the checkpoint is right
+        raise  # the checkpoint is right, but a class of the user's own is in another folder
     except DglcellError as error:
         raise refuse(path, "is damaged: `dglcell.config` is wrong", " ".join(str(error).split())) from error
     names, units = tuple(about["phenotypes"]), tuple(about["units"])

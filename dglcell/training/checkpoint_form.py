@@ -1,4 +1,4 @@
-"""Whether a run can take up a checkpoint, which must have the form of those that the run itself would write."""
+"""Check whether a run can take up a checkpoint, which must have the form of those that the run itself would write."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def check_progress(checkpoint: ReadCheckpoint, trainer: pl.Trainer, callbacks: S
     """Refuse a checkpoint whose loops or callbacks are not those of this run, or contradict its epoch and step.
 
     Args:
-        checkpoint: that will be taken up.
-        trainer: of this run.
-        callbacks: of the package; what others keep is their own affair.
+        checkpoint: the checkpoint that will be taken up.
+        trainer: trainer of this run.
+        callbacks: callbacks of the package; the states of others are not checked.
 
     Raises:
-        CheckpointError: naming the first field that differs.
+        CheckpointError: a field differs; the error names the first.
     """
     content = checkpoint.content
     remembering = [one for one in callbacks if isinstance(one, ModelCheckpoint | EarlyStopping)]
@@ -51,10 +51,10 @@ def check_progress(checkpoint: ReadCheckpoint, trainer: pl.Trainer, callbacks: S
 
 
 def check_weights(checkpoint: ReadCheckpoint, task: StrainTask, config: Config) -> None:
-    """Refuse a checkpoint whose weights, or what optimiser, schedule and loss keep, are not of this run's form.
+    """Refuse a checkpoint if the form of its weights, or of its optimiser, schedule or loss, is not that of this run.
 
     Raises:
-        CheckpointError: naming the first that differ.
+        CheckpointError: something differs; the error names the first.
     """
     content, floats = checkpoint.content, precision_of(config)
     kept = {name: tensor for name, tensor in content["state_dict"].items() if name.startswith(LOSS)}
@@ -73,7 +73,7 @@ def check_weights(checkpoint: ReadCheckpoint, task: StrainTask, config: Config) 
 
 
 def _check_loss(checkpoint: ReadCheckpoint, task: StrainTask, kept: Mapping[str, Tensor], floats: torch.dtype) -> None:
-    """Let a copy of the loss take up what it has kept, and see whether it fits the phenotypes."""
+    """Load the kept state of the loss into a copy, and check whether it fits the phenotypes."""
     differing = [
         f"`{name}` {tensor.dtype} {list(tensor.shape)}"
         for name, tensor in kept.items()
@@ -90,7 +90,7 @@ def _check_loss(checkpoint: ReadCheckpoint, task: StrainTask, kept: Mapping[str,
 
 
 def _check_unfinished(checkpoint: ReadCheckpoint, phenotypes: int) -> None:
-    """See whether predictions and labels of an unfinished epoch are of these phenotypes."""
+    """Check whether predictions and labels of an unfinished epoch are of these phenotypes."""
     unfinished = checkpoint.content["unfinished"]
     if unfinished is None:
         return
@@ -103,7 +103,7 @@ def _check_unfinished(checkpoint: ReadCheckpoint, phenotypes: int) -> None:
 def _check_optimizer(
     checkpoint: ReadCheckpoint, optimizer: torch.optim.Optimizer, config: OptimizerConfig, floats: torch.dtype
 ) -> None:
-    """Compare the optimiser's state with that after a step of no length on a copy of the weights."""
+    """Compare the optimiser's state with its state after a step of length zero on a copy of the weights."""
     name, (found,) = "optimizer_states.0", checkpoint.content["optimizer_states"]
     fresh = optimizer.state_dict()
     _refuse_form(checkpoint, f"{name}.param_groups", found["param_groups"], fresh["param_groups"])
@@ -125,11 +125,11 @@ def _check_optimizer(
 
 
 def _stepped(weights: list[nn.Parameter], config: OptimizerConfig) -> dict[int, Any]:
-    """Number of a weight → what the optimiser keeps of it after a step with a gradient of zero."""
+    """Return number of a weight → the optimiser's state of it after a step with a gradient of zero."""
     copies = [nn.Parameter(torch.zeros_like(w, device="cpu"), requires_grad=w.requires_grad) for w in weights]
     for weight in copies:
         weight.grad = torch.zeros_like(weight) if weight.requires_grad else None
-    # `capturable` is for weights on a GPU.
+    # `capturable` is only for weights on a GPU.
     options = {key: value for key, value in config.options.items() if key != "capturable"}
     optimizer = make_optimizer(replace(config, options=options), copies)
     optimizer.step(lambda: 0.0)
@@ -138,24 +138,24 @@ def _stepped(weights: list[nn.Parameter], config: OptimizerConfig) -> dict[int, 
 
 
 def _refuse_form(checkpoint: ReadCheckpoint, name: str, found: Any, expected: Any) -> None:
-    """Raises CheckpointError where ``found`` is not of the form of ``expected``."""
+    """Raise CheckpointError where ``found`` has another form than ``expected``."""
     different = form_differs(found, expected, name)
     if different is not None:
         raise refuse(checkpoint.path, f"is damaged: `{different[0]}` is wrong", different[1], different[2])
 
 
 def form_differs(found: Any, expected: Any, name: str) -> tuple[str, str, str] | None:
-    """Where a state is not of the form of another one: the same keys, lengths and types, whatever the values.
+    """Find where a state has another form than the expected one: other keys, lengths or types, whatever the values.
 
-    Where the other one has nothing yet, any single value will do.
+    Where the expected state has nothing yet, any single value is accepted.
 
     Args:
-        found: from a checkpoint.
-        expected: of a run that has not begun.
+        found: state from a checkpoint.
+        expected: state of a run that has not begun.
         name: dotted path of ``found``.
 
     Returns:
-        Dotted path, what is there, and what should be; None where nothing differs.
+        Dotted path, found value and expected value; None where nothing differs.
     """
     if not _is_like(found, expected):
         return name, shown(found), shown(expected)
@@ -178,7 +178,7 @@ def form_differs(found: Any, expected: Any, name: str) -> tuple[str, str, str] |
 
 
 def _is_like(found: Any, expected: Any) -> bool:
-    """Whether a value could stand where another one stands."""
+    """Return whether a value could stand in the place of another one."""
     if expected is None:
         return found is None or isinstance(found, (bool, int, float, str)) or _is_scalar(found)
     if isinstance(expected, Tensor):

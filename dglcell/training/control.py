@@ -1,4 +1,4 @@
-"""The control beside a model that passes messages: the same model without them, trained on the same split."""
+"""Train the control for a model that passes messages: the same model without messages, on the same split."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ times as long, so that the control is given less time than the model, and it is 
 
 
 def without_messages(config: Config, epochs: int | None = None) -> Config:
-    """The same experiment with no round of messages, and no reaction that is lost because others are.
+    """Return the same experiment with no round of messages, and without reactions that are lost because others are.
 
-    The best epoch is chosen on the validation part, where the experiment would take the last one.
+    The best epoch is chosen on the validation part, even if the experiment would take the last one.
 
     Args:
-        config: validated.
-        epochs: of the control; eight times those of the experiment where None.
+        config: validated configuration.
+        epochs: number of epochs of the control; None for eight times those of the experiment.
 
     Raises:
         ConfigError: the model passes no messages, or has no rounds.
@@ -66,19 +66,19 @@ def without_messages(config: Config, epochs: int | None = None) -> Config:
 def train_control(
     config: Config, epochs: int | None, command: str, signals: StopSignals | None = None
 ) -> list[ResultRow]:
-    """Train the control, or continue it; add its rows to the results of the run, where the run is finished.
+    """Train the control, or continue it; add its rows to the results of the run if the run is finished.
 
     Args:
-        config: of the experiment, validated.
-        epochs: see ``without_messages``.
-        command: recorded in what is written.
-        signals: that are listened to already.
+        config: validated configuration of the experiment.
+        epochs: number of epochs, as for ``without_messages``.
+        command: command that is recorded in the files.
+        signals: signals that are already being received.
 
     Returns:
-        Its rows; none where the run is not finished, or has another split.
+        The rows of the control; none if the run is not finished or has another split.
 
     Raises:
-        DglcellError: anything the user can mend.
+        DglcellError: there is a fault that the user can mend.
         StoppedError: a signal came, and what is needed to continue is on disk.
     """
     control = without_messages(config, epochs)
@@ -95,7 +95,7 @@ def train_control(
 
 
 def rows_with(rows: list[ResultRow], control: list[ResultRow]) -> list[ResultRow]:
-    """Rows of a run with those of its control, in place of earlier ones."""
+    """Return the rows of a run with those of its control, in place of earlier ones."""
     return [row for row in rows if row.model != WITHOUT_MESSAGES] + control
 
 

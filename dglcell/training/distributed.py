@@ -1,4 +1,4 @@
-"""Several processes of one run: devices, how they are started, what they tell each other, and when one is gone."""
+"""Manage the several processes of one run: their devices, their start, their communication, and their loss."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from dglcell.training.signals import SIGNALS
 
 log = logging.getLogger("dglcell")
 
-# Whether SLURM started as many processes, with as many GPUs, as the experiment asks for.
+# Check that SLURM started as many processes, with as many GPUs, as the experiment asks for.
 
 
 def check_allocation(trainer: TrainerConfig, environment: Mapping[str, str] = os.environ) -> None:
     """Compare a job's tasks, nodes and GPUs with `trainer.devices` and `trainer.num_nodes`, before anything waits.
 
-    Processes that wait for others that were never started hang until the job's time is up; and a job that was given
-    GPUs must not train on CPUs because torch does not see them. Outside SLURM, and in an interactive shell of it, there
-    is nothing to compare.
+    Processes that wait for others that were never started hang until the job's time is up. A job that was given GPUs
+    must not train on CPUs because torch does not see them. Outside SLURM, and in an interactive shell of SLURM, nothing
+    is compared.
 
     Raises:
-        ConfigError: the numbers differ; with both.
+        ConfigError: the numbers differ; the error names both.
     """
     if "SLURM_JOB_ID" not in environment or environment.get("SLURM_JOB_NAME") in ("bash", "interactive"):
         return
@@ -99,13 +99,13 @@ def collect_rows(rows: Tensor) -> Tensor:
     return torch.cat([part[:length] for part, length in zip(everyone, lengths, strict=True)])
 
 
-# What the processes of a run tell each other through their hosts, and what is left when one of them is gone.
+# The processes of a run communicate through their hosts, and notice when one of them is gone.
 
 
-# How gloo, NCCL and the store they meet at say that a process is gone; gloo's errors have no type of their own.
+# Texts with which gloo, NCCL and their store report that a process is gone; gloo's errors have no type of their own.
 GONE = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "remote process")
 
-# How they say that a process is there, perhaps, but has not answered in time; or that it never came to where they meet.
+# Texts with which they report that a process has not answered in time or never joined the group.
 SILENT = (
     "Timed out waiting",
     "wait timeout after",
@@ -116,12 +116,12 @@ SILENT = (
 
 
 class HostGroup:
-    """All ranks, talking through their hosts (gloo): the devices' queues are not waited for.
+    """A host group has all ranks, which communicate through their hosts (gloo) without waiting for the devices' queues.
 
-    To be made by all ranks at once. Where there is only one process nothing is sent.
+    All ranks must make it at once. If there is only one process nothing is sent.
 
     Args:
-        timeout: how long they wait for one another; that of another group is not passed on to a new one.
+        timeout: time for which ranks wait for one another; a new group does not inherit it from another group.
     """
 
     def __init__(self, timeout: timedelta) -> None:
@@ -129,7 +129,7 @@ class HostGroup:
         self._group = dist.new_group(backend="gloo", timeout=timeout) if many else None
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """The largest of the ranks' numbers, place by place."""
+        """Return the largest of the ranks' numbers at each place."""
         if self._group is None:
             return list(numbers)
         everyone = torch.tensor([int(number) for number in numbers], device="cpu")
@@ -137,7 +137,7 @@ class HostGroup:
         return [int(number) for number in everyone]
 
     def collect(self, item: Any) -> list[Any]:
-        """The ranks' items, on every rank."""
+        """Return the ranks' items, on every rank."""
         if self._group is None:
             return [item]
         everyone = [None] * dist.get_world_size()
@@ -152,12 +152,12 @@ def leave_group() -> None:
 
 
 def is_silent(error: BaseException) -> bool:
-    """Whether an error says that another process of the group has not answered in time."""
+    """Return whether an error says that another process of the group has not answered in time."""
     return isinstance(error, RuntimeError) and any(text in str(error) for text in SILENT)
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether an error says that another process of the group has ended."""
+    """Return whether an error says that another process of the group has ended."""
     if not isinstance(error, RuntimeError):
         return False
     return isinstance(error, dist.DistError) or any(text in str(error) for text in GONE)
@@ -165,7 +165,7 @@ def is_gone(error: BaseException) -> bool:
 
 # Several processes on one machine: the first starts the others, and none outlives another.
 #
-# Lightning would start them, too, but kills the first without a word where another one fails.
+# Lightning's own launcher is not used, because it kills the first process without a message when another one fails.
 
 
 PARENT = "DGLCELL_PARENT"
@@ -183,10 +183,10 @@ STOP_SECONDS = 60.0
 def launched(trainer: pl.Trainer) -> Iterator[None]:
     """Run the body in as many processes as the trainer wants, unless SLURM, torchrun or a user has started them.
 
-    The others are started with this process's command line, and come to the same place by themselves.
+    The other processes are started with this process's command line, and reach the same place by themselves.
 
     Raises:
-        DglcellError: another process has ended in the middle of it, or does not answer.
+        DglcellError: another process has ended inside the context, or does not answer.
     """
     environment = getattr(trainer.strategy, "cluster_environment", None)
     children: dict[int, subprocess.Popen[bytes]] = {}
@@ -213,8 +213,9 @@ def launched(trainer: pl.Trainer) -> Iterator[None]:
 
 
 def watch_parent() -> None:
-    """End this process, with an error, when the one that started it is gone, and get the signals that were held back
-    until now; nothing where nobody did.
+    """End this process with an error when the process that started it is gone.
+
+    Signals that were held back are released. Nothing is done in a process that no other process of the run started.
     """
     parent = os.environ.get(PARENT)
     if parent is not None:
@@ -223,7 +224,7 @@ def watch_parent() -> None:
 
 
 def _meeting_place(trainer: pl.Trainer, environment: ClusterEnvironment) -> dict[str, str]:
-    """Variables that tell the processes of this machine where they meet, as of its first one."""
+    """Return the variables that tell the processes of this machine where they meet, as its first process has them."""
     return {
         "MASTER_ADDR": environment.main_address,
         "MASTER_PORT": str(environment.main_port),
@@ -238,7 +239,7 @@ def _start(rank: int) -> subprocess.Popen[bytes]:
     module = __main__.__spec__
     program = [os.path.abspath(sys.argv[0])] if module is None else ["-m", module.name]
     environment = {**os.environ, "LOCAL_RANK": str(rank)}
-    # The new process inherits this. Ctrl-C reaches all processes, and this one while it imports would fail.
+    # The new process inherits this. Ctrl-C reaches all processes, and a new one would fail during its imports.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         return subprocess.Popen([sys.executable, *program, *sys.argv[1:]], env=environment)
@@ -247,7 +248,7 @@ def _start(rank: int) -> subprocess.Popen[bytes]:
 
 
 def _watch(children: dict[int, subprocess.Popen[bytes]], done: threading.Event) -> None:
-    """End everything if a child has failed and this process has not noticed, for example waiting for a GPU."""
+    """End everything if a child has failed and this process has not noticed, for example while it waits for a GPU."""
     while not done.wait(POLL_SECONDS):
         if any(child.poll() for child in children.values()):
             if not done.wait(GRACE_SECONDS):
@@ -263,7 +264,7 @@ def _follow(parent: int) -> None:
 
 
 def _die(error: DglcellError, children: dict[int, subprocess.Popen[bytes]]) -> None:
-    """End this process from a thread; its main thread may be waiting for something that never comes."""
+    """End this process from a thread, because its main thread may wait for ever."""
     print(f"error: {error}", file=sys.stderr, flush=True)
     for child in children.values():
         child.kill()
@@ -271,7 +272,7 @@ def _die(error: DglcellError, children: dict[int, subprocess.Popen[bytes]]) -> N
 
 
 def _end(children: dict[int, subprocess.Popen[bytes]], seconds: float) -> None:
-    """Wait for the others; kill those that do not end."""
+    """Wait for the other processes, and kill those that do not end."""
     end = time.monotonic() + seconds
     for child in children.values():
         try:
@@ -282,7 +283,7 @@ def _end(children: dict[int, subprocess.Popen[bytes]], seconds: float) -> None:
 
 
 def _lost(children: dict[int, subprocess.Popen[bytes]]) -> DglcellError:
-    """The error of a process that another one has left alone."""
+    """Return the error for a process that lost another process."""
     end = time.monotonic() + POLL_SECONDS
     while children and not any(child.poll() for child in children.values()) and time.monotonic() < end:
         time.sleep(0.01)
@@ -295,7 +296,7 @@ def _lost(children: dict[int, subprocess.Popen[bytes]]) -> DglcellError:
 
 
 def _silent(error: RuntimeError) -> DglcellError:
-    """The error of a process that waits for one that is there, or should be, and does nothing."""
+    """Return the error for a process that waits for another process which does not answer."""
     return DglcellError(
         "another process of this run has not answered within `trainer.timeout`",
         got=str(error).rpartition("] ")[2],

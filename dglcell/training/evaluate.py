@@ -1,4 +1,4 @@
-"""What a finished run leaves: predictions of the model and of null models, tables, embeddings, the report."""
+"""Write what a finished run leaves: predictions of the model and of null models, tables, embeddings, the report."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ CONTROL = "-without-messages"
 def predict_strains(
     model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
 ) -> NDArray[np.float32]:
-    """[n, T] predictions in original units, in the order of ``strains``.
+    """Return [n, T] predictions in original units, in the order of ``strains``.
 
     Args:
-        model: its device decides where this runs.
-        normaliser: of the training labels.
-        dataset: with the deleted genes.
+        model: the model, whose device decides where this runs.
+        normaliser: statistics of the training labels.
+        dataset: data set with the deleted genes.
         strains: [n] strain numbers, on the host.
         batch_size: strains per forward pass.
 
@@ -89,7 +89,7 @@ def predict_strains(
 def predict_and_embed(
     model: StrainModel, normaliser: Normaliser, dataset: Strains, strains: Tensor, *, batch_size: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """The same, and [n, D] embeddings; None for a model that has none."""
+    """Return predictions as `predict_strains` does, and [n, D] embeddings; None for a model that has none."""
     outputs, embeddings = [], []
     for prediction in _predictions(model, dataset, strains, batch_size):
         outputs.append(prediction.phenotypes.float())
@@ -101,12 +101,12 @@ def predict_and_embed(
 
 @torch.inference_mode()
 def predict_batches(model: StrainModel, batches: Iterable[GenotypeBatch]) -> Iterator[Prediction]:
-    """What the model makes of each batch, on its device, in normalised units.
+    """Yield the model's output for each batch, on its device, in normalised units.
 
-    What a model keeps of the wild type while it is evaluated is computed once for all batches.
+    The states of the wild type that a model keeps during evaluation are computed once for all batches.
 
     Args:
-        model: its device decides where this runs.
+        model: the model, whose device decides where this runs.
         batches: genotypes, on the device of the model.
 
     Raises:
@@ -123,7 +123,7 @@ def predict_batches(model: StrainModel, batches: Iterable[GenotypeBatch]) -> Ite
 
 
 def _predictions(model: StrainModel, dataset: Strains, strains: Tensor, batch_size: int) -> Iterator[Prediction]:
-    """Batch by batch, on the device of the model."""
+    """Yield the output of the model batch by batch, on its device."""
     device = next(model.parameters()).device
     counts, resident = dataset.offsets.cpu().diff(), dataset.to(device)
     return predict_batches(
@@ -137,12 +137,12 @@ def _predictions(model: StrainModel, dataset: Strains, strains: Tensor, batch_si
 
 @torch.inference_mode()
 def batch_that_fits(model: StrainModel, first: Callable[[int], GenotypeBatch], strains: int, most: int = MOST) -> int:
-    """Strains per forward pass that are expected to fit into memory (`fitting_batch`).
+    """Return how many strains per forward pass are expected to fit into memory (`fitting_batch`).
 
     Args:
-        model: on its device.
-        first: so many of the strains, on the device of the model.
-        strains: number of them in all.
+        model: the model on its device.
+        first: returns a given number of strains, on the device of the model.
+        strains: number of all strains.
         most: the largest batch that is wanted.
 
     Raises:
@@ -155,11 +155,11 @@ def batch_that_fits(model: StrainModel, first: Callable[[int], GenotypeBatch], s
 
 
 def table_batch(model: StrainModel, dataset: Strains, strains: Tensor, most: int = MOST) -> int:
-    """The same for strains of a data set, of which those with the most deletions are tried.
+    """Return the same as `batch_that_fits` for strains of a data set, by trying those with the most deletions.
 
     Args:
-        model: on its device.
-        dataset: with the deleted genes.
+        model: the model on its device.
+        dataset: data set with the deleted genes.
         strains: [n] strain numbers, on the host.
         most: the largest batch that is wanted.
     """
@@ -175,11 +175,11 @@ def table_batch(model: StrainModel, dataset: Strains, strains: Tensor, most: int
 
 
 def model_rows(model: str, prepared: Prepared, predictions: Mapping[str, NDArray[np.float32]]) -> list[ResultRow]:
-    """Metrics of the model, a row per phenotype and part.
+    """Return the metrics of the model, a row per phenotype and part.
 
     Args:
-        model: name shown.
-        prepared: what it was trained on.
+        model: name of the model in the table.
+        prepared: the data that the model was trained on.
         predictions: part → [S, T] in original units.
     """
     dataset = prepared.dataset
@@ -193,10 +193,10 @@ def model_rows(model: str, prepared: Prepared, predictions: Mapping[str, NDArray
 
 @dataclass(frozen=True)
 class NullResults:
-    """What null models are worth.
+    """The metrics of the null models.
 
     Attributes:
-        rows: of the table.
+        rows: rows of the table.
         left_out: phenotype → null model → why it does not apply.
     """
 
@@ -205,10 +205,10 @@ class NullResults:
 
 
 def null_results(prepared: Prepared) -> NullResults:
-    """Metrics of the null models, fitted on the training part, for every phenotype and part that is evaluated.
+    """Return the metrics of null models, fitted on the training part, for every phenotype and evaluated part.
 
     Args:
-        prepared: what to fit and evaluate them on.
+        prepared: the data to fit and evaluate them on.
     """
     dataset, found = prepared.dataset, NullResults()
     if not prepared.evaluated:
@@ -227,11 +227,11 @@ def null_results(prepared: Prepared) -> NullResults:
 
 
 def control_rows(run: Path, split_sha256: str) -> list[ResultRow]:
-    """Metrics of the same model without messages, where it was trained with this seed and on this split; else none.
+    """Return the metrics of the same model without messages, if it was trained with this seed and on this split.
 
     Args:
-        run: run directory of the experiment; that of the control is looked for beside the experiment.
-        split_sha256: of the run.
+        run: run directory of the experiment; the control's run directory is looked for beside the experiment.
+        split_sha256: SHA-256 of the split of the run.
     """
     path = run.parent.with_name(f"{run.parent.name}{CONTROL}") / run.name
     if not RunDirectory(path).results.exists():
@@ -250,13 +250,13 @@ def _say_fitted(phenotype: str, problem: Problem) -> None:
 def null_rows_on(
     prepared: Prepared, strains: Strains, measured: Mapping[str, NDArray[np.floating]], part: str
 ) -> list[ResultRow]:
-    """Metrics of the null models on strains outside the data set; none where they cannot be fitted.
+    """Return the metrics of the null models on strains outside the data set; none where they cannot be fitted.
 
     Args:
-        prepared: what they are fitted on.
-        strains: to predict; genes are those of the cell graph.
+        prepared: the data that they are fitted on.
+        strains: strains to predict; their genes are those of the cell graph.
         measured: phenotype of the data set → [S] labels.
-        part: name shown.
+        part: name of the part in the table.
     """
     if not prepared.evaluated:
         return []
@@ -271,7 +271,7 @@ def null_rows_on(
 
 
 def _column(table: Mapping[str, NDArray[np.float32]], t: int) -> dict[str, NDArray[np.float32]]:
-    """Part → [S] values of the t-th phenotype."""
+    """Return part → [S] values of the t-th phenotype."""
     return {part: values_ST[:, t] for part, values_ST in table.items()}
 
 
@@ -282,14 +282,14 @@ def write_predictions(
     predicted_ST: NDArray[np.float32],
     own: Mapping[str, str] | None = None,
 ) -> None:
-    """A CSV with one row per strain: its genes, measured and predicted phenotypes in original units.
+    """Write a CSV with one row per strain: its genes, measured and predicted phenotypes in original units.
 
     Args:
-        path: of the file.
+        path: path of the file.
         prepared: data and cell graph.
         strains: [S] rows of the data set.
-        predicted_ST: in original units.
-        own: systematic name → the user's own; where there are any, a column ``names`` has them.
+        predicted_ST: predictions in original units.
+        own: systematic name → the user's own name; if there are any, they are written into a column ``names``.
     """
     dataset, genes = prepared.dataset, prepared.cell.genes.names
     called = {"genes": genes} | ({"names": [own.get(gene, gene) for gene in genes]} if own else {})
@@ -308,23 +308,23 @@ def write_predictions(
 
 
 def _joined(names: NDArray[np.object_], counts: Tensor) -> list[str]:
-    """Names of deleted genes, strain by strain."""
+    """Return the names of deleted genes, joined strain by strain."""
     rest = iter(names.tolist())
     return [no_formula(";".join(itertools.islice(rest, count))) for count in counts.tolist()]
 
 
-# What a finished run leaves: table, predictions, embeddings, weights of relations, and the report on them.
+# The files of a finished run: table, predictions, embeddings, weights of relations, and the report on them.
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a trained model is worth.
+    """The predictions and metrics of a trained model.
 
     Attributes:
-        rows: of the table: model and null models.
+        rows: rows of the table, for the model and null models.
         left_out: phenotype → null model → why it does not apply.
-        predictions: part → [n, T] in original units.
-        embedding: [n, D] of the test part, or None for a model that has none.
+        predictions: part → [n, T] predictions in original units.
+        embedding: [n, D] embeddings of the test part, or None for a model that has none.
     """
 
     rows: list[ResultRow]
@@ -363,11 +363,11 @@ def report(config: Config, directory: RunDirectory, prepared: Prepared) -> list[
 
 
 def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
-    """Evaluate a run again, and its null models, on its own split.
+    """Evaluate a run and its null models again, on the run's own split.
 
     Args:
-        path: run directory.
-        checkpoint: by name or path; the configured one where None.
+        path: path of the run directory.
+        checkpoint: name or path of the checkpoint; None for the configured one.
 
     Raises:
         CheckpointError: the run or checkpoint is missing or damaged, or was trained on another split.
@@ -379,7 +379,7 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
     if trained.split_sha256 != prepared.split.sha256:
         raise refuse(trained.path, "was trained on another split, so that it may have seen what it is tested on")
     if config.data.eval_batch_size is None:
-        # The batch of the training may be too large here: this machine may be another one.
+        # The batch of the training may be too large here, because this machine may be another one.
         model, dataset = trained.model.to(device_here(config.trainer.accelerator)), prepared.dataset
         parts, wanted = [prepared.parts[part] for part in prepared.evaluated], config.data.training_batch
         size = min((table_batch(model, dataset, strains, wanted) for strains in parts), default=wanted)
@@ -388,10 +388,10 @@ def evaluate_run(path: Path, checkpoint: str | None = None) -> list[ResultRow]:
 
 
 def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Evaluation:
-    """Model and null models on validation and test; neither where every strain trains.
+    """Evaluate the model and null models on validation and test, or on nothing if every strain trains.
 
     Raises:
-        CheckpointError: the checkpoint is of other phenotypes than those of the configuration.
+        CheckpointError: the phenotypes of the checkpoint are not those of the configuration.
     """
     if trained.phenotypes != tuple(prepared.dataset.phenotypes):
         names = (", ".join(found) for found in (trained.phenotypes, prepared.dataset.phenotypes))
@@ -399,7 +399,7 @@ def evaluate_parts(config: Config, prepared: Prepared, trained: Trained) -> Eval
     trained.model.to(device_here(config.trainer.accelerator))
     predictions, embedding = {}, None
     for part in prepared.evaluated:
-        # That of the last part, test, is kept.
+        # The embedding of the last part, test, is kept.
         predictions[part], embedding = predict_and_embed(
             trained.model,
             trained.normaliser,
@@ -418,13 +418,13 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
     """Fit the null models of an experiment alone, without its model, and write ``baselines.json``.
 
     Args:
-        config: validated.
-        output: the file; beside the run directories of the experiment where None.
-        command: recorded in what is written.
+        config: validated configuration.
+        output: path of the file; None for a file beside the run directories of the experiment.
+        command: command that is recorded in the file.
 
     Raises:
         ConfigError: there is no part but the training part.
-        DglcellError: anything else the user can mend.
+        DglcellError: there is another fault that the user can mend.
     """
     if config.split.trains_on_all:
         raise ConfigError(
@@ -448,12 +448,12 @@ def evaluate_null_models(config: Config, output: Path | None = None, command: st
 
 
 def rows_as_json(rows: Iterable[ResultRow]) -> list[dict[str, Any]]:
-    """As ``results.json`` has them."""
+    """Return rows as they are written to ``results.json``."""
     return [{**vars(row), "metrics": json_safe(row.metrics)} for row in rows]
 
 
 def write_relation_weights(path: Path, weights: Sequence[RelationWeights]) -> None:
-    """Options and weights of every layer and node type; nothing is left where the model has none."""
+    """Write options and weights of every layer and node type, or remove the file if the model has none."""
     if not weights:
         path.unlink(missing_ok=True)
         return
@@ -465,9 +465,9 @@ def write_relation_weights(path: Path, weights: Sequence[RelationWeights]) -> No
 
 
 def write_embedding(path: Path, embedding_SD: NDArray[np.float32] | None, points: int, seed: int) -> None:
-    """Embeddings of at most ``points`` strains, chosen at random, with their rows among the predictions.
+    """Write embeddings of at most ``points`` random strains, with their rows among the predictions.
 
-    Nothing is left where the model has no embedding.
+    The file is removed if the model has no embedding.
     """
     if embedding_SD is None:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Fitting a model with Lightning: the trainer, the task, its data, and the processes."""
+"""Fit a model with Lightning: make the trainer, the task and its data, and start the processes."""
 
 from __future__ import annotations
 
@@ -83,16 +83,16 @@ log = logging.getLogger("dglcell")
 def make_trainer(
     config: Config, directory: RunDirectory, callbacks: Sequence[Callback], profiler: Profiler | None = None
 ) -> pl.Trainer:
-    """Lightning's trainer.
+    """Make Lightning's trainer.
 
     Args:
-        config: validated.
-        directory: of the run.
-        callbacks: what is done beside training steps.
-        profiler: is told of everything that is done.
+        config: validated configuration.
+        directory: directory of the run.
+        callbacks: actions beside training steps.
+        profiler: profiler that is called before and after every action.
 
     Raises:
-        ConfigError: the machine has no such device, or Lightning no such setting.
+        ConfigError: the machine lacks the device, or Lightning lacks the setting.
     """
     settings = config.trainer
     precision: Any = lightning_precision(settings.precision)  # Lightning lists all there are
@@ -132,7 +132,7 @@ def make_trainer(
 
 
 def _strategy(settings: TrainerConfig) -> str | DDPStrategy:
-    """Lightning's name for it; where several processes work together, with the time they wait for one another."""
+    """Return Lightning's strategy; with several processes it has the time for which they wait for one another."""
     many = settings.devices * settings.num_nodes > 1
     if settings.strategy == "ddp" or (settings.strategy == "auto" and many):
         return DDPStrategy(timeout=timedelta(seconds=settings.timeout))
@@ -142,18 +142,20 @@ def _strategy(settings: TrainerConfig) -> str | DDPStrategy:
 def make_callbacks(
     config: Config, directory: RunDirectory, kinds: Sequence[str], signals: StopSignals
 ) -> list[Callback]:
-    """Checkpoints of the best validation loss, Pearson correlation and average precision (of phenotypes of 0 and 1),
-    and of the last epoch, which is the only one where every strain trains; progress bar, early stopping and
-    accumulation where asked for.
+    """Make the callbacks of a training.
+
+    Checkpoints are kept of the best validation loss, Pearson correlation and average precision (for phenotypes of 0 and
+    1), and of the last epoch; if every strain trains, only of the last epoch. A progress bar, early stopping and
+    accumulation are added where asked for.
 
     Args:
-        config: validated.
-        directory: where checkpoints go.
-        kinds: of the phenotypes' labels.
-        signals: that the run has received.
+        config: validated configuration.
+        directory: directory of the run, for checkpoints.
+        kinds: kinds of the phenotypes' labels.
+        signals: signals that the run has received.
 
     Raises:
-        ConfigError: the checkpoint to evaluate is of a metric that no phenotype has.
+        ConfigError: the checkpoint to evaluate is chosen by a metric that no phenotype has.
     """
     if config.trainer.checkpoint == "best_average_precision" and CLASSIFICATION not in kinds:
         raise ConfigError(
@@ -185,19 +187,20 @@ def make_callbacks(
     )
     if accumulation is not None:
         callbacks.append(accumulation)
-    # After it, whose setting is put right where a run continues in the middle of an epoch.
+    # It comes after the accumulation, whose setting it corrects if a run continues in the middle of an epoch.
     timeout = timedelta(seconds=config.trainer.timeout)
     return [*callbacks, Preemption(directory, signals, accumulation, timeout)]
 
 
 def shows_bar(config: Config) -> bool:
-    """Whether there is a terminal for a progress bar; a line an epoch is printed in any case."""
+    """Return whether there is a terminal for a progress bar; a line an epoch is printed in any case."""
     return config.trainer.progress and sys.stdout.isatty()
 
 
 def quieten() -> None:
-    """Silence advice of Lightning that does not apply: data is resident, so loaders have no workers; figures are
-    gathered from all ranks before they are logged.
+    """Silence advice of Lightning that does not apply.
+
+    Data is resident, so loaders have no workers; figures are gathered from all ranks before they are logged.
     """
     warnings.filterwarnings("ignore", ".*does not have many workers.*")
     warnings.filterwarnings("ignore", ".*Checkpoint directory .* exists and is not empty.*")
@@ -211,7 +214,7 @@ def quieten() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-# Fitting a model with Lightning: the task, its data, and the processes.
+# The task, its data, and the processes.
 
 
 Data = TypeVar("Data", bound=StrainDataModule)
@@ -226,23 +229,23 @@ TIMED_BATCHES = 4
 def make_task(
     config: Config, prepared: Prepared, directory: RunDirectory, checkpoint: ReadCheckpoint | None = None
 ) -> StrainTask:
-    """Model, label statistics of the training part, optimiser settings.
+    """Make the task with its model, the label statistics of the training part, and the optimiser settings.
 
     Args:
-        config: validated.
-        prepared: what it is trained on.
-        directory: of the run; the first file is written there where something has to be measured.
-        checkpoint: that will be taken up.
+        config: validated configuration.
+        prepared: the data that it is trained on.
+        directory: directory of the run; its first file is written here if something has to be measured.
+        checkpoint: the checkpoint that will be taken up.
 
     Raises:
         CheckpointError: the checkpoint does not fit; nothing is written.
-        DglcellError: anything else that the user can mend.
+        DglcellError: there is another fault that the user can mend.
     """
     dataset, settings = prepared.dataset, config.trainer
     check_kernel(config.model.kernel, device_of(settings.accelerator))
     torch.manual_seed(config.seed)
     model = make_model(config.model, ResidentCell.of(prepared.cell), len(dataset.phenotypes), prepared.features)
-    parameter_groups(config.optimizer, model)  # refuses what the model does not have
+    parameter_groups(config.optimizer, model)  # refuses groups that the model does not have
     config.loss.check_labels(prepared.labels(), tuple(dataset.phenotypes))
     normaliser = prepared.normaliser(config.data.normalise)
     calibrate(model, prepared, normaliser)
@@ -293,7 +296,7 @@ def make_task(
             fit_pair_effects(effects, prepared, normaliser)
         if nulls is not None:
             fit_null_share(nulls, prepared, normaliser)
-    # After everything that may refuse the data or the checkpoint: this writes the first file of the run.
+    # This writes the first file of the run, so it comes after everything that may refuse the data or the checkpoint.
     if config.model.is_autotuned() and is_rank_zero():
         assert isinstance(model, PerturbedModel)
         model.choose(find_autotuned(config, prepared, directory, task))
@@ -301,7 +304,7 @@ def make_task(
 
 
 def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, task: StrainTask) -> Autotuned:
-    """What `auto` takes: a continued run's choices again, else those of `model.autotuned`, else new ones."""
+    """Return the choices of `auto`: those of a continued run, else those of `model.autotuned`, else new ones."""
     model = task.model
     assert isinstance(model, PerturbedModel)
     if not (directory.is_started() and os.path.lexists(directory.autotuned)):
@@ -316,7 +319,7 @@ def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, 
         elif device.type == "cpu":
             found = _autotuned_on_cpu(config, prepared, task, model)
         else:
-            # Before kernels are timed: they are in the precision of the steps.
+            # This comes before kernels are timed, because they are timed in the precision of the steps.
             planned = resolve_execution(Autotuned.default(device.type), *settings, device, rows)
             half = planned.differences is not None
             batch = _batches(config, prepared, 1)[0].perturbations
@@ -330,7 +333,7 @@ def find_autotuned(config: Config, prepared: Prepared, directory: RunDirectory, 
 
 
 def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, model: PerturbedModel) -> Autotuning:
-    """Strategy and kernels by their own measurement, then the form of layers by timed steps."""
+    """Choose strategy and kernels by their own measurement, then the form of layers by timed steps."""
     batches = _batches(config, prepared, TIMED_BATCHES)
     found = autotuned_for(model, batches[0].perturbations)
     forms = forms_of(plain_precision(config.trainer.precision), model.config.compile)
@@ -342,7 +345,7 @@ def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, mode
 
     about = {**describe(model, batches[0].perturbations), "loss": config.loss.name, "split": config.split.kind}
     steps = Steps(model.choose, step, batches, task.steps, about)
-    # Steps leave no trace: a loss may remember strains, and gets another one in its place.
+    # Steps must leave no trace. A loss may remember strains, so another loss takes its place.
     loss, task.loss = task.loss, copy.deepcopy(task.loss)
     task.train()
     with random_streams_kept():
@@ -353,7 +356,7 @@ def _autotuned_on_cpu(config: Config, prepared: Prepared, task: StrainTask, mode
 
 
 def _batches(config: Config, prepared: Prepared, number: int) -> list[Strains]:
-    """Batches like those of the training; fewer where it has fewer."""
+    """Return batches like those of the training; there are fewer if the training has fewer."""
     size, train = config.data.training_batch, prepared.parts["train"]
     order = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(config.seed))]
     parts = order[: number * size].split(size)
@@ -371,20 +374,20 @@ def fit(
     signals: StopSignals,
     loggers: Sequence[Logger] = (),
 ) -> None:
-    """Run Lightning, in as many processes as it takes.
+    """Run Lightning in as many processes as it takes.
 
     Args:
-        loggers: of the user, beside that of `tracking`.
+        loggers: loggers of the user, beside the logger of `tracking`.
 
     Raises:
         StoppedError: a signal came.
-        DglcellError: anything the user can mend; also, that another process has ended.
+        DglcellError: there is a fault that the user can mend, or another process has ended.
     """
     data: StrainDataModule = make_data(config, prepared)
     files = trainer.strategy.checkpoint_io
     assert isinstance(files, CheckpointFiles)
     files.read = checkpoint
-    # A signal that comes after the last epoch stops the run, but not one that is tracked any more: it was finished.
+    # A signal after the last epoch stops the run, but the tracked run counts as finished.
     with warnings.catch_warnings(), signals.noted(), tracked(config, directory) as logger:
         quieten()
         trainer.loggers = [*([] if logger is None else [logger]), *loggers]
@@ -405,7 +408,7 @@ def fit(
 
 
 def make_data(config: Config, prepared: Prepared, module: type[Data] = StrainDataModule) -> Data:  # type: ignore[assignment]
-    """The parts as loaders."""
+    """Return the data module that loads the parts."""
     return module(
         prepared.dataset,
         prepared.parts,

@@ -1,4 +1,4 @@
-"""In which form layers compute on a CPU: compiled or not, in float32 or bfloat16; found by timing real steps.
+"""Find by timing real steps in which form layers compute on a CPU: compiled or not, in float32 or bfloat16.
 
 Which form is the fastest depends on the processor, the compiler and on how many rows of a batch differ from the wild
 type: compiled layers in bfloat16 took from 0.6 to 3.5 times as long as plain float32.
@@ -44,7 +44,7 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Form:
-    """How rows of layers are computed.
+    """A form says how rows of layers are computed.
 
     Attributes:
         compiled: whether ``torch.compile`` joins their operations.
@@ -58,7 +58,7 @@ class Form:
         return f"{'bfloat16' if self.half else 'float32'}, {'compiled' if self.compiled else 'not compiled'}"
 
     def of(self, autotuned: Autotuned) -> Autotuned:
-        """The same choices with layers of this form."""
+        """Return the same choices with layers of this form."""
         return autotuned.for_layers(compiled=self.compiled, half=self.half)
 
 
@@ -66,12 +66,12 @@ PLAIN = Form(compiled=False, half=False)
 
 
 def forms_of(precision: str, compiled: str) -> list[Form]:
-    """Forms that a configuration leaves open on a CPU, the plainest first.
+    """Return the forms that a configuration leaves open on a CPU, the plainest first.
 
     Args:
-        precision: as of ``plain_precision``. Where it is ``auto``, bfloat16 is tried where the processor multiplies it,
-            and in compiled layers only: operator by operator it is slower than float32.
-        compiled: ``model.compile``: auto, true or false.
+        precision: precision as returned by ``plain_precision``. With ``auto``, bfloat16 is tried if the processor
+            multiplies it, and only in compiled layers: operator by operator it is slower than float32.
+        compiled: value of ``model.compile``: auto, true or false.
     """
     halves = {"auto": [False, True], "bf16": [True]}.get(precision, [False])
     wanted = {"auto": [False, True], "true": [True]}.get(compiled, [False])
@@ -85,14 +85,14 @@ def forms_of(precision: str, compiled: str) -> list[Form]:
 
 @dataclass(frozen=True)
 class Steps:
-    """Training steps that leave no trace.
+    """These training steps leave no trace.
 
     Attributes:
-        choose: lets the model compute with some choices.
-        step: forward, loss and backward of a batch.
-        batches: that are repeated.
-        planned: steps of the run.
-        about: what their times depend on, plain containers.
+        choose: lets the model compute with given choices.
+        step: runs forward, loss and backward of a batch.
+        batches: batches that are repeated.
+        planned: number of steps of the run.
+        about: the facts that their times depend on, as plain containers.
     """
 
     choose: Callable[[Autotuned], None]
@@ -103,12 +103,12 @@ class Steps:
 
 
 def choose_form(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> tuple[Form, dict[str, float]]:
-    """The form with the fastest steps, as far as timing them is worth it, and the seconds of a step in each form.
+    """Return the form with the fastest steps, as far as timing is worth it, and the seconds of a step in each form.
 
     Args:
-        forms: that are open; the first is taken where nothing is timed.
-        autotuned: strategy and kernels.
-        steps: of the run.
+        forms: forms that are open; the first is taken if nothing is timed.
+        autotuned: choices of strategy and kernels.
+        steps: steps of the run.
     """
     if len(forms) == 1:
         return forms[0], {}
@@ -134,7 +134,7 @@ def choose_form(forms: Sequence[Form], autotuned: Autotuned, steps: Steps) -> tu
 
 
 def _plain_seconds(form: Form, autotuned: Autotuned, steps: Steps) -> dict[str, float]:
-    """Seconds of a step of one form: the better of two, of which the first also warms up."""
+    """Return the seconds of a step of one form: the faster of two steps, of which the first also warms up."""
     steps.choose(form.of(autotuned))
     return {str(form): min(_seconds(steps, batch) for batch in itertools.islice(itertools.cycle(steps.batches), 2))}
 
@@ -174,7 +174,7 @@ def _cached(steps: Steps, forms: Sequence[Form]) -> Path:
 
 
 def _read(steps: Steps, forms: Sequence[Form]) -> dict[str, float] | None:
-    """Seconds as an earlier run has found them; None where there are none that can be used."""
+    """Return the seconds that an earlier run has measured, or None if there are none that can be used."""
     path = _cached(steps, forms)
     try:
         found = read_json(path)["seconds"] if path.is_file() else {}

@@ -1,4 +1,4 @@
-"""What the terminal says after a training: how to predict, how sure the model is, and what may help."""
+"""Print after a training how to predict, how sure the model is, and what may help."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ TOLD = {
 
 
 def what_next(run: RunFiles) -> str:
-    """The lines, at most as wide as a terminal but for commands that are to be pasted.
+    """Return the lines, at most as wide as a terminal except for commands that are to be pasted.
 
     Args:
-        run: that is finished.
+        run: the finished run.
     """
     lines = ["What next"]
     genes, file = example(run.directory), new_table()
@@ -63,13 +63,13 @@ def _wrap(text: str) -> list[str]:
 
 
 def new_table() -> str:
-    """A name for the example that no file of this folder has, as the table of the training may: it is overwritten."""
+    """Return a name for the example table that no file of this folder has, because the table is overwritten."""
     names = (f"new_strains{'' if number == 1 else f'_{number}'}.csv" for number in count(1))
     return next(name for name in names if not Path(name).exists())
 
 
 def example(directory: RunDirectory) -> str:
-    """A small table of strains for ``printf``, two of those that were tested; empty where none was."""
+    """Return a small table of strains for ``printf``, with two test strains; it is empty if there are none."""
     path = directory.predictions("test")
     if not path.is_file():
         return ""
@@ -80,11 +80,11 @@ def example(directory: RunDirectory) -> str:
     return quoted if strains else ""
 
 
-# How sure.
+# How sure the model is.
 
 
 def how_sure(rows: list[ResultRow], units: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each of the first phenotypes; one where nothing was tested."""
+    """Return a sentence about the certainty of each of the first phenotypes; a single one if nothing was tested."""
     own = [row for row in rows if row.part == "test" and not row.is_null]
     if not own:
         yield "nothing says it: there is no test part"
@@ -103,10 +103,10 @@ def how_sure(rows: list[ResultRow], units: Mapping[str, str]) -> Iterator[str]:
 
 
 def interval(row: ResultRow) -> tuple[float, float]:
-    """The 95 % interval of the score by which models are compared, as if test strains were independent.
+    """Return the 95 % interval of the score by which models are compared, as if test strains were independent.
 
-    Of a correlation by Fisher's transformation; of an average precision the logit interval of Boyd, Eng and Page 2013
-    (ECML PKDD). NaN where it is undefined.
+    A correlation gets its interval by Fisher's transformation; an average precision gets the logit interval of Boyd,
+    Eng and Page 2013 (ECML PKDD). The interval is NaN where it is undefined.
     """
     value, n = row.metrics.get(HEADLINE[row.kind], math.nan), row.metrics.get("n", 0)
     if not math.isfinite(value):
@@ -127,11 +127,11 @@ def _logistic(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-# What to try.
+# Advice on what to try.
 
 
 def to_try(run: RunFiles) -> Iterator[str]:
-    """What may help where a null model is better on the validation part; nothing where none is."""
+    """Return advice on what may help if a null model is better on the validation part; none if no null model is."""
     beaten = [found for found in compare(run.rows).values() if found.is_beaten]
     for found in beaten[:MOST_PHENOTYPES]:
         yield f"'{found.null_model}' predicts {found.phenotype} better ({found}): add --with best to the line above"
@@ -141,7 +141,7 @@ def to_try(run: RunFiles) -> Iterator[str]:
 
 
 def _single_effects(rows: list[ResultRow], found: Comparison) -> Iterator[str]:
-    """What the labels are where a null model of single effects is better than the model, and nearly right."""
+    """Describe the labels if a null model of single effects is better than the model, and nearly right."""
     scores = {
         row.model: row.metrics.get(found.metric, math.nan)
         for row in rows
@@ -158,7 +158,7 @@ def _single_effects(rows: list[ResultRow], found: Comparison) -> Iterator[str]:
 
 
 def _longer(config: Mapping[str, Any], about: Mapping[str, Any], history: History) -> Iterator[str]:
-    """More steps, where they were few or the loss was still falling."""
+    """Advise more steps if they were few or the loss was still falling."""
     epochs, steps = len(history), int(np.nan_to_num(history.curve("step")).max(initial=0))
     losses = history.curve("validation/loss")
     falling = still_falling(losses[np.isfinite(losses)].tolist())

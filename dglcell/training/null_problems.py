@@ -1,4 +1,4 @@
-"""The null models' problems of a data set, and the kernel ridge that a model takes part of its prediction from."""
+"""Make the null models' problems of a data set, and fit the kernel ridge that is part of a model's prediction."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ KERNEL_RIDGE, RIDGE_AND_LOW_RANK = "kernel ridge", "kernel ridge and low rank"
 
 
 def strains_by_part(prepared: Prepared) -> dict[str, Strains]:
-    """Part → its strains."""
+    """Return part → its strains."""
     everything = prepared.dataset.numpy()
     return {name: everything.take(numbers.numpy()) for name, numbers in prepared.parts.items()}
 
 
 def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Problem]:
-    """A problem for every phenotype; all strains are in memory.
+    """Return a problem for every phenotype; all strains are in memory.
 
     Args:
-        prepared: what null models are fitted on.
+        prepared: the data that null models are fitted on.
         other: strains outside the data set that they are to predict.
     """
     dataset, strains = prepared.dataset, strains_by_part(prepared)
@@ -62,9 +62,9 @@ def null_problems(prepared: Prepared, other: Strains | None = None) -> list[Prob
 
 
 def fit_null_share(share: NullShare, prepared: Prepared, normaliser: Normaliser) -> None:
-    """Fit the best null models of every phenotype to the training part; see ``fit_best_two``.
+    """Fit the best null models of every phenotype to the training part (``fit_best_two``).
 
-    Where the model predicts log-odds, a logistic regression on the validation part makes log-odds of their predictions.
+    If the model predicts log-odds, a logistic regression on the validation part makes log-odds of their predictions.
     """
     problems = null_problems(prepared)
     nulls = PackedNulls.fit(problems, tuple(prepared.dataset.phenotypes))
@@ -83,14 +83,14 @@ NEWTON_STEPS, PRIOR = 25, 1.0
 def log_odds(
     predicted: NDArray[np.float64], y: NDArray[np.floating], y_train: NDArray[np.floating]
 ) -> tuple[float, float]:
-    """Intercept and slope that make log-odds of predictions of classes (Platt 1999, *Probabilistic outputs*).
+    """Return intercept and slope that turn predictions of classes into log-odds (Platt 1999, *Probabilistic outputs*).
 
-    A prior holds them near those with which a standard deviation of the training labels counts as one, from the
-    log-odds of their mean. They are these where no class is known.
+    A prior holds intercept and slope near the values for which a standard deviation of the training labels counts as
+    one, from the log-odds of their mean. They have these values if no class is known.
 
     Args:
-        predicted: [S] in the units of the labels.
-        y: [S] 0 or 1, NaN where missing.
+        predicted: [S] predictions in the units of the labels.
+        y: [S] labels, 0 or 1, NaN where missing.
         y_train: labels that the predictions were fitted to.
     """
     mean, spread = float(np.nanmean(y_train)), float(np.nanstd(y_train))
@@ -102,16 +102,16 @@ def log_odds(
         p = 1 / (1 + np.exp(-np.clip(design @ found, -30, 30)))
         gradient = design.T @ (p - y[measured]) + PRIOR * (found - first)
         found = found - np.linalg.solve(design.T @ (design * (p * (1 - p))[:, None]) + PRIOR * np.eye(2), gradient)
-    slope = max(float(found[1]), 1e-3) / spread  # never the other way round
+    slope = max(float(found[1]), 1e-3) / spread  # never negative, which would reverse the predictions
     return float(found[0]) - slope * mean, slope
 
 
 def fit_pair_effects(effects: PairEffects, prepared: Prepared, normaliser: Normaliser) -> None:
-    """Fit null models of pairs to the training part of every phenotype; write them down as effects of genes and pairs.
+    """Fit null models of pairs to the training part of every phenotype, and store them as effects of genes and pairs.
 
     These are the kernel ridge, and with `model.kernel_ridge_low_rank` the one with low rank. Hyperparameters are chosen
     on the validation part, as those of the null models are. Predictions are in the units that the model predicts in.
-    Where these are log-odds, a standard deviation of the labels counts as one, from the log-odds of the training mean.
+    If these are log-odds, a standard deviation of the labels counts as one, from the log-odds of the training mean.
 
     Raises:
         ConfigError: one of them does not apply to these strains.

@@ -1,4 +1,4 @@
-"""A run directory has one owner: the first process of the run that trains in it."""
+"""Give a run directory one owner: the first process of the run that trains in it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ log = logging.getLogger("dglcell")
 def owned(directory: RunDirectory, sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """Be the only process that writes the run directory.
 
-    What is written there by way of `dglcell.files.atomic` is refused from the moment on that another process has taken
-    over, which may happen after this one was not heard of for `LEASE_SECONDS`.
+    Another process may take over if this one has not renewed its lease for `LEASE_SECONDS`. From then on
+    `dglcell.files.atomic` refuses to write there for this process.
 
     A job that SLURM has started again, for example because its node was lost, gives its earlier process the time of a
     lease to end. Then it takes the run over even if that one lives, as a process on a lost node may for days.
@@ -39,15 +39,15 @@ def _patience(holder: Holder) -> float:
 
 
 def _is_earlier_start(holder: Holder) -> bool:
-    """Whether it is of this job, before SLURM started that again; another step of it may be meant to live beside."""
+    """Return whether a holder is of this job before SLURM restarted it; another step of the job may run beside it."""
     here, other = Process.this(), holder.process
     return other is not None and here.job is not None and other.job == here.job and other.starts < here.starts
 
 
 def follow_owner(directory: RunDirectory, timeout: float, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Wait, as another process than the first, while the run is still written by processes that were started before.
+    """Wait, in a process other than the first, while processes that were started earlier still write the run.
 
-    Its checkpoint would be read too early otherwise. The first process may have the run already, or be about to.
+    Otherwise its checkpoint would be read too early. The first process may own the run already, or be about to.
 
     Raises:
         OwnerError: they have not ended within ``timeout`` seconds.

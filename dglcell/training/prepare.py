@@ -1,4 +1,4 @@
-"""From a configuration to what is trained on: cell graph, store, data set, split."""
+"""Make from a configuration the data to train on: cell graph, store, data set, split."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = logging.getLogger("dglcell")
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything a run reads.
+    """Everything that a run reads.
 
     Attributes:
         cell: the cell graph.
@@ -57,14 +57,14 @@ class Prepared:
 
     @property
     def evaluated(self) -> tuple[str, ...]:
-        """The parts that the model is evaluated on; none where every strain trains."""
+        """Return the parts that the model is evaluated on; there are none if every strain trains."""
         return tuple(part for part in EVALUATED if len(self.parts[part]))
 
     def too_few_to_choose(self) -> str | None:
-        """Why no epoch can be chosen by the validation part; None if one can, or there is no such part.
+        """Return why the validation part cannot choose an epoch; None if it can, or if there is no such part.
 
-        What is chosen among many epochs by a few strains, or by strains of a few genes, is chosen by chance. Where
-        every validation strain has a gene that training never deletes, it is these genes that count.
+        A choice among many epochs by a few strains, or by strains of a few genes, is a matter of chance. If every
+        validation strain has a gene that training never deletes, these genes are counted instead of strains.
         """
         part = self.parts["validation"]
         if not len(part):
@@ -83,18 +83,18 @@ class Prepared:
 
     @property
     def training_strains(self) -> int:
-        """How many there are in an epoch."""
+        """Return the number of training strains in an epoch."""
         return len(self.parts["train"])
 
     def labels(self) -> Tensor:
-        """[n, T] labels of all parts."""
+        """Return the [n, T] labels of all parts."""
         return self.dataset.labels[torch.cat(list(self.parts.values()))]
 
     def normaliser(self, kind: str) -> Normaliser:
-        """Statistics of the training labels.
+        """Return the statistics of the training labels.
 
         Raises:
-            DataError: they cannot be normalised.
+            DataError: the labels cannot be normalised.
         """
         return Normaliser.fit(self.dataset.labels[self.parts["train"]], tuple(self.dataset.phenotypes), kind)
 
@@ -104,19 +104,19 @@ FEWEST_STRAINS, FEWEST_GENES = 30, 30
 
 
 def _deleted(dataset: Strains, strains: Tensor) -> Tensor:
-    """The genes that any of some strains deletes, each once."""
+    """Return the genes that any of some strains deletes, each once."""
     rows = torch.repeat_interleave(torch.arange(len(dataset)), dataset.offsets.diff())
     return torch.unique(dataset.targets[torch.isin(rows, strains)])
 
 
 def _deleting(dataset: Strains, genes: Tensor) -> Tensor:
-    """The strains that delete any of some genes, each once."""
+    """Return the strains that delete any of some genes, each once."""
     rows = torch.repeat_interleave(torch.arange(len(dataset)), dataset.offsets.diff())
     return torch.unique(rows[torch.isin(dataset.targets, genes)])
 
 
 def store_path(config: Config) -> Path:
-    """Where the store of this configuration is: `data.store`, else named by the source and its options."""
+    """Return the path of this configuration's store: `data.store`, else a name made from the source and its options."""
     if config.data.store:
         return Path(config.data.store)
     source = config.data.source
@@ -127,7 +127,7 @@ def build(config: Config, command: str, *, overwrite: bool = False) -> Store:
     """Read or compute the source and build its store.
 
     Raises:
-        DataError: the store exists and ``overwrite`` is false; found out before the source is read.
+        DataError: the store exists and ``overwrite`` is false; this is checked before the source is read.
     """
     path = store_path(config)
     _refuse_existing(path, overwrite)
@@ -148,9 +148,9 @@ def _build(config: Config, path: Path, command: str, *, overwrite: bool = False)
 
 
 def open_store(config: Config, command: str) -> Store:
-    """The store of this configuration, built by the first process if it is not there.
+    """Open the store of this configuration, which the first process builds if it does not exist.
 
-    Of several runs that start at once one builds it, and the others wait until it is there.
+    If several runs start at once, one builds the store and the others wait for it.
 
     Raises:
         DataError: another process of this run has waited for it longer than `trainer.timeout`.
@@ -185,10 +185,10 @@ def refuse_stale(store: Store, config: Config) -> None:
 
 
 def check_files(config: Config) -> None:
-    """Look for files that a new run needs, before anything is built.
+    """Check that the files that a new run needs exist, before anything is built.
 
     Raises:
-        CheckpointError, DataError: one is not there, or holds something else.
+        CheckpointError, DataError: a file does not exist, or holds something else.
     """
     split, autotuned = config.split.path, getattr(config.model, "autotuned", None)
     if split is not None and not Path(split).is_file():
@@ -201,20 +201,20 @@ def check_files(config: Config) -> None:
 
 
 def prepare(config: Config, *, command: str, cell: CellGraph | None = None, split: Split | None = None) -> Prepared:
-    """Build or open everything.
+    """Build or open everything that a run reads.
 
     Args:
-        config: validated.
-        command: recorded in a store that is built.
-        cell: of an existing run; built from the configuration where None.
-        split: of an existing run; made from the configuration where None.
+        config: validated configuration.
+        command: command that is recorded in a store that is built.
+        cell: cell graph of an existing run; None to build it from the configuration.
+        split: split of an existing run; None to make it from the configuration.
 
     Raises:
-        DglcellError: anything the user can mend.
+        DglcellError: there is a fault that the user can mend.
     """
     if split is None:
         check_files(config)
-    # A store may take hours to build: what else is wrong is found before.
+    # A store may take hours to build, so other faults are found first.
     cell = cell or build_cell(config.cell, config.paths.raw)
     store = open_store(config, command)
     if not config.data.store:
@@ -237,10 +237,10 @@ def prepare(config: Config, *, command: str, cell: CellGraph | None = None, spli
 
 
 def prepare_run(config: Config, directory: RunDirectory, command: str, *, continued: bool) -> Prepared:
-    """Cell graph, data and split; of the run directory where it is continued.
+    """Prepare cell graph, data and split, or take them from the run directory if the run is continued.
 
     Raises:
-        CheckpointError: the store is gone, or not the one the run was started on.
+        CheckpointError: the store is gone, or is not the one that the run was started on.
     """
     if not continued:
         return prepare(config, command=command)
@@ -250,10 +250,10 @@ def prepare_run(config: Config, directory: RunDirectory, command: str, *, contin
 
 
 def store_of_run(config: Config, split: Split) -> Store:
-    """The store that a run was started on; none is built.
+    """Open the store that a run was started on; none is built.
 
     Raises:
-        CheckpointError: it is gone, or another one has its place.
+        CheckpointError: the store is gone, or another one has its place.
     """
     path = store_path(config)
     clear_abandoned(path)
@@ -274,7 +274,7 @@ def store_of_run(config: Config, split: Split) -> Store:
 
 
 def node_features(config: Config, cell: CellGraph) -> dict[str, Tensor]:
-    """The features of `model.features`: tables, or what follows from the wild type.
+    """Return the features of `model.features`, which are tables or follow from the wild type.
 
     Raises:
         ConfigError: the cell graph has no such node type.
@@ -303,7 +303,7 @@ def _features(config: Config, cell: CellGraph, node_type: str, path: str) -> Ten
 
 
 def split_parts(split: Split, dataset: Strains) -> dict[str, Tensor]:
-    """Strain numbers of the data set by part.
+    """Return the strain numbers of the data set by part.
 
     Raises:
         DataError: a part is empty.

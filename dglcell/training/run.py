@@ -1,4 +1,4 @@
-"""One training run, from configuration to table, picture and checkpoints."""
+"""Run one training, from configuration to table, picture and checkpoints."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ log = logging.getLogger("dglcell")
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run leaves.
+    """The files and metrics of a run.
 
     Attributes:
-        directory: its files.
+        directory: the run directory with its files.
         rows: metrics of the model and of the null models on validation and test; empty on all ranks but the first.
     """
 
@@ -52,14 +52,14 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Beside:
-    """What a caller in Python wants to be told of a training.
+    """The callbacks and loggers that a caller in Python adds to a training.
 
     Attributes:
-        callbacks: of Lightning, called beside those of the package.
-        loggers: of Lightning, which get the figures of each epoch.
+        callbacks: callbacks of Lightning, called beside those of the package.
+        loggers: loggers of Lightning, which get the figures of each epoch.
 
     Raises:
-        ConfigError: one of them is something else.
+        ConfigError: one of them is not a callback or a logger of Lightning.
     """
 
     callbacks: tuple[Callback, ...] = ()
@@ -82,16 +82,16 @@ def train(
     signals: StopSignals | None = None,
     beside: Beside = NOTHING,
 ) -> RunResult:
-    """Train, evaluate, compare with null models, draw; continue where an earlier run of the same name stopped.
+    """Train, evaluate, compare with null models, and draw; continue where an earlier run of the same name stopped.
 
     Args:
-        config: validated.
-        command: recorded in what is written.
-        signals: that are listened to already; for the time of the run where None.
-        beside: what is told of the training.
+        config: validated configuration.
+        command: command that is recorded in the files.
+        signals: signals that are already being received; None to receive them for the time of the run.
+        beside: callbacks and loggers of the caller.
 
     Raises:
-        DglcellError: anything the user can mend.
+        DglcellError: there is a fault that the user can mend.
         OwnerError: another process trains in the run directory, or has taken it over.
         StoppedError: a signal came, and what is needed to continue is on disk.
     """
@@ -133,12 +133,12 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
     if is_rank_zero():
         write_run_files(config, directory, prepared, task, command)
         if not continued:
-            # Also over those that a run which never came to a checkpoint may have left.
+            # This also replaces files of a run that never reached a checkpoint.
             prepared.split.save(directory.split)
             prepared.cell.save(directory.cell, overwrite=True)
         task.record.rewind(start)
         if not finished:
-            directory.usage.unlink(missing_ok=True)  # of fewer epochs
+            directory.usage.unlink(missing_ok=True)  # it was for fewer epochs
     if not finished:
         fit(config, trainer, prepared, task, directory, checkpoint, signals, beside.loggers)
         if is_rank_zero():
@@ -154,9 +154,9 @@ def _train(config: Config, directory: RunDirectory, command: str, signals: StopS
 
 
 def settle_checkpoint(config: Config, prepared: Prepared) -> Config:
-    """The same, or with the last epoch to evaluate where the validation part is too small to choose one.
+    """Return the configuration, which evaluates the last epoch if the validation part is too small to choose one.
 
-    A run that continues settles it alike, because its split stays.
+    A continued run makes the same choice, because its split stays the same.
     """
     why = prepared.too_few_to_choose()
     if why is None or config.trainer.checkpoint == "last":
@@ -168,10 +168,10 @@ def settle_checkpoint(config: Config, prepared: Prepared) -> Config:
 
 
 def check_machine(config: Config) -> None:
-    """Refuse what this machine cannot do, before anything is read or computed.
+    """Refuse settings that this machine cannot run, before anything is read or computed.
 
     Raises:
-        ConfigError: it has fewer devices, or a kernel is for another one.
+        ConfigError: the machine has fewer devices, or a kernel is for another device.
         MissingDependencyError: it lacks the device, or DGL for a strategy or kernel that was asked for by name.
     """
     settings, device = config.trainer, device_of(config.trainer.accelerator)
@@ -184,13 +184,13 @@ def check_machine(config: Config) -> None:
             do="see `dglcell doctor`",
         )
     check_kernel(config.model.kernel, device)
-    check_strategy_device(getattr(config.model, "strategy", "auto"), device)  # of models that have one
+    check_strategy_device(getattr(config.model, "strategy", "auto"), device)  # only some models have a strategy
 
 
 def set_up_process(config: Config) -> None:
     """Seed the generators, and fix the number of threads or let it be measured."""
     pl.seed_everything(config.seed, verbose=False)
-    # No result depends on memory that nothing was written to; filling it would be a sixth of a step on a GPU.
+    # No result depends on uninitialised memory, and filling it would take a sixth of a step on a GPU.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     set_threads(config.trainer.given_threads)
 
@@ -198,9 +198,9 @@ def set_up_process(config: Config) -> None:
 def write_run_files(
     config: Config, directory: RunDirectory, prepared: Prepared, task: StrainTask, command: str
 ) -> None:
-    """Configuration, versions and hashes, written before the first step."""
+    """Write configuration, versions and hashes before the first step."""
     directory.checkpoints.mkdir(parents=True, exist_ok=True)
-    # Only the owner of the run writes here; what is not of a living process of this machine was left behind.
+    # Only the owner of the run writes here, so files that no living process of this machine writes are abandoned.
     for partial in directory.checkpoints.glob(".*.partial-*"):
         if not lives(partial.name.rpartition(".partial-")[2]):
             partial.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Which process this is, and how a run is told to stop, from its first moment to its last."""
+"""Tell which process this is, and stop a run on a signal from its first moment to its last."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dglcell.errors import DataError, StoppedError
 
 log = logging.getLogger("dglcell")
 
-# Several processes train one model: rank 0 builds and writes, the others wait for it.
+# If several processes train one model, rank 0 builds and writes, and the others wait for it.
 
 
 # Set by torchrun, SLURM and Lightning's own launcher; all are 0 in the first process, or absent.
@@ -30,7 +30,7 @@ POLL_SECONDS = 0.5
 
 
 def is_rank_zero() -> bool:
-    """Whether this process builds, writes and reports; true where there is only one."""
+    """Return whether this process builds, writes and reports; true if there is only one."""
     return all(os.environ.get(variable, "0") == "0" for variable in RANK_VARIABLES)
 
 
@@ -38,11 +38,11 @@ def wait_for(path: Path, timeout: float) -> None:
     """Return when rank 0 has made ``path``, which appears whole.
 
     Args:
-        path: what is waited for.
-        timeout: seconds.
+        path: path of the file or folder.
+        timeout: longest time to wait, in seconds.
 
     Raises:
-        DataError: it is not there after that time.
+        DataError: the path does not exist after that time.
     """
     until = time.monotonic() + timeout
     while not path.exists():
@@ -65,7 +65,7 @@ SAVING = b"\ntold to stop: what is done is being saved; press Ctrl-C again to en
 
 
 class StopSignals:
-    """Receives the signals of a run, as a context; afterwards they do what they did before.
+    """Receive the signals of a run within a context; afterwards they have their earlier effect again.
 
     Where rank 0 works alone (reading data, calibrating, drawing), the first signal ends it at once: files appear whole
     or not at all, so nothing is torn. While ranks compute together (``noted``) a signal is only remembered, because
@@ -75,10 +75,10 @@ class StopSignals:
     stays ignored where whoever started the process ignores it, as shells do for what runs in the background.
 
     Args:
-        requeue: ask SLURM to start the job again where a signal has ended the run.
+        requeue: whether to ask SLURM to start the job again if a signal has ended the run.
 
     Attributes:
-        number: of the first signal received, 0 so far.
+        number: number of the first signal received; 0 before that.
     """
 
     def __init__(self, requeue: bool = True) -> None:
@@ -108,26 +108,26 @@ class StopSignals:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Within it, signals are only remembered.
+        """Remember signals without acting on them inside the context.
 
         Raises:
             StoppedError: on rank 0, at its end, where one has come; at its beginning, where one had come before.
         """
         before, self._ends_at_once = self._ends_at_once, False
         if before and self.number:
-            raise StoppedError(self.number)  # once more: something has swallowed it
+            raise StoppedError(self.number)  # raised once more, because something has swallowed it
         yield
         self._ends_at_once = before
         if before and self.number:
             raise StoppedError(self.number)
 
     def ask(self, number: int) -> bool:
-        """Ask SLURM for this job once more, if that is wanted after such a signal; whether it will be started."""
+        """Ask SLURM for this job once more if that is wanted after such a signal; return whether it will start again."""
         return self.requeue and number != signal.SIGINT and is_rank_zero() and requeue_job()
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
-            # A forked worker, which whoever started it must be able to end.
+            # This is a forked worker, and the process that started it must be able to end it.
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
             return
@@ -140,18 +140,18 @@ class StopSignals:
         if self._ends_at_once:
             raise StoppedError(number)
         if number == signal.SIGINT and is_rank_zero():
-            # Not by print or a logger: this may be in the middle of one.
+            # print and loggers are not used, because the signal may have come in the middle of one.
             with suppress(OSError):
                 os.write(2, SAVING)
 
     def _send_again(self, unraisable: sys.UnraisableHookArgs) -> None:
-        """Of a signal that came where Python ignores exceptions, as in a destructor or while a module is imported."""
+        """Send a signal again if it came where Python ignores exceptions, as in a destructor or during an import."""
         if not isinstance(unraisable.exc_value, StoppedError):
             self._unraisable(unraisable)
             return
         number, self.number = self.number, 0
         signal.signal(number, self._receive)
-        # From another thread and a little later: here it would be ignored again.
+        # The signal is sent from another thread a little later, because it would be ignored again here.
         threading.Timer(0.01, os.kill, (os.getpid(), number)).start()
 
 
@@ -159,7 +159,7 @@ def requeue_job(environment: Mapping[str, str] = os.environ) -> bool:
     """Ask SLURM to start this job again, unless somebody cancelled it, or SLURM has done so, as after a lost node.
 
     Returns:
-        whether it will be.
+        whether the job will be started again.
     """
     job = environment.get("SLURM_JOB_ID")
     if job is None or shutil.which("scontrol") is None:

@@ -1,4 +1,4 @@
-"""What is optimised and what is measured, for Lightning."""
+"""Define for Lightning what is optimised and what is measured."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from dglcell.runs.directory import EpochLog
 from dglcell.training.callbacks import EpochPictures
 from dglcell.training.distributed import collect_rows
 
-# Size and spread of strains' embeddings, from sums that are added up batch by batch.
+# Size and spread of strains' embeddings are computed from sums that are added up batch by batch.
 
 
 def embedding_sums(embedding_BD: Tensor) -> Tensor:
-    """[2D + 4] sums over the strains of a batch, in float64 and on its device.
+    """Return [2D + 4] sums over the strains of a batch, in float64 and on its device.
 
     They are Σz, Σz/‖z‖, Σ‖z‖, Σ‖z‖², the number of strains, and the number of those with ‖z‖ > 0. Sums of several
     batches, and of several ranks, add up.
@@ -44,10 +44,10 @@ def embedding_sums(embedding_BD: Tensor) -> Tensor:
 
 
 def embedding_metrics(batches: list[Tensor]) -> dict[str, float]:
-    r"""Figures of all strains of all ranks, from the sums of each batch.
+    r"""Return the figures of all strains of all ranks from the sums of each batch.
 
     Args:
-        batches: of :func:`embedding_sums`; waits for the device once.
+        batches: results of :func:`embedding_sums`; the function waits for the device once.
 
     Returns:
         ``embedding_norm``: mean of :math:`\lVert z\rVert`.
@@ -72,14 +72,14 @@ def embedding_metrics(batches: list[Tensor]) -> dict[str, float]:
     cosine = (of_units - nonzero) / (nonzero * (nonzero - 1)) if nonzero > 1 else math.nan
     return {
         "embedding_norm": norms / n if n else math.nan,
-        # Rounding may lead out of the range.
+        # Rounding may give a value outside the range.
         "embedding_spread": spread if math.isnan(spread) else min(1.0, max(0.0, spread)),
         "embedding_cosine": cosine if math.isnan(cosine) else min(1.0, max(-1.0, cosine)),
     }
 
 
 class StrainTask(pl.LightningModule):
-    """Learning phenotypes from genotypes.
+    """The task is to learn phenotypes from genotypes.
 
     Labels are normalised by the training part's statistics; the loss is taken in normalised units, metrics in both.
     A step only enqueues work on the device: predictions, labels and losses stay there until the epoch ends.
@@ -89,13 +89,13 @@ class StrainTask(pl.LightningModule):
         normaliser: label statistics of the training part.
         phenotypes: T names.
         kinds: T kinds of labels; see ``Strains.kinds``.
-        loss: of predictions in normalised units; its buffers travel with checkpoints.
-        optimizer, scheduler: validated.
-        epochs: of the whole training.
-        steps: optimiser steps of the whole training.
-        record: where every epoch's metrics go.
-        about: what checkpoints say of themselves, plain containers.
-        pictures: draws the validation part while the model learns; nothing where None.
+        loss: loss of predictions in normalised units; its buffers are saved in checkpoints.
+        optimizer, scheduler: validated settings.
+        epochs: number of epochs of the whole training.
+        steps: number of optimiser steps of the whole training.
+        record: record of every epoch's metrics.
+        about: the facts that checkpoints record about their run, as plain containers.
+        pictures: draws the validation part while the model learns; None for no pictures.
     """
 
     def __init__(
@@ -127,12 +127,13 @@ class StrainTask(pl.LightningModule):
         self._epoch_metrics: dict[str, float] = {}
         self._started = 0.0
         self._learning_rate = math.nan
-        # All ranks hold the same graph: DistributedDataParallel need not send it around before every step.
+        # All ranks hold the same graph, so DistributedDataParallel need not send it before every step.
         self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
 
     def setup(self, stage: str) -> None:
-        """Take what the first rank chose for `auto`: ranks that chose by themselves, or by a file that an earlier run
-        left, could compute differently.
+        """Take the choices that the first rank made for `auto`.
+
+        Ranks that chose by themselves, or by a file that an earlier run left, could compute differently.
         """
         if isinstance(self.model, PerturbedModel) and self.model.config.is_autotuned():
             autotuned = self.trainer.strategy.broadcast(self.model.autotuned)
@@ -140,12 +141,12 @@ class StrainTask(pl.LightningModule):
                 self.model.choose(autotuned)
 
     def training_step(self, batch: Strains, batch_idx: int) -> Tensor:
-        """Loss of one batch, in normalised units."""
+        """Return the loss of one batch, in normalised units."""
         prediction: Prediction = self.model(batch.perturbations)
         with Part("loss"):
             loss: LossTerms = self.loss(prediction, self.normaliser.normalise(batch.labels), self.current_epoch)
         present = (~batch.labels.isnan()).sum()
-        # All terms are those of the batches of all ranks; each rank counts them as often as it has labels.
+        # All terms are those of the batches of all ranks; each rank weights them by its number of labels.
         summed = torch.stack([loss.total.detach(), *loss.terms.values(), torch.ones_like(loss.total)]) * present
         self._terms["train"] = list(loss.terms)
         self._seen["train"].append((prediction.phenotypes.detach().float(), batch.labels, summed.double()[None]))
@@ -164,7 +165,7 @@ class StrainTask(pl.LightningModule):
         return self.pictures is not None and self.pictures.due(self.current_epoch)
 
     def _validation_loss(self, prediction: Prediction) -> Tensor:
-        """[1, L] the loss of the whole part of all ranks, its terms, and one: however it was cut into batches."""
+        """Return [1, L] the loss of the whole part of all ranks, its terms, and one; cuts into batches do not matter."""
         labels_ST = collect_rows(torch.cat([labels for _, labels, _ in self._seen["validation"]]))
         with all_rows_here():
             loss: LossTerms = self.loss(prediction, self.normaliser.normalise(labels_ST), self.current_epoch)
@@ -182,11 +183,11 @@ class StrainTask(pl.LightningModule):
             seen.clear()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Remember the learning rate of this step: schedules move on before the epoch is recorded."""
+        """Remember the learning rate of this step, because schedules move on before the epoch is recorded."""
         self._learning_rate = float(optimizer.param_groups[0]["lr"])
 
     def on_validation_epoch_end(self) -> None:
-        """Validation metrics, exact over all ranks; and a picture where one is due."""
+        """Compute validation metrics exactly over all ranks, and draw a picture if one is due."""
         prediction = joined(self._validated).with_rows(collect_rows)
         self._validated.clear()
         losses = self._validation_loss(prediction)
@@ -198,13 +199,13 @@ class StrainTask(pl.LightningModule):
             self._draw(restored_ST, labels_ST, prediction.embedding)
 
     def _draw(self, restored_ST: Tensor, labels_ST: Tensor, embedding_SD: Tensor | None) -> None:
-        """The picture of the epoch, of all strains, which the first rank draws."""
+        """Draw the picture of the epoch on the first rank, with the strains of all ranks."""
         if self.trainer.is_global_zero:
             assert self.pictures is not None
             self.pictures.draw(self.current_epoch, self.phenotypes, restored_ST, labels_ST, embedding_SD)
 
     def on_train_epoch_end(self) -> None:
-        """Figures of the epoch, written to its record and logged at once, so that they are one row of any logger."""
+        """Write the figures of the epoch to its record and log them at once, so that they are one row of any logger."""
         metrics = self._measure("train")[2]
         seconds = time.perf_counter() - self._started
         metrics |= {"learning_rate": self._learning_rate, "seconds": seconds, **self._epoch_metrics}
@@ -213,7 +214,7 @@ class StrainTask(pl.LightningModule):
             line = self.record.write(self.current_epoch, self.global_step, metrics)
             if logging.getLogger("dglcell").level <= logging.INFO:  # NOTSET in a script that says nothing of it
                 self.print(line)
-            # Not by Lightning, which logs after the checkpoint: a run that is killed in between would lack the row.
+            # Lightning would log this after the checkpoint, and a run killed in between would lack the row.
             for logger in self.loggers:
                 logger.log_metrics({"epoch": self.current_epoch, **metrics}, self.global_step - 1)
         for scheduler in self.trainer.lr_scheduler_configs:
@@ -221,7 +222,7 @@ class StrainTask(pl.LightningModule):
                 scheduler.scheduler.step(metrics["validation/loss"])
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
-        """Advance a schedule, but for plateaus.
+        """Advance a schedule unless it waits for plateaus.
 
         Lightning would step a plateau only after the epoch's checkpoint is written, and a continued run would have
         missed that step; so it is done in ``on_train_epoch_end``.
@@ -230,11 +231,11 @@ class StrainTask(pl.LightningModule):
             scheduler.step()
 
     def _measure(self, part: str, losses: Tensor | None = None) -> tuple[Tensor, Tensor, dict[str, float]]:
-        """Predictions and labels [S, T] of all ranks, in original units, and the metrics of the epoch.
+        """Return predictions and labels [S, T] of all ranks in original units, and the metrics of the epoch.
 
         Args:
-            part: of the split.
-            losses: see ``_name_metrics``; those of the batches of all ranks where None.
+            part: part of the split.
+            losses: losses as for ``_name_metrics``; None for those of the batches of all ranks.
         """
         outputs, labels, of_batches = self._seen_rows(part)
         outputs_ST, labels_ST = collect_rows(outputs), collect_rows(labels)
@@ -254,12 +255,12 @@ class StrainTask(pl.LightningModule):
     def _name_metrics(
         self, part: str, losses: Tensor, scores: list[tuple[dict[str, float], dict[str, float]]]
     ) -> dict[str, float]:
-        """The metrics of an epoch by their names.
+        """Return the metrics of an epoch by their names.
 
         Args:
-            part: of the split.
+            part: part of the split.
             losses: a row per batch; the last column holds the numbers of labels.
-            scores: of each phenotype in original and in normalised units.
+            scores: scores of each phenotype in original and in normalised units.
         """
         *totals, present = losses.sum(0).tolist()
         names = [f"{part}/loss", *(f"{part}/loss/{term}" for term in self._terms[part])]
@@ -273,16 +274,16 @@ class StrainTask(pl.LightningModule):
         return metrics | {f"{part}/{metric}": _mean_of_finite(values) for metric, values in means.items()}
 
     def configure_optimizers(self) -> Any:
-        """Optimiser and schedule."""
+        """Make optimiser and schedule."""
         optimizer = make_optimizer(self.optimizer_config, parameter_groups(self.optimizer_config, self.model))
         scheduler = make_scheduler(self.scheduler_config, optimizer, epochs=self.epochs, steps=self.steps)
         return optimizer if scheduler is None else {"optimizer": optimizer, "lr_scheduler": scheduler}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Say what this is; keep the generators' states, so that a resumed run draws the same dropout masks.
+        """Add facts about the run, and the generators' states, so that a resumed run draws the same dropout masks.
 
         Raises:
-            DglcellError: a weight is not finite: nothing could be continued from there.
+            DglcellError: a weight is not finite, so that no run could continue from the checkpoint.
         """
         if not torch.stack([weight.isfinite().all() for weight in self.model.parameters()]).all():
             raise DglcellError(
@@ -296,7 +297,7 @@ class StrainTask(pl.LightningModule):
             checkpoint["rng"]["cuda"] = torch.cuda.get_rng_state_all()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put the generators back where they were; the optimiser counts its steps where this device has it do so."""
+        """Restore the generators' states, and let the optimiser count its steps on the device only on a GPU."""
         torch.set_rng_state(checkpoint["rng"]["cpu"])
         device = self.trainer.strategy.root_device.type
         for state in checkpoint["optimizer_states"]:
@@ -308,7 +309,7 @@ class StrainTask(pl.LightningModule):
         unfinished = checkpoint.get("unfinished")
         if unfinished is not None:
             self._started = time.perf_counter() - unfinished["seconds"]
-            # Once over all ranks: what each of them had seen is gathered in it. It was read on the host.
+            # One rank takes this, because it has the rows of all ranks. It was read on the host.
             if self.trainer.is_global_zero:
                 outputs, labels, losses = (
                     tensor.to(self.trainer.strategy.root_device) for tensor in unfinished["seen"]
@@ -316,19 +317,19 @@ class StrainTask(pl.LightningModule):
                 self._seen["train"].append((outputs, labels, losses))
 
     def _unfinished(self) -> dict[str, Any] | None:
-        """What the epoch's metrics need of its steps so far, of all ranks; None between epochs."""
+        """Return what the epoch's metrics need of its steps so far, of all ranks; None between epochs."""
         if not self._seen["train"]:
             return None
         seen = [collect_rows(one) for one in self._seen_rows("train")]
         return {"seen": seen, "seconds": time.perf_counter() - self._started}
 
     def _seen_rows(self, part: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Predictions and labels [S, T] of this rank, and its losses, a row per batch."""
+        """Return predictions and labels [S, T] of this rank, and its losses, a row per batch."""
         predictions, labels, losses = zip(*self._seen[part], strict=True)
         return torch.cat(predictions), torch.cat(labels), torch.cat(losses)
 
 
 def _mean_of_finite(values: list[float]) -> float:
-    """Their mean; zero if none is finite."""
+    """Return the mean of the finite values; zero if none is finite."""
     finite = [value for value in values if math.isfinite(value)]
     return sum(finite) / len(finite) if finite else 0.0
