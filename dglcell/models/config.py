@@ -53,8 +53,8 @@ Switch = Annotated[str, one_of("auto", "true", "false")]
 class ModelConfig:
     """Configure a model; each kind adds its own keys.
 
-    Two attributes of the class are no keys: ``implementation`` is the model as MODULE:CLASS, and ``base`` is a file of
-    this package with settings that fit it.
+    Attributes of the class without a type are no keys: ``implementation`` is the model as MODULE:CLASS, ``base`` is a
+    file of this package with settings that fit it, and ``link`` and ``compile`` hold for models without these keys.
     """
 
     implementation = ""

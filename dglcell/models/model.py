@@ -18,7 +18,7 @@ from dglcell.nn.null_share import NullShare
 from dglcell.perturbation.genotype import GenotypeBatch
 from dglcell.plugins import class_of
 
-Part = TypeVar("Part", bound=nn.Module)
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class OnDemand(Mapping[str, Tensor]):
@@ -123,7 +123,7 @@ class StrainModel(nn.Module):
         embedding, gates = (None if x is None else x[:0] for x in (one.embedding, one.gates))
         return Prediction(one.phenotypes[:0], embedding, {name: x[:0] for name, x in one.parts.items()}, gates)
 
-    def find(self, kind: type[Part]) -> Part | None:
+    def find(self, kind: type[Module]) -> Module | None:
         """Return the part of this class, such as ``Link`` or ``NullShare``; None if the model has none.
 
         Other such parts are ``FluxRounds`` and ``PairEffects``.

@@ -69,10 +69,12 @@ class DeletionAttention(nn.Module):
         key_hGd = _by_head(self.key(deleted_GH), heads)
         if partly:
             # One more place of queries and keys adds the logarithm of what is removed.
-            added_G1 = removed_BK.masked_fill(~present_BK, 1).log().to(key_hGd.dtype).view(-1, 1)
+            added_G1 = removed_BK.abs().masked_fill(~present_BK, 1).log().to(key_hGd.dtype).view(-1, 1)
             query_hNd = F.pad(query_hNd, (0, 1), value=1.0)
             key_hGd = torch.cat([key_hGd, added_G1.expand(heads, -1, 1)], dim=2)
         share_BhK = pooled_shares(query_hNd, key_hGd, slot_BK, present_BK, weight_NB)
+        if partly:  # more of a gene acts in the opposite direction
+            share_BhK = share_BhK * removed_BK.sign().to(share_BhK.dtype).unsqueeze(1)
         value_BKhd = F.embedding(slot_BK, self.value(deleted_GH)).view(B, K, heads, width // heads)
         out: Tensor = self.out(torch.einsum("bhk,bkhd->bhd", share_BhK, value_BKhd).reshape(B, width))
         return out

@@ -50,18 +50,18 @@ class AttentionPooling(nn.Module):
 
 
 def shares_of_removed(logits: Tensor, removed: Tensor) -> Tensor:
-    """Return a softmax over what is removed, in which an entry counts by how much of it is removed.
+    """Return a softmax over what is removed or added, in which an entry counts by how much of it is.
 
     Args:
         logits: [..., K] logits of the softmax.
-        removed: bool, or float from 0 to 1, of a shape that broadcasts with the logits.
+        removed: bool, or float, negative for what is added; of a shape that broadcasts with the logits.
 
     Returns:
         [..., K] shares, zero where nothing is removed.
     """
     gone = removed == 0
     if removed.is_floating_point():
-        logits = logits + removed.masked_fill(gone, 1).log().to(logits.dtype)
+        logits = logits + removed.abs().masked_fill(gone, 1).log().to(logits.dtype)
     # A finite floor keeps rows without any entry free of NaN.
     return torch.softmax(logits.masked_fill(gone, torch.finfo(logits.dtype).min), dim=-1).masked_fill(gone, 0)
 
@@ -90,14 +90,14 @@ class SetAttention(nn.Module):
 
     def forward(self, x_BKH: Tensor, removed_BK: Tensor) -> Tensor:
         """Apply one round of attention."""
-        B, K, H = x_BKH.shape
+        (B, K, H), removed_BK = x_BKH.shape, removed_BK.to(x_BKH.dtype)
         query, key, value = self.project(x_BKH).view(B, K, 3, self.heads, H // self.heads).permute(2, 0, 3, 1, 4)
         others_KK = ~torch.eye(K, dtype=torch.bool, device=x_BKH.device)
         partner_B1KK = (removed_BK.unsqueeze(1) * others_KK).unsqueeze(1)
         share = shares_of_removed((query @ key.transpose(-1, -2)) * (H // self.heads) ** -0.5, partner_B1KK)
         # One partner alone has a share of one, however little of it is removed.
         mixed_BKH = ((share * partner_B1KK) @ value).transpose(1, 2).reshape(B, K, H)
-        partners_BK1 = partner_B1KK.squeeze(1).sum(-1, keepdim=True).clamp(max=1)
+        partners_BK1 = partner_B1KK.squeeze(1).abs().sum(-1, keepdim=True).clamp(max=1)
         return x_BKH + self.beta * self.out(mixed_BKH) * partners_BK1
 
 
@@ -138,7 +138,7 @@ class HyperSAGNN(nn.Module):
         for attention in self.attention:
             dynamic = attention(dynamic, removed_BK)
         score_BKT = self.score((dynamic - self.static(x_BKH)).square()) * removed_BK.unsqueeze(-1)
-        return score_BKT.sum(1) / removed_BK.sum(1, keepdim=True).clamp(min=1)
+        return score_BKT.sum(1) / removed_BK.abs().sum(1, keepdim=True).clamp(min=1)
 
 
 # Factorisation machine over the deleted genes of a strain.

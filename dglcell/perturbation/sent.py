@@ -67,27 +67,25 @@ def _keep_reactions(cell: ResidentCell, keep_NB: Tensor, genotypes: GenotypeBatc
 def strengths(cell: ResidentCell, genotypes: GenotypeBatch) -> dict[str, Tensor]:
     """How much is left of every node in every strain: node type → [N, B] float, of types of which strains weaken some.
 
-    A reaction node has the smallest strength of the genes of its enzyme complex, and of its own.
+    A reaction node has the smallest strength among the genes of its enzyme complex and its own; 1 where it has neither.
     """
     out: dict[str, Tensor] = {}
     if genotypes.strengths is not None:
-        of_genes = _put(cell.num_nodes[GENE] + 1, genotypes, genotypes.genes, genotypes.strains, genotypes.strengths)
-        out[GENE] = of_genes[:-1]  # fillers of −1 wrote the last row
-        if CATALYSES in cell.relations:
+        # Fillers of −1 write the row behind the last gene.
+        ones_NB = genotypes.strengths.new_ones(cell.num_nodes[GENE] + 1, genotypes.num_strains)
+        out[GENE] = ones_NB.index_put((genotypes.genes, genotypes.strains), genotypes.strengths)[:-1]
+    own, by_rules = genotypes.reactions, CATALYSES in cell.relations
+    if own is not None or (by_rules and GENE in out):
+        of_genes_NB = out[GENE] if GENE in out else keep_genes(cell.num_nodes[GENE], genotypes).double()
+        limit_NB = of_genes_NB.new_full((cell.num_nodes[REACTION], genotypes.num_strains), torch.inf)
+        if own is not None:
+            limit_NB = limit_NB.index_put((own.nodes, own.strains), own.strengths.to(limit_NB.dtype))
+        if by_rules:
             edges = cell[CATALYSES]
-            to_NB = edges.dst.unsqueeze(1).expand(-1, genotypes.num_strains)
-            ones_NB = out[GENE].new_ones(edges.num_dst, genotypes.num_strains)
-            out[REACTION] = ones_NB.scatter_reduce(0, to_NB, out[GENE][edges.src], "amin")
-    own = genotypes.reactions
-    if own is not None:
-        of_own = _put(cell.num_nodes[REACTION], genotypes, own.nodes, own.strains, own.strengths)
-        out[REACTION] = torch.minimum(out[REACTION], of_own) if REACTION in out else of_own
+            to_EB = edges.dst.unsqueeze(1).expand(-1, genotypes.num_strains)
+            limit_NB = limit_NB.scatter_reduce(0, to_EB, of_genes_NB[edges.src], "amin")
+        out[REACTION] = torch.where(limit_NB.isinf(), 1, limit_NB)
     return out
-
-
-def _put(number: int, genotypes: GenotypeBatch, nodes: Tensor, strains: Tensor, values: Tensor) -> Tensor:
-    """[number, B] ones, with the values of some (node, strain) pairs."""
-    return values.new_ones(number, genotypes.num_strains).index_put((nodes, strains), values)
 
 
 def blocked_reactions(cell: ResidentCell, genotypes: GenotypeBatch) -> Tensor:

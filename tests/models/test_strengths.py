@@ -67,9 +67,10 @@ def check_ends(model: nn.Module, strains: list[list[int]], draw: Callable[[Any],
         assert float((found - expected).abs().max()) <= 1e-10 * scale
     whole = predicted(model, [dict.fromkeys(strain, 1.0) for strain in strains])
     torch.testing.assert_close(whole, predicted(model, [[]] * len(strains)), **TOLERANCE)
-    strength = st.one_of(st.just(0.0), st.floats(LEAST_STRENGTH, 1))
+    strength = st.one_of(st.just(0.0), st.floats(LEAST_STRENGTH, 2))
     some = [{gene: draw(strength) for gene in strain} for strain in strains]
     turned = [dict(reversed(strain.items())) for strain in some]
+    assert predicted(model, some).isfinite().all()
     torch.testing.assert_close(predicted(model, turned), predicted(model, some), **TOLERANCE)
     alone = torch.cat([predicted(model, [strain]) for strain in some])
     torch.testing.assert_close(predicted(model, some), alone, **TOLERANCE)
@@ -121,7 +122,9 @@ def test_gradients_of_strengths_are_those_of_finite_differences(
     """A learned strength follows them."""
     model = hetero_cell(cell, conv=conv, strategy=strategy, combination="sum", local_kind="both")
     genes = data.draw(strains_of(cell))[0]
-    drawn = data.draw(st.lists(st.floats(0.1, 0.9), min_size=len(genes), max_size=len(genes), unique=True))
+    drawn = data.draw(
+        st.lists(st.floats(0.1, 0.9) | st.floats(1.1, 1.9), min_size=len(genes), max_size=len(genes), unique=True)
+    )
     left = torch.tensor(drawn, dtype=torch.float64, requires_grad=True)
 
     def score(strengths: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ def left_of(cell: RandomCell, genes: Strain, reactions: Strain) -> dict[str, lis
     limits = defaultdict(list, {reaction: [value] for reaction, value in reactions.items()})
     for gene, reaction in zip(*cell.edges[CATALYSES], strict=True):
         limits[int(reaction)].append(left["gene"][int(gene)])
-    left["reaction"] = [torch.stack([one, *limits[r]]).amin() for r in range(cell.sizes["reaction"])]
+    left["reaction"] = [torch.stack(limits[r] or [one]).amin() for r in range(cell.sizes["reaction"])]
     return left
 
 
