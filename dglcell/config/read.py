@@ -191,7 +191,6 @@ def parse_config(content: DictConfig, overrides: Sequence[str] = (), *, where: s
         plain = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
         assert isinstance(plain, dict)
         _leave_out_networks(plain)
-        _leave_out_removed(plain, where)
         kinds = {section: _kind(plain, section, where) for section in KINDS}
         _refuse_unknown_keys(plain, get_type_hints(Config) | kinds, "", where)
         # Resolved values are plain text. They may contain `${`, which must not be resolved again.
@@ -222,17 +221,6 @@ def _leave_out_networks(plain: dict[Any, Any]) -> None:
     networks = cell.get("networks") if isinstance(cell, dict) else None
     if isinstance(cell, dict) and isinstance(networks, dict):
         cell["networks"] = {name: network for name, network in networks.items() if network is not None}
-
-
-def _leave_out_removed(plain: dict[Any, Any], where: str) -> None:
-    """Remove the key `data.streaming` of earlier versions, whose runs recorded null; refuse it where it is set."""
-    data = plain.get("data")
-    if isinstance(data, dict) and data.pop("streaming", None) is not None:
-        raise ConfigError(
-            f"{where}: `data.streaming` is gone",
-            expected="no such key: all strains are in memory, of which 20 million trigenic ones take 0.64 GB",
-            do="remove the key",
-        )
 
 
 def _parse_override(override: str) -> DictConfig:

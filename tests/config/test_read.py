@@ -19,6 +19,7 @@ from dglcell.config.read import (
     parse_config,
     parse_yaml,
     to_yaml,
+    without_removed,
 )
 from dglcell.errors import ConfigError
 from dglcell.losses.config import LossConfig, MaskedConfig
@@ -365,7 +366,14 @@ def test_a_table_in_place_of_an_experiment_is_told_what_to_do(tmp_path: Path) ->
         experiment_file(table)
 
 
-def test_the_removed_key_of_runs_of_earlier_versions_is_passed_over_where_it_was_not_set(minimal: Path) -> None:
-    assert load_config(minimal, ["data.streaming=null"]) == load_config(minimal)
-    with pytest.raises(ConfigError, match=r"`data.streaming` is gone\n.*in memory.*\n.*remove the key"):
-        load_config(minimal, ["data.streaming={readers: 1}"])
+@pytest.mark.parametrize("setting", ["data.streaming=null", "data.streaming={readers: 1}", "trainer.cuda_graph=true"])
+def test_a_key_of_earlier_versions_is_explained(minimal: Path, setting: str) -> None:
+    key = setting.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"unknown key `{key}`(.|\n)*leave out `{key}`: \w+"):
+        load_config(minimal, [setting])
+
+
+@pytest.mark.parametrize("streaming", [None, {"readers": 1}])
+def test_configurations_that_earlier_versions_recorded_are_read_without_their_keys(streaming: object) -> None:
+    recorded = OmegaConf.create({"data": {"streaming": streaming, "batch_size": 8}, "trainer": {"cuda_graph": False}})
+    assert without_removed(recorded) == {"data": {"batch_size": 8}, "trainer": {}}
