@@ -276,7 +276,7 @@ ELSEWHERE = 4.0
 """The time of a run in this package's records is multiplied by this factor, because it ran on another machine."""
 
 SHORTEST, SMALLEST = 1800, 4
-"""Seconds and GiB that such a run, or one that was only estimated, is given at least: it may first compute its strains,
+"""Such a run, or one that was only estimated, gets at least so many seconds and GiB: it may first compute its strains
 in several processes."""
 
 
